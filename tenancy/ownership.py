@@ -7,8 +7,12 @@ and namespace is ambiguous (tenant `a` + namespace `b-c` is also tenant `a-b` + 
 """
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+from tenancy import keys, names
+from tenancy.names import Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +50,83 @@ UNKNOWN = NotOwned.UNKNOWN
 Verdict = Owned | NotOwned
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerPolicy:
+    """Which containers of a super pod are the tenant's, where its annotations do not say so.
+
+    `injected` are the names of the containers that the super cluster adds to pods.
+    `trusts_annotation` says that the syncer owns `keys.CONTAINERS`: one that does not know the key
+    would pass a tenant's own value through, and so let it name the injected containers.
+    """
+
+    injected: frozenset[str] = frozenset()
+    trusts_annotation: bool = False
+
+
+def owned_pod(
+    namespace: str,
+    name: str,
+    uid: str,
+    annotations: Mapping[str, str],
+    containers: Collection[str],
+    policy: ContainerPolicy,
+) -> Owned | Refused | None:
+    """What a super pod is: a tenant's, or nobody's (None), or not to be served with the reason.
+
+    `containers` are the names of all its containers, init and ephemeral ones included. A pod with
+    none of the three ownership annotations is the super cluster's own. One with some of them was
+    written by something that we do not understand, and is nobody's until that is mended.
+    """
+    written = [annotations.get(key) for key in (keys.CLUSTER, keys.NAMESPACE, keys.UID)]
+    if written == [None, None, None]:
+        return None
+    tenant, tenant_namespace, tenant_uid = (value or "" for value in written)
+    if not (tenant and tenant_namespace and tenant_uid):
+        return Refused("not all of its ownership annotations are set")
+    refusal = names.check_key(tenant)
+    if refusal is not None:
+        return refusal
+    if not (names.is_label(tenant_namespace) and names.is_uid(tenant_uid)):
+        return Refused("its namespace or uid annotation is not valid")
+    if not (names.is_label(namespace) and names.is_pod_name(name) and names.is_uid(uid)):
+        return Refused("its own namespace, name or uid is not valid")
+    if not all(map(names.is_label, containers)):
+        return Refused("the name of a container is not valid")
+    allowed = frozenset(containers) - policy.injected
+    listed = annotations.get(keys.CONTAINERS)
+    if policy.trusts_annotation and listed is not None:
+        allowed = frozenset(filter(None, map(str.strip, listed.split(","))))
+        if not all(map(names.is_label, allowed)):
+            return Refused("its containers annotation is not valid")
+        allowed &= frozenset(containers)
+    return Owned(tenant, tenant_namespace, name, tenant_uid, namespace, name, uid, allowed)
+
+
 class OwnerIndex:
     """An immutable picture of this node's tenant pods at one moment.
 
-    Two super pods that claim the same tenant pod cannot be told apart: neither is served, and both
-    are listed in `ambiguous` so that the edge can say so loudly.
+    Two super pods that claim the same tenant pod cannot be told apart, nor can two tenant pods in
+    one super pod's name (the kubelet goes by the name): none of them is served, and all are listed
+    in `ambiguous` so that the edge can say so loudly.
     """
 
     __slots__ = ("_by_super", "_by_tenant", "_synced", "ambiguous")
 
     def __init__(self, pods: Iterable[Owned], *, is_synced: bool = True) -> None:
-        by_tenant: dict[str, dict[tuple[str, str], Owned]] = {}
-        clashes: dict[tuple[str, str, str], list[Owned]] = {}
-        for pod in pods:
-            mine = by_tenant.setdefault(pod.tenant, {})
-            first = mine.setdefault((pod.namespace, pod.name), pod)
-            if first is not pod:
-                clashes.setdefault((pod.tenant, pod.namespace, pod.name), [first]).append(pod)
-        for tenant, namespace, name in clashes:
-            del by_tenant[tenant][namespace, name]
-        self.ambiguous: tuple[Owned, ...] = tuple(p for group in clashes.values() for p in group)
-        self._by_tenant = by_tenant
-        self._by_super = {
-            (p.super_namespace, p.super_name): p for mine in by_tenant.values() for p in mine.values()
-        }
+        found = tuple(pods)
+        mine = Counter((pod.tenant, pod.namespace, pod.name) for pod in found)
+        supers = Counter((pod.super_namespace, pod.super_name) for pod in found)
+        self._by_tenant: dict[str, dict[tuple[str, str], Owned]] = {}
+        self._by_super: dict[tuple[str, str], Owned] = {}
+        ambiguous: list[Owned] = []
+        for pod in found:
+            super_key = (pod.super_namespace, pod.super_name)
+            if mine[pod.tenant, pod.namespace, pod.name] > 1 or supers[super_key] > 1:
+                ambiguous.append(pod)
+                continue
+            self._by_tenant.setdefault(pod.tenant, {})[pod.namespace, pod.name] = pod
+            self._by_super[super_key] = pod
+        self.ambiguous: tuple[Owned, ...] = tuple(ambiguous)
         self._synced = is_synced
 
     @classmethod

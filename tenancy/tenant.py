@@ -2,6 +2,7 @@
 """A tenant as the node knows it: its key, its certificate authorities, its registered clients."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -26,5 +27,5 @@ class Tenant:
 
     key: str
     authorities: tuple[bytes, ...]
-    clients: dict[str, Role]
+    clients: Mapping[str, Role]
     cluster_domain: str = "cluster.local"

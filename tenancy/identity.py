@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls: the tenant behind a certificate chain that OpenSSL has verified.
+
+Two forms, and nothing else is an identity - no header, no SNI, no subject:
+
+- registered: the chain ends at an authority of tenant T, and the leaf's public key is in T's list.
+  A tenant's CA alone proves too little, as a tenant's administrators can have it sign anything.
+- SPIFFE: the chain ends at the super cluster's SPIFFE authority, and the leaf has exactly one URI
+  name, spiffe://<trust domain>/tenant/<key>/<apiserver|metrics>, of a tenant that is registered.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+from tenancy import x509
+from tenancy.registry import Registry
+from tenancy.tenant import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A caller that we know, with what `still_identified` needs to ask again.
+
+    `anchor` is the SHA-256 of the trust anchor's DER in hex, `trust_domain` is empty for the
+    registered form.
+    """
+
+    tenant: str
+    role: Role
+    spki: str
+    anchor: str
+    trust_domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unregistered:
+    """A verified chain that is nobody's. `spki` is empty where the leaf could not be read."""
+
+    reason: str
+    spki: str = ""
+
+
+def identify(chain: tuple[bytes, ...], registry: Registry) -> Identified | Unregistered:
+    """The caller behind `chain`: DER certificates as OpenSSL verified them, leaf first, the trust
+    anchor last. Never raises for anything that a peer can send."""
+    if not chain:
+        return Unregistered("no certificate")
+    anchor = fingerprint(chain[-1])
+    try:
+        spki = x509.spki_sha256(chain[0])
+    except x509.CertificateError as error:
+        return Unregistered(f"leaf certificate: {error}")
+    found: list[Identified] = []
+    client = registry.client(anchor, spki)
+    if client is not None:
+        found.append(Identified(client.tenant, client.role, spki, anchor))
+    reason = "public key is not registered"
+    if registry.is_spiffe_anchor(anchor):
+        by_uri = _by_spiffe(chain[0], spki, anchor, registry)
+        if isinstance(by_uri, Identified):
+            found.append(by_uri)
+        else:
+            reason = by_uri.reason
+    if not found:
+        return Unregistered(reason, spki)
+    # A leaf may be both, in words that agree. If they do not agree we do not choose.
+    if {(each.tenant, each.role) for each in found} != {(found[0].tenant, found[0].role)}:
+        return Unregistered("public key and SPIFFE name are of different callers", spki)
+    return found[0]
+
+
+def still_identified(caller: Identified, registry: Registry) -> bool:
+    """Whether a caller that was identified is, by this registry, the same in the same role.
+
+    Two dictionary look-ups: it is asked for each live connection after each reload.
+    """
+    if caller.trust_domain:
+        return (
+            registry.is_spiffe_anchor(caller.anchor)
+            and registry.trust_domain == caller.trust_domain
+            and caller.tenant in registry.tenants
+        )
+    client = registry.client(caller.anchor, caller.spki)
+    return client is not None and (client.tenant, client.role) == (caller.tenant, caller.role)
+
+
+def fingerprint(der: bytes) -> str:
+    """The SHA-256 of a whole certificate in hex: how a trust anchor is known in `Identified`."""
+    return hashlib.sha256(der).hexdigest()
+
+
+def _by_spiffe(leaf: bytes, spki: str, anchor: str, registry: Registry) -> Identified | Unregistered:
+    try:
+        uris = x509.uri_sans(leaf)
+    except x509.CertificateError as error:
+        return Unregistered(f"leaf certificate: {error}", spki)
+    # "An X.509 SVID MUST contain exactly one URI SAN" (SPIFFE X509-SVID, 2).
+    if len(uris) != 1:
+        return Unregistered("not exactly one URI name", spki)
+    # Compared as a whole with what we would have written: no percent-decoding, no case folding, no
+    # query or fragment that two readers could take differently.
+    start, _, rest = uris[0].partition("/tenant/")
+    key, _, role = rest.partition("/")
+    if start != f"spiffe://{registry.trust_domain}" or role not in _ROLES:
+        return Unregistered("URI name is not that of a tenant", spki)
+    if key not in registry.tenants:
+        return Unregistered("URI name is that of no registered tenant", spki)
+    return Identified(key, _ROLES[role], spki, anchor, registry.trust_domain)
+
+
+_ROLES = {role.value: role for role in Role}

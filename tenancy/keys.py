@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The strings on the wire by which the parts of the system recognise each other's objects.
+
+The names are VirtualCluster's and Arktos' own, so that each daemon also works beside the upstream
+Go parts. Keys of this project start with `vcnode.io/`. No other module spells one of them.
+"""
+
+TENANCY_PREFIX = "tenancy.x-k8s.io/"
+TRANSPARENT_PREFIX = "transparency.tenancy.x-k8s.io/"
+
+# Annotations that the syncer writes on every object that it brings down for a tenant.
+CLUSTER = "tenancy.x-k8s.io/cluster"
+NAMESPACE = "tenancy.x-k8s.io/namespace"
+UID = "tenancy.x-k8s.io/uid"
+OWNER_REFERENCES = "tenancy.x-k8s.io/ownerReferences"
+VC_NAME = "tenancy.x-k8s.io/vcname"
+VC_NAMESPACE = "tenancy.x-k8s.io/vcnamespace"
+
+# Annotations on super namespaces.
+VC_UID = "tenancy.x-k8s.io/vcuid"
+VC_ROOT_NAMESPACE = "tenancy.x-k8s.io/vcrootns"
+
+# Annotations on Services: the tenant's own cluster IP, and the super cluster's for tenant DNS.
+CLUSTER_IP = "tenancy.x-k8s.io/clusterIP"
+SUPER_CLUSTER_IP = "transparency.tenancy.x-k8s.io/clusterIP"
+
+# On the mirror of a service account secret: the tenant's name (annotation) and uid (label) of it.
+SECRET_NAME = "tenancy.x-k8s.io/secret.name"  # noqa: S105 - an annotation's key, not a secret
+SECRET_UID = "tenancy.x-k8s.io/secret.UID"  # noqa: S105 - a label's key, not a secret
+
+# Annotations on a VirtualCluster: where the credentials of its control plane are.
+ADMIN_KUBECONFIG = "tenancy.x-k8s.io/admin-kubeconfig"
+SECRET_ADMIN_KUBECONFIG = "tenancy.x-k8s.io/secret.admin-kubeconfig"  # noqa: S105 - a key
+
+# Labels.
+CONTROLLED = "tenancy.x-k8s.io/controlled"
+SUPER_PUBLIC = "tenancy.x-k8s.io/super.public"
+VIRTUAL_NODE = "tenancy.x-k8s.io/virtualnode"
+SUPER_CLUSTER_ID = "tenancy.x-k8s.io/superclusterid"
+
+# Label of a pod or Service: the name of its network in the tenant, `default` if it has none.
+ARKTOS_NETWORK = "arktos.futurewei.com/network"
+DEFAULT_NETWORK = "default"
+
+# Annotation of a super pod: the comma-separated names of the containers that are the tenant's own.
+CONTAINERS = "vcnode.io/containers"
+
+# The files and objects of this project.
+API_VERSION = "vcnode.io/v1alpha1"
+TENANT_KIND = "Tenant"

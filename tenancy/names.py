@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names: the key of a tenant, the super namespace of a tenant's namespace, and their grammar.
+
+The forward rule is upstream's (VirtualCluster `conversion/helper.go`, ToClusterKey and
+ToSuperClusterNamespace), so that we meet the objects that its syncer made. There is no way back:
+the join of key and namespace is ambiguous, and a long one is cut, so what a super object belongs
+to is read from its annotations (`keys`), never parsed out of a name.
+
+Whatever the rule would make that is no legal name, that the super cluster needs for itself or that
+two owners would share is refused with a reason, never bent until it fits.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# RFC 1123 label, the grammar of namespaces and containers; and RFC 1123 subdomain, that of pods
+# (k8s.io/apimachinery, pkg/util/validation).
+LABEL_MAX_CHARS = 63
+SUBDOMAIN_MAX_CHARS = 253
+_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+
+# Kubernetes makes UUIDs, but the kubelet's static pods have 32 hex digits and the type is a plain
+# string: enough to keep separators, blanks and control characters out.
+_UID = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._]{0,126}[A-Za-z0-9])?")
+
+_HASHED_PREFIX_CHARS = 57
+_HASH_CHARS = 5
+_KEY_HASH_CHARS = 6
+
+# Namespaces that every Kubernetes has for itself. A VirtualCluster in namespace `kube` of a
+# Cluster API installation has the key `kube`, and its `system` would be the super `kube-system`.
+PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What cannot be served, and why, in words for an operator's eyes."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """Two or more owners of one super namespace.
+
+    `claims` are (cluster key, tenant namespace), the namespace empty where the claim is that of a
+    tenant's root namespace, which is called as the key itself.
+    """
+
+    super_namespace: str
+    claims: tuple[tuple[str, str], ...]
+
+    @property
+    def refusal(self) -> Refused:
+        """The refusal of each claim. It names no claimant: a tenant may come to read it."""
+        return Refused(f"super namespace {self.super_namespace} would have more than one owner")
+
+
+def is_label(text: str) -> bool:
+    """Whether `text` may name a namespace or a container (RFC 1123 label)."""
+    return len(text) <= LABEL_MAX_CHARS and _LABEL.fullmatch(text) is not None
+
+
+def is_pod_name(text: str) -> bool:
+    """Whether `text` may name a pod (RFC 1123 subdomain)."""
+    return len(text) <= SUBDOMAIN_MAX_CHARS and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_uid(text: str) -> bool:
+    """Whether `text` may be the uid of an object."""
+    return _UID.fullmatch(text) is not None
+
+
+def check_key(key: str) -> Refused | None:
+    """Why `key` cannot be a cluster key, or None.
+
+    It is the name of the tenant's root namespace in the super cluster and a label value on each of
+    its pods, so it has to be an RFC 1123 label; upstream checks nothing.
+    """
+    if not is_label(key):
+        return Refused(f"cluster key {key[:80]!r} is not a DNS label of at most 63 characters")
+    if key in PROTECTED_NAMESPACES:
+        return Refused(f"cluster key {key} is a namespace of the super cluster itself")
+    return None
+
+
+def cluster_key(namespace: str, name: str, uid: str, cluster_namespace: str = "") -> str | Refused:
+    """The key of the VirtualCluster `namespace/name`.
+
+    `cluster_namespace` is its `status.clusterNamespace`; where it is set it is the key. Otherwise
+    the key is `<namespace>-<first 6 hex digits of SHA-256 of the uid>-<name>`.
+    """
+    if cluster_namespace:
+        key = cluster_namespace
+    elif not (namespace and name and uid):
+        return Refused("a cluster key needs the namespace, name and uid of the VirtualCluster")
+    else:
+        key = f"{namespace}-{_sha256_hex(uid)[:_KEY_HASH_CHARS]}-{name}"
+    return check_key(key) or key
+
+
+def super_namespace(key: str, tenant_namespace: str) -> str | Refused:
+    """The namespace of the super cluster that stands for a tenant's `tenant_namespace`.
+
+    `<key>-<namespace>`; if that is longer than 63 characters its first 57, a hyphen, and the first
+    5 hex digits of the SHA-256 of the whole.
+    """
+    refusal = check_key(key)
+    if refusal is not None:
+        return refusal
+    if not is_label(tenant_namespace):
+        return Refused(f"namespace {tenant_namespace[:80]!r} is not a DNS label")
+    joined = f"{key}-{tenant_namespace}"
+    if len(joined) > LABEL_MAX_CHARS:
+        joined = f"{joined[:_HASHED_PREFIX_CHARS]}-{_sha256_hex(joined)[:_HASH_CHARS]}"
+    if joined in PROTECTED_NAMESPACES:
+        return Refused(f"{joined} is a namespace of the super cluster itself")
+    return joined
+
+
+def collisions(pairs: Iterable[tuple[str, str]]) -> tuple[Collision, ...]:
+    """The super namespaces that more than one of these owners would have.
+
+    `pairs` are (cluster key, tenant namespace). The root namespace of each key takes part, as
+    tenant `a` with namespace `b` would otherwise own the root of tenant `a-b`. Pairs that
+    `super_namespace` refuses own nothing and are left out. Ordered by super namespace.
+    """
+    claims: dict[str, set[tuple[str, str]]] = {}
+    for key, tenant_namespace in pairs:
+        if check_key(key) is None:
+            claims.setdefault(key, set()).add((key, ""))
+        target = super_namespace(key, tenant_namespace)
+        if isinstance(target, str):
+            claims.setdefault(target, set()).add((key, tenant_namespace))
+    return tuple(
+        Collision(target, tuple(sorted(owners)))
+        for target, owners in sorted(claims.items())
+        if len(owners) > 1
+    )
+
+
+def _sha256_hex(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All tenants that a node knows, as one immutable value, and how the next one comes of it.
+
+Tenants come from sources by name (a file, a VirtualCluster object). A source that turns bad keeps
+its last good tenant, and the others never notice. What two tenants both claim and a verifier could
+not tell apart goes to the one that had it before; the newcomer is refused, and where nobody had it
+both are, because to guess would be to hand one tenant's pods to another.
+
+What can be claimed once only:
+- a cluster key;
+- a client: one public key below one authority;
+- a subject name of authorities that OpenSSL could confuse: certificates of one name that no subject
+  key identifier tells apart.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tenancy import x509
+from tenancy.document import TenantError, document_of, parse_tenant
+from tenancy.tenant import Role, Tenant
+
+_STATE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """What a source gave was not usable."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A source that is not served as it stands. `is_kept`: its last good state is served instead.
+
+    `tenant` is the key that is concerned, empty where it is not known.
+    """
+
+    source: str
+    tenant: str
+    reason: str
+    is_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpiffeTrust:
+    """The super cluster's own authorities (DER), whose leaves say in a URI which tenant they are."""
+
+    authorities: tuple[bytes, ...]
+    trust_domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Whose a registered public key is."""
+
+    tenant: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The tenants by the name of their source, and the look-ups that identity needs.
+
+    Build one with `merge`, which sees to it that no two tenants claim the same.
+    """
+
+    sources: Mapping[str, Tenant] = field(default_factory=dict)
+    spiffe: SpiffeTrust | None = None
+    tenants: Mapping[str, Tenant] = field(init=False, compare=False, repr=False)
+    _clients: Mapping[tuple[str, str], Client] = field(init=False, compare=False, repr=False)
+    _spiffe_anchors: frozenset[str] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        clients = {
+            (_fingerprint(der), spki): Client(tenant.key, role)
+            for tenant in self.sources.values()
+            for der in tenant.authorities
+            for spki, role in tenant.clients.items()
+        }
+        trusted = self.spiffe.authorities if self.spiffe else ()
+        object.__setattr__(self, "tenants", {t.key: t for t in self.sources.values()})
+        object.__setattr__(self, "_clients", clients)
+        object.__setattr__(self, "_spiffe_anchors", frozenset(map(_fingerprint, trusted)))
+
+    @property
+    def trust_domain(self) -> str:
+        """The SPIFFE trust domain, empty where there is none."""
+        return self.spiffe.trust_domain if self.spiffe else ""
+
+    def client(self, anchor: str, spki: str) -> Client | None:
+        """Whose the public key `spki` is below the authority `anchor` (both SHA-256 in hex)."""
+        return self._clients.get((anchor, spki))
+
+    def is_spiffe_anchor(self, anchor: str) -> bool:
+        """Whether `anchor` (SHA-256 in hex) is an authority of the SPIFFE trust domain."""
+        return anchor in self._spiffe_anchors
+
+    def authorities(self) -> tuple[bytes, ...]:
+        """The DER of every authority, each once: what the TLS context is to trust."""
+        found = dict.fromkeys(self.spiffe.authorities if self.spiffe else ())
+        for source in sorted(self.sources):
+            found.update(dict.fromkeys(self.sources[source].authorities))
+        return tuple(found)
+
+
+def merge(previous: Registry, incoming: Mapping[str, Tenant | Bad]) -> tuple[Registry, tuple[Problem, ...]]:
+    """The registry after a reading of all sources, and what is wrong with it.
+
+    `incoming` is complete: a source that is not in it is gone, and so is its tenant. The SPIFFE
+    trust is the previous one's. Merging the same again changes nothing, but to a source that
+    keeps its last good state the problem is reported again.
+    """
+    standing: dict[str, Tenant] = {}
+    problems: dict[str, Problem] = {}
+
+    def step_down(source: str, tenant: str, reason: str) -> None:
+        """From what the source says now to its last good state, and from there to nothing."""
+        old = previous.sources.get(source)
+        is_kept = old is not None and standing.get(source) is not old
+        if old is not None and is_kept:
+            standing[source] = old
+        else:
+            standing.pop(source, None)
+        problems[source] = Problem(source, tenant, reason, is_kept)
+
+    for source, value in sorted(incoming.items()):
+        if isinstance(value, Bad):
+            old = previous.sources.get(source)
+            step_down(source, old.key if old else "", value.reason)
+        else:
+            # What did not change is what it was: the last good state has nothing to step down to.
+            old = previous.sources.get(source)
+            standing[source] = old if old == value else value
+    # Each round takes at least one source a step down, and each source has two steps.
+    while refused := _conflicts(standing, previous):
+        for source, reason in refused.items():
+            step_down(source, standing[source].key, reason)
+    registry = Registry(standing, previous.spiffe)
+    return registry, tuple(problems[source] for source in sorted(problems))
+
+
+def dump(registry: Registry) -> bytes:
+    """The tenants as bytes for the saved state. The SPIFFE trust is configuration and not in it."""
+    sources = {source: document_of(tenant) for source, tenant in registry.sources.items()}
+    return json.dumps({"version": _STATE_VERSION, "tenants": sources}, indent=1).encode()
+
+
+def load(state: bytes, spiffe: SpiffeTrust | None) -> tuple[Registry, tuple[Problem, ...]]:
+    """The registry that `dump` saved. Raises TenantError if the bytes are not a saved state.
+
+    A tenant in it that is not usable is left out, with a Problem.
+    """
+    try:
+        document = json.loads(state)
+    except ValueError as error:  # a JSONDecodeError or a UnicodeDecodeError
+        raise TenantError((f"saved state: {error}",)) from error
+    except RecursionError as error:
+        raise TenantError(("saved state: too deeply nested",)) from error
+    if not isinstance(document, dict) or document.get("version") != _STATE_VERSION:
+        raise TenantError((f"saved state: not of version {_STATE_VERSION}",))
+    tenants = document.get("tenants")
+    if not isinstance(tenants, dict):
+        raise TenantError(("saved state: has no tenants",))
+    incoming: dict[str, Tenant | Bad] = {}
+    for source, saved in tenants.items():
+        try:
+            incoming[source] = parse_tenant(saved)
+        except TenantError as error:
+            incoming[source] = Bad(str(error))
+    return merge(Registry(spiffe=spiffe), incoming)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Something that one tenant only may have. `what` is for an operator to read."""
+
+    what: str
+    value: tuple[str, ...]
+
+
+def _conflicts(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
+    """The sources that claim what is another's, each with the reason."""
+    claimed: dict[_Claim, list[str]] = {}
+    for source, tenant in standing.items():
+        for claim in _claims(tenant):
+            claimed.setdefault(claim, []).append(source)
+    refused: dict[str, str] = {}
+    for claim, sources in claimed.items():
+        if len(sources) > 1:
+            holder = _holder(claim, sources, previous)
+            word = "is another tenant's" if holder else "is claimed by two tenants"
+            refused |= {each: f"{claim.what} {word}" for each in sources if each != holder}
+    return refused | _confused(standing, previous)
+
+
+def _claims(tenant: Tenant) -> Iterator[_Claim]:
+    yield _Claim(f"cluster key {tenant.key}", ("key", tenant.key))
+    for der in tenant.authorities:
+        anchor = _fingerprint(der)
+        for spki in tenant.clients:
+            yield _Claim(f"client {spki} below authority {anchor}", ("client", anchor, spki))
+
+
+def _holder(claim: _Claim, sources: list[str], previous: Registry) -> str:
+    """The one of `sources` that had the claim in the previous registry, empty if none had it."""
+    for source in sources:
+        old = previous.sources.get(source)
+        if old is not None and claim in _claims(old):
+            return source
+    return ""
+
+
+def _confused(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
+    """The sources whose authorities OpenSSL could take for another's, each with the reason.
+
+    OpenSSL finds an issuer by its name and, where both ends have one, the key identifier. Between
+    certificates that this does not tell apart it takes any.
+    """
+    by_name: dict[bytes, _Held] = {}
+    for source, tenant in standing.items():
+        for der in tenant.authorities:
+            named = by_name.setdefault(x509.canonical_subject(der), {})
+            named.setdefault(der, set()).add(source)
+    for der in previous.spiffe.authorities if previous.spiffe else ():
+        by_name.setdefault(x509.canonical_subject(der), {}).setdefault(der, set()).add(_SPIFFE)
+    refused: dict[str, str] = {}
+    for named in by_name.values():
+        by_identifier: dict[bytes | None, _Held] = {}
+        for der, sources in named.items():
+            by_identifier.setdefault(x509.subject_key_identifier(der), {})[der] = sources
+        bare = by_identifier.pop(None, {})
+        if bare:
+            # One without an identifier is confused with every other of its name.
+            for source in _give_way(named, bare, previous):
+                refused[source] = "an authority has another's subject and no subject key identifier"
+        for alike in by_identifier.values():
+            for source in _give_way(alike, alike, previous):
+                refused[source] = "an authority has another's subject and subject key identifier"
+    return refused
+
+
+# Certificates, each with the sources that have it as an authority.
+_Held = dict[bytes, set[str]]
+
+# Stands among the sources for the super cluster's own authorities. No source has this name.
+_SPIFFE = ""
+
+
+def _give_way(alike: _Held, culprits: _Held, previous: Registry) -> set[str]:
+    """Which sources give way where the certificates `alike` cannot be told apart because of some
+    `culprits` among them."""
+    if len(alike) < 2:
+        return set()
+    owners = set().union(*alike.values())
+    if len(owners) == 1:
+        # One tenant's old and new certificate. With one key either verifies a leaf; with two keys
+        # only the one that OpenSSL happens to try does.
+        return owners if len({x509.spki(der) for der in alike}) > 1 else set()
+    if any(_had(source, der, previous) for der in culprits for source in culprits[der]):
+        before = {s for der in alike for s in alike[der] if _had(s, der, previous)}
+        losers = owners - before
+    else:
+        losers = set().union(*culprits.values())
+    # The super cluster's own authority never gives way, not to one that was there before it either.
+    return (losers or owners) - {_SPIFFE}
+
+
+def _had(source: str, der: bytes, previous: Registry) -> bool:
+    if source == _SPIFFE:
+        return True
+    old = previous.sources.get(source)
+    return old is not None and der in old.authorities
+
+
+def _fingerprint(der: bytes) -> str:
+    return hashlib.sha256(der).hexdigest()
