@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TLS client that sends any bytes and sees how the other side ends.
+
+Built on memory BIOs, because `ssl.SSLSocket` neither half-closes nor tells a reset from an EOF.
+One thread may send while another receives: the TLS object is only touched under a lock.
+"""
+
+import contextlib
+import enum
+import select
+import socket
+import ssl
+import struct
+import threading
+import time
+
+_READ_BYTES = 256 * 1024
+_STEP_S = 0.05
+
+
+class End(enum.Enum):
+    """How the peer ended its direction."""
+
+    CLOSE_NOTIFY = "close_notify"
+    EOF = "FIN without close_notify"
+    RESET = "reset"
+    ALERT = "TLS alert"
+
+
+class SendFailed(Exception):  # noqa: N818 - an outcome that callers expect, not a fault of theirs
+    """The peer does not take any more bytes: it has gone, or the time is up."""
+
+
+class Client:
+    """One connection. `received` holds every plain byte so far, `end` how the peer ended."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        context: ssl.SSLContext | None,
+        *,
+        sni: str | None = None,
+        timeout_s: float = 10.0,
+        receive_buffer_bytes: int | None = None,
+    ) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if receive_buffer_bytes is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self._socket.settimeout(timeout_s)
+        self._socket.connect(address)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._lock = threading.Lock()
+        self._out_lock = threading.Lock()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None
+        if context is not None:
+            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=sni)
+        self.received = bytearray()
+        self.sent_bytes = 0
+        self.end: End | None = None
+        self.ended_s: float | None = None
+        self.error: str = ""
+        self.is_closed = False
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def local_port(self) -> int:
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def handshake(self, timeout_s: float = 10.0) -> bool:
+        """True once this end has finished; in TLS 1.3 a refusal only shows at the first read."""
+        if self._tls is None:
+            return True
+        deadline = time.monotonic() + timeout_s
+        while self.end is None:
+            try:
+                with self._lock:
+                    self._tls.do_handshake()
+                self._flush(deadline)
+                return True
+            except ssl.SSLWantReadError:
+                self._flush(deadline)
+                if not self._fill(deadline - time.monotonic()) and time.monotonic() > deadline:
+                    return False
+            except ssl.SSLError as problem:
+                self._ended(End.ALERT, problem.reason or str(problem))
+            except SendFailed:
+                break
+        return False
+
+    def send(self, data: bytes, timeout_s: float = 10.0) -> None:
+        """Hand all of `data` to the kernel, or raise SendFailed."""
+        deadline = time.monotonic() + timeout_s
+        if self._tls is None:
+            self._write_raw(data, deadline)
+            self.sent_bytes += len(data)
+            return
+        for start in range(0, len(data), 65536):
+            piece = data[start : start + 65536]
+            try:
+                with self._lock:
+                    self._tls.write(piece)
+            except ssl.SSLError as problem:
+                raise SendFailed(str(problem)) from problem
+            self._flush(deadline)
+            self.sent_bytes += len(piece)
+
+    def receive(self, timeout_s: float) -> bytes:
+        """Some bytes, or none when the time is up or the peer has ended."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            data = self._decrypt()
+            if data:
+                self.received += data
+                return data
+            left = deadline - time.monotonic()
+            if self.end is not None or left <= 0:
+                return b""
+            self._fill(left)
+
+    def receive_until_end(self, timeout_s: float) -> bool:
+        """Read until the peer ends; False when the time is up before."""
+        deadline = time.monotonic() + timeout_s
+        while self.end is None and time.monotonic() < deadline:
+            self.receive(min(deadline - time.monotonic(), 0.5))
+        return self.end is not None
+
+    def half_close(self) -> None:
+        """Say that nothing more comes: close_notify and FIN; go on receiving."""
+        self._close_notify()
+        self._shutdown()
+
+    def finish(self) -> None:
+        """FIN without close_notify; go on receiving."""
+        self._shutdown()
+
+    def close(self) -> None:
+        """close_notify, FIN, and away."""
+        if not self.is_closed:
+            self._close_notify()
+            self.is_closed = True
+            self._socket.close()
+
+    def reset(self) -> None:
+        """RST, and away."""
+        if not self.is_closed:
+            self.is_closed = True
+            linger = struct.pack("ii", 1, 0)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self._socket.close()
+
+    def _close_notify(self) -> None:
+        if self._tls is None or self.is_closed:
+            return
+        try:
+            with self._lock:
+                self._tls.unwrap()
+        except ssl.SSLError:
+            pass  # it waits for the peer's close_notify, which may come or not
+        with contextlib.suppress(SendFailed):  # the peer has gone first
+            self._flush(time.monotonic() + 1)
+
+    def _shutdown(self) -> None:
+        with contextlib.suppress(OSError):  # the peer has gone first
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def _decrypt(self) -> bytes:
+        if self._tls is None:
+            return self._incoming.read()
+        try:
+            with self._lock:
+                data = self._tls.read(_READ_BYTES)
+            if not data:
+                self._ended(End.CLOSE_NOTIFY)
+            return data
+        except ssl.SSLWantReadError:
+            return b""
+        except ssl.SSLZeroReturnError:
+            self._ended(End.CLOSE_NOTIFY)
+        except ssl.SSLError as problem:
+            self._ended(End.ALERT, problem.reason or str(problem))
+        return b""
+
+    def _fill(self, timeout_s: float) -> bool:
+        """Bytes off the network into the incoming BIO; the end of the stream is noted."""
+        if not self._poll(select.POLLIN, timeout_s):
+            return False
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as problem:
+            self._ended(End.RESET, str(problem))
+            return False
+        if not data:
+            self._ended(End.EOF)
+            return False
+        with self._lock:
+            self._incoming.write(data)
+        return True
+
+    def _flush(self, deadline: float) -> None:
+        # The order of records must be the order on the wire: taken and sent under one lock.
+        with self._out_lock:
+            with self._lock:
+                data = self._outgoing.read()
+            self._write_raw(data, deadline)
+
+    def _write_raw(self, data: bytes, deadline: float) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                if self.end is not None or time.monotonic() > deadline:
+                    raise SendFailed("the peer does not read") from None
+                self._poll(select.POLLOUT, _STEP_S)
+            except OSError as problem:
+                raise SendFailed(str(problem)) from problem
+
+    def _poll(self, event: int, timeout_s: float) -> bool:
+        if self.is_closed:
+            return False
+        poller = select.poll()
+        poller.register(self._socket, event)
+        return bool(poller.poll(max(timeout_s, 0) * 1000))
+
+    def _ended(self, how: End, error: str = "") -> None:
+        if self.end is None:
+            self.end, self.error, self.ended_s = how, error, time.monotonic()
