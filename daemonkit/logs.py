@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One line per event on stderr: a constant message and fields.
+
+Everything that puts a byte into the log lives here, so that one promise can be kept: the log is
+printable ASCII, one event a line. What a peer sends (a header, a name, a certificate's subject)
+reaches it escaped, or it could forge lines or drive the operator's terminal.
+
+The sink is one per process, as stderr is; libraries that log through `logging` end up in it too.
+A write that fails is dropped: a full disk behind stderr must not stop the daemon.
+"""
+
+import enum
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from json.encoder import encode_basestring_ascii as _quote
+from typing import TextIO
+
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
+
+LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
+
+# A field is a name, a number or a sentence; what is longer is a page that does not belong here.
+MAX_FIELD_CHARACTERS = 2_000
+MAX_TRACEBACK_CHARACTERS = 8_000
+
+_LEVEL_NAMES = {number: name for name, number in LEVELS.items()}
+_RESERVED = frozenset({"time", "level", "logger", "message"})
+
+
+class _Sink:
+    """Where lines go and in which form. Before `setup`: text at level info."""
+
+    __slots__ = ("clock", "is_json", "level", "stream")
+
+    def __init__(self) -> None:
+        self.level = INFO
+        self.is_json = False
+        self.stream: TextIO | None = None
+        self.clock: Callable[[], float] = time.time
+
+    def write(self, level: int, name: str, message: str, fields: dict[str, object]) -> None:
+        render = as_json if self.is_json else as_text
+        line = render(self.clock(), _LEVEL_NAMES[level], name, message, fields) + "\n"
+        try:
+            # Looked up now, not at import: tests and supervisors replace sys.stderr.
+            stream = self.stream if self.stream is not None else sys.stderr
+            stream.write(line)
+            stream.flush()
+        except (OSError, ValueError):
+            # ValueError is a closed stream. There is nowhere left to say it.
+            return
+
+
+_sink = _Sink()
+
+
+class Logger:
+    """Writes events of one part of the program. Cheap to make; get one per module with `get`."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def debug(self, message: str, /, **fields: object) -> None:
+        if _sink.level <= DEBUG:
+            _sink.write(DEBUG, self._name, message, fields)
+
+    def info(self, message: str, /, **fields: object) -> None:
+        if _sink.level <= INFO:
+            _sink.write(INFO, self._name, message, fields)
+
+    def warning(self, message: str, /, **fields: object) -> None:
+        if _sink.level <= WARNING:
+            _sink.write(WARNING, self._name, message, fields)
+
+    def error(self, message: str, /, **fields: object) -> None:
+        _sink.write(ERROR, self._name, message, fields)
+
+
+def get(name: str) -> Logger:
+    """Return the logger of a module; `name` is its dotted name."""
+    return Logger(name)
+
+
+def setup(
+    *,
+    is_json: bool | None = None,
+    level: str = "info",
+    stream: TextIO | None = None,
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Choose form and level, and take over the standard library's root logger.
+
+    By default lines go to stderr, as text if that is a terminal and as JSON if not (a service
+    manager reads it then). `clock` gives seconds since the epoch. Raises `ValueError` on a level
+    that is none of `LEVELS`.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
+    target = stream if stream is not None else sys.stderr
+    _sink.level = LEVELS[level]
+    _sink.is_json = not target.isatty() if is_json is None else is_json
+    _sink.stream = stream
+    _sink.clock = clock
+    root = logging.getLogger()
+    root.handlers[:] = [_Bridge()]
+    # Libraries are quieter by one step: their "info" is our "debug".
+    root.setLevel(DEBUG if level == "debug" else max(LEVELS[level], WARNING))
+
+
+class _Bridge(logging.Handler):
+    """Brings what libraries log into the sink."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, object] = {}
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["error"] = record.exc_info[1]
+            fields["traceback"] = trace(record.exc_info[1])
+        level = max((known for known in _LEVEL_NAMES if known <= record.levelno), default=DEBUG)
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):
+            message = str(record.msg)
+        _sink.write(level, record.name, message[:MAX_FIELD_CHARACTERS], fields)
+
+
+def trace(error: BaseException) -> str:
+    """Return the end of an exception's traceback, for the field `traceback` of an unexpected one."""
+    return "".join(traceback.format_exception(error))[-MAX_TRACEBACK_CHARACTERS:]
+
+
+def as_text(now: float, level: str, name: str, message: str, fields: dict[str, object]) -> str:
+    """Render an event for a person: `time level logger "message" key=value ...`."""
+    parts = [_timestamp(now), level.upper(), _word(name), _quote(message)]
+    parts.extend(f"{_word(_field_name(key))}={_word(_plain(key, value))}" for key, value in fields.items())
+    return " ".join(parts)
+
+
+def as_json(now: float, level: str, name: str, message: str, fields: dict[str, object]) -> str:
+    """Render an event for a machine: one JSON object."""
+    parts = [
+        f'"time":"{_timestamp(now)}","level":"{level}"',
+        f'"logger":{_quote(name)},"message":{_quote(message)}',
+    ]
+    parts.extend(f"{_quote(_field_name(key))}:{_json(key, value)}" for key, value in fields.items())
+    return "{" + ",".join(parts) + "}"
+
+
+def _timestamp(now: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    return f"{whole}.{int(now * 1000) % 1000:03d}Z"
+
+
+def _field_name(key: str) -> str:
+    return key + "_" if key in _RESERVED else key
+
+
+def _plain(key: str, value: object) -> str:
+    """Say a value as a string, cut to what a line can bear."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, bytes | bytearray):
+        text = value.decode("ascii", "backslashreplace")
+    elif isinstance(value, enum.Enum):
+        text = str(value.value)
+    elif isinstance(value, BaseException):
+        text = f"{type(value).__name__}: {value}"
+    elif value is None or isinstance(value, bool):
+        text = {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, float):
+        text = repr(value)
+    elif isinstance(value, tuple | list | set | frozenset):
+        items = value if isinstance(value, tuple | list) else sorted(value, key=str)
+        text = ",".join(_plain(key, item) for item in items)
+    else:
+        text = str(value)
+    limit = MAX_TRACEBACK_CHARACTERS if key == "traceback" else MAX_FIELD_CHARACTERS
+    return text if len(text) <= limit else f"{text[:limit]}...(+{len(text) - limit})"
+
+
+def _word(text: str) -> str:
+    """Quote a text unless it is one plain word."""
+    is_word = text.isascii() and text.isprintable() and text
+    return text if is_word and not any(c in ' "=\\' for c in text) else _quote(text)
+
+
+def _json(key: str, value: object) -> str:
+    if value is None or (isinstance(value, bool | int) and not isinstance(value, enum.Enum)):
+        return _plain(key, value)
+    if isinstance(value, float) and value - value == 0:  # neither infinite nor NaN
+        return _plain(key, value)
+    return _quote(_plain(key, value))
