@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemonkit.testing.pki import Authority
+from tenancy.document import TenantError, certificates, document_of, parse_tenant
+from tenancy.tenant import Role, Tenant
+
+OLD, NEW = Authority.create("old"), Authority.create("new")
+SPKI_1, SPKI_2 = "0f" * 32, "ab" * 32
+
+
+def good() -> dict[str, Any]:
+    return {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "Tenant",
+        "metadata": {"name": "ten-a"},
+        "spec": {
+            "certificateAuthority": OLD.cert_pem.decode(),
+            "clients": [
+                {"spkiSHA256": SPKI_1, "role": "apiserver"},
+                {"spkiSHA256": SPKI_2.upper(), "role": "metrics"},
+            ],
+            "clusterDomain": "a.example",
+        },
+    }
+
+
+def test_the_whole_file() -> None:
+    assert parse_tenant(good()) == Tenant(
+        "ten-a", (OLD.der,), {SPKI_1: Role.APISERVER, SPKI_2: Role.METRICS}, "a.example"
+    )
+
+
+def test_two_authorities_in_one_pem_with_words_between_and_one_given_twice() -> None:
+    document = good()
+    both = OLD.cert_pem + b"# the next one\r\n" + NEW.cert_pem.replace(b"\n", b"\r\n") + OLD.cert_pem
+    document["spec"]["certificateAuthority"] = both.decode()
+    assert parse_tenant(document).authorities == (OLD.der, NEW.der)
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"clusterDomain": "cluster.local"}])
+def test_a_tenant_by_spiffe_alone(spec: object) -> None:
+    document = good()
+    if spec is None:
+        del document["spec"]
+    else:
+        document["spec"] = spec
+    assert parse_tenant(document) == Tenant("ten-a", (), {}, "cluster.local")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "errors"),
+    [
+        (("apiVersion",), "v1", ("apiVersion: must be vcnode.io/v1alpha1",)),
+        (("kind",), None, ("kind: must be Tenant",)),
+        (("extra",), 1, ("extra: unknown key",)),
+        (("metadata", "labels"), {}, ("metadata.labels: unknown key",)),
+        (("spec", "certificateAuthorities"), "", ("spec.certificateAuthorities: unknown key",)),
+        (("spec", "clients", 1, "cn"), "x", ("spec.clients[1].cn: unknown key",)),
+        (
+            ("metadata", "name"),
+            7,
+            (
+                "metadata.name: must be a string",
+                "metadata.name: cluster key '' is not a DNS label of at most 63 characters",
+            ),
+        ),
+        (
+            ("metadata", "name"),
+            "../a",
+            ("metadata.name: cluster key '../a' is not a DNS label of at most 63 characters",),
+        ),
+        (("spec",), [], ("spec: must be a mapping",)),
+        (
+            ("spec", "certificateAuthority"),
+            "words",
+            (
+                "spec.certificateAuthority: holds no certificate",
+                "spec.clients: no client can be verified without a certificateAuthority",
+            ),
+        ),
+        (("spec", "clients"), {}, ("spec.clients: must be a list",)),
+        (
+            ("spec", "clients", 0),
+            "x",
+            (
+                "spec.clients[0]: must be a mapping",
+                "spec.clients[0].spkiSHA256: must be a string",
+                "spec.clients[0].spkiSHA256: must be 64 hex digits",
+                "spec.clients[0].role: must be apiserver or metrics",
+            ),
+        ),
+        (
+            ("spec", "clients", 1, "spkiSHA256"),
+            SPKI_1,
+            ("spec.clients[1].spkiSHA256: is in the list already",),
+        ),
+        (("spec", "clients", 0, "role"), "admin", ("spec.clients[0].role: must be apiserver or metrics",)),
+        (
+            ("spec", "clients", 0, "role"),
+            ["apiserver"],
+            ("spec.clients[0].role: must be apiserver or metrics",),
+        ),
+        (
+            ("spec", "clients", 0, "spkiSHA256"),
+            "0f" * 31 + "\n0",
+            ("spec.clients[0].spkiSHA256: must be 64 hex digits",),
+        ),
+        (("spec", "clients"), [{}] * 65, ("spec.clients: has more than 64 entries",)),
+        (("spec", "clusterDomain"), "A b", ("spec.clusterDomain: must be a DNS name in lower case",)),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_path(
+    path: tuple[Any, ...], value: object, errors: tuple[str, ...]
+) -> None:
+    document = good()
+    at: Any = document
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises(TenantError) as raised:
+        parse_tenant(document)
+    assert raised.value.errors == errors
+
+
+def test_all_errors_come_at_once() -> None:
+    document = good() | {"kind": "Tenat", "x": 1}
+    document["spec"]["clients"][0]["role"] = "x"
+    with pytest.raises(TenantError) as raised:
+        parse_tenant(document)
+    assert raised.value.errors == (
+        "x: unknown key",
+        "kind: must be Tenant",
+        "spec.clients[0].role: must be apiserver or metrics",
+    )
+
+
+PEM = OLD.cert_pem.decode()
+LEAF = OLD.issue("leaf")
+
+
+@pytest.mark.parametrize(
+    ("pem", "reason"),
+    [
+        (LEAF.key_pem.decode(), "holds a PEM marker other than the begin of a CERTIFICATE"),
+        (PEM + LEAF.key_pem.decode(), "holds a PEM marker other than the begin of a CERTIFICATE"),
+        (
+            PEM.replace("CERTIFICATE", "TRUSTED CERTIFICATE"),
+            "holds a PEM marker other than the begin of a CERTIFICATE",
+        ),
+        ("-----END CERTIFICATE-----", "holds a PEM marker other than the begin of a CERTIFICATE"),
+        (PEM.replace("-----END", "-----end"), "a PEM block is not closed"),
+        (PEM[:100], "a PEM block is not closed"),
+        (PEM[:100] + "\n" + PEM, "a PEM block is not closed"),
+        (PEM.replace("M", "!", 1), "a PEM block is not base64"),
+        (PEM.replace("\nM", "\né", 1), "a PEM block is not base64"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "cut off within a header"),
+        ("x" * 262145, "longer than 262144 characters"),
+    ],
+)
+def test_pem_that_is_not_certificates(pem: str, reason: str) -> None:
+    with pytest.raises(ValueError, match="^" + reason):
+        certificates(pem)
+
+
+def test_more_authorities_than_a_rotation_needs() -> None:
+    document = good()
+    pem = "".join(Authority.create(f"ca{n}").cert_pem.decode() for n in range(17))
+    document["spec"]["certificateAuthority"] = pem
+    with pytest.raises(TenantError) as raised:
+        parse_tenant(document)
+    assert raised.value.errors == ("spec.certificateAuthority: holds more than 16 certificates",)
+
+
+@pytest.mark.parametrize(
+    "tenant",
+    [
+        parse_tenant(good()),
+        Tenant("b", (OLD.der, NEW.der), {}),
+        Tenant("c", (), {}, "c.example"),
+    ],
+)
+def test_a_tenant_survives_its_document(tenant: Tenant) -> None:
+    assert parse_tenant(json.loads(json.dumps(document_of(tenant)))) == tenant
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    st.sampled_from(["apiVersion", "kind", "metadata", "spec", "certificateAuthority", "clients", "role"]),
+    json_values,
+)
+def test_any_value_in_any_place_is_an_error_or_a_tenant(place: str, value: object) -> None:
+    document = copy.deepcopy(good())
+    at = document if place in document else document["spec"]
+    if place == "role":
+        at, place = document["spec"]["clients"][0], "role"
+    at[place] = value
+    try:
+        found = parse_tenant(document)
+    except TenantError:
+        return
+    assert parse_tenant(document_of(found)) == found
+
+
+@given(json_values)
+def test_any_document_is_an_error(document: object) -> None:
+    with pytest.raises(TenantError):
+        parse_tenant(document)

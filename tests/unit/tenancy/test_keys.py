@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wire strings are other programs' too: each is written out here once more."""
+
+from tenancy import keys
+
+
+def test_the_strings_that_other_programs_write() -> None:
+    assert {name: getattr(keys, name) for name in vars(keys) if name.isupper()} == {
+        "TENANCY_PREFIX": "tenancy.x-k8s.io/",
+        "TRANSPARENT_PREFIX": "transparency.tenancy.x-k8s.io/",
+        "CLUSTER": "tenancy.x-k8s.io/cluster",
+        "NAMESPACE": "tenancy.x-k8s.io/namespace",
+        "UID": "tenancy.x-k8s.io/uid",
+        "OWNER_REFERENCES": "tenancy.x-k8s.io/ownerReferences",
+        "VC_NAME": "tenancy.x-k8s.io/vcname",
+        "VC_NAMESPACE": "tenancy.x-k8s.io/vcnamespace",
+        "VC_UID": "tenancy.x-k8s.io/vcuid",
+        "VC_ROOT_NAMESPACE": "tenancy.x-k8s.io/vcrootns",
+        "CLUSTER_IP": "tenancy.x-k8s.io/clusterIP",
+        "SUPER_CLUSTER_IP": "transparency.tenancy.x-k8s.io/clusterIP",
+        "SECRET_NAME": "tenancy.x-k8s.io/secret.name",
+        "SECRET_UID": "tenancy.x-k8s.io/secret.UID",
+        "ADMIN_KUBECONFIG": "tenancy.x-k8s.io/admin-kubeconfig",
+        "SECRET_ADMIN_KUBECONFIG": "tenancy.x-k8s.io/secret.admin-kubeconfig",
+        "CONTROLLED": "tenancy.x-k8s.io/controlled",
+        "SUPER_PUBLIC": "tenancy.x-k8s.io/super.public",
+        "VIRTUAL_NODE": "tenancy.x-k8s.io/virtualnode",
+        "SUPER_CLUSTER_ID": "tenancy.x-k8s.io/superclusterid",
+        "ARKTOS_NETWORK": "arktos.futurewei.com/network",
+        "DEFAULT_NETWORK": "default",
+        "CONTAINERS": "vcnode.io/containers",
+        "API_VERSION": "vcnode.io/v1alpha1",
+        "TENANT_KIND": "Tenant",
+    }
