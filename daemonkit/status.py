@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from daemonkit import logs, metrics
+from daemonkit.tasks import Tasks
 
 Address = Path | tuple[str, int]
 
@@ -97,7 +98,7 @@ class StatusServer:
         self._max_connections = max_connections
         self._deadline_s = deadline_s
         self._server: asyncio.Server | None = None
-        self._handlers: set[asyncio.Task[None]] = set()
+        self._handlers = Tasks("status")
         self._inode: tuple[int, int] | None = None
 
     @property
@@ -124,7 +125,7 @@ class StatusServer:
         except OSError as error:
             raise StatusError(f"{_name(self._address)}: {error.strerror}") from None
         self._server = await asyncio.start_server(
-            self._serve, sock=listener, limit=MAX_HEAD_BYTES, start_serving=True
+            self._accept, sock=listener, limit=MAX_HEAD_BYTES, start_serving=True
         )
 
     async def stop(self) -> None:
@@ -132,10 +133,7 @@ class StatusServer:
         if self._server is None:
             return
         self._server.close()
-        for handler in self._handlers:
-            handler.cancel()
-        if self._handlers:
-            await asyncio.wait(self._handlers, timeout=self._deadline_s)
+        await self._handlers.close(self._deadline_s)
         self._server = None
         if isinstance(self._address, Path) and _inode(self._address) == self._inode:
             self._address.unlink(missing_ok=True)
@@ -158,19 +156,19 @@ class StatusServer:
             raise
         return listener
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handler = asyncio.current_task()
-        if handler is None or len(self._handlers) >= self._max_connections:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._handlers) >= self._max_connections:
             writer.transport.abort()
-            return
-        self._handlers.add(handler)
+        else:
+            self._handlers.spawn(self._serve(reader, writer), "connection")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(self._deadline_s):
                 await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass  # the client is gone, or as good as gone; there is nobody to tell
         finally:
-            self._handlers.discard(handler)
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every test carries the marker of its ring, so that no file can forget to."""
+
+from pathlib import Path
+
+import pytest
+
+_RINGS = ("functional", "lab", "k8s")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        ring = item.path.relative_to(here).parts[0]
+        if ring in _RINGS:
+            item.add_marker(ring)
