@@ -10,6 +10,8 @@ import datetime as dt
 import hashlib
 import ipaddress
 import os
+import ssl
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +78,11 @@ class Leaf:
             key=key,
         )
 
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Make this the certificate that `context` shows, without a file that stays."""
+        with tempfile.TemporaryDirectory() as directory:
+            context.load_cert_chain(*self.write(directory, "leaf"))
+
     def write(self, directory: Path | str, name: str) -> tuple[Path, Path]:
         """Write `name.crt` and `name.key` (0600), each replaced whole; return both paths."""
         folder = Path(directory)
@@ -87,9 +94,7 @@ class Leaf:
 class Authority:
     """A self-signed certificate authority that issues leaves."""
 
-    def __init__(
-        self, certificate: x509.Certificate, key: Key, *, has_key_identifier: bool
-    ) -> None:
+    def __init__(self, certificate: x509.Certificate, key: Key, *, has_key_identifier: bool) -> None:
         self.certificate = certificate
         self.key = key
         self._has_key_identifier = has_key_identifier
@@ -224,9 +229,7 @@ def _leaf_extensions(
     names: list[x509.GeneralName],
     usages: Sequence[str],
 ) -> x509.CertificateBuilder:
-    builder = builder.add_extension(
-        x509.BasicConstraints(ca=False, path_length=None), critical=True
-    )
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     if usages:
         extended = x509.ExtendedKeyUsage([_USAGES[usage] for usage in usages])
         builder = builder.add_extension(extended, critical=False)
@@ -235,9 +238,7 @@ def _leaf_extensions(
     return builder
 
 
-def _alternative_names(
-    dns: Iterable[str], ip: Iterable[str], uris: Iterable[str]
-) -> list[x509.GeneralName]:
+def _alternative_names(dns: Iterable[str], ip: Iterable[str], uris: Iterable[str]) -> list[x509.GeneralName]:
     return [
         *(x509.DNSName(name) for name in dns),
         *(x509.IPAddress(ipaddress.ip_address(address)) for address in ip),

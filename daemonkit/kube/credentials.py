@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The credentials of a client, read again when their files change.
+
+Tokens of service accounts live an hour, client certificates some days, and both are replaced by
+writing files. Before each request the files are looked at (a stat each); what changed is read
+whole, and what does not parse leaves the old in use until it changes again.
+"""
+
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemonkit import logs
+from daemonkit.kube.kubeconfig import Access, KubeconfigError
+
+_log = logs.get("kube.credentials")
+
+# Tokens are below 2 KB; a file of another kind named by mistake must not fill the memory.
+_MAX_FILE_BYTES = 1024 * 1024
+
+_Stamp = tuple[tuple[int, int, int, int] | None, ...]
+
+
+class CredentialsError(ValueError):
+    """The credentials cannot be used; the text holds no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What the next request uses. `tls` is None for plain HTTP."""
+
+    access: Access
+    tls: ssl.SSLContext | None
+    token: str | None
+
+
+class Credentials:
+    """The credentials that `load` finds; `watched` are files besides those that the access names.
+
+    Raises CredentialsError if they cannot be used at the start.
+    """
+
+    def __init__(self, load: Callable[[], Access], *, watched: tuple[Path, ...] = ()) -> None:
+        self._load = load
+        self._watched = watched
+        self._current = self._read()
+        self._stamp = self._look(self._current.access)
+        # Once more: what changed between reading and looking would not be noticed later.
+        self._current = self._read()
+
+    def current(self) -> Current:
+        """The credentials to use now."""
+        # The stamp is taken before reading: a file that changes meanwhile is read once more.
+        stamp = self._look(self._current.access)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self.reload()
+        return self._current
+
+    def reload(self) -> None:
+        """Read everything again; keep the old, and say so, if that does not work."""
+        try:
+            self._current = self._read()
+        except CredentialsError as error:
+            _log.warning("credentials are unusable, the old ones stay", reason=str(error))
+        else:
+            _log.info("credentials were read again", server=self._current.access.server)
+
+    def _read(self) -> Current:
+        try:
+            access = self._load()
+            tls = _context(access) if access.server.startswith("https:") else None
+            return Current(access, tls, _token(access))
+        except KubeconfigError as error:
+            raise CredentialsError(str(error)) from None
+        except ssl.SSLError as error:
+            raise CredentialsError(f"certificate, key or CA: {error.reason or error}") from None
+        except OSError as error:
+            raise CredentialsError(f"{error.filename}: {error.strerror}") from None
+        except ValueError as error:
+            raise CredentialsError(str(error)) from None
+
+    def _look(self, access: Access) -> _Stamp:
+        return tuple(_stat(path) for path in (*self._watched, *access.files))
+
+
+def _stat(path: Path) -> tuple[int, int, int, int] | None:
+    # Kubelet replaces a projected volume by swapping a link: the inode changes, not the name.
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _context(access: Access) -> ssl.SSLContext:
+    """A context that trusts this server's CA alone.
+
+    Without a CA in the kubeconfig the system's are used, as kubectl does.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    ca_pem = access.ca_pem or _optional(access.ca_file)
+    if ca_pem is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cadata=ca_pem.decode("ascii"))
+    certificate = access.certificate_pem or _optional(access.certificate_file)
+    key = access.key_pem or _optional(access.key_file)
+    if certificate is not None and key is not None:
+        _load_pem(context, certificate, key)
+    return context
+
+
+def _load_pem(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a pair that is in memory: `ssl` takes files only, and a disk is no place for a key."""
+    descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(certificate.rstrip() + b"\n" + key)
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
+    finally:
+        os.close(descriptor)
+
+
+def _token(access: Access) -> str | None:
+    token = access.token
+    if access.token_file is not None:
+        token = _read_file(access.token_file).decode("ascii").strip()
+        if not token:
+            raise CredentialsError(f"{access.token_file}: is empty")
+    if token is not None and not all("!" <= c <= "~" for c in token):
+        raise CredentialsError("the token holds characters that no header may have")
+    return token
+
+
+def _optional(path: Path | None) -> bytes | None:
+    return None if path is None else _read_file(path)
+
+
+def _read_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise CredentialsError(f"{path}: is too large")
+    return content

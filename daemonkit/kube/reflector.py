@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows one kind of object of an API server: list, then watch, for ever.
+
+This is the interpreter of `progress`: it takes one step, tells it what happened, and takes the next
+one. What to do after what is decided there, what the objects are in `store`.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from daemonkit import logs
+from daemonkit.kube.client import ApiError, Client, DeadlineError, UnreachableError
+from daemonkit.kube.progress import (
+    Action,
+    Ended,
+    Garbage,
+    Listed,
+    Outcome,
+    Progress,
+    Refused,
+    Regressed,
+    Stalled,
+    Step,
+    Unreachable,
+    after,
+)
+from daemonkit.kube.resources import Key, KubeObject, Page, Resource
+from daemonkit.kube.store import Change, RegressedError, Store
+from daemonkit.kube.watch import (
+    EventDecoder,
+    Failed,
+    GarbageError,
+    LineSplitter,
+    Put,
+    Unreadable,
+)
+
+_log = logs.get("kube.reflector")
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a reflector asks and waits.
+
+    The server is asked to end a watch after `watch_timeout_s` to twice that, at random, so that
+    watches of many nodes spread over servers (client-go does the same with 5 to 10 minutes).
+    Servers send a bookmark each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency), so a
+    stream that brings nothing for `idle_timeout_s` is taken for half open; a server without
+    bookmarks merely sees a reconnect.
+    """
+
+    page_size: int = 500
+    watch_timeout_s: float = 300.0
+    idle_timeout_s: float = 90.0
+    # What the server may be late with ending a watch.
+    margin_s: float = 10.0
+
+
+class Reflector(Generic[T]):
+    """The objects of one resource, as far as the API server lets us know.
+
+    `kind` is a msgspec Struct with `metadata: ObjectMeta` and the fields that are wanted. `on_change`
+    is called, without an await in between, after each batch of changes has been taken into the
+    store; it must not raise. It is also called for an empty first list, so that "synced, and there
+    is nothing" can be told from "not synced".
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        on_change: Callable[[Sequence[Change[T]]], None] | None = None,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        rng: Callable[[], float] = random.random,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._path = resource.path(namespace)
+        self._selectors: dict[str, str] = {}
+        if label_selector:
+            self._selectors["labelSelector"] = label_selector
+        if field_selector:
+            self._selectors["fieldSelector"] = field_selector
+        self._on_change = on_change
+        self._timing = timing or Timing()
+        self._clock = clock
+        self._rng = rng
+        self._decoder = EventDecoder(kind)
+        self._pages = msgspec.json.Decoder(Page)
+        self._store: Store[T] = Store()
+        self._heard_at: float | None = None
+        self._lists = 0
+        self._proofs = 0
+        self.synced = asyncio.Event()
+
+    @property
+    def objects(self) -> Mapping[Key, T]:
+        """The live objects, read only. Take a copy before the next await."""
+        return self._store.objects
+
+    @property
+    def unreadable(self) -> Mapping[Key, str]:
+        """The objects that exist and do not decode, with the reason."""
+        return self._store.unreadable
+
+    @property
+    def resource_version(self) -> str:
+        return self._store.version
+
+    @property
+    def lists(self) -> int:
+        """How many lists were asked for: what a test or a metric looks at after a disturbance."""
+        return self._lists
+
+    def age_s(self, now: float | None = None) -> float | None:
+        """The seconds since the server last proved that we are up to date, None before that.
+
+        A complete list, an event and a bookmark are proofs; an open connection is none. `now` is of
+        the reflector's clock.
+        """
+        if self._heard_at is None:
+            return None
+        return (self._clock() if now is None else now) - self._heard_at
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        state = Progress()
+        while True:
+            if state.step.delay_s > 0:
+                await asyncio.sleep(state.step.delay_s)
+            try:
+                outcome = await self._take(state.step)
+            except Exception as error:  # noqa: BLE001 - the loop that logs, backs off and goes on
+                # A fault of ours, brought about by what the server sent: no reason to lose the rest.
+                _log.error(
+                    "reflector failed unexpectedly",
+                    resource=str(self._resource),
+                    error=error,
+                    traceback=logs.trace(error),
+                )
+                outcome = Garbage(f"{type(error).__name__} in the reflector")
+            following = after(state, outcome, self._rng())
+            self._report(state.step, outcome, following)
+            state = following
+
+    async def _take(self, step: Step) -> Outcome:
+        """Do one step; every expected failure is an outcome."""
+        proofs = self._proofs
+        try:
+            if step.action is Action.LIST:
+                await self._list(step)
+                return Listed()
+            lasted_s = await self._watch()
+            return Ended(lasted_s, is_useful=self._proofs > proofs)
+        except ApiError as error:
+            return Refused(error.status, error.retry_after_s, is_useful=self._proofs > proofs)
+        except DeadlineError as error:
+            if step.action is Action.WATCH:
+                return Stalled(is_useful=self._proofs > proofs)
+            return Unreachable(str(error))
+        except UnreachableError as error:
+            if self._proofs > proofs:
+                return Ended(lasted_s=0.0, is_useful=True)
+            return Unreachable(str(error))
+        except RegressedError as error:
+            return Regressed(error.held, error.offered)
+        except GarbageError as error:
+            return Garbage(str(error))
+
+    async def _list(self, step: Step) -> None:
+        self._lists += 1
+        params = dict(self._selectors)
+        if step.is_paged:
+            params["limit"] = str(self._timing.page_size)
+        if self._store.version and not step.is_fresh:
+            # "Return data at least as new as the provided resourceVersion": a server may answer
+            # from its cache, and the store refuses what is older all the same.
+            params["resourceVersion"] = self._store.version
+            params["resourceVersionMatch"] = "NotOlderThan"
+        asked_at = self._clock()
+        items: list[Put[T] | Unreadable] = []
+        version = ""
+        while True:
+            page = self._page(await self._client.request("GET", self._path, params))
+            items += [self._decoder.item(raw) for raw in page.items or ()]
+            version = version or page.metadata.resource_version
+            if not page.metadata.continue_:
+                break
+            # "specifying resource version is not allowed when using continue"
+            params.pop("resourceVersion", None)
+            params.pop("resourceVersionMatch", None)
+            params["continue"] = page.metadata.continue_
+        # No await from here: the store, the handlers and `synced` change as one.
+        changes = self._store.replace(items, version)
+        self._deliver(changes, is_due=not self.synced.is_set())
+        self._proved(asked_at)
+        self.synced.set()
+
+    def _page(self, body: bytes) -> Page:
+        try:
+            return self._pages.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise GarbageError(f"an answer that is no list: {error}") from None
+
+    async def _watch(self) -> float:
+        """Watch until the server ends it; return for how many seconds."""
+        timing = self._timing
+        started = self._clock()
+        timeout_s = timing.watch_timeout_s * (1.0 + self._rng())
+        params = self._selectors | {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._store.version,
+            "timeoutSeconds": str(max(1, int(timeout_s))),
+        }
+        splitter = LineSplitter()
+        async with self._client.stream(
+            self._path,
+            params,
+            idle_timeout_s=timing.idle_timeout_s,
+            timeout_s=timeout_s + timing.margin_s,
+        ) as chunks:
+            async for chunk in chunks:
+                self._take_over(splitter.feed(chunk))
+        # What is left in the splitter is a line that the connection's end cut: it will be sent
+        # again, as the version has not moved over it.
+        return self._clock() - started
+
+    def _take_over(self, lines: Sequence[bytes]) -> None:
+        """Bring the events of some lines into the store and to the handlers, in order."""
+        changes: list[Change[T]] = []
+        try:
+            for line in lines:
+                event = self._decoder.line(line)
+                if isinstance(event, Failed):
+                    details = event.status.details
+                    raise ApiError(event.status, details.retry_after_seconds if details else 0)
+                changes += self._store.apply(event)
+                self._proved(self._clock())
+        finally:
+            # Also when a later line is bad: these are in the store already.
+            self._deliver(changes, is_due=False)
+
+    def _proved(self, at: float) -> None:
+        self._proofs += 1
+        self._heard_at = at
+
+    def _deliver(self, changes: Sequence[Change[T]], *, is_due: bool) -> None:
+        if self._on_change is None or not (changes or is_due):
+            return
+        try:
+            self._on_change(changes)
+        except Exception as error:  # noqa: BLE001 - one bad handler call must not end the following
+            _log.error(
+                "handler of changes failed",
+                resource=str(self._resource),
+                error=error,
+                traceback=logs.trace(error),
+            )
+
+    def _report(self, step: Step, outcome: Outcome, following: Progress) -> None:
+        fields: dict[str, object] = {
+            "resource": str(self._resource),
+            "action": step.action,
+            "version": self._store.version,
+        }
+        match outcome:
+            case Listed():
+                _log.info("listed", **fields, objects=len(self._store.objects))
+                return
+            case Ended():
+                _log.debug("watch ended", **fields)
+                return
+            case Stalled():
+                reason = "nothing came in time"
+            case Refused(status):
+                reason = f"{status.code} {status.reason}: {status.message}"
+            case Regressed(held, offered):
+                reason = f"the server offers version {offered}, which is older than {held}"
+            case Garbage(reason) | Unreachable(reason):
+                pass
+        _log.warning(
+            "list or watch failed",
+            **fields,
+            reason=reason[:300],
+            failures=following.failures,
+            next=following.step.action,
+            delay_s=round(following.step.delay_s, 3),
+        )

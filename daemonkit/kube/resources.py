@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every Kubernetes object has, where it is found, and which of two versions is the newer."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+Key = tuple[str, str]
+"""(namespace, name); the namespace is empty for what belongs to the whole cluster."""
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of `metadata` that we use, for callers' own Structs to embed."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str | None = None
+
+
+class KubeObject(Protocol):
+    """What a reflector's type has to have."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+class MetadataOnly(msgspec.Struct, frozen=True):
+    """Any object, when only its metadata is wanted; also a bookmark."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a list. Items stay bytes: one that does not decode must not spoil the others."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    reason: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    retry_after_seconds: int = 0
+    causes: list[StatusCause] | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The answer to what failed (meta/v1 Status), as a body or within a watch."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+    @property
+    def is_version_too_large(self) -> bool:
+        """The server has not seen the version that was asked for: it lags, or went back in time.
+
+        apimachinery, NewTooLargeResourceVersionError: a Timeout with this cause.
+        """
+        causes = self.details.causes if self.details else None
+        return any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object as the API server's paths name it. The core group is empty."""
+
+    group: str
+    version: str
+    plural: str
+    is_namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """The path of the collection, or of one object. Names must have been checked before."""
+        root = f"/apis/{self.group}" if self.group else "/api"
+        parts = [root, self.version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(name)
+        return "/".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+PODS = Resource("", "v1", "pods")
+SECRETS = Resource("", "v1", "secrets")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+NAMESPACES = Resource("", "v1", "namespaces", is_namespaced=False)
+VIRTUAL_CLUSTERS = Resource("tenancy.x-k8s.io", "v1alpha1", "virtualclusters")
+
+
+def is_ordered(version: str) -> bool:
+    """Whether a resource version can be compared with another.
+
+    KEP-5504 (Comparable Resource Version) has it be a decimal integer without leading zeros; what
+    is not so, as some aggregated servers have it, stays opaque and is believed in order of arrival.
+    """
+    return version.isascii() and version.isdigit() and (version[0] != "0" or version == "0")
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether `version` is known to be older than `than`; False where either is opaque."""
+    if not (is_ordered(version) and is_ordered(than)):
+        return False
+    # By length, then by text: the same order, without turning a hostile length into an integer.
+    return (len(version), version) < (len(than), than)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of one kind as far as they have been heard of, and how that changes. Pure.
+
+The resource version never goes back: a list out of a cache that lags, or out of a restored backup,
+would bring deleted objects back to life and let old owners in again. Such a list is refused whole.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from daemonkit.kube.resources import Key, KubeObject, ObjectMeta, is_older
+from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Unreadable
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Added(Generic[T]):
+    key: Key
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Modified(Generic[T]):
+    """The same object (by its UID) changed."""
+
+    key: Key
+    old: T
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted(Generic[T]):
+    """An object is gone; `old` is how it was last seen, not how it was when it went."""
+
+    key: Key
+    old: T
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """An object became unreadable. If it was readable before, a `Deleted` comes with this."""
+
+    key: Key
+    reason: str
+
+
+Change = Added[T] | Modified[T] | Deleted[T] | Spoiled
+
+
+class RegressedError(ValueError):
+    """The server offers a state that is older than the one that we hold."""
+
+    def __init__(self, held: str, offered: str) -> None:
+        super().__init__(f"resource version {offered} is older than {held}")
+        self.held = held
+        self.offered = offered
+
+
+def key_of(metadata: ObjectMeta) -> Key:
+    return metadata.namespace, metadata.name
+
+
+class Store(Generic[T]):
+    """Objects by (namespace, name), at one resource version.
+
+    `unreadable` holds the reasons for those that exist and do not decode: they are in no snapshot,
+    as an old state of an object is worse than none, but a caller can tell them from missing ones.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, T] = {}
+        self._unreadable: dict[Key, str] = {}
+        self._version = ""
+
+    @property
+    def version(self) -> str:
+        """The newest version of a list, event or bookmark; empty before the first list."""
+        return self._version
+
+    @property
+    def objects(self) -> Mapping[Key, T]:
+        """The live objects, read only. Take a copy before the next await."""
+        return MappingProxyType(self._objects)
+
+    @property
+    def unreadable(self) -> Mapping[Key, str]:
+        return MappingProxyType(self._unreadable)
+
+    def replace(self, items: Iterable[Put[T] | Unreadable], version: str) -> list[Change[T]]:
+        """Take over a whole list; return what that changes, deletions first.
+
+        Raises RegressedError if the list is older than what is held, GarbageError if it has no
+        version; nothing is changed then.
+        """
+        if not version:
+            raise GarbageError("a list without a resource version")
+        self._refuse_older(version)
+        objects: dict[Key, T] = {}
+        unreadable: dict[Key, str] = {}
+        for item in items:
+            if isinstance(item, Put):
+                objects[key_of(item.value.metadata)] = item.value
+            else:
+                unreadable[key_of(item.metadata)] = item.reason
+        gone: list[Change[T]] = []
+        changes: list[Change[T]] = []
+        for key, old in self._objects.items():
+            if key not in objects:
+                gone.append(Deleted(key, old))
+        for key, value in objects.items():
+            changes += _difference(key, self._objects.get(key), value)
+        for key, reason in unreadable.items():
+            if self._unreadable.get(key) != reason:
+                changes.append(Spoiled(key, reason))
+        self._objects, self._unreadable, self._version = objects, unreadable, version
+        return gone + changes
+
+    def apply(self, event: Put[T] | Removed | Unreadable | Bookmark) -> list[Change[T]]:
+        """Take over one event. Raises RegressedError, and changes nothing then, if it is older."""
+        match event:
+            case Bookmark(version):
+                self._advance(version)
+                return []
+            case Put(value):
+                self._advance(value.metadata.resource_version)
+                key = key_of(value.metadata)
+                self._unreadable.pop(key, None)
+                changes = _difference(key, self._objects.get(key), value)
+                self._objects[key] = value
+                return changes
+            case Removed(metadata):
+                self._advance(metadata.resource_version)
+                self._unreadable.pop(key_of(metadata), None)
+                return self._drop(key_of(metadata))
+            case Unreadable(metadata, reason):
+                self._advance(metadata.resource_version)
+                key = key_of(metadata)
+                self._unreadable[key] = reason
+                return [*self._drop(key), Spoiled(key, reason)]
+
+    def _drop(self, key: Key) -> list[Change[T]]:
+        old = self._objects.pop(key, None)
+        return [] if old is None else [Deleted(key, old)]
+
+    def _advance(self, version: str) -> None:
+        self._refuse_older(version)
+        self._version = version
+
+    def _refuse_older(self, version: str) -> None:
+        if is_older(version, self._version):
+            raise RegressedError(self._version, version)
+
+
+def _difference(key: Key, old: T | None, new: T) -> list[Change[T]]:
+    if old is None:
+        return [Added(key, new)]
+    if old.metadata.uid != new.metadata.uid:
+        # Deleted and made anew while we were not looking: another object under the same name.
+        return [Deleted(key, old), Added(key, new)]
+    if old.metadata.resource_version == new.metadata.resource_version:
+        return []
+    return [Modified(key, old, new)]

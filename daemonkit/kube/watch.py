@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the bytes of a watch to events. Pure.
+
+The stream is one JSON object a line. aiohttp's own line reader has an upper length that real
+objects exceed (a Secret may be 1 MiB, base64 a third more), hence a splitter of ours; but a line
+has to end somewhere, hence its bound.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from daemonkit.kube.resources import KubeObject, MetadataOnly, ObjectMeta, Status
+
+# etcd takes requests of 1.5 MiB and the API server bodies of 3 MiB; an event carries one object,
+# and JSON escapes may blow it up by some factor.
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class GarbageError(ValueError):
+    """The stream holds something that is no event: nothing after it can be believed."""
+
+
+class LineSplitter:
+    """Cuts a byte stream at its newlines, however it is divided into chunks.
+
+    Each byte is looked at once. Blank lines are left out.
+    """
+
+    def __init__(self, max_line_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._parts: list[bytes] = []
+        self._pending_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes. Raises GarbageError when a line exceeds the bound."""
+        head, newline, rest = chunk.partition(b"\n")
+        if not newline:
+            self._hold(head)
+            return []
+        self._hold(head)
+        lines = [b"".join(self._parts), *rest.split(b"\n")]
+        self._parts, self._pending_bytes = [], 0
+        self._hold(lines.pop())
+        return [line for line in lines if line.strip()]
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of a line without its end is held."""
+        return self._pending_bytes
+
+    def _hold(self, part: bytes) -> None:
+        self._pending_bytes += len(part)
+        if self._pending_bytes > self._max_line_bytes:
+            raise GarbageError(f"an event of more than {self._max_line_bytes} bytes")
+        if part:
+            self._parts.append(part)
+
+
+@dataclass(frozen=True, slots=True)
+class Put(Generic[T]):
+    """An object was added or changed."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """An object was deleted, or does not match the selectors any more."""
+
+    metadata: ObjectMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object whose metadata decodes and whose rest does not."""
+
+    metadata: ObjectMeta
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """All events up to this version have been sent."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The server ends the watch and says why."""
+
+    status: Status
+
+
+Event = Put[T] | Removed | Unreadable | Bookmark | Failed
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class EventDecoder(Generic[T]):
+    """Decodes the lines of a watch, and the items of a list, into one type."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._envelope = msgspec.json.Decoder(_Envelope)
+        self._value: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
+        self._metadata = msgspec.json.Decoder(MetadataOnly)
+        self._status = msgspec.json.Decoder(Status)
+
+    def line(self, line: bytes) -> Event[T]:
+        """The event of one line. Raises GarbageError for what is none."""
+        try:
+            envelope = self._envelope.decode(line)
+            match envelope.type:
+                case "ADDED" | "MODIFIED":
+                    return self.item(envelope.object)
+                case "DELETED":
+                    return Removed(self._named(envelope.object))
+                case "BOOKMARK":
+                    version = self._metadata.decode(envelope.object).metadata.resource_version
+                    if not version:
+                        raise GarbageError("a bookmark without a resource version")
+                    return Bookmark(version)
+                case "ERROR":
+                    return Failed(self._status.decode(envelope.object))
+                case _:
+                    raise GarbageError("an event of an unknown type")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            # The text of the error names a place and a type, never a value of the object.
+            raise GarbageError(f"a line that is no event: {error}") from None
+
+    def item(self, raw: msgspec.Raw | bytes) -> Put[T] | Unreadable:
+        """One object, of an event or a list. Raises GarbageError if even its name is missing."""
+        try:
+            value = self._value.decode(raw)
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            return Unreadable(self._named(raw), str(error))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise GarbageError(f"an object that is no JSON: {error}") from None
+        _check(value.metadata)
+        return Put(value)
+
+    def _named(self, raw: msgspec.Raw | bytes) -> ObjectMeta:
+        try:
+            metadata = self._metadata.decode(raw).metadata
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise GarbageError(f"an object without usable metadata: {error}") from None
+        _check(metadata)
+        return metadata
+
+
+def _check(metadata: ObjectMeta) -> None:
+    if not metadata.name or not metadata.resource_version:
+        raise GarbageError("an object without a name or a resource version")

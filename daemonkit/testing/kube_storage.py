@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stand-in API server stores: objects of any kind, one revision for all, and a history.
+
+It follows etcd and k8s.io/apiserver where clients can tell: each write makes one revision, a delete
+too; lists are of one revision however many pages they have; a watch sees an object that leaves its
+selector as deleted; what was compacted is gone with 410.
+"""
+
+import bisect
+import copy
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from daemonkit.kube.resources import Key, Resource
+
+Object = dict[str, Any]
+
+# The fields that the kinds we use can be selected by; a real server refuses others as well.
+_FIELDS = ("metadata.name", "metadata.namespace", "spec.nodeName", "status.phase", "type")
+
+
+class StatusError(Exception):
+    """What a client is answered with: a meta/v1 Status."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, *, cause: str = "", retry_after_s: int = 0
+    ) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.retry_after_s = retry_after_s
+        details: Object = {}
+        if cause:
+            details["causes"] = [{"reason": cause, "message": message}]
+        if retry_after_s:
+            details["retryAfterSeconds"] = retry_after_s
+        self.status: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "details": details,
+            "code": code,
+        }
+
+
+def gone(message: str = "too old resource version") -> StatusError:
+    return StatusError(410, "Expired", message)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of which kind: a namespace and selectors, all of which have to match."""
+
+    resource: Resource
+    namespace: str = ""
+    labels: tuple[tuple[str, str, str], ...] = ()
+    fields: tuple[tuple[str, str, str], ...] = ()
+
+    @classmethod
+    def parse(
+        cls, resource: Resource, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> "Selection":
+        """Selectors as in a query: `a=b,c!=d`, and `e` for labels that exist. Raises StatusError."""
+        wanted = tuple(_requirements(fields))
+        for name, _, _ in wanted:
+            if name not in _FIELDS:
+                raise StatusError(400, "BadRequest", f"field label not supported: {name}")
+        return cls(resource, namespace, tuple(_requirements(labels)), wanted)
+
+    @property
+    def only_name(self) -> str:
+        """The name that the fields ask for exactly: what authorization takes as the name."""
+        exact = [value for name, is_, value in self.fields if (name, is_) == _EXACT_NAME]
+        return exact[0] if exact else ""
+
+    def matches(self, value: Object | None) -> bool:
+        if value is None:
+            return False
+        metadata = value["metadata"]
+        if self.namespace and metadata.get("namespace", "") != self.namespace:
+            return False
+        labels = metadata.get("labels") or {}
+        return all(_holds(labels.get(name), op, want) for name, op, want in self.labels) and all(
+            _holds(_field(value, name), op, want) for name, op, want in self.fields
+        )
+
+
+_EXACT_NAME = ("metadata.name", "=")
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    revision: int
+    resource: Resource
+    key: Key
+    before: Object | None
+    after: Object | None
+
+
+class Storage:
+    """All objects of one server. Values that go in and out are copies."""
+
+    def __init__(self, *, max_history: int = 10_000) -> None:
+        self.revision = 1
+        self.compacted = 1
+        self.on_write: Callable[[], None] = lambda: None
+        self._objects: dict[Resource, dict[Key, Object]] = {}
+        self._history: list[_Write] = []
+        self._max_history = max_history
+
+    def create(self, resource: Resource, value: Object) -> Object:
+        """Add an object. Raises StatusError 409 if its name is taken, 422 without a name."""
+        value = copy.deepcopy(value)
+        key = self._key(resource, value)
+        if key in self._of(resource):
+            raise StatusError(409, "AlreadyExists", f'{resource} "{key[1]}" already exists')
+        value["metadata"]["uid"] = str(uuid.uuid4())
+        return self._write(resource, key, value)
+
+    def replace(self, resource: Resource, value: Object) -> Object:
+        """Put another state in place. Raises StatusError 404, or 409 on an old resourceVersion."""
+        value = copy.deepcopy(value)
+        key = self._key(resource, value)
+        old = self.get(resource, *key)
+        metadata = value["metadata"]
+        if (
+            metadata.get("resourceVersion", old["metadata"]["resourceVersion"])
+            != (old["metadata"]["resourceVersion"])
+        ):
+            raise StatusError(409, "Conflict", "the object has been modified")
+        metadata["uid"] = old["metadata"]["uid"]
+        return self._write(resource, key, value)
+
+    def put(self, resource: Resource, value: Object) -> Object:
+        """Create or replace, whatever is there."""
+        value = copy.deepcopy(value)
+        value["metadata"].pop("resourceVersion", None)
+        exists = self._key(resource, value) in self._of(resource)
+        return self.replace(resource, value) if exists else self.create(resource, value)
+
+    def delete(self, resource: Resource, namespace: str, name: str) -> Object:
+        """Remove an object and return how it was. Raises StatusError 404."""
+        self.get(resource, namespace, name)
+        return self._write(resource, (namespace, name), None)
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        """One object. Raises StatusError 404."""
+        found = self._of(resource).get((namespace, name))
+        if found is None:
+            raise StatusError(404, "NotFound", f'{resource} "{name}" not found')
+        return copy.deepcopy(found)
+
+    def select(self, selection: Selection, revision: int | None = None) -> list[Object]:
+        """The objects that match, as of `revision`, in order of their keys. Raises 410."""
+        objects = dict(self._of(selection.resource))
+        if revision is not None and revision != self.revision:
+            self._check_kept(revision)
+            for write in reversed(self._history):
+                if write.revision <= revision:
+                    break
+                if write.resource == selection.resource:
+                    if write.before is None:
+                        objects.pop(write.key, None)
+                    else:
+                        objects[write.key] = write.before
+        return [objects[key] for key in sorted(objects) if selection.matches(objects[key])]
+
+    def events(self, selection: Selection, since: int) -> list[tuple[str, Object]]:
+        """What a watch of `selection` sees after `since`: types and objects. Raises 410."""
+        self._check_kept(since)
+        start = bisect.bisect_right(self._history, since, key=lambda write: write.revision)
+        found: list[tuple[str, Object]] = []
+        for write in self._history[start:]:
+            if write.resource != selection.resource:
+                continue
+            was, is_ = selection.matches(write.before), selection.matches(write.after)
+            if is_ and write.after is not None:
+                found.append(("MODIFIED" if was else "ADDED", write.after))
+            elif was and write.before is not None:
+                found.append(("DELETED", _at(write.before, write.revision)))
+        return found
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget the history up to `revision`, or all of it."""
+        self.compacted = min(self.revision, revision if revision is not None else self.revision)
+        self._history = [w for w in self._history if w.revision > self.compacted]
+
+    def bump(self, revisions: int = 1) -> None:
+        """Let the revision grow without a change to any object, as leases and events do."""
+        self.revision += revisions
+        self.on_write()
+
+    def roll_back(self, revision: int) -> None:
+        """Go back in time, as a restored backup of etcd does."""
+        self._check_kept(revision)
+        while self._history and self._history[-1].revision > revision:
+            write = self._history.pop()
+            if write.before is None:
+                self._of(write.resource).pop(write.key, None)
+            else:
+                self._of(write.resource)[write.key] = write.before
+        self.revision = revision
+
+    def _write(self, resource: Resource, key: Key, value: Object | None) -> Object:
+        before = self._of(resource).get(key)
+        self.revision += 1
+        if value is None:
+            self._of(resource).pop(key)
+        else:
+            value["metadata"]["resourceVersion"] = str(self.revision)
+            self._of(resource)[key] = value
+        self._history.append(_Write(self.revision, resource, key, before, value))
+        if len(self._history) > self._max_history:
+            self.compact(self._history[self._max_history // 2].revision)
+        self.on_write()
+        final = value if value is not None else _at(before or {}, self.revision)
+        return copy.deepcopy(final)
+
+    def _of(self, resource: Resource) -> dict[Key, Object]:
+        return self._objects.setdefault(resource, {})
+
+    def _key(self, resource: Resource, value: Object) -> Key:
+        metadata = value.setdefault("metadata", {})
+        name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
+        if not name or bool(namespace) != resource.is_namespaced:
+            raise StatusError(422, "Invalid", "metadata.name or metadata.namespace is wrong")
+        return namespace, name
+
+    def _check_kept(self, revision: int) -> None:
+        if revision < self.compacted:
+            raise gone(f"too old resource version: {revision} ({self.compacted})")
+
+
+def _at(value: Object, revision: int) -> Object:
+    return value | {"metadata": value["metadata"] | {"resourceVersion": str(revision)}}
+
+
+def _requirements(text: str) -> Iterator[tuple[str, str, str]]:
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        for sign, meaning in (("!=", "!="), ("==", "="), ("=", "=")):
+            name, found, value = part.partition(sign)
+            if found:
+                yield name.strip(), meaning, value.strip()
+                break
+        else:
+            yield part, "exists", ""
+
+
+def _holds(found: str | None, operation: str, wanted: str) -> bool:
+    if operation == "exists":
+        return found is not None
+    return (found == wanted) == (operation == "=")
+
+
+def _field(value: Object, path: str) -> str:
+    here: Any = value
+    for part in path.split("."):
+        here = here.get(part) if isinstance(here, dict) else None
+    return "" if here is None else str(here)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in API server for each test; with `--kubeconfig FILE` the contract runs against a real one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from daemonkit.kube.client import Client
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access, load, parse
+from daemonkit.testing.kube_apiserver import KubeApiserver
+from daemonkit.testing.pki import Authority
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kubeconfig", help="run test_contract.py against this API server")
+
+
+@pytest.fixture
+def until() -> Until:
+    """Wait for a condition; fail when it does not come true in time."""
+
+    async def wait(condition: Callable[[], object]) -> None:
+        for _ in range(20 * 200):
+            if condition():
+                return
+            await asyncio.sleep(0.005)
+        pytest.fail("waited 20 s for a condition in vain")
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    return Authority.create("super-cluster")
+
+
+@pytest_asyncio.fixture
+async def apiserver(authority: Authority) -> AsyncIterator[KubeApiserver]:
+    async with KubeApiserver(authority=authority, client_ca_pem=authority.cert_pem) as server:
+        yield server
+
+
+@pytest.fixture
+def access(apiserver: KubeApiserver, authority: Authority, tmp_path: Path) -> Access:
+    leaf = authority.issue("reader", usages=["client"])
+    return parse(apiserver.kubeconfig(leaf), tmp_path)
+
+
+@pytest_asyncio.fixture
+async def client(access: Access) -> AsyncIterator[Client]:
+    async with Client(Credentials(lambda: access)) as client:
+        yield client
+
+
+@pytest.fixture
+def any_credentials(request: pytest.FixtureRequest) -> Credentials:
+    """Those for the API server that the contract is run against."""
+    path = request.config.getoption("--kubeconfig", default=None)
+    if path:
+        return Credentials(lambda: load(path), watched=(Path(path),))
+    access: Access = request.getfixturevalue("access")
+    return Credentials(lambda: access)
+
+
+@pytest_asyncio.fixture
+async def any_client(any_credentials: Credentials) -> AsyncIterator[Client]:
+    async with Client(any_credentials) as client:
+        yield client
