@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From samples to the table: medians, paired ratios and the verdict on each. No I/O here."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A value to reach: of the ratio ours/Go, or of our own figure (`is_absolute`)."""
+
+    value: float
+    is_floor: bool
+    is_absolute: bool = False
+
+    def verdict(self, row: "Row") -> str:
+        """`ok`, `BELOW` or `ABOVE`; with a `?` where the bound lies within the ratio's spread."""
+        got = row.ours if self.is_absolute else row.ratio
+        if math.isnan(got):
+            return "?"
+        is_kept = got >= self.value if self.is_floor else got <= self.value
+        word = "ok" if is_kept else "BELOW" if self.is_floor else "ABOVE"
+        is_close = not self.is_absolute and row.low <= self.value <= row.high
+        return f"{word}?" if is_close else word
+
+    def __str__(self) -> str:
+        sign = ">=" if self.is_floor else "<="
+        return f"{sign} {self.value:g}" + ("" if self.is_absolute else "x")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What one row is: its unit, and what issue 3 ("now") and DESIGN 13 ("target") ask of it."""
+
+    label: str
+    unit: str
+    now: Bound | None = None
+    target: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure with its numbers: medians over the rounds, and the quartiles of the ratio."""
+
+    figure: Figure
+    ours: float
+    peer: float
+    ratio: float
+    low: float
+    high: float
+
+    def cells(self) -> tuple[str, ...]:
+        figure = self.figure
+        return (
+            figure.label,
+            figure.unit,
+            _number(self.ours),
+            _number(self.peer),
+            _ratio(self.ratio),
+            f"{_ratio(self.low)}-{_ratio(self.high)}",
+            self._against(figure.now),
+            self._against(figure.target),
+        )
+
+    def _against(self, bound: Bound | None) -> str:
+        return f"{bound} {bound.verdict(self)}" if bound else ""
+
+
+HEADINGS = ("", "unit", "ours", "go", "ours/go", "quartiles", "now at least", "DESIGN 13")
+
+
+def row(figure: Figure, ours: Sequence[float], peer: Sequence[float]) -> Row:
+    """Pair the rounds: number n of ours was measured right beside number n of the peer's.
+
+    The ratio is the median of the rounds' ratios, not the ratio of the medians: what disturbs a
+    round disturbs both halves of it. A round in which the peer has nothing (a latency "added" that
+    drowned in noise) makes no ratio.
+    """
+    ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True) if theirs > 0]
+    ratios = ratios or [math.nan]
+    low, high = quartiles(ratios)
+    return Row(
+        figure,
+        statistics.median(ours),
+        statistics.median(peer),
+        statistics.median(ratios),
+        low,
+        high,
+    )
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """First and third quartile; of one value, itself twice."""
+    if len(values) < 2:
+        return values[0], values[0]
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Lay the rows out in columns: words to the left, numbers to the right."""
+    lines = [HEADINGS, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    is_left = (0, 1, 6, 7)
+    text = []
+    for line in lines:
+        cells = [
+            cell.ljust(width) if column in is_left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        text.append("  ".join(cells).rstrip())
+    text.insert(1, "-" * max(len(line) for line in text))
+    return "\n".join(text)
+
+
+def _ratio(value: float) -> str:
+    return "?" if math.isnan(value) else f"{value:.2f}"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"

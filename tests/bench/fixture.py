@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both proxies are fed with: certificates, ten tenants, and the 110 pods of a full node.
+
+One description becomes vn-agent's tenant files and PodList and the peer's one table, so that the
+two look up the same names in collections of the same size.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemonkit.testing.pki import Authority, Leaf
+
+NODE = "node-1"
+KEY_PREFIX = "bench-"
+TENANTS = 10
+# kubelet's default maxPods is 110.
+PODS_PER_TENANT = 11
+NAMESPACE = "web"
+# The fake kubelet chooses its answer by these names (upstream/main.go).
+POD, SIZED_POD, FLOOD_POD, CONTAINER = "app-0", "sized-0", "flood-0", "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Files of a certificate and its key."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """Where everything lies. `caller` is the first tenant's registered client."""
+
+    directory: Path
+    super_ca: Path
+    kubelet: Pair
+    kubelet_client: Pair
+    serving_ca: Path
+    serving: Pair
+    caller: Pair
+    tenants: Path
+    pod_list: Path
+    all_tenant_cas: Path
+    peer_table: Path
+
+
+def super_namespace(tenant: str) -> str:
+    return f"{tenant}-{NAMESPACE}"
+
+
+def tenant_key(index: int) -> str:
+    return f"{KEY_PREFIX}{hashlib.sha256(str(index).encode()).hexdigest()[:6]}-vc{index}"
+
+
+def make(directory: Path) -> Fixture:
+    """Write the whole fixture into `directory` and return the paths."""
+    tenants = directory / "tenants"
+    tenants.mkdir()
+    super_ca, serving_ca = Authority.create("super-ca"), Authority.create("serving-ca")
+    clients, callers = [], []
+    for index in range(TENANTS):
+        key, authority = tenant_key(index), Authority.create(f"tenant-{index}-ca")
+        leaf = _leaf(authority, "kube-apiserver")
+        callers.append(_write(leaf, directory, f"tenant-{index}"))
+        pem = authority.cert_pem.decode()
+        clients.append({"tenant": key, "spkisha256": leaf.spki_sha256, "authority": pem})
+        (tenants / f"{key}.yaml").write_text(_tenant_file(key, pem, leaf.spki_sha256))
+    (directory / "tenant-cas.pem").write_text("".join(client["authority"] for client in clients))
+    pods = [pod for index in range(TENANTS) for pod in _pods(tenant_key(index), index)]
+    table = {"clients": clients, "pods": pods}
+    (directory / "peer-table.json").write_text(json.dumps(table))
+    (directory / "pods.json").write_text(json.dumps(_pod_list(pods)))
+    node = f"system:node:{NODE}"
+    return Fixture(
+        directory=directory,
+        super_ca=super_ca.write(directory, "super-ca"),
+        kubelet=_write(_leaf(super_ca, node), directory, "kubelet"),
+        kubelet_client=_write(_leaf(super_ca, "vn-agent"), directory, "kubelet-client"),
+        serving_ca=serving_ca.write(directory, "serving-ca"),
+        serving=_write(_leaf(serving_ca, node), directory, "serving"),
+        caller=callers[0],
+        tenants=tenants,
+        pod_list=directory / "pods.json",
+        all_tenant_cas=directory / "tenant-cas.pem",
+        peer_table=directory / "peer-table.json",
+    )
+
+
+def _leaf(authority: Authority, name: str) -> Leaf:
+    return authority.issue(name, sans_dns=[NODE], sans_ip=["127.0.0.1"])
+
+
+def _write(leaf: Leaf, directory: Path, name: str) -> Pair:
+    return Pair(*leaf.write(directory, name))
+
+
+def _pods(tenant: str, index: int) -> list[dict[str, object]]:
+    names = [SIZED_POD, FLOOD_POD, *(f"app-{n}" for n in range(PODS_PER_TENANT - 2))]
+    return [
+        {
+            "tenant": tenant,
+            "namespace": NAMESPACE,
+            "name": name,
+            "uid": f"{index:08x}-0000-4000-8000-{n:012x}",
+            "superNamespace": super_namespace(tenant),
+            "superName": name,
+            "containers": [CONTAINER, "sidecar"],
+        }
+        for n, name in enumerate(names)
+    ]
+
+
+def _pod_list(pods: list[dict[str, object]]) -> dict[str, object]:
+    items = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": pod["superName"],
+                "namespace": pod["superNamespace"],
+                "uid": f"s-{pod['uid']}",
+                "annotations": {
+                    "tenancy.x-k8s.io/cluster": pod["tenant"],
+                    "tenancy.x-k8s.io/namespace": pod["namespace"],
+                    "tenancy.x-k8s.io/uid": pod["uid"],
+                },
+            },
+            "spec": {
+                "nodeName": NODE,
+                "containers": [
+                    {"name": name, "image": "registry.example/app:1"} for name in (CONTAINER, "sidecar")
+                ],
+            },
+            "status": {"phase": "Running", "podIP": "10.0.0.1"},
+        }
+        for pod in pods
+    ]
+    # `kubectl get -o json` prints a List whose items carry their own kind.
+    return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
+
+
+def _tenant_file(key: str, authority_pem: str, spki: str) -> str:
+    indented = "".join(f"    {line}\n" for line in authority_pem.splitlines())
+    return (
+        "apiVersion: vcnode.io/v1alpha1\n"
+        "kind: Tenant\n"
+        f"metadata:\n  name: {key}\n"
+        f"spec:\n  certificateAuthority: |\n{indented}"
+        f"  clients:\n    - spkiSHA256: {spki}\n      role: apiserver\n"
+        "  clusterDomain: cluster.local\n"
+    )

@@ -1,0 +1,3 @@
+module vcnode.io/bench
+
+go 1.24

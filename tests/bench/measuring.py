@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One slice of load against one proxy, and the samples that come out of it."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .fixture import CONTAINER, FLOOD_POD, NAMESPACE, NODE, POD, SIZED_POD, Fixture, super_namespace
+from .fixture import tenant_key as key_of
+from .processes import Process
+from .subjects import Place, Running
+
+TUNNELS = 500
+UPSTREAM_CHUNK_BYTES = (32 << 10) - 8  # upstream/main.go; it sends whole chunks only
+# How long a process may take to give memory back after the last tunnel has been opened.
+MEMORY_SETTLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A kind of load. `amount` is bytes for each download, else seconds."""
+
+    name: str
+    mode: str
+    conns: int
+    pod: str
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one slice showed. Latencies are in microseconds, `cpu_s` is the proxy's."""
+
+    operations: int
+    total_bytes: int
+    seconds: float
+    p50_us: float
+    p99_us: float
+    cpu_s: float
+    cipher: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """A fresh process, and the same one with 500 idle tunnels. MB of 10^6 bytes."""
+
+    start_s: float
+    start_pss_mb: float
+    start_rss_mb: float
+    tunnels_pss_mb: float
+    tunnels_rss_mb: float
+    closed_pss_mb: float
+
+
+REQUESTS = (
+    Slice("c1", "requests", 1, POD, 1.0),
+    Slice("c32", "requests", 32, POD, 1.5),
+    Slice("c32-sized", "requests", 32, SIZED_POD, 1.0),
+)
+PACED = Slice("paced", "paced", 16, POD, 2.0)
+STREAMS = (
+    Slice("stream1", "stream", 1, FLOOD_POD, 512 << 20),
+    Slice("stream4", "stream", 4, FLOOD_POD, 160 << 20),
+)
+EXECS = (Slice("exec1", "exec", 1, POD, 1.5), Slice("exec4", "exec", 4, POD, 1.5))
+
+
+class Bench:
+    """Runs slices. The caller of every load is the fixture's first tenant."""
+
+    def __init__(self, place: Place, files: Fixture, upstream: str, *, scale: float) -> None:
+        self._place = place
+        self._files = files
+        self._upstream = upstream
+        # The length of every slice is multiplied by this.
+        self._scale = scale
+
+    def through(self, proxy: Running, what: Slice) -> Sample:
+        """Load the proxy. Raises RunError if one answer is not as it must be."""
+        load = self._load(what, proxy.address, direct=False)
+        try:
+            load.read_line()
+            before = proxy.process.settled_cpu_s()
+            load.write_line("go")
+            answer = load.read_line()
+            load.finish()
+            after = proxy.process.settled_cpu_s()
+        finally:
+            load.stop()
+        return _sample(answer, after - before)
+
+    def direct(self, what: Slice) -> Sample:
+        """The same load without a proxy, in the super cluster's names."""
+        load = self._load(what, self._upstream, direct=True)
+        try:
+            load.read_line()
+            load.write_line("go")
+            answer = load.read_line()
+            load.finish()
+        finally:
+            load.stop()
+        return _sample(answer, 0.0)
+
+    def memory(self, proxy: Running) -> MemorySample:
+        """Open 500 tunnels through a fresh proxy, measure, and close them."""
+        start_pss, start_rss = proxy.process.memory_mb()
+        load = self._load(Slice("tunnels", "tunnels", TUNNELS, POD, 1.0), proxy.address, False)
+        try:
+            load.read_line()
+            load.write_line("go")
+            load.read_line()
+            time.sleep(MEMORY_SETTLE_S)
+            pss, rss = proxy.process.memory_mb()
+            load.finish()
+        finally:
+            load.stop()
+        proxy.process.settled_cpu_s()
+        closed_pss, _ = proxy.process.memory_mb()
+        return MemorySample(proxy.start_s, start_pss, start_rss, pss, rss, closed_pss)
+
+    def _load(self, what: Slice, address: str, direct: bool) -> Process:
+        files = self._files
+        pair = files.kubelet_client if direct else files.caller
+        command: list[str | Path] = [
+            self._place.programs / "load",
+            *("-mode", what.mode, "-address", address, "-server-name", NODE),
+            *("-cert", pair.certificate, "-key", pair.key),
+            *("-ca", files.super_ca if direct else files.serving_ca),
+            *("-target", _target(what, direct, self._scale), "-conns", str(what.conns)),
+        ]
+        if what.mode == "stream":
+            command += ["-bytes", str(_stream_bytes(what, self._scale))]
+        else:
+            command += ["-duration", f"{what.amount * self._scale:.3f}s"]
+        return Process(
+            f"load {what.name}",
+            command,
+            self._place.load_core,
+            self._place.directory / "load.log",
+        )
+
+
+def _stream_bytes(what: Slice, scale: float) -> int:
+    return int(what.amount * scale) // UPSTREAM_CHUNK_BYTES * UPSTREAM_CHUNK_BYTES
+
+
+def _target(what: Slice, direct: bool, scale: float) -> str:
+    tenant = key_of(0)
+    namespace = super_namespace(tenant) if direct else NAMESPACE
+    where = f"{namespace}/{what.pod}/{CONTAINER}"
+    if what.mode == "stream":
+        return f"/containerLogs/{where}?limitBytes={_stream_bytes(what, scale)}"
+    if what.mode in ("exec", "tunnels"):
+        return f"/exec/{where}?command=sh&command=-c&command=true&input=1&output=1&error=1"
+    return f"/containerLogs/{where}?tailLines=10&timestamps=true"
+
+
+def _sample(answer: str, cpu_s: float) -> Sample:
+    got = json.loads(answer)
+    return Sample(
+        operations=got["operations"],
+        total_bytes=got["bytes"],
+        seconds=got["seconds"],
+        p50_us=got["p50_us"],
+        p99_us=got["p99_us"],
+        cpu_s=cpu_s,
+        cipher=got["cipher"],
+    )
+
+
+def as_json(sample: Sample | MemorySample) -> dict[str, float | int | str]:
+    return asdict(sample)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the vn-agent bench: which slices each runs, and which figures it makes of them."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from .figures import Bound, Figure, Row, row
+from .measuring import EXECS, PACED, REQUESTS, STREAMS, Bench, MemorySample, Sample, Slice
+from .subjects import OURS, PEER, Running, Subject
+
+DIRECT = "direct"
+GB = 1_000_000_000
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Collected:
+    """All samples of a run: slice name -> subject name -> one sample a round."""
+
+    load: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
+    memory: dict[str, list[MemorySample]] = field(default_factory=dict)
+
+    def add(self, slice_name: str, subject: str, sample: Sample) -> None:
+        self.load.setdefault(slice_name, {}).setdefault(subject, []).append(sample)
+
+
+def run_loads(
+    bench: Bench, proxies: dict[str, Running], part: str, rounds: int, into: Collected, say: Say
+) -> None:
+    """Run one part: a warm-up round, then `rounds` rounds in which the order is shuffled."""
+    slices = SLICES[part]
+    for number in range(rounds + 1):
+        for what in slices:
+            subjects = [*proxies, *([DIRECT] if what is PACED else [])]
+            for name in random.sample(subjects, k=len(subjects)):
+                proxy = proxies.get(name)
+                sample = bench.through(proxy, what) if proxy else bench.direct(what)
+                if number > 0:
+                    into.add(what.name, name, sample)
+        say(f"{part}: round {number} of {rounds}" if number else f"{part}: warm-up round")
+
+
+def run_memory(bench: Bench, subjects: Sequence[Subject], rounds: int, into: Collected, say: Say) -> None:
+    """Measure fresh processes only: a heap that has seen load says nothing about idle tunnels."""
+    for number in range(1, rounds + 1):
+        for subject in random.sample(list(subjects), k=len(subjects)):
+            proxy = subject.start()
+            try:
+                into.memory.setdefault(subject.name, []).append(bench.memory(proxy))
+            finally:
+                proxy.process.stop()
+        say(f"memory: round {number} of {rounds}")
+
+
+SLICES: dict[str, Sequence[Slice]] = {
+    "requests": (*REQUESTS, PACED),
+    "stream": STREAMS,
+    "exec": EXECS,
+}
+PARTS = (*SLICES, "memory")
+
+
+def _per_cpu_second(sample: Sample) -> float:
+    return sample.operations / sample.cpu_s
+
+
+def _per_second(sample: Sample) -> float:
+    return sample.operations / sample.seconds
+
+
+def _cpu_us(sample: Sample) -> float:
+    return sample.cpu_s / sample.operations * 1e6
+
+
+def _mb_per_second(sample: Sample) -> float:
+    return sample.total_bytes / sample.seconds / 1e6
+
+
+def _cpu_per_gb(sample: Sample) -> float:
+    return sample.cpu_s / sample.total_bytes * GB
+
+
+def _p50_us(sample: Sample) -> float:
+    return sample.p50_us
+
+
+def _p99_us(sample: Sample) -> float:
+    return sample.p99_us
+
+
+def _at_least(value: float) -> Bound:
+    return Bound(value, is_floor=True)
+
+
+def _at_most(value: float) -> Bound:
+    return Bound(value, is_floor=False)
+
+
+def _own_at_most(value: float) -> Bound:
+    return Bound(value, is_floor=False, is_absolute=True)
+
+
+_TWICE = _at_least(2.0)
+_FIGURES: dict[str, Sequence[tuple[Figure, Callable[[Sample], float]]]] = {
+    "c1": (
+        (Figure("1 KB requests, c=1", "per CPU s", None, _TWICE), _per_cpu_second),
+        (Figure("", "per s"), _per_second),
+        (Figure("", "p50 us"), _p50_us),
+    ),
+    "c32": (
+        (Figure("1 KB requests, c=32", "per CPU s", _at_least(1.5), _TWICE), _per_cpu_second),
+        (Figure("", "per s"), _per_second),
+        (Figure("", "p99 us"), _p99_us),
+    ),
+    "c32-sized": (
+        (
+            Figure("same, Content-Length", "per CPU s", _at_least(1.5), _TWICE),
+            _per_cpu_second,
+        ),
+        (Figure("", "per s"), _per_second),
+    ),
+    "paced": (
+        (Figure("2000 requests/s, c=16", "p50 us"), _p50_us),
+        (Figure("", "p99 us"), _p99_us),
+        (Figure("", "CPU us each"), _cpu_us),
+    ),
+    "stream1": (
+        (Figure("log stream x1", "MB/s", _at_least(1.0), _at_least(1.0)), _mb_per_second),
+        (Figure("", "CPU s/GB", None, _at_most(1.0)), _cpu_per_gb),
+    ),
+    "stream4": (
+        (Figure("log stream x4", "MB/s", _at_least(1.0), _at_least(1.0)), _mb_per_second),
+        (Figure("", "CPU s/GB", None, _at_most(1.0)), _cpu_per_gb),
+    ),
+    "exec1": (
+        (Figure("exec set-up, c=1", "p50 us", None, _at_most(1.2)), _p50_us),
+        (Figure("", "per s"), _per_second),
+        (Figure("", "CPU us each"), _cpu_us),
+    ),
+    "exec4": (
+        (Figure("exec set-up, c=4", "p50 us"), _p50_us),
+        (Figure("", "per s"), _per_second),
+        (Figure("", "CPU us each"), _cpu_us),
+    ),
+}
+_ADDED = (
+    (Figure("  added to no proxy", "p50 us", None, _at_most(1.0)), _p50_us),
+    (Figure("", "p99 us", None, _at_most(1.0)), _p99_us),
+)
+_MEMORY: Sequence[tuple[Figure, Callable[[MemorySample], float]]] = (
+    (
+        Figure("memory, 500 idle tunnels", "MB PSS", _own_at_most(45), _own_at_most(45)),
+        lambda sample: sample.tunnels_pss_mb,
+    ),
+    (Figure("", "MB RSS"), lambda sample: sample.tunnels_rss_mb),
+    (
+        Figure("memory at start", "MB PSS", None, _own_at_most(30)),
+        lambda sample: sample.start_pss_mb,
+    ),
+    (Figure("", "MB RSS"), lambda sample: sample.start_rss_mb),
+    (Figure("start to ready", "s", None, _own_at_most(0.3)), lambda sample: sample.start_s),
+)
+
+
+def rows(collected: Collected) -> list[Row]:
+    """Make every row that the samples allow, in the order of the parts."""
+    made: list[Row] = []
+    for name, samples in collected.load.items():
+        for figure, value in _FIGURES[name]:
+            ours, peer = ([value(sample) for sample in samples[who]] for who in (OURS, PEER))
+            made.append(row(figure, ours, peer))
+        if name == PACED.name:
+            made.extend(_added_rows(samples))
+    for what, memory in _MEMORY if collected.memory else ():
+        ours, peer = ([memory(sample) for sample in collected.memory[who]] for who in (OURS, PEER))
+        made.append(row(what, ours, peer))
+    return made
+
+
+def _added_rows(samples: dict[str, list[Sample]]) -> list[Row]:
+    made = []
+    for figure, value in _ADDED:
+        ours, peer = (
+            [
+                value(with_proxy) - value(without)
+                for with_proxy, without in zip(samples[who], samples[DIRECT], strict=True)
+            ]
+            for who in (OURS, PEER)
+        )
+        made.append(row(figure, ours, peer))
+    return made

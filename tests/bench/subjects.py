@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two proxies that are compared, and the kubelet behind both."""
+
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from .fixture import KEY_PREFIX, NODE, Fixture
+from .processes import START_TIMEOUT_S, Process
+
+OURS, PEER = "vn-agent", "go"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where things are on this machine: programs, scratch directory, the two cores."""
+
+    programs: Path
+    directory: Path
+    proxy_core: int
+    load_core: int
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A proxy that answers. `start_s` is from the fork to the first answer."""
+
+    process: Process
+    address: str
+    start_s: float
+
+
+class Subject(Protocol):
+    """Something that can be started as the proxy in front of the kubelet."""
+
+    name: str
+
+    def start(self) -> Running:
+        """Start and return when it is ready. Raises RunError."""
+        ...
+
+
+def start_upstream(place: Place, files: Fixture) -> tuple[Process, str]:
+    """Start the fake kubelet; return it and its address."""
+    process = Process(
+        "upstream",
+        [
+            place.programs / "upstream",
+            *("-cert", files.kubelet.certificate, "-key", files.kubelet.key),
+            *("-client-ca", files.super_ca, "-pods", files.pod_list),
+            *("-namespace-prefix", KEY_PREFIX),
+        ],
+        place.load_core,
+        place.directory / "upstream.log",
+    )
+    return process, process.read_line(START_TIMEOUT_S)
+
+
+@dataclass(slots=True)
+class GoPeer:
+    """The tuned reverse proxy of the Go standard library."""
+
+    place: Place
+    files: Fixture
+    upstream: str
+    arguments: Sequence[str] = ()
+    name: str = PEER
+
+    def start(self) -> Running:
+        begin = time.monotonic()
+        files, directory = self.files, self.place.directory
+        process = Process(
+            self.name,
+            [
+                self.place.programs / "peer",
+                *("-upstream", self.upstream, "-upstream-name", NODE, "-table", files.peer_table),
+                *("-cert", files.serving.certificate, "-key", files.serving.key),
+                *("-client-ca", files.all_tenant_cas),
+                *("-kubelet-cert", files.kubelet_client.certificate),
+                *("-kubelet-key", files.kubelet_client.key, "-kubelet-ca", files.super_ca),
+                *("-audit", directory / f"audit-{self.name}.jsonl"),
+                *self.arguments,
+            ],
+            self.place.proxy_core,
+            directory / f"{self.name}.log",
+        )
+        address = process.read_line(START_TIMEOUT_S)
+        return Running(process, address, time.monotonic() - begin)
+
+
+@dataclass(slots=True)
+class VnAgent:
+    """Our daemon, as an operator starts it. `python` runs it, with `flags` before `-m`."""
+
+    place: Place
+    files: Fixture
+    upstream: str
+    python: Sequence[str]
+    name: str = OURS
+
+    def start(self) -> Running:
+        begin = time.monotonic()
+        directory = self.place.directory
+        port = _free_port()
+        status = directory / "status.sock"
+        config = directory / "vn-agent.yaml"
+        config.write_text(self._config(port, status))
+        process = Process(
+            self.name,
+            [*self.python, "-m", "vnagent", "--config", config],
+            self.place.proxy_core,
+            directory / f"{self.name}.log",
+        )
+        _wait_ready(process, status)
+        return Running(process, f"127.0.0.1:{port}", time.monotonic() - begin)
+
+    def _config(self, port: int, status: Path) -> str:
+        files, directory = self.files, self.place.directory
+        state = directory / "state"
+        state.mkdir(mode=0o700, exist_ok=True)
+        return f"""\
+apiVersion: vcnode.io/v1alpha1
+kind: VnAgentConfiguration
+nodeName: {NODE}
+listen: {{address: 127.0.0.1, port: {port}}}
+serving:
+  certificateFile: {files.serving.certificate}
+  keyFile: {files.serving.key}
+kubelet:
+  address: 127.0.0.1
+  port: {self.upstream.rpartition(":")[2]}
+  serverName: {NODE}
+  caFile: {files.super_ca}
+  clientCertificateFile: {files.kubelet_client.certificate}
+  clientKeyFile: {files.kubelet_client.key}
+tenants:
+  directory: {files.tenants}
+pods:
+  source: file
+  file: {files.pod_list}
+stateDirectory: {state}
+audit:
+  file: {directory / f"audit-{self.name}.jsonl"}
+status:
+  socket: {status}
+# One tenant makes all the load; what a tenant may take is not what is measured.
+limits:
+  tunnelsPerTenant: 0
+  requestsPerSecondPerTenant: 0
+"""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_ready(process: Process, status: Path) -> None:
+    end = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < end:
+        if not process.is_running():
+            raise process.error("ended at its start")
+        if _answers_ready(status):
+            return
+        time.sleep(0.005)
+    raise process.error("was not ready in time")
+
+
+def _answers_ready(status: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1.0)
+        try:
+            client.connect(str(status))
+            client.sendall(b"GET /readyz HTTP/1.1\r\nHost: status\r\nConnection: close\r\n\r\n")
+            return client.recv(64).startswith(b"HTTP/1.1 200")
+        except OSError:  # not there yet
+            return False

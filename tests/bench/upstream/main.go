@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Upstream is the kubelet of the bench. It shares a core with the load generator, so it does as
+// little as an honest HTTP/1.1 server over mTLS can: no net/http, answers made beforehand.
+//
+// The pod's name chooses the answer to containerLogs:
+//
+//	flood-*  ?limitBytes= bytes in chunks of 32 KB with their frame
+//	sized-*  1 KB with a Content-Length
+//	others   1 KB as the kubelet sends a log: one flushed chunk, then the last chunk by itself
+//
+// A namespace that is not one of the super cluster's is 404: a proxy that does not translate fails.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"vcnode.io/bench/tlsfiles"
+)
+
+const (
+	// With its frame a chunk fills two TLS records: as much as a kubelet could send at its best.
+	chunkBytes = 32<<10 - 8
+	upgraded   = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
+		"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+	chunkedHead = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+	notFound    = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+	lastChunk   = "0\r\n\r\n"
+)
+
+type kubelet struct {
+	namespacePrefix string
+	pods            []byte
+	small, sized    []byte
+	chunk           []byte
+}
+
+func main() {
+	log.SetFlags(0)
+	var files tlsfiles.Files
+	flag.StringVar(&files.Cert, "cert", "", "serving certificate")
+	flag.StringVar(&files.Key, "key", "", "serving key")
+	flag.StringVar(&files.CA, "client-ca", "", "authority of clients")
+	podList := flag.String("pods", "", "PodList in JSON for /pods")
+	prefix := flag.String("namespace-prefix", "", "what every namespace of the super cluster begins with")
+	flag.Parse()
+	if err := serve(files, *podList, *prefix); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve(files tlsfiles.Files, podList, prefix string) error {
+	pods, err := os.ReadFile(podList)
+	if err != nil {
+		return err
+	}
+	settings, err := files.Server()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr())
+	k := newKubelet(pods, prefix)
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go k.connection(tls.Server(conn, settings))
+	}
+}
+
+func newKubelet(pods []byte, prefix string) *kubelet {
+	body := bytes.Repeat([]byte("a line of a container's log, 32\n"), 1024/32)
+	return &kubelet{
+		namespacePrefix: prefix,
+		pods:            withLength("application/json", pods),
+		small:           []byte(chunkedHead + chunk(body)),
+		sized:           withLength("text/plain", body),
+		chunk:           []byte(chunk(bytes.Repeat([]byte("x"), chunkBytes))),
+	}
+}
+
+func chunk(body []byte) string {
+	return strconv.FormatInt(int64(len(body)), 16) + "\r\n" + string(body) + "\r\n"
+}
+
+func withLength(kind string, body []byte) []byte {
+	head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", kind, len(body))
+	return append([]byte(head), body...)
+}
+
+func (k *kubelet) connection(conn *tls.Conn) {
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for {
+		target, err := readTarget(in)
+		if err != nil {
+			return
+		}
+		path, query, _ := strings.Cut(target, "?")
+		parts := strings.Split(path, "/")
+		switch {
+		case path == "/healthz":
+			_, err = conn.Write(withLength("text/plain", []byte("ok")))
+		case path == "/pods" || path == "/pods/":
+			_, err = conn.Write(k.pods)
+		case len(parts) < 4 || !strings.HasPrefix(parts[2], k.namespacePrefix):
+			_, err = io.WriteString(conn, notFound)
+		case parts[1] == "containerLogs":
+			err = k.logs(conn, parts[3], query)
+		default:
+			if _, err = io.WriteString(conn, upgraded); err == nil {
+				_, _ = io.Copy(conn, in) // an echo, until the client leaves
+			}
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (k *kubelet) logs(conn *tls.Conn, pod, query string) error {
+	if strings.HasPrefix(pod, "sized-") {
+		_, err := conn.Write(k.sized)
+		return err
+	}
+	if strings.HasPrefix(pod, "flood-") {
+		return k.flood(conn, query)
+	}
+	if _, err := conn.Write(k.small); err != nil {
+		return err
+	}
+	_, err := io.WriteString(conn, lastChunk)
+	return err
+}
+
+func (k *kubelet) flood(conn *tls.Conn, query string) error {
+	limit, err := strconv.Atoi(strings.TrimPrefix(query, "limitBytes="))
+	if err != nil || limit%chunkBytes != 0 {
+		_, err = io.WriteString(conn, notFound)
+		return err
+	}
+	if _, err := io.WriteString(conn, chunkedHead); err != nil {
+		return err
+	}
+	for ; limit > 0; limit -= chunkBytes {
+		if _, err := conn.Write(k.chunk); err != nil {
+			return err
+		}
+	}
+	_, err = io.WriteString(conn, lastChunk)
+	return err
+}
+
+// readTarget reads one request head and returns its target. No request of the bench has a body.
+func readTarget(in *bufio.Reader) (string, error) {
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return "", err
+	}
+	fields := bytes.Fields(line)
+	if len(fields) != 3 {
+		return "", fmt.Errorf("request line %q", line)
+	}
+	target := string(fields[1])
+	for len(line) > 2 {
+		if line, err = in.ReadSlice('\n'); err != nil {
+			return "", err
+		}
+	}
+	return target, nil
+}

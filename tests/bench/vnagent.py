@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures vn-agent beside a tuned Go reverse proxy: `python -m tests.bench.vnagent`.
+
+README.md beside this file says how it measures and how to read what it prints.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import ssl
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import fixture
+from .figures import table
+from .measuring import Bench, as_json
+from .parts import PARTS, SLICES, Collected, rows, run_loads, run_memory
+from .processes import RunError
+from .programs import BuildError, build
+from .subjects import OURS, GoPeer, Place, Subject, VnAgent, start_upstream
+
+FULL = {"requests": 6, "stream": 7, "exec": 7, "memory": 3}
+QUICK = {"requests": 2, "stream": 3, "exec": 2, "memory": 1}
+QUICK_SCALE = 0.5
+
+
+def main() -> int:
+    arguments = _arguments()
+    begin = time.monotonic()
+    try:
+        programs = build(arguments.cache)
+        with tempfile.TemporaryDirectory(prefix="vcnode-bench-") as scratch:
+            collected = _measure(arguments, programs, Path(scratch))
+    except (BuildError, RunError) as error:
+        sys.stderr.write(f"bench: {error}\n")
+        return 1
+    made = rows(collected)
+    sys.stdout.write(f"{_setting(collected)}\n\n{table(made)}\n")
+    _say(f"took {time.monotonic() - begin:.0f} s")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(_document(collected, arguments), indent=1) + "\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.vnagent", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="about 40 s: few and short rounds")
+    parser.add_argument("--only", type=_parts, default=PARTS, metavar="PARTS", help=f"of {','.join(PARTS)}")
+    parser.add_argument("--rounds", type=int, help="rounds of every part")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all samples and figures")
+    parser.add_argument(
+        "--null", action="store_true", help="the Go peer against itself: every ratio should be 1"
+    )
+    parser.add_argument("--resume", action="store_true", help="peer resumes TLS to the kubelet")
+    parser.add_argument("--python", default=sys.executable, help="interpreter that runs vn-agent")
+    parser.add_argument(
+        "--cache", type=Path, default=Path.home() / ".cache/vcnode/bench", help="of Go builds"
+    )
+    return parser.parse_args()
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    chosen = tuple(text.split(","))
+    unknown = [part for part in chosen if part not in PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}")
+    return chosen
+
+
+def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Collected:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        _say("one core only: proxy and load share it, wall clock figures mean nothing")
+    place = Place(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
+    files = fixture.make(scratch)
+    rounds = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        rounds = dict.fromkeys(PARTS, arguments.rounds)
+    collected = Collected()
+    with contextlib.ExitStack() as stack:
+        upstream, address = start_upstream(place, files)
+        stack.callback(upstream.stop)
+        bench = Bench(place, files, address, scale=QUICK_SCALE if arguments.quick else 1.0)
+        subjects = _subjects(arguments, place, files, address)
+        loads = [part for part in SLICES if part in arguments.only]
+        if loads:
+            proxies = {}
+            for subject in subjects:
+                proxies[subject.name] = subject.start()
+                stack.callback(proxies[subject.name].process.stop)
+            for part in loads:
+                run_loads(bench, proxies, part, rounds[part], collected, _say)
+            for proxy in proxies.values():
+                proxy.process.stop()
+        if "memory" in arguments.only:
+            run_memory(bench, subjects, rounds["memory"], collected, _say)
+    return collected
+
+
+def _subjects(
+    arguments: argparse.Namespace, place: Place, files: fixture.Fixture, upstream: str
+) -> list[Subject]:
+    flags = ["-resume"] if arguments.resume else []
+    peer = GoPeer(place, files, upstream, flags)
+    if arguments.null:
+        return [GoPeer(place, files, upstream, flags, name=OURS), peer]
+    return [VnAgent(place, files, upstream, [arguments.python]), peer]
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"bench: {line}\n")
+    sys.stderr.flush()
+
+
+def _setting(collected: Collected) -> str:
+    ciphers = {
+        f"{subject} {sample.cipher}"
+        for subjects in collected.load.values()
+        for subject, samples in subjects.items()
+        for sample in samples
+    }
+    return (
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, "
+        f"Python {platform.python_version()}, {ssl.OPENSSL_VERSION}\n"
+        f"client leg: {', '.join(sorted(ciphers)) or 'not asked'}"
+    )
+
+
+def _document(collected: Collected, arguments: argparse.Namespace) -> dict[str, object]:
+    figures, label = [], ""
+    for made in rows(collected):
+        label = made.figure.label.strip() or label
+        figures.append(
+            {
+                "label": label,
+                "unit": made.figure.unit,
+                "ours": made.ours,
+                "go": made.peer,
+                "ratio": made.ratio,
+                "quartiles": [made.low, made.high],
+            }
+        )
+    return {
+        "setting": _setting(collected),
+        "quick": arguments.quick,
+        "null": arguments.null,
+        "figures": figures,
+        "samples": {
+            name: {who: [as_json(sample) for sample in got] for who, got in subjects.items()}
+            for name, subjects in collected.load.items()
+        },
+        "memory": {who: [as_json(sample) for sample in got] for who, got in collected.memory.items()},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
