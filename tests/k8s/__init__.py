@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ring that runs on a real Kubernetes."""

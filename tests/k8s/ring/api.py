@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTPS from inside a network namespace: a small Kubernetes client, and raw exchanges."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from tests.k8s.ring.certs import Leaf
+from tests.k8s.ring.network import NetworkNamespace
+from tests.k8s.ring.processes import RingError
+
+JsonObject = dict[str, Any]
+
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A TLS server, from where it is dialled, and with which certificate."""
+
+    namespace: NetworkNamespace
+    address: str
+    port: int
+    authority_pem: bytes
+    leaf: Leaf | None
+
+    def context(self) -> ssl.SSLContext:
+        """What verifies the server, and shows the client's certificate."""
+        context = ssl.create_default_context(cadata=self.authority_pem.decode())
+        if self.leaf is not None:
+            # ssl loads certificates from files only.
+            with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
+                pem.write(self.leaf.key_pem + self.leaf.certificate_pem)
+                pem.flush()
+                context.load_cert_chain(pem.name)
+        return context
+
+    def dial(self, *, timeout_s: float = 20.0) -> ssl.SSLSocket:
+        """A TLS connection.
+
+        Raises:
+            OSError: no connection, or the handshake failed.
+        """
+        plain = self.namespace.connect(self.address, self.port, timeout_s=timeout_s)
+        try:
+            return self.context().wrap_socket(plain, server_hostname=self.address)
+        except OSError:
+            plain.close()
+            raise
+
+    def exchange(self, head: bytes, *, timeout_s: float = 20.0) -> bytes:
+        """Send bytes as they are and return every byte of the answer until the peer closes.
+
+        `head` asks for `Connection: close` itself.
+        """
+        with self.dial(timeout_s=timeout_s) as connection:
+            connection.sendall(head)
+            answer = bytearray()
+            while chunk := connection.recv(65536):
+                answer += chunk
+        return bytes(answer)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        timeout_s: float = 20.0,
+    ) -> Answer:
+        """One request on a connection of its own, the body read to its end."""
+        connection = http.client.HTTPConnection(self.address, self.port, timeout=timeout_s)
+        connection.sock = self.dial(timeout_s=timeout_s)
+        try:
+            connection.request(method, path, body, {"Connection": "close", **(headers or {})})
+            response = connection.getresponse()
+            return Answer(
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                b"" if response.status == http.HTTPStatus.SWITCHING_PROTOCOLS else response.read(),
+            )
+        finally:
+            connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response: status, headers by lower-case name, whole body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode()
+
+    def json(self) -> JsonObject:
+        """The body as a JSON object."""
+        value: JsonObject = json.loads(self.body)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesApi:
+    """What the ring needs of a kube-apiserver: get, create, patch, delete."""
+
+    endpoint: Endpoint
+
+    def get(self, path: str) -> JsonObject:
+        """Read an object or a list."""
+        return self._call("GET", path, None, {})
+
+    def create(self, path: str, value: JsonObject, *, may_exist: bool = False) -> JsonObject:
+        """Create an object. `may_exist` returns {} when it is there already."""
+        return self._call("POST", path, value, {}, accept=(409,) if may_exist else ())
+
+    def patch(self, path: str, value: JsonObject, *, kind: str = _MERGE_PATCH) -> JsonObject:
+        """Patch an object, by default with a JSON merge patch."""
+        return self._call("PATCH", path, value, {"Content-Type": kind})
+
+    def put(self, path: str, value: JsonObject) -> JsonObject:
+        """Replace an object."""
+        return self._call("PUT", path, value, {})
+
+    def delete(self, path: str, *, grace_s: int = 0) -> None:
+        """Delete an object; one that is gone already is as good."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}
+        self._call("DELETE", path, options, {}, accept=(404,))
+
+    def is_ready(self) -> bool:
+        """Whether it answers and all its checks pass."""
+        try:
+            return self.endpoint.request("GET", "/readyz", timeout_s=5).status == http.HTTPStatus.OK
+        except OSError:
+            return False
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        value: JsonObject | None,
+        headers: dict[str, str],
+        accept: tuple[int, ...] = (),
+    ) -> JsonObject:
+        body = None if value is None else json.dumps(value).encode()
+        answer = self.endpoint.request(
+            method, path, body=body, headers={"Content-Type": "application/json", **headers}
+        )
+        if answer.status in accept:
+            return {}
+        if answer.status >= http.HTTPStatus.BAD_REQUEST:
+            raise RingError(f"{method} {path}: {answer.status} {answer.text[:1000]}")
+        return answer.json()

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole ring, put together: super cluster, node, two tenants, vn-agent."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.k8s.build import Binaries
+from tests.k8s.ring import network
+from tests.k8s.ring.agent import AGENT_PORT, Agent, AgentIdentity
+from tests.k8s.ring.api import Endpoint, JsonObject
+from tests.k8s.ring.certs import Authority, CertificateFiles, Leaf
+from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd, write_kubeconfig
+from tests.k8s.ring.kubectl import Kubectl
+from tests.k8s.ring.network import NetworkNamespace
+from tests.k8s.ring.node import KUBELET_PORT, KubeletIdentity, Node
+from tests.k8s.ring.processes import wait_for
+from tests.k8s.ring.tenants import HandSyncer, Tenant
+
+NODE = "worker-1"
+_CONTROL_ADDRESS, _NODE_ADDRESS = "10.70.0.1", "10.70.0.11"
+_TENANT_ADDRESSES = ("10.70.0.2", "10.70.0.3")
+
+# One key is the other's with more behind it: a rule that joins key and namespace to a string cannot
+# tell `x-default` of the first from `default` of the second.
+TENANT_KEYS = ("tenant-1-70b001-acme", "tenant-1-70b001-acme-x")
+
+_AGENT_USER = f"system:vn-agent:{NODE}"
+
+
+@dataclass(slots=True)
+class Authorities:
+    """Who signs what. Tenants' own authorities are with their apiservers."""
+
+    kubelet_serving: Authority
+    kubelet_clients: Authority
+    agent_serving: Authority
+
+
+@dataclass(slots=True)
+class Ring:
+    """Everything that runs."""
+
+    directory: Path
+    control: NetworkNamespace
+    binaries: Binaries
+    authorities: Authorities
+    super_cluster: Apiserver
+    super_kubectl: Kubectl
+    node: Node
+    kubelet_identity: KubeletIdentity
+    tenants: tuple[Tenant, Tenant]
+    syncer: HandSyncer
+    agent: Agent
+    agent_kubelet_leaf: Leaf
+
+    def kubelet(self, leaf: Leaf | None = None) -> Endpoint:
+        """The real kubelet, dialled as the agent dials it, or with another certificate."""
+        return Endpoint(
+            self.node.namespace,
+            self.node.namespace.address,
+            KUBELET_PORT,
+            self.authorities.kubelet_serving.pem,
+            leaf or self.agent_kubelet_leaf,
+        )
+
+    def agent_as(self, leaf: Leaf | None) -> Endpoint:
+        """vn-agent, dialled from where the tenants' control planes are."""
+        return Endpoint(
+            self.control,
+            self.node.namespace.address,
+            AGENT_PORT,
+            self.authorities.agent_serving.pem,
+            leaf,
+        )
+
+    def issue_agent_kubelet_leaf(self, authority: Authority | None = None) -> Leaf:
+        """A new client certificate with which the agent may use the kubelet."""
+        return (authority or self.authorities.kubelet_clients).issue(_AGENT_USER)
+
+    def issue_kubelet_serving(self) -> Leaf:
+        """A new serving certificate for the kubelet."""
+        return self.authorities.kubelet_serving.issue(
+            f"system:node:{NODE}", addresses=(_NODE_ADDRESS,), names=(NODE,)
+        )
+
+
+def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
+    """Start all but vn-agent. `stack` takes everything down again, also from half-way.
+
+    Raises:
+        RingError: a part did not come up.
+    """
+    prefix = f"vck8s{secrets.token_hex(3)}"
+    # A short path: the names of unix sockets end at 107 bytes.
+    directory = Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
+    stack.callback(shutil.rmtree, directory)
+    control = NetworkNamespace(f"{prefix}-cp", _CONTROL_ADDRESS)
+    worker = NetworkNamespace(f"{prefix}-node", _NODE_ADDRESS)
+    stack.callback(network.delete, [control, worker])
+    network.create_pair(control, worker, more=list(_TENANT_ADDRESSES))
+
+    authorities = Authorities(
+        *(Authority(n) for n in ("kubelet-serving", "kubelet-clients", "vn-agent-serving"))
+    )
+    stack.callback(start_etcd(control, binaries, directory).stop)
+    super_cluster = start_apiserver(
+        "super",
+        control,
+        _CONTROL_ADDRESS,
+        binaries,
+        directory,
+        kubelet_client=authorities.kubelet_clients.issue(
+            "super-apiserver", organizations=("system:masters",)
+        ),
+        kubelet_authority_pem=authorities.kubelet_serving.pem,
+        authority=Authority("super"),
+    )
+    stack.callback(super_cluster.daemon.stop)
+    tenants = tuple(
+        _start_tenant(f"tenant-{letter}", key, address, control, binaries, directory, authorities)
+        for letter, key, address in zip("ab", TENANT_KEYS, _TENANT_ADDRESSES, strict=True)
+    )
+    for tenant in tenants:
+        stack.callback(tenant.apiserver.daemon.stop)
+
+    identity = _kubelet_identity(authorities, super_cluster, directory)
+    node = Node(NODE, worker, binaries, directory, identity)
+    agent_leaf = authorities.kubelet_clients.issue(_AGENT_USER)
+    agent = Agent(
+        NODE,
+        worker,
+        sys.executable,
+        directory,
+        _agent_identity(authorities, agent_leaf, directory),
+    )
+    ring = Ring(
+        directory=directory,
+        control=control,
+        binaries=binaries,
+        authorities=authorities,
+        super_cluster=super_cluster,
+        super_kubectl=Kubectl(control, binaries["kubectl"], super_cluster.kubeconfig),
+        node=node,
+        kubelet_identity=identity,
+        tenants=(tenants[0], tenants[1]),
+        syncer=HandSyncer(super_cluster.api, NODE),
+        agent=agent,
+        agent_kubelet_leaf=agent_leaf,
+    )
+    super_cluster.wait_ready()
+    stack.callback(node.stop)
+    node.start()
+    _allow_agent(ring)
+    wait_for("node ready", lambda: _is_node_ready(ring), timeout_s=40)
+    for tenant in tenants:
+        tenant.apiserver.wait_ready()
+        ring.syncer.create_vnode(tenant, _NODE_ADDRESS, AGENT_PORT)
+        agent.register(tenant, tenant.registration())
+    stack.callback(agent.stop)
+    return ring
+
+
+def _start_tenant(
+    name: str,
+    key: str,
+    address: str,
+    control: NetworkNamespace,
+    binaries: Binaries,
+    directory: Path,
+    authorities: Authorities,
+) -> Tenant:
+    """Start a tenant's apiserver. Both tenants' authorities have the same subject, as upstream's."""
+    authority = Authority("kubernetes")
+    client = authority.issue("kube-apiserver-kubelet-client")
+    apiserver = start_apiserver(
+        name,
+        control,
+        address,
+        binaries,
+        directory,
+        kubelet_client=client,
+        kubelet_authority_pem=authorities.agent_serving.pem,
+        authority=authority,
+    )
+    return Tenant(
+        key,
+        apiserver,
+        Kubectl(control, binaries["kubectl"], apiserver.kubeconfig),
+        client,
+        authority.issue(f"{name}-admin", organizations=("system:masters",)),
+    )
+
+
+def _kubelet_identity(authorities: Authorities, super_cluster: Apiserver, directory: Path) -> KubeletIdentity:
+    serving = authorities.kubelet_serving.issue(
+        f"system:node:{NODE}", addresses=(_NODE_ADDRESS,), names=(NODE,)
+    ).write(CertificateFiles(directory / "kubelet-serving.crt", directory / "kubelet-serving.key"))
+    clients = directory / "kubelet-clients.crt"
+    clients.write_bytes(authorities.kubelet_clients.pem)
+    user = super_cluster.authority.issue(f"system:node:{NODE}", organizations=("system:nodes",))
+    endpoint = replace(super_cluster.api.endpoint, leaf=user)
+    server = f"https://{endpoint.address}:{endpoint.port}"
+    kubeconfig = write_kubeconfig(directory / "kubelet-user", server, endpoint)
+    return KubeletIdentity(serving, clients, kubeconfig)
+
+
+def _agent_identity(authorities: Authorities, leaf: Leaf, directory: Path) -> AgentIdentity:
+    serving = authorities.agent_serving.issue(
+        f"system:node:{NODE}", addresses=(_NODE_ADDRESS,), names=(NODE,)
+    ).write(CertificateFiles(directory / "agent-serving.crt", directory / "agent-serving.key"))
+    client = leaf.write(CertificateFiles(directory / "agent-kubelet.crt", directory / "agent-kubelet.key"))
+    authority = directory / "kubelet-serving-ca.crt"
+    authority.write_bytes(authorities.kubelet_serving.pem)
+    return AgentIdentity(serving, client, authority)
+
+
+def _allow_agent(ring: Ring) -> None:
+    """Give the agent's kubelet credential the least that does the work, on this node alone."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    role: JsonObject = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": _AGENT_USER},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/pods"],
+                "resourceNames": [NODE],
+                "verbs": ["get", "create"],
+            }
+        ],
+    }
+    group = "rbac.authorization.k8s.io"
+    binding: JsonObject = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": _AGENT_USER},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": _AGENT_USER},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": _AGENT_USER}],
+    }
+    ring.super_cluster.api.create(f"{rbac}/clusterroles", role)
+    ring.super_cluster.api.create(f"{rbac}/clusterrolebindings", binding)
+
+
+def _is_node_ready(ring: Ring) -> bool:
+    for node in ring.super_cluster.api.get("/api/v1/nodes")["items"]:
+        for condition in node["status"].get("conditions", []):
+            if condition["type"] == "Ready" and condition["status"] == "True":
+                return True
+    return False

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control planes: one etcd, and one kube-apiserver each for the super cluster and every tenant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.k8s.build import Binaries
+from tests.k8s.ring.api import Endpoint, KubernetesApi
+from tests.k8s.ring.certs import Authority, CertificateFiles, Leaf, signing_key_pem
+from tests.k8s.ring.network import NetworkNamespace
+from tests.k8s.ring.processes import Daemon, RingError
+
+_APISERVER_PORT = 6443
+_ETCD_URL = "http://127.0.0.1:2379"
+_READY_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Apiserver:
+    """A kube-apiserver and what its clients need."""
+
+    name: str
+    daemon: Daemon
+    authority: Authority
+    api: KubernetesApi
+    kubeconfig: Path
+    kubelet_client: CertificateFiles
+
+    def wait_ready(self) -> None:
+        """Wait until all its checks pass."""
+        self.daemon.wait_until(self.api.is_ready, timeout_s=_READY_TIMEOUT_S)
+
+
+def start_etcd(namespace: NetworkNamespace, binaries: Binaries, directory: Path) -> Daemon:
+    """Start etcd on the namespace's loopback; every control plane has a prefix of its own in it."""
+    daemon = Daemon(
+        "etcd",
+        [
+            *namespace.enter,
+            binaries["etcd"],
+            f"--data-dir={directory / 'etcd'}",
+            f"--listen-client-urls={_ETCD_URL}",
+            f"--advertise-client-urls={_ETCD_URL}",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ],
+        directory / "etcd.log",
+    )
+
+    def listens() -> bool:
+        try:
+            namespace.connect("127.0.0.1", 2379, timeout_s=1).close()
+        except OSError:
+            return False
+        return True
+
+    try:
+        daemon.wait_until(listens, timeout_s=20)
+    except RingError:
+        daemon.stop()
+        raise
+    return daemon
+
+
+def start_apiserver(
+    name: str,
+    namespace: NetworkNamespace,
+    address: str,
+    binaries: Binaries,
+    directory: Path,
+    *,
+    kubelet_client: Leaf,
+    kubelet_authority_pem: bytes,
+    authority: Authority,
+) -> Apiserver:
+    """Start a kube-apiserver of its own authority and service account key; does not wait for it.
+
+    `kubelet_client` is shown to kubelets, or to what stands in front of them, whose serving
+    certificate must come from `kubelet_authority_pem`.
+    """
+    home = directory / name
+    home.mkdir()
+    serving = authority.issue("kube-apiserver", addresses=(address,)).write(
+        CertificateFiles(home / "serving.crt", home / "serving.key")
+    )
+    client = kubelet_client.write(CertificateFiles(home / "kubelet-client.crt", home / "kubelet-client.key"))
+    (home / "ca.crt").write_bytes(authority.pem)
+    (home / "kubelet-ca.crt").write_bytes(kubelet_authority_pem)
+    (home / "accounts.key").write_bytes(signing_key_pem())
+    admin = authority.issue(f"{name}-admin", organizations=("system:masters",))
+    endpoint = Endpoint(namespace, address, _APISERVER_PORT, authority.pem, admin)
+    kubeconfig = write_kubeconfig(home / "admin", f"https://{address}:{_APISERVER_PORT}", endpoint)
+    daemon = Daemon(
+        f"kube-apiserver {name}",
+        [
+            *namespace.enter,
+            binaries["kube-apiserver"],
+            f"--etcd-servers={_ETCD_URL}",
+            f"--etcd-prefix=/{name}",
+            f"--bind-address={address}",
+            f"--advertise-address={address}",
+            f"--secure-port={_APISERVER_PORT}",
+            f"--client-ca-file={home / 'ca.crt'}",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--service-account-key-file={home / 'accounts.key'}",
+            f"--service-account-signing-key-file={home / 'accounts.key'}",
+            "--service-account-issuer=https://kubernetes.default",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=Node,RBAC",
+            # No controller manager makes service accounts here, and no pod of the ring has one.
+            "--disable-admission-plugins=ServiceAccount",
+            f"--kubelet-client-certificate={client.certificate}",
+            f"--kubelet-client-key={client.key}",
+            f"--kubelet-certificate-authority={home / 'kubelet-ca.crt'}",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--cert-dir={home / 'certs'}",
+        ],
+        directory / f"apiserver-{name}.log",
+    )
+    return Apiserver(name, daemon, authority, KubernetesApi(endpoint), kubeconfig, client)
+
+
+def write_kubeconfig(stem: Path, server: str, endpoint: Endpoint) -> Path:
+    """Write a kubeconfig for the endpoint's client certificate, and the files it names."""
+    assert endpoint.leaf is not None
+    files = endpoint.leaf.write(CertificateFiles(stem.with_suffix(".crt"), stem.with_suffix(".key")))
+    authority = stem.with_name(f"{stem.name}-ca.crt")
+    authority.write_bytes(endpoint.authority_pem)
+    target = stem.with_suffix(".kubeconfig")
+    target.write_text(
+        f"""apiVersion: v1
+kind: Config
+clusters:
+- name: ring
+  cluster: {{server: "{server}", certificate-authority: "{authority}"}}
+users:
+- name: ring
+  user: {{client-certificate: "{files.certificate}", client-key: "{files.key}"}}
+contexts:
+- name: ring
+  context: {{cluster: ring, user: ring}}
+current-context: ring
+"""
+    )
+    return target

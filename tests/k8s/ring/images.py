@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Container images made from files of this machine: no registry is reachable, none is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.k8s.ring.processes import run
+
+PAUSE = "ring.test/pause:1"
+BUSYBOX = "ring.test/busybox:1"
+
+# What the sandbox runs: wait for ever, collect orphans, end on SIGTERM. The ring's node also has
+# it as process 1 of its process namespace.
+_PAUSE_SOURCE = """
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void end(int n) { (void)n; _exit(0); }
+static void reap(int n) { (void)n; while (waitpid(-1, NULL, WNOHANG) > 0) { } }
+int main(void) {
+    struct sigaction s = {.sa_handler = reap, .sa_flags = SA_NOCLDSTOP};
+    sigaction(SIGCHLD, &s, NULL);
+    signal(SIGTERM, end);
+    signal(SIGINT, end);
+    for (;;) pause();
+}
+"""
+
+_BUSYBOX = "/bin/busybox"
+
+
+@dataclass(slots=True)
+class _Layer:
+    """The files of an image's only layer."""
+
+    buffer: io.BytesIO = field(default_factory=io.BytesIO)
+
+    def build(
+        self, *, directories: list[str], files: dict[str, tuple[bytes, int]], links: dict[str, str]
+    ) -> bytes:
+        """Pack them, everything owned by root and as old as the epoch."""
+        with tarfile.open(fileobj=self.buffer, mode="w") as tar:
+            for name in directories:
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                tar.addfile(entry)
+            for name, (content, mode) in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(content), mode
+                tar.addfile(entry, io.BytesIO(content))
+            for name, target in links.items():
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.linkname = tarfile.SYMTYPE, target
+                tar.addfile(entry)
+        return self.buffer.getvalue()
+
+
+def compile_pause(directory: Path) -> Path:
+    """Build the static pause program.
+
+    Raises:
+        RingError: there is no C compiler, or no static C library.
+    """
+    binary = directory / "pause"
+    run(
+        ["gcc", "-Os", "-static", "-x", "c", "-o", str(binary), "-"],
+        stdin=_PAUSE_SOURCE.encode(),
+    )
+    return binary
+
+
+def write_pause_image(archive: Path, binary: Path) -> None:
+    """An image with nothing but the pause program."""
+    layer = _Layer().build(directories=[], files={"pause": (binary.read_bytes(), 0o755)}, links={})
+    _write_archive(archive, PAUSE, layer, {"Entrypoint": ["/pause"]})
+
+
+def write_busybox_image(archive: Path) -> None:
+    """An image with Debian's static busybox under all its names."""
+    listed = subprocess.run(
+        [_BUSYBOX, "--list"], capture_output=True, text=True, check=True, timeout=10
+    ).stdout.split()
+    layer = _Layer().build(
+        directories=["bin", "etc", "root", "tmp", "srv", "var", "var/tmp"],
+        files={
+            "bin/busybox": (Path(_BUSYBOX).read_bytes(), 0o755),
+            "etc/passwd": (b"root:x:0:0:root:/root:/bin/sh\n", 0o644),
+            "etc/group": (b"root:x:0:\n", 0o644),
+        },
+        links={f"bin/{name}": "busybox" for name in listed if name != "busybox"},
+    )
+    _write_archive(archive, BUSYBOX, layer, {"Cmd": ["/bin/sh"]})
+
+
+def _write_archive(archive: Path, name: str, layer: bytes, settings: dict[str, list[str]]) -> None:
+    """An OCI image layout with one image, as a tar that `ctr images import` reads."""
+    image = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Env": ["PATH=/bin"], **settings},
+            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+        }
+    ).encode()
+    manifest = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": _descriptor("application/vnd.oci.image.config.v1+json", image),
+            "layers": [_descriptor("application/vnd.oci.image.layer.v1.tar", layer)],
+        }
+    ).encode()
+    index = json.dumps(
+        {
+            "schemaVersion": 2,
+            "manifests": [
+                {
+                    **_descriptor("application/vnd.oci.image.manifest.v1+json", manifest),
+                    # The name that containerd gives the image on import.
+                    "annotations": {"io.containerd.image.name": name},
+                }
+            ],
+        }
+    ).encode()
+    members = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": index}
+    for blob in (image, manifest, layer):
+        members[f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}"] = blob
+    with tarfile.open(archive, "w") as tar:
+        for path, content in members.items():
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+
+
+def _descriptor(media_type: str, content: bytes) -> dict[str, str | int]:
+    return {"mediaType": media_type, "digest": _digest(content), "size": len(content)}
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"

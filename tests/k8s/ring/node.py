@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ring's node: containerd and a kubelet that leave nothing on the machine they run on.
+
+Both live in private mount and process namespaces. When the process namespace ends, the kernel
+ends every process in it, containers and their shims included, and with the last of them the mount
+namespace and all its mounts: there is nothing to hunt for after a failed run.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.k8s.build import Binaries
+from tests.k8s.ring import cgroups, images
+from tests.k8s.ring.certs import CertificateFiles
+from tests.k8s.ring.network import NetworkNamespace
+from tests.k8s.ring.processes import SYSTEM_PATH, Daemon, RingError, run
+
+KUBELET_PORT = 10250
+POD_NETWORK = "10.88.0.0/24"
+
+# The standard place, in the node's own /run: the kubelet's cAdvisor looks there and nowhere else, and
+# without it its page has no container names.
+_CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+
+# What the kubelet would set for the whole machine: it gets copies to write to.
+_KERNEL_SETTINGS = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+)
+
+# Run as process 1 of the namespaces: mounts, then the program that waits and collects orphans.
+# /run, /var/lib and /var/log are fresh: containerd, CNI and the kubelet write to fixed places there.
+_INIT = """
+set -e
+scratch=$1; shift
+for setting in "$@"; do
+    copy=$scratch/proc/$(echo "$setting" | tr / -)
+    cat "/proc/sys/$setting" > "$copy"
+    mount --bind "$copy" "/proc/sys/$setting"
+done
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /var/lib
+mount -t tmpfs tmpfs /var/log
+mount --make-shared /var/log
+mount --bind "$scratch/kubelet" "$scratch/kubelet"
+mount --make-shared "$scratch/kubelet"
+mkdir -p /run/netns
+echo 'node log: of no concern to a tenant' > /var/log/node.log
+: > "$scratch/mounted"
+exec "$scratch/pause"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletIdentity:
+    """The kubelet's certificates: its own, and whom it believes."""
+
+    serving: CertificateFiles
+    client_authority: Path
+    kubeconfig: Path
+
+
+class Node:
+    """Namespaces, containerd, images and a kubelet, in the order in which they start."""
+
+    def __init__(
+        self,
+        name: str,
+        namespace: NetworkNamespace,
+        binaries: Binaries,
+        directory: Path,
+        identity: KubeletIdentity,
+    ) -> None:
+        self.name = name
+        self.namespace = namespace
+        self._binaries = binaries
+        self._directory = directory
+        self._identity = identity
+        self._group = directory.name
+        self._init: Daemon | None = None
+        self._containerd: Daemon | None = None
+        self.kubelet: Daemon | None = None
+
+    def start(self) -> None:
+        """Bring the node up as far as a running kubelet; it registers itself after that."""
+        for name in ("proc", "kubelet", "cni"):
+            (self._directory / name).mkdir()
+        cgroups.create(self._group)
+        images.compile_pause(self._directory)
+        self._start_init()
+        self._start_containerd()
+        self._import_images()
+        self._write_kubelet_configuration()
+        self.start_kubelet()
+
+    def stop(self) -> None:
+        """End every process of the node and remove its control groups."""
+        for daemon in (self.kubelet, self._containerd):
+            if daemon is not None:
+                daemon.stop()
+        if self._init is not None:
+            # Process 1 ends, and with it, by the kernel's hand, all that is left inside.
+            self._init.stop(signal.SIGTERM)
+        cgroups.remove(self._group)
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet and wait until it serves."""
+        self.kubelet = Daemon(
+            "kubelet",
+            [
+                *self._enter(),
+                self._binaries["kubelet"],
+                f"--config={self._directory / 'kubelet.json'}",
+                f"--kubeconfig={self._identity.kubeconfig}",
+                f"--hostname-override={self.name}",
+                f"--node-ip={self.namespace.address}",
+                f"--root-dir={self._directory / 'kubelet'}",
+                f"--cert-dir={self._directory / 'kubelet-pki'}",
+            ],
+            self._directory / "kubelet.log",
+            path=self._path,
+            enters_pid_namespace=True,
+        )
+
+        def listens() -> bool:
+            try:
+                self.namespace.connect(self.namespace.address, KUBELET_PORT, timeout_s=1).close()
+            except OSError:
+                return False
+            return True
+
+        self.kubelet.wait_until(listens, timeout_s=30)
+
+    def stop_kubelet(self) -> None:
+        """Stop the kubelet; containers go on."""
+        if self.kubelet is not None:
+            self.kubelet.stop()
+
+    def open_files_of_kubelet(self) -> list[str]:
+        """What the kubelet's file descriptors point to: which logs it reads, for one."""
+        if self.kubelet is None:
+            return []
+        names = []
+        for link in Path(f"/proc/{self.kubelet.pid}/fd").iterdir():
+            try:
+                names.append(str(link.readlink()))
+            except OSError:
+                continue
+        return names
+
+    @property
+    def _path(self) -> str:
+        return f"{Path(self._binaries['containerd']).parent}:{SYSTEM_PATH}"
+
+    def _enter(self) -> list[str]:
+        assert self._init is not None
+        return [
+            *("nsenter", f"--target={self._init.pid}", "--mount", "--pid"),
+            f"--net={self.namespace.path}",
+            *("setpriv", "--pdeathsig", "KILL"),
+        ]
+
+    def _start_init(self) -> None:
+        self._init = Daemon(
+            "node",
+            [
+                *("setpriv", "--pdeathsig", "KILL"),
+                *("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"),
+                *("sh", "-c", _INIT, "init", str(self._directory), *_KERNEL_SETTINGS),
+            ],
+            self._directory / "node.log",
+            enters_pid_namespace=True,
+        )
+        self._init.wait_until((self._directory / "mounted").exists, timeout_s=10)
+
+    def _start_containerd(self) -> None:
+        config = self._directory / "containerd.toml"
+        config.write_text(
+            f"""version = 3
+root = "{self._directory / "containerd"}"
+state = "/run/containerd"
+[grpc]
+address = "{_CONTAINERD_SOCKET}"
+[plugins.'io.containerd.internal.v1.opt']
+path = "{self._directory / "opt"}"
+[plugins.'io.containerd.nri.v1.nri']
+disable = true
+[plugins.'io.containerd.cri.v1.images']
+snapshotter = "overlayfs"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = "{images.PAUSE}"
+[plugins.'io.containerd.cri.v1.runtime']
+disable_apparmor = true
+restrict_oom_score_adj = true
+enable_cdi = false
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ["/usr/lib/cni"]
+conf_dir = "{self._directory / "cni"}"
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+default_runtime_name = "runc"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = "/usr/sbin/runc"
+SystemdCgroup = false
+"""
+        )
+        (self._directory / "cni" / "10-ring.conflist").write_text(
+            json.dumps(
+                {
+                    "cniVersion": "1.0.0",
+                    "name": "ring",
+                    "plugins": [
+                        {
+                            "type": "bridge",
+                            "bridge": "cni0",
+                            "isGateway": True,
+                            "ipMasq": False,
+                            "ipam": {
+                                "type": "host-local",
+                                "ranges": [[{"subnet": POD_NETWORK}]],
+                                "routes": [{"dst": "0.0.0.0/0"}],
+                            },
+                        }
+                    ],
+                }
+            )
+        )
+        self._containerd = Daemon(
+            "containerd",
+            [*self._enter(), self._binaries["containerd"], "--config", str(config)],
+            self._directory / "containerd.log",
+            path=self._path,
+            enters_pid_namespace=True,
+        )
+
+        def answers() -> bool:
+            try:
+                run([*self._ctr, "version"], timeout_s=5)
+            except RingError:
+                return False
+            return True
+
+        self._containerd.wait_until(answers, timeout_s=20)
+
+    @property
+    def _ctr(self) -> list[str]:
+        return [*self._enter(), self._binaries["ctr"], "--address", _CONTAINERD_SOCKET]
+
+    def _import_images(self) -> None:
+        pause, busybox = self._directory / "pause.tar", self._directory / "busybox.tar"
+        images.write_pause_image(pause, self._directory / "pause")
+        images.write_busybox_image(busybox)
+        for archive in (pause, busybox):
+            run([*self._ctr, "--namespace", "k8s.io", "images", "import", str(archive)])
+
+    def _write_kubelet_configuration(self) -> None:
+        configuration = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": self.namespace.address,
+            "port": KUBELET_PORT,
+            "readOnlyPort": 0,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self._identity.client_authority)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "tlsCertFile": str(self._identity.serving.certificate),
+            "tlsPrivateKeyFile": str(self._identity.serving.key),
+            "containerRuntimeEndpoint": f"unix://{_CONTAINERD_SOCKET}",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self._group}",
+            "enforceNodeAllocatable": [],
+            "failSwapOn": False,
+            "volumePluginDir": str(self._directory / "kubelet" / "volume-plugins"),
+            # A full disk or little memory on the test machine is no reason to evict test pods.
+            "evictionHard": {"memory.available": "16Mi", "nodefs.available": "1%"},
+            "imageGCHighThresholdPercent": 100,
+        }
+        (self._directory / "kubelet.json").write_text(json.dumps(configuration))

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of the ring. Everything that is started here is stopped here, by its own id."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_STOP_TIMEOUT_S = 10.0
+_POLL_S = 0.05
+
+# A fixed search path: the ring's programs must not depend on who runs the tests.
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class RingError(Exception):
+    """Something of the ring did not come up, did not answer, or ended."""
+
+
+def wait_for(what: str, probe: Callable[[], T | None], *, timeout_s: float) -> T:
+    """Call `probe` until it answers something true, and return that.
+
+    Raises:
+        RingError: nothing true within `timeout_s`; the text says what was awaited.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = probe()
+        if answer:
+            return answer
+        if time.monotonic() >= deadline:
+            raise RingError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(_POLL_S)
+
+
+def run(argv: list[str], *, stdin: bytes | None = None, timeout_s: float = 60.0) -> bytes:
+    """Run a command to its end and return what it printed.
+
+    Raises:
+        RingError: it failed or took longer than `timeout_s`; the text has its last words.
+    """
+    try:
+        done = subprocess.run(
+            argv,
+            input=stdin,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RingError(f"{argv[:6]}: still running after {timeout_s:g} s") from error
+    if done.returncode != 0:
+        tail = (done.stdout + done.stderr)[-2000:].decode(errors="replace")
+        raise RingError(f"{argv[:6]}: exit {done.returncode}: {tail}")
+    return done.stdout
+
+
+class Daemon:
+    """A process that runs until it is stopped, with its output in a file.
+
+    `enters_pid_namespace` says that `argv` is an nsenter that forks: the program is then its only
+    child, and signals go to that one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: list[str],
+        log: Path,
+        *,
+        path: str = SYSTEM_PATH,
+        directory: Path | None = None,
+        enters_pid_namespace: bool = False,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._enters_pid_namespace = enters_pid_namespace
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=directory,
+                env={"PATH": path, "HOME": str(log.parent), "LANG": "C.UTF-8"},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The id of the program itself, as this process sees it."""
+        if not self._enters_pid_namespace:
+            return self._process.pid
+        return wait_for(f"{self.name} started", lambda: _only_child(self._process.pid), timeout_s=5)
+
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def wait_until(self, probe: Callable[[], object], *, timeout_s: float) -> None:
+        """Wait for `probe`, but not for a process that has ended.
+
+        Raises:
+            RingError: it ended, or the time is over; the text has the end of its log.
+        """
+
+        def ready() -> bool:
+            if not self.is_running():
+                raise RingError(f"{self.name} ended: {self.tail()}")
+            return bool(probe())
+
+        try:
+            wait_for(f"{self.name} ready", ready, timeout_s=timeout_s)
+        except RingError as error:
+            raise RingError(f"{error}\n{self.tail()}") from None
+
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return self.log.read_bytes()[-3000:].decode(errors="replace")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the program, if it still runs."""
+        if self.is_running():
+            _kill(self.pid, number)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask it to end, and end it by force when it does not."""
+        if self.is_running():
+            try:
+                self.send(number)
+                self._process.wait(_STOP_TIMEOUT_S)
+            except (subprocess.TimeoutExpired, RingError):
+                self._process.kill()
+        self._process.wait(_STOP_TIMEOUT_S)
+
+
+def _only_child(pid: int) -> int | None:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None
+
+
+def _kill(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
