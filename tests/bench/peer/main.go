@@ -43,7 +43,6 @@ func newBuffers() *buffers {
 type settings struct {
 	upstream, serverName, auditFile, table string
 	serving, kubelet                       tlsfiles.Files
-	auditFlush                             time.Duration
 	resume                                 bool
 }
 
@@ -54,7 +53,6 @@ func main() {
 	flag.StringVar(&s.serverName, "upstream-name", "", "name in the kubelet's certificate")
 	flag.StringVar(&s.table, "table", "", "JSON file of clients and pods")
 	flag.StringVar(&s.auditFile, "audit", "", "audit file")
-	flag.DurationVar(&s.auditFlush, "audit-flush", 0, "how long an audit line may wait, 0 = not at all")
 	flag.BoolVar(&s.resume, "resume", false, "resume TLS sessions to the kubelet")
 	flag.StringVar(&s.serving.Cert, "cert", "", "serving certificate")
 	flag.StringVar(&s.serving.Key, "key", "", "serving key")
@@ -73,7 +71,7 @@ func serve(s settings) error {
 	if err != nil {
 		return err
 	}
-	trail, err := openAudit(s.auditFile, s.auditFlush)
+	trail, err := openAudit(s.auditFile)
 	if err != nil {
 		return err
 	}
