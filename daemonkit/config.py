@@ -277,7 +277,7 @@ def _expected(hint: Any, limits: Setting) -> str:
 
 
 def _one_of(choices: Iterable[str]) -> str:
-    return "one of " + ", ".join(choices)
+    return "one of " + ", ".join(choice or "''" for choice in choices)
 
 
 def _shown(value: Value, limits: Setting | None = None) -> str:

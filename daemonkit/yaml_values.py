@@ -36,7 +36,10 @@ _CONSTANTS: dict[str, bool | None] = {
 }
 # Eighteen digits fit 64 bits and stay clear of int()'s own limit on digits.
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]{1,18}|[0-9]{1,18}(\.[0-9]{0,18})?)([eE][-+]?[0-9]{1,3})?")
+# With a point or an exponent: what has neither and is no integer above stays text.
+_FLOAT = re.compile(
+    r"[-+]?([0-9]{1,18}\.[0-9]{0,18}|\.[0-9]{1,18}|[0-9]{1,18}(?=[eE]))([eE][-+]?[0-9]{1,3})?"
+)
 
 
 class YamlError(Exception):
@@ -101,8 +104,7 @@ def _events(text: str) -> Iterator[Any]:
 def _refuse_extras(event: Any) -> None:
     if event.anchor is not None:
         raise YamlError(f"{_where(event)}: anchors and aliases are not read; write it out")
-    # "!" only says "this is a string", which the event's `implicit` already tells.
-    if event.tag is not None and event.tag != "!":
+    if event.tag is not None:
         raise YamlError(f"{_where(event)}: tags are not read; remove it")
 
 
