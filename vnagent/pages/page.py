@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all pages have in common: one reading shared by all tenants, one rendering for each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from tenancy.ownership import OwnerIndex
+
+JSON = "application/json"
+# The text format that the kubelet answers with where no other is asked for.
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+Parsed = TypeVar("Parsed")
+Value = TypeVar("Value")
+
+
+class PageError(ValueError):
+    """The kubelet's page is not what it should be: cut off, of another kind, not to be read.
+
+    The reason is ours and quotes nothing of the page. The caller answers 502.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Parsed]):
+    """One of the kubelet's pages as a tenant sees it.
+
+    `parse` reads the kubelet's bytes once for all tenants; `render` writes what one tenant may see
+    of it, and looks at that tenant's pods only. The index has to be synced: a caller that has none
+    answers 503, as an empty page would be a lie.
+    """
+
+    content_type: str
+    parse: Callable[[bytes], Parsed]
+    render: Callable[[Parsed, OwnerIndex, str], bytes]
+
+    def rebuild(self, page: bytes, index: OwnerIndex, tenant: str) -> bytes:
+        """The kubelet's `page` as `tenant` sees it. Raises PageError."""
+        return self.render(self.parse(page), index, tenant)
+
+
+def decode(decoder: msgspec.json.Decoder[Value], page: bytes) -> Value:
+    """The value that `page` holds. Raises PageError.
+
+    Where an object has a key twice the last one counts. That is no leak: what is decided on and
+    what is written is this one value, and the page's own bytes go nowhere.
+    """
+    try:
+        return decoder.decode(page)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PageError("not the JSON document that was expected") from error
+
+
+def encode(value: Any) -> bytes:
+    """`value` as JSON. Raises PageError where a number of the page was too big to write."""
+    try:
+        return _ENCODER.encode(value)
+    except OverflowError as error:
+        raise PageError("holds a number of more than 64 bits") from error
+
+
+_ENCODER = msgspec.json.Encoder()
