@@ -168,7 +168,7 @@ class Watched:
             return f"{error.filename}: {error.strerror}"
         if len(paths) > self._max_files:
             return f"{paths[0].parent}: more than {self._max_files} files"
-        return {path: _signature(path) for path in paths}
+        return {path: signature(path) for path in paths}
 
     def _read(self, signatures: dict[Path, _Signature] | str) -> dict[Path, bytes]:
         """Read and remember. Reads again when something changed meanwhile.
@@ -203,11 +203,14 @@ class Watched:
         try:
             # Not blocking, or a FIFO under the name of a file would hold the whole daemon.
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
+            try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     self.problems[path] = "not a regular file"
                     return None
-                data = file.read(self._max_file_bytes + 1)
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    data = file.read(self._max_file_bytes + 1)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -223,8 +226,7 @@ class Watched:
             return False
         limit_ns = int((self._clock() - RACY_S) * 1e9)
         return any(
-            not isinstance(signature, str) and max(signature[-2:]) > limit_ns
-            for signature in self._signatures.values()
+            not isinstance(seen, str) and max(seen[-2:]) > limit_ns for seen in self._signatures.values()
         )
 
 
@@ -237,7 +239,7 @@ def _listing(directory: Path, pattern: str) -> list[Path]:
         ]
 
 
-def _signature(path: Path) -> _Signature:
+def signature(path: Path) -> _Signature:
     """What changes when the file does: which file the name leads to, its size and its times.
 
     The change time is there because a content can be written under an old modification time
