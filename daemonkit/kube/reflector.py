@@ -8,14 +8,15 @@ one. What to do after what is decided there, what the objects are in `store`.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube.client import ApiError, Client, DeadlineError, UnreachableError
+from daemonkit.kube.client import ApiError, DeadlineError, UnreachableError
 from daemonkit.kube.progress import (
     Action,
     Ended,
@@ -64,6 +65,16 @@ class Timing:
     margin_s: float = 10.0
 
 
+class Transport(Protocol):
+    """What a reflector needs of a `Client`."""
+
+    async def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes: ...
+
+    def stream(
+        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+
+
 class Reflector(Generic[T]):
     """The objects of one resource, as far as the API server lets us know.
 
@@ -75,7 +86,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        client: Transport,
         resource: Resource,
         kind: type[T],
         *,

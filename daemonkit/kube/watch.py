@@ -37,14 +37,13 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes. Raises GarbageError when a line exceeds the bound."""
-        head, newline, rest = chunk.partition(b"\n")
-        if not newline:
-            self._hold(head)
-            return []
+        head, *ends = chunk.split(b"\n")
+        lines: list[bytes] = []
         self._hold(head)
-        lines = [b"".join(self._parts), *rest.split(b"\n")]
-        self._parts, self._pending_bytes = [], 0
-        self._hold(lines.pop())
+        for part in ends:
+            lines.append(b"".join(self._parts))
+            self._parts, self._pending_bytes = [], 0
+            self._hold(part)
         return [line for line in lines if line.strip()]
 
     @property

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 from aiohttp import web
 
-from daemonkit.kube.resources import Key, Resource
+from daemonkit.kube.resources import Resource
 from daemonkit.testing import kube_wire as wire
 from daemonkit.testing.kube_storage import Object, Selection, StatusError, Storage, gone
 from daemonkit.testing.pki import Authority, Leaf
@@ -203,7 +203,7 @@ class KubeApiserver:
             raise StatusError(403, "Forbidden", f"{verb} {resource} is not allowed")
         match verb:
             case "list":
-                return self._list(selection, query)
+                return _json(wire.list_page(self.storage, selection, query))
             case "watch":
                 return await self._watch(request, selection, query)
             case "get":
@@ -225,24 +225,6 @@ class KubeApiserver:
         if tls is None or not tls.getpeercert():
             raise StatusError(401, "Unauthorized", "Unauthorized")
 
-    def _list(self, selection: Selection, query: Mapping[str, str]) -> web.Response:
-        revision, after = self.storage.revision, ("", "")
-        if token := query.get("continue"):
-            if "resourceVersion" in query:
-                message = "specifying resource version is not allowed when using continue"
-                raise StatusError(400, "BadRequest", message)
-            revision, after = wire.read_page_token(token)
-        else:
-            self._check_seen(wire.number(query.get("resourceVersion", "")))
-        values = [value for value in self.storage.select(selection, revision) if _key(value) > after]
-        metadata = {"resourceVersion": str(revision)}
-        limit = wire.number(query.get("limit", ""))
-        # A real server answers from its cache, and whole, when any version will do.
-        if limit and query.get("resourceVersion") != "0" and len(values) > limit:
-            values = values[:limit]
-            metadata["continue"] = wire.page_token(revision, _key(values[-1]))
-        return _json(wire.listed(selection.resource, metadata, values))
-
     async def _watch(
         self, request: web.Request, selection: Selection, query: Mapping[str, str]
     ) -> web.StreamResponse:
@@ -253,7 +235,7 @@ class KubeApiserver:
             first = [("ADDED", value) for value in self.storage.select(selection)]
         else:
             since = wire.number(asked)
-            self._check_seen(since)
+            self.storage.check_seen(since)
             if not self.faults.is_gone_in_stream:
                 self.storage.events(selection, since)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -311,16 +293,6 @@ class KubeApiserver:
                     await stream.wake.wait()
             except TimeoutError:
                 continue
-
-    def _check_seen(self, revision: int) -> None:
-        if revision > self.storage.revision:
-            message = f"Too large resource version: {revision}, current: {self.storage.revision}"
-            cause = "ResourceVersionTooLarge"
-            raise StatusError(504, "Timeout", message, cause=cause, retry_after_s=1)
-
-
-def _key(value: Object) -> Key:
-    return value["metadata"].get("namespace", ""), value["metadata"]["name"]
 
 
 def _json(value: Object, code: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -184,6 +184,12 @@ class Storage:
                 found.append(("DELETED", _at(write.before, write.revision)))
         return found
 
+    def check_seen(self, revision: int) -> None:
+        """Raise StatusError 504 for a revision that has not been yet (NewTooLargeResourceVersionError)."""
+        if revision > self.revision:
+            message = f"Too large resource version: {revision}, current: {self.revision}"
+            raise StatusError(504, "Timeout", message, cause="ResourceVersionTooLarge", retry_after_s=1)
+
     def compact(self, revision: int | None = None) -> None:
         """Forget the history up to `revision`, or all of it."""
         self.compacted = min(self.revision, revision if revision is not None else self.revision)

@@ -3,13 +3,13 @@
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import yaml
 
 from daemonkit.kube.resources import Key, Resource
-from daemonkit.testing.kube_storage import Object, StatusError
+from daemonkit.testing.kube_storage import Object, Selection, StatusError, Storage
 from daemonkit.testing.pki import Leaf
 
 _KINDS = {
@@ -79,8 +79,25 @@ def bookmark(resource: Resource, revision: int) -> bytes:
     return event("BOOKMARK", typed(resource) | {"metadata": metadata})
 
 
-def listed(resource: Resource, metadata: Mapping[str, str], values: Iterable[Object]) -> Object:
-    return typed(resource, "List") | {"metadata": metadata, "items": list(values)}
+def list_page(storage: Storage, selection: Selection, query: Mapping[str, str]) -> Object:
+    """One page of a list, or the whole. Raises StatusError 400, 410 and 504."""
+    revision, after = storage.revision, ("", "")
+    token = query.get("continue")
+    if token:
+        if query.get("resourceVersion"):
+            message = "specifying resource version is not allowed when using continue"
+            raise StatusError(400, "BadRequest", message)
+        revision, after = _read_page_token(token)
+    else:
+        storage.check_seen(number(query.get("resourceVersion", "")))
+    values = [value for value in storage.select(selection, revision) if _key(value) > after]
+    metadata = {"resourceVersion": str(revision)}
+    limit = number(query.get("limit", ""))
+    # Where any version will do a real server answers from its cache, and whole.
+    if limit and query.get("resourceVersion") != "0" and len(values) > limit:
+        values = values[:limit]
+        metadata["continue"] = _page_token(revision, _key(values[-1]))
+    return typed(selection.resource, "List") | {"metadata": metadata, "items": values}
 
 
 def typed(resource: Resource, suffix: str = "") -> Object:
@@ -98,13 +115,16 @@ def number(text: str) -> int:
     return int(text)
 
 
-def page_token(revision: int, last: Key) -> str:
-    """Where the next page of a list starts; opaque to clients."""
+def _key(value: Object) -> Key:
+    return value["metadata"].get("namespace", ""), value["metadata"]["name"]
+
+
+def _page_token(revision: int, last: Key) -> str:
+    # Opaque to clients, without a memory in the server.
     return base64.urlsafe_b64encode(msgspec.json.encode([revision, *last])).decode()
 
 
-def read_page_token(token: str) -> tuple[int, Key]:
-    """The inverse of `page_token`. Raises StatusError 400."""
+def _read_page_token(token: str) -> tuple[int, Key]:
     try:
         plain = base64.urlsafe_b64decode(token)
         revision, namespace, name = msgspec.json.decode(plain, type=tuple[int, str, str])

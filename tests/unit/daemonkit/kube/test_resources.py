@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+import msgspec
+import pytest
+
+from daemonkit.kube.resources import (
+    NAMESPACES,
+    PODS,
+    VIRTUAL_CLUSTERS,
+    ObjectMeta,
+    Page,
+    Resource,
+    Status,
+    is_older,
+    is_ordered,
+)
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "name", "path"),
+    [
+        (PODS, None, None, "/api/v1/pods"),
+        (PODS, "a", None, "/api/v1/namespaces/a/pods"),
+        (PODS, "a", "p", "/api/v1/namespaces/a/pods/p"),
+        (NAMESPACES, None, "a", "/api/v1/namespaces/a"),
+        (VIRTUAL_CLUSTERS, "a", "v", "/apis/tenancy.x-k8s.io/v1alpha1/namespaces/a/virtualclusters/v"),
+    ],
+)
+def test_paths(resource: Resource, namespace: str | None, name: str | None, path: str) -> None:
+    assert resource.path(namespace, name) == path
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "answer"),
+    [
+        ("9", "10", True),
+        ("10", "9", False),
+        ("10", "10", False),
+        ("0", "1", True),
+        ("99999999999999999999", "100000000000000000000", True),
+        ("5", "", False),
+        ("", "5", False),
+        ("abc", "5", False),
+        ("5", "abc", False),
+        ("05", "6", False),
+        ("-1", "5", False),
+        ("\u0661", "5", False),
+        ("1" * 10_000, "2" * 10_000, True),
+    ],
+)
+def test_which_of_two_versions_is_older(version: str, than: str, answer: bool) -> None:
+    assert is_older(version, than) is answer
+
+
+@pytest.mark.parametrize(("version", "answer"), [("0", True), ("12", True), ("012", False), ("1e3", False)])
+def test_which_versions_have_an_order(version: str, answer: bool) -> None:
+    assert is_ordered(version) is answer
+
+
+def test_metadata_takes_what_it_knows_and_leaves_the_rest() -> None:
+    body = b'{"name": "p", "resourceVersion": "7", "managedFields": [{"x": 1}], "deletionTimestamp": "now"}'
+    metadata = msgspec.json.decode(body, type=ObjectMeta)
+    assert metadata == ObjectMeta(name="p", resource_version="7", deletion_timestamp="now")
+
+
+@pytest.mark.parametrize("items", [b"null", b"[]"])
+def test_an_empty_list_comes_in_two_forms(items: bytes) -> None:
+    page = msgspec.json.decode(
+        b'{"metadata": {"resourceVersion": "1", "continue": "t"}, "items": %s}' % items, type=Page
+    )
+    assert not page.items
+    assert page.metadata.continue_ == "t"
+
+
+def test_a_status_says_that_the_version_is_too_large() -> None:
+    body = b'{"code": 504, "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}'
+    assert msgspec.json.decode(body, type=Status).is_version_too_large
+    assert not Status(code=504).is_version_too_large

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemonkit.kube.resources import ObjectMeta, Status
+from daemonkit.kube.watch import (
+    Bookmark,
+    Event,
+    EventDecoder,
+    Failed,
+    GarbageError,
+    LineSplitter,
+    Put,
+    Removed,
+    Unreadable,
+)
+
+
+class Thing(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    size: int = 0
+
+
+_DECODER = EventDecoder(Thing)
+_META = ObjectMeta(name="a", resource_version="7")
+_RAW_META = b'"metadata": {"name": "a", "resourceVersion": "7"}'
+
+
+@given(
+    st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=8),
+    st.lists(st.integers(0, 100), max_size=20),
+)
+def test_lines_do_not_depend_on_how_the_stream_is_cut(lines: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(line + b"\n" for line in lines) + b"rest"
+    splitter = LineSplitter()
+    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    found = [line for start, end in itertools.pairwise(places) for line in splitter.feed(stream[start:end])]
+    assert found == [line for line in lines if line.strip()]
+    assert splitter.pending_bytes == len(b"rest")
+
+
+def test_a_line_may_be_long_but_not_endless() -> None:
+    splitter = LineSplitter(max_line_bytes=10)
+    assert splitter.feed(b"0123456789\n01234") == [b"0123456789"]
+    with pytest.raises(GarbageError, match="more than 10 bytes"):
+        splitter.feed(b"567890")
+    with pytest.raises(GarbageError):
+        LineSplitter(max_line_bytes=3).feed(b"ab\nabcd\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        (b'{"type": "ADDED", "object": {%s, "size": 3}}' % _RAW_META, Put(Thing(_META, 3))),
+        (b'{"object": {%s}, "type": "MODIFIED"}' % _RAW_META, Put(Thing(_META))),
+        (b'{"type": "DELETED", "object": {%s, "size": "odd"}}' % _RAW_META, Removed(_META)),
+        (b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}', Bookmark("9")),
+        (
+            b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}',
+            Failed(Status(code=410, reason="Expired")),
+        ),
+        (
+            b'{"type": "ADDED", "object": {%s, "size": "three"}}' % _RAW_META,
+            Unreadable(_META, "Expected `int`, got `str` - at `$.size`"),
+        ),
+    ],
+)
+def test_lines_that_are_events(line: bytes, event: Event[Thing]) -> None:
+    assert _DECODER.line(line) == event
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\x00\xff\xfe",
+        b"null",
+        b"[]",
+        b"<html>bad gateway</html>",
+        b'{"type": "ADDED"}',
+        b'{"type": "ADDED", "object": null}',
+        b'{"type": "SHRUNK", "object": {%s}}' % _RAW_META,
+        b'{"type": "ADDED", "object": {%s' % _RAW_META,
+        b'{"type": "ADDED", "object": {"metadata": {"name": "a"}}}',
+        b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": "7"}}}',
+        b'{"type": "ADDED", "object": {"metadata": {"name": 1, "resourceVersion": "7"}}}',
+        b'{"type": "DELETED", "object": {"size": 1}}',
+        b'{"type": "BOOKMARK", "object": {"metadata": {}}}',
+        b'{"type": "ERROR", "object": []}',
+        b'{"type": "ADDED", "object": {%s, "size": %s}}' % (_RAW_META, b"[" * 100_000 + b"]" * 100_000),
+    ],
+)
+def test_lines_that_are_none(line: bytes) -> None:
+    with pytest.raises(GarbageError):
+        _DECODER.line(line)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_else(line: bytes) -> None:
+    try:
+        event = _DECODER.line(line)
+    except GarbageError:
+        return
+    assert isinstance(event, Put | Removed | Unreadable | Bookmark | Failed)
+
+
+def test_reasons_hold_nothing_of_a_value() -> None:
+    secret = (
+        b'{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "1"}, "size": "hunter2"}}'
+    )
+    event = _DECODER.line(secret)
+    assert isinstance(event, Unreadable)
+    assert "hunter2" not in event.reason
