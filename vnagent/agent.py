@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all connections of one vn-agent share: who is known, what is whose, what is held by whom.
+
+Sources replace `registry` and `index` whole (`set_registry`, `set_index`); both are immutable, so a
+request sees one picture from its head to its decision. Nothing here waits: from a reload to the last
+cut connection there is no await.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+
+from daemonkit.tasks import Tasks
+from daemonkit.tls import TlsError, verified_chain
+from tenancy import identity
+from tenancy.ownership import Owned, OwnerIndex
+from tenancy.registry import Problem, Registry
+from vnagent.audit_log import AuditLog
+from vnagent.channel import Channels
+from vnagent.client import ClientConnection
+from vnagent.core import audit
+from vnagent.core.access import Caller, Decision, decide
+from vnagent.core.limits import Limits, Use, has_room, takes_request
+from vnagent.core.requests import ContainerLogs, Page, Request, Stream
+from vnagent.kubelet import KubeletPool
+from vnagent.metrics import Metrics
+from vnagent.page_service import PageExchange, PageService
+from vnagent.pending import LearningExchange
+from vnagent.relay import LogRelay, StreamSetup
+from vnagent.sources.port import PodFeed
+from vnagent.tunnel import Tunnel
+
+# Connections that nobody is known to own yet (no handshake, no registered leaf, or above a tenant's
+# cap). When they are more, the oldest goes: an honest one needs milliseconds, a flood cannot lock the
+# door.
+MAX_PENDING = 512
+# After the drain, for what was written last to leave.
+LAST_BYTES_S = 1.0
+
+
+class Agent:
+    """The shared state of one listener."""
+
+    def __init__(
+        self,
+        *,
+        channels: Channels,
+        kubelet: KubeletPool,
+        pages: PageService,
+        limits: Limits,
+        metrics: Metrics,
+        audit_log: AuditLog,
+        tasks: Tasks,
+    ) -> None:
+        self.channels = channels
+        self.kubelet = kubelet
+        self.metrics = metrics
+        self.tasks = tasks
+        self.registry = Registry()
+        self.index = OwnerIndex.unsynced()
+        self.tenant_problems: tuple[Problem, ...] = ()
+        self.pod_problems: tuple[str, ...] = ()
+        self.context: ssl.SSLContext | None = None
+        self.connections: set[ClientConnection] = set()
+        self.tunnels: set[Tunnel] = set()
+        self.is_draining = False
+        self._drained = asyncio.Event()
+        self.feed: PodFeed | None = None
+        self.ages: Callable[[], dict[str, float]] = dict
+        self.saved: Callable[[], dict[str, bool]] = dict
+        self.now = channels.loop.time
+        self._pages = pages
+        self._limits = limits
+        self._audit_log = audit_log
+        self._uses: dict[str, Use] = {}
+        self._pending: dict[ClientConnection, None] = {}
+        self._id_prefix = secrets.token_hex(4)
+        self._id_count = 0
+        self._stamp_second = 0
+        self._stamp = ""
+        self.date = ""
+
+    # ---- what sources set
+
+    def set_registry(self, registry: Registry, problems: tuple[Problem, ...]) -> None:
+        """Serve these tenants from now on, and cut what they may not have any more."""
+        self.registry = registry
+        self.tenant_problems = problems
+        for connection in list(self.connections):
+            if not self._is_still(connection.identity):
+                connection.abort()
+        for tunnel in list(self.tunnels):
+            if not self._is_still(tunnel.caller):
+                tunnel.abort()
+
+    def _is_still(self, caller: object) -> bool:
+        if not isinstance(caller, identity.Identified):
+            return True  # it has nothing to lose: it is answered 403, or still in its handshake
+        return identity.still_identified(caller, self.registry)
+
+    def set_index(self, index: OwnerIndex, problems: tuple[str, ...]) -> None:
+        """Decide by these pods from now on. Streams to a pod that is gone end with the pod."""
+        self.index = index
+        self.pod_problems = problems
+
+    # ---- connections
+
+    def accept(self, sock: socket.socket) -> None:
+        """Take a connection from the listener, or close it if nobody could be served."""
+        if self.context is None or self.is_draining:
+            sock.close()
+            return
+        if len(self._pending) >= MAX_PENDING:
+            next(iter(self._pending)).abort()
+        connection = ClientConnection(self, sock, self.context)
+        if connection.channel.is_open:
+            self.connections.add(connection)
+            self._pending[connection] = None
+
+    def admit(self, connection: ClientConnection) -> bool:
+        """The handshake is done: find out who it is. True if the tenant has room for it."""
+        tls = connection.channel.tls
+        try:
+            chain = verified_chain(tls) if tls is not None else ()
+        except TlsError:
+            chain = ()
+        found = identity.identify(chain, self.registry)
+        connection.identity = found
+        if isinstance(found, identity.Unregistered):
+            connection.caller = Caller(None, None, found.spki)
+            return False
+        connection.caller = Caller(found.tenant, found.role, found.spki)
+        use = self._use(found.tenant)
+        if not has_room(use.connections, self._limits.connections):
+            return False
+        use.connections += 1
+        self._pending.pop(connection, None)
+        return True
+
+    def dismiss(self, connection: ClientConnection, *, is_counted: bool) -> None:
+        """A connection ended, or became a tunnel."""
+        self.connections.discard(connection)
+        self._pending.pop(connection, None)
+        if is_counted and connection.caller.tenant is not None:
+            self._use(connection.caller.tenant).connections -= 1
+        self._check_drained()
+
+    # ---- limits
+
+    def _use(self, tenant: str) -> Use:
+        use = self._uses.get(tenant)
+        if use is None:
+            use = self._uses[tenant] = Use()
+        return use
+
+    def takes_request(self, caller: Caller) -> bool:
+        if caller.tenant is None:
+            return True
+        return takes_request(self._use(caller.tenant), self._limits, self.now())
+
+    def takes_tunnel(self, caller: Caller) -> bool:
+        """Count a stream of the tenant's, from before it is asked for; False if it has too many."""
+        use = self._use(caller.tenant or "")
+        if not has_room(use.tunnels, self._limits.tunnels):
+            return False
+        use.tunnels += 1
+        return True
+
+    def drop_tunnel(self, caller: Caller) -> None:
+        self._use(caller.tenant or "").tunnels -= 1
+
+    def add_tunnel(self, tunnel: Tunnel) -> None:
+        self.tunnels.add(tunnel)
+
+    def end_tunnel(self, caller: Caller) -> Callable[[Tunnel], None]:
+        def on_close(tunnel: Tunnel) -> None:
+            self.tunnels.discard(tunnel)
+            self.drop_tunnel(caller)
+            self._check_drained()
+
+        return on_close
+
+    @property
+    def busy_count(self) -> int:
+        """Exchanges and tunnels under way."""
+        return len(self.tunnels) + sum(each.exchange is not None for each in self.connections)
+
+    # ---- requests
+
+    def decide(self, request: Request, caller: Caller) -> Decision:
+        return decide(request, caller, self.index)
+
+    def relay_logs(self, client: ClientConnection, request: ContainerLogs, pod: Owned) -> None:
+        exchange = LogRelay(client, request, pod)
+        client.exchange = exchange
+        exchange.start()
+
+    def open_stream(self, client: ClientConnection, request: Stream, pod: Owned) -> None:
+        exchange = StreamSetup(client, request, pod)
+        client.exchange = exchange
+        exchange.start()
+
+    def serve_page(self, client: ClientConnection, page: Page) -> None:
+        exchange = PageExchange(client, page, self._pages)
+        client.exchange = exchange
+        exchange.start()
+
+    def may_learn(self, request: Request) -> bool:
+        """Whether the pod source can be asked once more about what it did not know."""
+        is_about_pods = isinstance(request, (ContainerLogs, Stream, Page))
+        return is_about_pods and self.feed is not None and self.feed.can_refresh()
+
+    def learn_and_decide(self, client: ClientConnection, request: Request) -> None:
+        if self.feed is None:
+            raise AssertionError("asked only if may_learn said so")
+        exchange = LearningExchange(client, request, self.feed)
+        client.exchange = exchange
+        exchange.start()
+
+    # ---- records
+
+    def next_request_id(self) -> str:
+        self._id_count += 1
+        return f"{self._id_prefix}{self._id_count:08x}"
+
+    def audit(
+        self, caller: Caller, request: Request | None, reason: str, status: int, request_id: str
+    ) -> None:
+        """Write the one line of a decision and count it."""
+        line = audit.render(self._timestamp(), caller, request, reason, status, request_id)
+        self._audit_log.write(line)
+        endpoint = "malformed" if request is None else request.endpoint.value
+        self.metrics.count_request(caller.tenant, endpoint, status)
+
+    def _timestamp(self) -> str:
+        """RFC 3339 in UTC with milliseconds; what changes once a second is made once a second."""
+        now = time.time()
+        second = int(now)
+        if second != self._stamp_second:
+            self._stamp_second = second
+            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self.date = formatdate(second, usegmt=True)
+        return f"{self._stamp}.{int((now - second) * 1000):03d}Z"
+
+    # ---- the end
+
+    async def drain(self, seconds: float) -> None:
+        """Serve what is under way, begin nothing, and after `seconds` cut what is left."""
+        self.is_draining = True
+        for connection in list(self.connections):
+            if connection.exchange is None:
+                connection.close()
+        self._check_drained()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._drained.wait()
+        for tunnel in list(self.tunnels):
+            tunnel.close()
+        for connection in list(self.connections):
+            connection.abort()
+        await self.channels.wait_closed(LAST_BYTES_S)
+
+    def _check_drained(self) -> None:
+        if self.is_draining and not self.tunnels and not self.connections:
+            self._drained.set()

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tenant apiserver's connection: heads in, one exchange at a time, replies out.
+
+This is the one place where decisions become acts: `_act` is the whole list.
+"""
+
+import socket
+import ssl
+from typing import TYPE_CHECKING, Protocol
+
+from vnagent.channel import TlsChannel
+from vnagent.core import replies
+from vnagent.core.access import (
+    AnswerHealth,
+    Caller,
+    Decision,
+    Deny,
+    Forward,
+    NotYetKnown,
+    Serve,
+)
+from vnagent.core.audit import ALLOWED
+from vnagent.core.head import END_OF_HEAD, HeadError, find_head, parse_request_head
+from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
+
+if TYPE_CHECKING:
+    from vnagent.agent import Agent
+
+# An honest apiserver needs milliseconds for each; together they stay below the 10 s after which a
+# caller that sends nothing has been told so. The sweep adds half a second.
+HANDSHAKE_S = 9.0
+HEAD_S = 9.0
+# Go's client drops idle connections after 90 s: the server must not be first, or a request is lost.
+IDLE_S = 180.0
+# What a client may send ahead of an answer: early stream data (RFC 9931) or a pipelined request.
+MAX_AHEAD_BYTES = 64 * 1024
+
+
+class ClientExchange(Protocol):
+    """What is under way on a connection, as the connection sees it."""
+
+    # Whether a client that sends too much ahead is paused, not cut off: it will get an answer soon.
+    is_bounded: bool
+
+    def on_client_writable(self) -> None: ...
+
+    def cancel(self) -> None:
+        """The client has left, or lost its right: give up everything upstream."""
+
+
+class ClientConnection:
+    """The owner of one channel from a tenant."""
+
+    __slots__ = (
+        "_buffer",
+        "_is_counted",
+        "_is_head_begun",
+        "agent",
+        "caller",
+        "channel",
+        "exchange",
+        "identity",
+    )
+
+    def __init__(self, agent: "Agent", sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.agent = agent
+        self.caller = NOBODY
+        self.identity: object = None
+        self.exchange: ClientExchange | None = None
+        self._buffer = bytearray()
+        self._is_counted = False
+        self._is_head_begun = False
+        self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True)
+        self.channel.deadline = agent.now() + HANDSHAKE_S
+        self.channel.start()
+
+    # ---- what the channel calls
+
+    def on_handshake(self) -> None:
+        self.channel.deadline = self.agent.now() + HEAD_S
+        self._is_head_begun = True
+        self._is_counted = self.agent.admit(self)
+
+    def on_data(self, data: memoryview) -> None:
+        self._buffer += data
+        exchange = self.exchange
+        if exchange is None:
+            self._next()
+        elif len(self._buffer) > MAX_AHEAD_BYTES:
+            if exchange.is_bounded:
+                self.channel.pause()
+            else:
+                # Paused for ever we would not see it leave; nobody honest sends this.
+                self.abort()
+
+    def on_batch_end(self) -> None:
+        """Replies are flushed where they are made."""
+
+    def on_writable(self) -> None:
+        if self.exchange is not None:
+            self.exchange.on_client_writable()
+
+    def on_end(self, reason: str) -> None:
+        if self.caller is NOBODY and reason not in {"closed", "reset"}:
+            self.agent.metrics.handshake_failures.inc()
+        self.abort()
+
+    def on_deadline(self) -> None:
+        if self.caller is NOBODY or not self._is_head_begun:
+            self.abort()
+            return
+        self._refuse(None, Deny(408, "head-timeout", must_close=True))
+
+    # ---- one request
+
+    def _next(self) -> None:
+        """Serve the next request in the buffer, if it is whole."""
+        if self.exchange is not None or not self._buffer or not self.channel.is_open:
+            return
+        try:
+            end = find_head(self._buffer)
+            if end < 0:
+                if not self._is_head_begun:
+                    self._is_head_begun = True
+                    self.channel.deadline = self.agent.now() + HEAD_S
+                return
+            head = bytes(self._buffer[:end])
+            del self._buffer[: end + len(END_OF_HEAD)]
+            self._is_head_begun = False
+            self.channel.deadline = None
+            if self.caller.tenant is not None and not self._is_counted:
+                self._refuse(None, Deny(429, "too-many-connections", must_close=True))
+                return
+            if not self.agent.takes_request(self.caller):
+                self._refuse(None, Deny(429, "too-many-requests"))
+                return
+            request = parse(parse_request_head(head))
+        except HeadError as error:
+            self._refuse(None, Deny(error.status, error.reason, must_close=True))
+            return
+        self.act(request, self.agent.decide(request, self.caller))
+
+    def act(self, request: Request, decision: Decision, *, is_final: bool = False) -> None:
+        """Do what was decided. `is_final`: the index has been asked for news already."""
+        agent = self.agent
+        match decision:
+            case Forward(request=ContainerLogs() as logs, pod=pod):
+                agent.relay_logs(self, logs, pod)
+            case Forward(request=Stream() as stream, pod=pod):
+                if agent.takes_tunnel(self.caller):
+                    agent.open_stream(self, stream, pod)
+                else:
+                    self._refuse(request, Deny(429, "too-many-tunnels", must_close=True))
+            case Serve(page=page):
+                agent.serve_page(self, page)
+            case AnswerHealth(request=health):
+                request_id = agent.next_request_id()
+                agent.audit(self.caller, request, ALLOWED, 200, request_id)
+                self.answer(
+                    replies.page(
+                        200,
+                        "text/plain; charset=utf-8",
+                        b"ok",
+                        request_id,
+                        is_close=agent.is_draining,
+                        is_head=health.is_head,
+                        date=agent.date,
+                    ),
+                    is_close=False,
+                )
+            case NotYetKnown() | Deny(status=404) if not is_final and agent.may_learn(request):
+                agent.learn_and_decide(self, request)
+            case NotYetKnown(reason=reason):
+                is_stream = isinstance(request, Stream)
+                self._refuse(request, Deny(503, reason, must_close=is_stream), retry_after_s=1)
+            case Deny():
+                self._refuse(request, decision)
+
+    def _refuse(self, request: Request | None, deny: Deny, retry_after_s: int | None = None) -> None:
+        request_id = self.agent.next_request_id()
+        self.agent.audit(self.caller, request, deny.reason, deny.status, request_id)
+        is_close = deny.must_close or self.agent.is_draining
+        self.answer(
+            replies.render(
+                Endpoint.MALFORMED if request is None else request.endpoint,
+                deny.status,
+                deny.reason,
+                request_id,
+                is_close=is_close,
+                is_head=getattr(request, "is_head", False),
+                allow=deny.allow,
+                retry_after_s=1 if deny.status == 429 else retry_after_s,
+                date=self.agent.date,
+            ),
+            is_close=is_close,
+        )
+
+    # ---- what exchanges call
+
+    def take_ahead(self) -> bytes:
+        """The bytes that the client sent ahead of an answer."""
+        ahead = bytes(self._buffer)
+        self._buffer.clear()
+        return ahead
+
+    def answer(self, reply: bytes, *, is_close: bool) -> None:
+        """Send a whole reply and end the exchange."""
+        self.channel.write(reply)
+        self.channel.flush()
+        self.finish(is_close=is_close)
+
+    def finish(self, *, is_close: bool) -> None:
+        """The reply has been written: wait for the next request, or close."""
+        self.exchange = None
+        if is_close or self.agent.is_draining:
+            self.close()
+            return
+        self.channel.deadline = self.agent.now() + IDLE_S
+        self.channel.resume()
+        if self._buffer:
+            self.agent.channels.loop.call_soon(self._next)
+
+    # ---- the end
+
+    def release(self) -> None:
+        """Stop counting this connection: it ended, or it is a tunnel now and counted as one."""
+        self.agent.dismiss(self, is_counted=self._is_counted)
+        self._is_counted = False
+
+    def close(self) -> None:
+        self.channel.close()
+        self.release()
+
+    def abort(self) -> None:
+        """The client left, or may not stay."""
+        exchange, self.exchange = self.exchange, None
+        self.channel.abort()
+        self.release()
+        if exchange is not None:
+            exchange.cancel()
+
+
+NOBODY = Caller(None, None, "")

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vn-agent's configuration: `kind: VnAgentConfiguration`, one file, all errors at once."""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemonkit import config
+from daemonkit.config import setting
+
+KIND = "VnAgentConfiguration"
+DEFAULT_PORT = 10550
+KUBELET_PORT = 10250
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    address: str = setting("0.0.0.0", doc="IP address that tenants' apiservers dial")  # noqa: S104 - it serves a network
+    port: int = setting(DEFAULT_PORT, minimum=0, maximum=65535, doc="0 takes any; /status tells which")
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The certificate that tenants' apiservers verify; SAN = every address that a vNode shows."""
+
+    certificate_file: Path
+    key_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Kubelet:
+    """The node's kubelet and our least-privilege credential for it."""
+
+    ca_file: Path
+    client_certificate_file: Path
+    client_key_file: Path
+    address: str = "127.0.0.1"
+    port: int = setting(KUBELET_PORT, minimum=1, maximum=65535)
+    server_name: str | None = setting(None, doc="name in the kubelet's certificate; default: the address")
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """Where tenants come from: files in a directory, or VirtualCluster objects."""
+
+    directory: Path | None = None
+    kubeconfig_file: Path | None = None
+
+    def problems(self) -> Iterator[str]:
+        if (self.directory is None) == (self.kubeconfig_file is None):
+            yield "directory: give exactly one of directory and kubeconfigFile"
+
+
+class PodSource(enum.Enum):
+    KUBELET = "kubelet"
+    SUPER_CLUSTER = "superCluster"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Where the node's pods and their owners come from."""
+
+    source: PodSource = PodSource.KUBELET
+    file: Path | None = setting(None, doc="a v1 PodList, for source: file")
+    kubeconfig_file: Path | None = setting(None, doc="for source: superCluster; default: that of tenants")
+    interval_seconds: float = setting(
+        5.0,
+        minimum=0.2,
+        maximum=300.0,
+        doc="how often the kubelet is asked; a name that is not known makes it asked at once",
+    )
+    trust_containers_annotation: bool = setting(
+        False, doc="believe vcnode.io/containers; only where the syncer owns that key"
+    )
+
+    def problems(self) -> Iterator[str]:
+        if (self.source is PodSource.FILE) != (self.file is not None):
+            yield "file: goes with source: file, and only with it"
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    file: Path = setting(Path("-"), doc="path of the audit log, JSON lines; - is stderr")
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None for stderr."""
+        return None if self.file.name == "-" else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where /healthz, /readyz, /metrics and /status are served: a unix socket, or loopback."""
+
+    socket: Path | None = None
+    address: str | None = None
+    port: int = setting(0, minimum=0, maximum=65535)
+
+    def problems(self) -> Iterator[str]:
+        if self.socket is not None and self.address is not None:
+            yield "socket: give socket or address, not both"
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    max_age_seconds: float = setting(
+        2.0, minimum=0.0, maximum=60.0, doc="tenants may share one read of the kubelet's page for so long"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """Per tenant; 0 means none. Requests are not limited by default: connections bound them."""
+
+    connections_per_tenant: int = setting(4096, minimum=0)
+    tunnels_per_tenant: int = setting(1024, minimum=0)
+    requests_per_second_per_tenant: int = setting(0, minimum=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spiffe:
+    """Accept leaves of the super cluster's own authority that name the tenant in a URI."""
+
+    ca_file: Path
+    trust_domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    seconds: float = setting(
+        10.0, minimum=0.0, maximum=3600.0, doc="how long live streams may go on after SIGTERM"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VnAgentConfiguration:
+    node_name: str
+    serving: Serving
+    kubelet: Kubelet
+    tenants: Tenants
+    listen: Listen = field(default_factory=Listen)
+    pods: Pods = field(default_factory=Pods)
+    injected_containers: tuple[str, ...] = setting(
+        (), doc="names of containers that the super cluster adds to tenants' pods"
+    )
+    state_directory: Path | None = setting(None, doc="where the last good state is kept")
+    audit: Audit = field(default_factory=Audit)
+    status: Status = field(default_factory=Status)
+    pages: Pages = field(default_factory=Pages)
+    limits: TenantLimits = field(default_factory=TenantLimits)
+    spiffe: Spiffe | None = None
+    drain: Drain = field(default_factory=Drain)
+
+    def problems(self) -> Iterator[str]:
+        is_watched = self.pods.source is PodSource.SUPER_CLUSTER
+        if is_watched and self.pods_kubeconfig_file is None:
+            yield "pods.kubeconfigFile: needed for source: superCluster"
+
+    @property
+    def pods_kubeconfig_file(self) -> Path | None:
+        return self.pods.kubeconfig_file or self.tenants.kubeconfig_file
+
+
+def load(path: Path) -> VnAgentConfiguration:
+    """Read and check the file. Raises ConfigError with everything that is wrong."""
+    return config.load(path, VnAgentConfiguration, kind=KIND)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may have what: one total function from (request, caller, index) to a decision.
+
+Every request names an endpoint and most name a pod; whatever is not allowed by a row here is denied.
+A denial carries the reason for the audit line. What the client reads says less: a foreign pod, a
+missing pod, a container that is not the tenant's and a wrong UID are answered with the same bytes.
+"""
+
+from typing import NamedTuple, assert_never
+
+from tenancy.ownership import NotOwned, Owned, OwnerIndex
+from tenancy.tenant import Role
+from vnagent.core.requests import ContainerLogs, Health, Page, Refusal, Request, Stream
+
+
+class Caller(NamedTuple):
+    """Who holds the connection, as its certificate proved; `tenant` is None if it is nobody we know."""
+
+    tenant: str | None
+    role: Role | None
+    spki: str
+
+
+class Forward(NamedTuple):
+    """Relay to the kubelet under the super cluster's names of `pod`."""
+
+    request: ContainerLogs | Stream
+    pod: Owned
+
+
+class Serve(NamedTuple):
+    """Answer with the page rebuilt for the tenant."""
+
+    page: Page
+    tenant: str
+
+
+class AnswerHealth(NamedTuple):
+    request: Health
+
+
+class Deny(NamedTuple):
+    """`must_close`: the connection ends with this answer."""
+
+    status: int
+    reason: str
+    must_close: bool = False
+    allow: str | None = None
+
+
+class NotYetKnown(NamedTuple):
+    """The index cannot say: answer 503, or ask the source once more and decide again."""
+
+    reason: str
+
+
+Decision = Forward | Serve | AnswerHealth | Deny | NotYetKnown
+
+NOT_THERE = "no-such-pod-of-tenant"
+
+
+def decide(request: Request, caller: Caller, index: OwnerIndex) -> Decision:
+    """Decide on one request. Total over the closed set of requests."""
+    if caller.tenant is None or caller.role is None:
+        return Deny(403, "unregistered-identity", must_close=True)
+    match request:
+        case Refusal():
+            return Deny(request.status, request.reason, request.must_close, request.allow)
+        case Health():
+            return AnswerHealth(request)
+        case Page():
+            if not index.is_synced:
+                return NotYetKnown("not-synced")
+            return Serve(request, caller.tenant)
+        case ContainerLogs() | Stream():
+            must_close = isinstance(request, Stream)
+            if caller.role is not Role.APISERVER:
+                return Deny(403, "role-not-allowed", must_close)
+            return _decide_pod(request, caller.tenant, index, must_close)
+        case _:
+            assert_never(request)
+
+
+def _decide_pod(
+    request: ContainerLogs | Stream, tenant: str, index: OwnerIndex, must_close: bool
+) -> Decision:
+    pod = index.lookup(tenant, request.namespace, request.pod)
+    if pod is NotOwned.UNKNOWN:
+        return NotYetKnown("not-synced")
+    if pod is NotOwned.FOREIGN:
+        return Deny(404, NOT_THERE, must_close)
+    if request.container is not None and request.container not in pod.containers:
+        return Deny(404, "no-such-container-of-tenant", must_close)
+    # The tenant's own UID or nothing: the super pod's UID is none of the tenant's business.
+    if request.uid is not None and request.uid != pod.uid:
+        return Deny(404, "other-uid", must_close)
+    return Forward(request, pod)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Query strings: read strictly into known parameters, written anew for the kubelet.
+
+Go and Python disagree about `;`, bad escapes and repeated keys, and the kubelet reads a parameter it
+gets twice in its own way. So each endpoint has its list of parameters, each parameter its grammar,
+and anything else is refused instead of being passed on or dropped.
+"""
+
+import re
+from collections.abc import Callable
+from urllib.parse import quote_plus, unquote_to_bytes
+
+# kubectl never sends more than a few dozen; a command line of this many words is an attack on memory.
+MAX_PARAMETERS = 1000
+
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_COUNT = re.compile(r"[0-9]{1,18}")
+# RFC 3339, 5.6, upper case as Kubernetes writes it.
+_RFC3339 = re.compile(
+    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\.[0-9]{1,9})?"
+    r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_TRUE = frozenset({"true", "1"})
+_BOOLEANS = frozenset({"true", "false", "1", "0"})
+
+
+class QueryError(Exception):
+    """A query that is refused, with the status that its sender should be answered."""
+
+    def __init__(self, reason: str, status: int = 400) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+
+
+Options = tuple[tuple[str, str], ...]
+
+
+def split_query(query: str) -> list[tuple[str, str]]:
+    """Split and decode `a=b&c=d`. Values are text in which each character is one byte (latin-1): a
+    command may hold any byte but NUL. Raises QueryError."""
+    if not query:
+        return []
+    if ";" in query or _BAD_ESCAPE.search(query):
+        raise QueryError("malformed-query")
+    parts = query.split("&")
+    if len(parts) > MAX_PARAMETERS:
+        raise QueryError("too-many-parameters")
+    pairs = []
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise QueryError("malformed-query")
+        if "%" in value or "+" in value:
+            value = unquote_to_bytes(value.replace("+", " ")).decode("latin-1")
+            if "\0" in value:
+                raise QueryError("malformed-query")
+        pairs.append((key, value))
+    return pairs
+
+
+def render_query(options: Options) -> str:
+    """Write parameters for the kubelet, `?` included, escaped as Go's url.QueryEscape does."""
+    if not options:
+        return ""
+    return "?" + "&".join(f"{key}={quote_plus(value, encoding='latin-1')}" for key, value in options)
+
+
+def _is_boolean(value: str) -> bool:
+    return value in _BOOLEANS
+
+
+def _is_count(value: str) -> bool:
+    return _COUNT.fullmatch(value) is not None and int(value) < 2**63
+
+
+def _is_positive(value: str) -> bool:
+    return _is_count(value) and int(value) > 0
+
+
+def _is_port(value: str) -> bool:
+    return _is_positive(value) and int(value) < 65536
+
+
+def _is_tail(value: str) -> bool:
+    return value == "all" or _is_count(value)
+
+
+def _is_stream(value: str) -> bool:
+    return value in {"All", "Stdout", "Stderr"}
+
+
+def _is_time(value: str) -> bool:
+    return _RFC3339.fullmatch(value) is not None
+
+
+def _is_anything(_value: str) -> bool:
+    return True
+
+
+# v1 PodLogOptions as the kubelet's containerLogs reads them.
+_LOG_OPTIONS: dict[str, Callable[[str], bool]] = {
+    "follow": _is_boolean,
+    "previous": _is_boolean,
+    "timestamps": _is_boolean,
+    "sinceSeconds": _is_positive,
+    "sinceTime": _is_time,
+    "tailLines": _is_count,
+    "tail": _is_tail,
+    "limitBytes": _is_positive,
+    "stream": _is_stream,
+}
+_STREAM_OPTIONS: dict[str, Callable[[str], bool]] = {
+    "input": _is_boolean,
+    "output": _is_boolean,
+    "error": _is_boolean,
+    "tty": _is_boolean,
+}
+
+
+def parse_log_options(query: str) -> tuple[Options, bool]:
+    """Read the parameters of containerLogs; the second value says whether the log is followed.
+
+    Raises QueryError: 400 for what does not parse, 422 for what cannot be combined (as the kubelet).
+    """
+    seen: dict[str, str] = {}
+    for key, value in split_query(query):
+        is_valid = _LOG_OPTIONS.get(key)
+        if is_valid is None:
+            raise QueryError("unknown-parameter")
+        if key in seen:
+            raise QueryError("repeated-parameter")
+        if not is_valid(value):
+            raise QueryError("malformed-parameter")
+        seen[key] = value
+    if "sinceSeconds" in seen and "sinceTime" in seen:
+        raise QueryError("conflicting-parameters", 422)
+    if "tail" in seen:
+        # The name that the parameter had before PodLogOptions; "all" is the default spelt out.
+        tail = seen.pop("tail")
+        if "tailLines" in seen:
+            raise QueryError("conflicting-parameters", 422)
+        if tail != "all":
+            seen["tailLines"] = tail
+    return tuple(seen.items()), seen.get("follow") in _TRUE
+
+
+def parse_stream_options(query: str, *, is_exec: bool, is_forward: bool) -> Options:
+    """Read the parameters of exec (`command` may repeat), attach or portForward. Raises QueryError."""
+    grammar = {"port": _is_port} if is_forward else _STREAM_OPTIONS
+    options = split_query(query)
+    seen = set()
+    for key, value in options:
+        if is_exec and key == "command":
+            continue
+        is_valid = grammar.get(key)
+        if is_valid is None:
+            raise QueryError("unknown-parameter")
+        if key in seen and not is_forward:
+            raise QueryError("repeated-parameter")
+        if not is_valid(value):
+            raise QueryError("malformed-parameter")
+        seen.add(key)
+    return tuple(options)
+
+
+def parse_page_options(query: str) -> bool:
+    """Read the one parameter of stats/summary: whether only CPU and memory are wanted."""
+    only_cpu_and_memory = False
+    for key, value in split_query(query):
+        if key != "only_cpu_and_memory":
+            raise QueryError("unknown-parameter")
+        if not _is_boolean(value):
+            raise QueryError("malformed-parameter")
+        only_cpu_and_memory = value in _TRUE
+    return only_cpu_and_memory

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant reads when vn-agent itself answers.
+
+Bodies name the hop that failed and what to do, in the tenant's words only. Those for a pod that is
+not there are the same bytes for a foreign pod, a missing pod and a missing namespace, so they name
+no pod. For stream endpoints the body is a v1 Status, which kubectl decodes; for the rest it is text,
+which the apiserver wraps into a Status itself.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+
+from vnagent.core.head import ResponseHead
+from vnagent.core.requests import STREAMS, ContainerLogs, Endpoint, Protocol, Stream
+
+_REASONS = {
+    400: "BadRequest",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "Timeout",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    502: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+_TEXTS = {
+    "no-such-pod-of-tenant": "no such pod or container on this node; compare with kubectl get pods -o wide",
+    "no-such-endpoint": "no such endpoint",
+    "endpoint-shut": "this endpoint of the node is not open to tenants",
+    "unregistered-identity": "this client certificate is not registered for a tenant; "
+    "ask the operator to register the apiserver's kubelet client certificate",
+    "role-not-allowed": "this client certificate is registered for metrics pages only",
+    "method-not-allowed": "method not allowed",
+    "not-synced": "the node agent has not learnt yet which pods are whose; try again",
+    "draining": "the node agent is shutting down; try again",
+    "too-many-tunnels": "too many open streams of this tenant on this node; close some or try again",
+    "too-many-requests": "too many requests of this tenant on this node; try again later",
+    "too-many-connections": "too many connections of this tenant on this node; try again later",
+    "head-timeout": "the request did not arrive in time",
+    "not-an-upgrade": "unable to upgrade: this endpoint needs an upgrade to SPDY/3.1 or websocket",
+    "spdy-needs-post": "unable to upgrade: SPDY/3.1 needs POST",
+    "no-stream-protocol": "unable to upgrade: no stream protocol that Kubernetes knows was offered",
+    "kubelet-unreachable": "the node agent cannot reach the kubelet of this node",
+    "kubelet-untrusted": "the node agent cannot verify the kubelet of this node",
+    "kubelet-timeout": "the kubelet of this node did not answer in time",
+    "kubelet-broke-off": "the kubelet of this node broke off its answer",
+    "kubelet-malformed": "the kubelet of this node gave an answer that cannot be passed on",
+    "kubelet-refused": "the kubelet of this node refused the node agent",
+    "kubelet-failed": "the kubelet of this node failed to serve the request",
+    "kubelet-refused-upgrade": "unable to upgrade: the kubelet of this node did not switch protocols",
+}
+# These are one answer: whoever may tell them apart learns what others run.
+_SAME_AS_MISSING = frozenset({"no-such-container-of-tenant", "other-uid", "kubelet-not-found"})
+
+MISSING = "no-such-pod-of-tenant"
+
+
+def render(
+    endpoint: Endpoint,
+    status: int,
+    reason: str,
+    request_id: str,
+    *,
+    is_close: bool,
+    is_head: bool = False,
+    allow: str | None = None,
+    text: str | None = None,
+    retry_after_s: int | None = None,
+    protocols: str | None = None,
+    date: str = "",
+) -> bytes:
+    """Render a whole refusal. `text` replaces the standard sentence of `reason`."""
+    if reason in _SAME_AS_MISSING:
+        reason = MISSING
+    message = "vn-agent: " + (text or _TEXTS.get(reason) or f"the request is refused ({reason})")
+    if endpoint in STREAMS:
+        kind = "application/json"
+        body = json.dumps(
+            {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Failure",
+                "message": message,
+                "reason": _REASONS.get(status, "Unknown"),
+                "code": status,
+            }
+        ).encode()
+    else:
+        kind = "text/plain; charset=utf-8"
+        body = message.encode() + b"\n"
+    extra = ""
+    if allow is not None:
+        extra += f"Allow: {allow}\r\n"
+    if retry_after_s is not None:
+        extra += f"Retry-After: {retry_after_s}\r\n"
+    if protocols is not None:
+        extra += f"X-Accepted-Stream-Protocol-Versions: {protocols}\r\n"
+    return page(status, kind, body, request_id, is_close=is_close, is_head=is_head, extra=extra, date=date)
+
+
+def page(
+    status: int,
+    content_type: str,
+    body: bytes,
+    request_id: str,
+    *,
+    is_close: bool,
+    is_head: bool = False,
+    extra: str = "",
+    date: str = "",
+) -> bytes:
+    """Render a complete reply; for HEAD the length is told and the body left out (RFC 9110, 9.3.2)."""
+    closing = "Connection: close\r\n" if is_close else ""
+    stamp = f"Date: {date}\r\n" if date else ""
+    head = (
+        f"HTTP/1.1 {status} {_phrase(status)}\r\n{stamp}Content-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\n"
+        f"X-Request-Id: {request_id}\r\n{extra}{closing}\r\n"
+    ).encode("ascii")
+    return head if is_head else head + body
+
+
+def log_head(head: ResponseHead, request_id: str, *, is_close: bool, date: str = "") -> bytes:
+    """The head of a relayed log. A body that the kubelet ends by closing is chunked by us, so that a
+    connection that breaks is not taken for the end of the log."""
+    if head.content_length is not None:
+        framing = f"Content-Length: {head.content_length}"
+    else:
+        framing = "Transfer-Encoding: chunked"
+    closing = "Connection: close\r\n" if is_close else ""
+    stamp = f"Date: {date}\r\n" if date else ""
+    return (
+        f"HTTP/1.1 200 OK\r\n{stamp}Content-Type: text/plain\r\n{framing}\r\n"
+        f"X-Content-Type-Options: nosniff\r\nX-Request-Id: {request_id}\r\n{closing}\r\n"
+    ).encode("ascii")
+
+
+_VALUE = re.compile(rb"[A-Za-z0-9+/=._-]{1,128}")
+
+
+def switching_head(request: Stream, head: ResponseHead, request_id: str) -> bytes | None:
+    """The 101 for the client, or None if the kubelet's 101 is not the one that was asked for."""
+    fields = head.fields
+    protocol = request.upgrade.protocol
+    upgraded = fields.get(b"upgrade")
+    if (
+        upgraded is None
+        or upgraded.lower() != protocol.value.lower().encode("ascii")
+        or not fields.has_token(b"connection", b"upgrade")
+    ):
+        return None
+    names = (
+        (b"x-stream-protocol-version",)
+        if protocol is Protocol.SPDY
+        else (b"sec-websocket-accept", b"sec-websocket-protocol")
+    )
+    lines = ""
+    for name in names:
+        value = fields.get(name)
+        if value is not None and _VALUE.fullmatch(value):
+            lines += f"{_TITLES[name]}: {value.decode('ascii')}\r\n"
+    return (
+        f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol.value}\r\n"
+        f"{lines}X-Request-Id: {request_id}\r\n\r\n"
+    ).encode("ascii")
+
+
+_TITLES = {
+    b"x-stream-protocol-version": "X-Stream-Protocol-Version",
+    b"sec-websocket-accept": "Sec-WebSocket-Accept",
+    b"sec-websocket-protocol": "Sec-WebSocket-Protocol",
+}
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
+
+
+# ---- What of the kubelet's own refusals may reach a tenant.
+
+_ACCEPTED = b"x-accepted-stream-protocol-versions"
+_PROTOCOLS = re.compile(rb"[A-Za-z0-9./+, _-]{1,256}")
+
+
+def accepted_protocols(head: ResponseHead) -> str | None:
+    """The protocols that a kubelet would have spoken: a 403 that carries them is a failed handshake,
+    not a refusal of our credential, and kubectl needs it to fall back to an older protocol."""
+    values = [value for value in head.fields.all(_ACCEPTED) if _PROTOCOLS.fullmatch(value)]
+    return ", ".join(value.decode("ascii") for value in values) or None
+
+
+def _say_waiting(match: re.Match[str]) -> str:
+    return f"container is waiting to start: {match[1]}"
+
+
+# The kubelet's sentences that help a tenant and name nothing but its own pod. Each is recognised whole
+# and said again in our words; a text that is not recognised is replaced by a neutral one.
+_SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (
+        re.compile(r'container "[^"]*" in pod "[^"]*" is waiting to start: ([A-Za-z]{1,64})\b.*', re.S),
+        _say_waiting,
+    ),
+    (
+        re.compile(r'container "[^"]*" in pod "[^"]*" is not available'),
+        lambda _: "container is not available",
+    ),
+    (
+        re.compile(r'container "[^"]*" in pod "[^"]*" is terminated'),
+        lambda _: "container is terminated",
+    ),
+    (
+        re.compile(r'previous terminated container "[^"]*" in pod "[^"]*" not found'),
+        lambda _: "previous terminated container not found",
+    ),
+    (re.compile(r'.*container not found \("[^"]*"\)', re.S), lambda _: "container is not running"),
+    (
+        re.compile(r"you must specify at least 1 of stdin, stdout, stderr"),
+        lambda _: "you must specify at least 1 of stdin, stdout, stderr",
+    ),
+    (re.compile(r'"?port"? query parameter is required'), lambda _: "port is required"),
+)
+
+
+def translate_refusal(
+    request: ContainerLogs | Stream, status: int, body: bytes
+) -> tuple[int, str, str | None]:
+    """Map a kubelet's refusal to (status, reason, text) for the tenant.
+
+    400, 404, 422 and 429 are about the request and keep their number; a 401 or 403 is about our own
+    credential, and the rest about the node: 502. `body` is at most a few KiB of the kubelet's text.
+    """
+    text = body[:2048].decode("utf-8", "replace").strip()
+    said = None
+    for pattern, say in _SENTENCES:
+        match = pattern.fullmatch(text)
+        if match is not None:
+            said = say(match)
+            break
+    if status == 404:
+        return 404, "kubelet-not-found", None
+    if status in {400, 422, 429}:
+        return status, "kubelet-rejected", said or "the kubelet of this node rejected the request"
+    if status in {401, 403}:
+        return 502, "kubelet-refused", None
+    if said is not None:
+        return 502 if not isinstance(request, Stream) else 500, "kubelet-failed", said
+    return 502, "kubelet-refused-upgrade" if isinstance(request, Stream) else "kubelet-failed", None

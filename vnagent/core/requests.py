@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The closed set of requests that a tenant may make of a node's kubelet.
+
+`parse` turns a head into one of four typed requests, or into a Refusal. Nothing downstream looks at
+the path or query again: what is sent to the kubelet is built from these values. The policy of each
+endpoint is the table of the kubelet's API: proxied (containerLogs, exec, attach, portForward),
+rebuilt from the tenant's view (the pages), answered by us (healthz), and refused (all the rest).
+"""
+
+import base64
+import binascii
+import enum
+import re
+from typing import Final, NamedTuple
+
+from vnagent.core.head import RequestHead
+from vnagent.core.query import (
+    QueryError,
+    parse_log_options,
+    parse_page_options,
+    parse_stream_options,
+)
+
+
+class Endpoint(enum.Enum):
+    """What was asked for, as audit lines and metrics name it: a fixed set, whatever the path says."""
+
+    CONTAINER_LOGS = "containerLogs"
+    EXEC = "exec"
+    ATTACH = "attach"
+    PORT_FORWARD = "portForward"
+    PODS = "pods"
+    RUNNING_PODS = "runningpods"
+    STATS_SUMMARY = "stats/summary"
+    METRICS_RESOURCE = "metrics/resource"
+    METRICS_CADVISOR = "metrics/cadvisor"
+    METRICS_PROBES = "metrics/probes"
+    HEALTHZ = "healthz"
+    SHUT = "shut"
+    UNKNOWN = "unknown"
+    MALFORMED = "malformed"
+
+
+STREAMS: Final = frozenset({Endpoint.EXEC, Endpoint.ATTACH, Endpoint.PORT_FORWARD})
+
+
+class Protocol(enum.Enum):
+    """How a stream endpoint is upgraded; the value is the token of the Upgrade field."""
+
+    SPDY = "SPDY/3.1"
+    WEBSOCKET = "websocket"
+
+
+class Upgrade(NamedTuple):
+    """A well-formed handshake. `subprotocols` keep their order: the server picks the first it knows.
+
+    `websocket_key` is the client's nonce, whose answer only the kubelet's side can compute for it.
+    """
+
+    protocol: Protocol
+    subprotocols: tuple[str, ...]
+    websocket_key: str | None
+
+
+class ContainerLogs(NamedTuple):
+    namespace: str
+    pod: str
+    container: str
+    options: tuple[tuple[str, str], ...]
+    is_follow: bool
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint.CONTAINER_LOGS
+
+    @property
+    def uid(self) -> None:
+        """containerLogs has no form with a UID."""
+        return None
+
+
+class Stream(NamedTuple):
+    """exec, attach or portForward; `container` is None for portForward only."""
+
+    endpoint: Endpoint
+    namespace: str
+    pod: str
+    uid: str | None
+    container: str | None
+    options: tuple[tuple[str, str], ...]
+    upgrade: Upgrade
+
+
+class Page(NamedTuple):
+    endpoint: Endpoint
+    is_head: bool
+    only_cpu_and_memory: bool
+
+
+class Health(NamedTuple):
+    is_head: bool
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint.HEALTHZ
+
+
+class Refusal(NamedTuple):
+    """A request that is answered without asking the index or the kubelet.
+
+    `must_close`: what follows on the connection cannot be trusted to be a request.
+    """
+
+    endpoint: Endpoint
+    status: int
+    reason: str
+    must_close: bool = False
+    allow: str | None = None
+
+
+Request = ContainerLogs | Stream | Page | Health | Refusal
+
+_PAGES: Final = {
+    "/pods": Endpoint.PODS,
+    "/pods/": Endpoint.PODS,
+    "/runningpods": Endpoint.RUNNING_PODS,
+    "/runningpods/": Endpoint.RUNNING_PODS,
+    "/stats/summary": Endpoint.STATS_SUMMARY,
+    "/metrics/resource": Endpoint.METRICS_RESOURCE,
+    "/metrics/cadvisor": Endpoint.METRICS_CADVISOR,
+    "/metrics/probes": Endpoint.METRICS_PROBES,
+}
+_HEALTH: Final = frozenset({"/healthz", "/healthz/", "/healthz/ping", "/healthz/log", "/healthz/syncloop"})
+# Real kubelet endpoints that show the host or other tenants, or that change the node.
+_SHUT: Final = frozenset(
+    {
+        "logs",
+        "run",
+        "checkpoint",
+        "configz",
+        "statusz",
+        "flagz",
+        "debug",
+        "spec",
+        "cri",
+        "stats",
+        "metrics",
+    }
+)
+_POD_ENDPOINTS: Final = {
+    "containerLogs": Endpoint.CONTAINER_LOGS,
+    "exec": Endpoint.EXEC,
+    "attach": Endpoint.ATTACH,
+    "portForward": Endpoint.PORT_FORWARD,
+}
+
+# No name in a Kubernetes path needs a percent, a semicolon or a backslash; whoever sends one wants
+# two readers to see two paths.
+_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,=:@/\-]*")
+_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,=:@/?%\-]*")
+# RFC 1123 label and subdomain, as Kubernetes validates namespaces, containers and pods.
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*"
+)
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+# The subprotocols of Kubernetes streams, past and to come. An entry of another shape is not
+# passed on: one shape of entry carries the caller's bearer token (base64url.bearer.authorization.k8s.io).
+_SUBPROTOCOL = re.compile(
+    r"(?:v[1-9][0-9]?\.)?(?:base64\.)?(?:channel|portforward)\.k8s\.io|SPDY/3\.1\+portforward\.k8s\.io"
+)
+_MAX_SUBPROTOCOLS = 16
+
+
+def parse(head: RequestHead) -> Request:
+    """Turn a request head into a typed request. Total: whatever is not understood is a Refusal."""
+    path, mark, query = head.target.partition("?")
+    if _PATH.fullmatch(path) is None or (mark and _QUERY.fullmatch(query) is None):
+        return Refusal(Endpoint.MALFORMED, 400, "malformed-target", must_close=True)
+    if head.has_transfer_coding or head.content_length:
+        # No endpoint takes a body. Content-Length: 0 passes: Go writes it on every POST without one.
+        return Refusal(Endpoint.MALFORMED, 400, "body-not-allowed", must_close=True)
+    segments = path.split("/")[1:]
+    if "." in segments or ".." in segments or "" in segments[:-1]:
+        return Refusal(Endpoint.MALFORMED, 400, "malformed-path", must_close=True)
+    pod_endpoint = _POD_ENDPOINTS.get(segments[0])
+    if pod_endpoint is not None:
+        return _parse_pod_request(head, pod_endpoint, segments[1:], query)
+    page = _PAGES.get(path)
+    if page is not None:
+        return _parse_page(head, page, query)
+    if path in _HEALTH:
+        return _refuse_method(head, Endpoint.HEALTHZ, "GET, HEAD") or Health(head.method == "HEAD")
+    if segments[0] in _SHUT:
+        return Refusal(Endpoint.SHUT, 403, "endpoint-shut", must_close=_asks_upgrade(head))
+    return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_asks_upgrade(head))
+
+
+def _asks_upgrade(head: RequestHead) -> bool:
+    return head.fields.get(b"upgrade") is not None
+
+
+def _refuse_method(head: RequestHead, endpoint: Endpoint, allow: str) -> Refusal | None:
+    if head.method not in allow.split(", "):
+        return Refusal(endpoint, 405, "method-not-allowed", must_close=_asks_upgrade(head), allow=allow)
+    if endpoint not in STREAMS and _asks_upgrade(head):
+        return Refusal(endpoint, 400, "upgrade-not-offered", must_close=True)
+    return None
+
+
+def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> Page | Refusal:
+    is_stats = endpoint is Endpoint.STATS_SUMMARY
+    refusal = _refuse_method(head, endpoint, "GET, HEAD, POST" if is_stats else "GET, HEAD")
+    if refusal is not None:
+        return refusal
+    try:
+        # The other pages take no parameter: what a scraper adds means nothing and goes nowhere.
+        only_cpu_and_memory = parse_page_options(query) if is_stats else False
+    except QueryError as error:
+        return Refusal(endpoint, 400, error.reason, must_close=True)
+    return Page(endpoint, head.method == "HEAD", only_cpu_and_memory)
+
+
+def _parse_pod_request(
+    head: RequestHead, endpoint: Endpoint, names: list[str], query: str
+) -> ContainerLogs | Stream | Refusal:
+    is_logs = endpoint is Endpoint.CONTAINER_LOGS
+    is_forward = endpoint is Endpoint.PORT_FORWARD
+    container = None if is_forward or not names else names.pop()
+    wanted = (2,) if is_logs else (2, 3)
+    if len(names) not in wanted:
+        return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_asks_upgrade(head))
+    refusal = _refuse_method(head, endpoint, "GET" if is_logs else "GET, POST")
+    if refusal is not None:
+        return refusal
+    namespace, pod = names[0], names[1]
+    uid = names[2] if len(names) == 3 else None
+    if (
+        _LABEL.fullmatch(namespace) is None
+        or _SUBDOMAIN.fullmatch(pod) is None
+        or (container is not None and _LABEL.fullmatch(container) is None)
+        or (uid is not None and _UID.fullmatch(uid) is None)
+    ):
+        return Refusal(endpoint, 400, "malformed-name", must_close=True)
+    try:
+        if is_logs and container is not None:
+            options, is_follow = parse_log_options(query)
+            return ContainerLogs(namespace, pod, container, options, is_follow)
+        stream_options = parse_stream_options(query, is_exec=endpoint is Endpoint.EXEC, is_forward=is_forward)
+    except QueryError as error:
+        return Refusal(endpoint, error.status, error.reason, must_close=True)
+    upgrade = _parse_upgrade(head)
+    if isinstance(upgrade, str):
+        return Refusal(endpoint, 400, upgrade, must_close=True)
+    return Stream(endpoint, namespace, pod, uid, container, stream_options, upgrade)
+
+
+def _parse_upgrade(head: RequestHead) -> Upgrade | str:
+    """Read the handshake of a stream endpoint; a string is the reason why it is refused.
+
+    The tokens are compared whole. Go looks for the substring `upgrade` in Connection, so
+    `Connection: notupgrade` upgrades there; a proxy that agrees by accident is half an attack.
+    """
+    fields = head.fields
+    token = fields.get(b"upgrade")
+    if token is None or not fields.has_token(b"connection", b"upgrade"):
+        return "not-an-upgrade"
+    if token.lower() == b"spdy/3.1":
+        # GET + SPDY would make a right to read (`get nodes/proxy`) a right to run commands.
+        if head.method != "POST":
+            return "spdy-needs-post"
+        versions = _subprotocols(fields.all(b"x-stream-protocol-version"))
+        return Upgrade(Protocol.SPDY, versions, None) if versions else "no-stream-protocol"
+    if token.lower() != b"websocket":
+        return "unknown-upgrade"
+    if head.method != "GET" or fields.get(b"sec-websocket-version") != b"13":
+        return "malformed-websocket-handshake"
+    key = fields.get(b"sec-websocket-key") or b""
+    try:
+        is_nonce = len(base64.b64decode(key, validate=True)) == 16
+    except binascii.Error:
+        is_nonce = False
+    if not is_nonce:
+        return "malformed-websocket-handshake"
+    offered = fields.all(b"sec-websocket-protocol")
+    subprotocols = _subprotocols(offered)
+    if offered and not subprotocols:
+        return "no-stream-protocol"
+    return Upgrade(Protocol.WEBSOCKET, subprotocols, key.decode("ascii"))
+
+
+def _subprotocols(lines: tuple[bytes, ...]) -> tuple[str, ...]:
+    entries = [entry.strip(b" \t").decode("latin-1") for line in lines for entry in line.split(b",")]
+    return tuple(entry for entry in entries if _SUBPROTOCOL.fullmatch(entry))[:_MAX_SUBPROTOCOLS]

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections to this node's kubelet: dialled, verified, pooled, and read one response at a time.
+
+The address comes from the configuration and nothing in a request changes it. A connection goes back
+to the pool only after a response whose end was found exactly and behind which nothing came: surplus
+bytes would be the next tenant's answer.
+"""
+
+import contextlib
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Protocol
+
+from vnagent.channel import Channels, TlsChannel
+from vnagent.core.framing import Body, FramingError, body_of
+from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
+
+# The kubelet drops an idle connection after 90 s (Go's IdleTimeout there); we must be first.
+IDLE_S = 60.0
+MAX_IDLE = 64
+# A kubelet on the same node accepts at once or is not there.
+DIAL_S = 5.0
+# Finds peers that vanished without a word, also under tunnels that are idle for hours.
+KEEPALIVE_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAddress:
+    """Where the kubelet listens and which name its certificate must have."""
+
+    host: str
+    port: int
+    server_name: str
+
+    @property
+    def authority(self) -> str:
+        """What the Host field says."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Exchange(Protocol):
+    """One request's side of a kubelet connection. After `on_response_end` or `on_failure` the
+    connection is not the exchange's any more."""
+
+    def on_response(self, head: ResponseHead) -> None:
+        """The head is here. The exchange may take the connection over (`take_channel`)."""
+
+    def on_body(self, data: memoryview) -> None: ...
+
+    def on_response_end(self) -> None: ...
+
+    def on_batch_end(self) -> None: ...
+
+    def on_failure(self, reason: str) -> None:
+        """`kubelet-unreachable`, `-untrusted`, `-timeout`, `-broke-off` or `-malformed`."""
+
+
+class KubeletConnection:
+    """The owner of one channel to the kubelet."""
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_exchange",
+        "_has_answered",
+        "_is_established",
+        "_is_last",
+        "_is_upgrade",
+        "_pool",
+        "_request",
+        "_timeout_s",
+        "channel",
+        "is_reused",
+    )
+
+    def __init__(self, pool: "KubeletPool") -> None:
+        self._pool = pool
+        self.channel: TlsChannel | None = None
+        self._exchange: Exchange | None = None
+        self._request = b""
+        self._timeout_s: float | None = None
+        self._is_upgrade = False
+        self._is_last = False
+        self._is_established = False
+        self._has_answered = False
+        self._buffer = b""
+        self._body: Body | None = None
+        self.is_reused = False
+
+    # ---- what exchanges call
+
+    def send(self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool) -> None:
+        """Send a request, now or as soon as the connection stands. `timeout_s` is how long the
+        kubelet may take for each next thing it owes; None for ever (a quiet log is not late)."""
+        self._exchange = exchange
+        self._request = request
+        self._timeout_s = timeout_s
+        self._is_upgrade = is_upgrade
+        self._is_last = is_upgrade
+        self._has_answered = False
+        if self._is_established:
+            self._send_request()
+
+    def _send_request(self) -> None:
+        channel = self.channel
+        if channel is not None:
+            self.set_deadline(self._timeout_s)
+            channel.write(self._request)
+            channel.flush()
+
+    def set_deadline(self, seconds: float | None) -> None:
+        if self.channel is not None:
+            now = self._pool.channels.loop.time()
+            self.channel.deadline = None if seconds is None else now + seconds
+
+    def pause(self) -> None:
+        if self.channel is not None:
+            self.channel.pause()
+
+    def resume(self) -> None:
+        if self.channel is not None:
+            self.channel.resume()
+
+    def take_channel(self) -> tuple[TlsChannel, bytes]:
+        """After a 101: hand the channel over, with the bytes that came behind the head."""
+        channel, early = self.channel, self._buffer
+        if channel is None:
+            raise AssertionError("a connection is taken over from within its response")
+        self._exchange = None
+        self.channel = None
+        self._buffer = b""
+        self._pool.forget(self)
+        return channel, early
+
+    def abort(self) -> None:
+        """Give the connection up; the exchange hears nothing more."""
+        self._exchange = None
+        self._pool.forget(self)
+        if self.channel is not None:
+            self.channel.abort()
+            self.channel = None
+
+    # ---- what the channel calls
+
+    def on_handshake(self) -> None:
+        self._is_established = True
+        if self.channel is None:
+            return
+        if self._exchange is None:
+            self._pool.release(self)
+        else:
+            self._send_request()
+
+    def on_data(self, data: memoryview) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self.abort()  # nobody asked: whatever it is, it is nobody's answer
+            return
+        if self._body is not None:
+            self._feed(exchange, self._body, data)
+            return
+        self._has_answered = True
+        self._buffer += bytes(data)
+        try:
+            end = find_head(self._buffer)
+            if end < 0:
+                return
+            head = parse_response_head(self._buffer[:end])
+        except HeadError:
+            self._fail("kubelet-malformed")
+            return
+        rest = self._buffer[end + len(END_OF_HEAD) :]
+        if head.status == 101:
+            self._buffer = rest
+            exchange.on_response(head)
+            if self.channel is not None:
+                # Nobody took the channel over: a 101 that was not asked for, or not as asked for.
+                self.abort()
+            return
+        self._buffer = b""
+        if head.status < 200:
+            self._fail("kubelet-malformed")
+            return
+        if head.fields.has_token(b"connection", b"close"):
+            self._is_last = True
+        self._body = body = body_of(head)
+        if head.status in {204, 304}:
+            self._body = body = body_of(head._replace(content_length=0, is_chunked=False))
+        exchange.on_response(head)
+        if self._exchange is exchange and (rest or head.content_length == 0):
+            self._feed(exchange, body, memoryview(rest))
+
+    def _feed(self, exchange: Exchange, body: Body, data: memoryview) -> None:
+        try:
+            fed = body.feed(data)
+        except FramingError:
+            self._fail("kubelet-malformed")
+            return
+        if fed.take:
+            exchange.on_body(data[: fed.take])
+        if not fed.is_end or self._exchange is not exchange:
+            return
+        self._exchange = None
+        self._body = None
+        # After an upgrade that was refused nobody can say what the kubelet waits for.
+        if fed.surplus or self._is_last:
+            self.abort()
+        else:
+            self._pool.release(self)
+        exchange.on_response_end()
+
+    def on_batch_end(self) -> None:
+        if self._exchange is not None:
+            self._exchange.on_batch_end()
+
+    def on_writable(self) -> None:
+        """Requests are small and are sent whole; nobody waits for this."""
+
+    def on_end(self, reason: str) -> None:
+        body, exchange = self._body, self._exchange
+        if body is not None and exchange is not None and reason == "closed" and body.end_of_stream():
+            self.abort()
+            exchange.on_response_end()
+            return
+        if not self._is_established:
+            self._fail("kubelet-untrusted" if reason == "untrusted" else "kubelet-unreachable")
+        elif self._may_replay():
+            # The kubelet closed a pooled connection just as we used it (RFC 9112, 9.3.1).
+            if self.channel is not None:
+                self.channel.abort()
+            self._is_established = self.is_reused = False
+            self._pool.dial(self)
+        else:
+            self._fail("kubelet-broke-off")
+
+    def _may_replay(self) -> bool:
+        is_waiting = self._exchange is not None and not self._has_answered
+        return is_waiting and self.is_reused and not self._is_upgrade
+
+    def on_deadline(self) -> None:
+        if not self._is_established:
+            self._fail("kubelet-unreachable")
+        else:
+            self._fail("kubelet-timeout")
+
+    def _fail(self, reason: str) -> None:
+        exchange = self._exchange
+        self.abort()
+        if exchange is not None:
+            exchange.on_failure(reason)
+
+
+class KubeletPool:
+    """Idle connections, newest first, and the dialling of new ones."""
+
+    def __init__(self, channels: Channels, address: KubeletAddress, context: ssl.SSLContext) -> None:
+        self.channels = channels
+        self.address = address
+        self._context = context
+        self._idle: list[KubeletConnection] = []
+        self._all: set[KubeletConnection] = set()
+
+    @property
+    def open_count(self) -> int:
+        return len(self._all)
+
+    def replace_context(self, context: ssl.SSLContext) -> None:
+        """Use new certificates for what is dialled from now on; idle connections are dropped."""
+        self._context = context
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        for connection in list(self._idle):
+            connection.abort()
+
+    def acquire(
+        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+    ) -> KubeletConnection:
+        """Send a request on an idle connection, or dial. The connection is the exchange's until the
+        response ends. If a pooled connection turns out to be closed the request is sent again, once,
+        unless it is an upgrade: a command must not run twice."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.channel is not None and connection.channel.is_open:
+                connection.is_reused = True
+                connection.send(exchange, request, timeout_s=timeout_s, is_upgrade=is_upgrade)
+                return connection
+        connection = KubeletConnection(self)
+        self._all.add(connection)
+        connection.send(exchange, request, timeout_s=timeout_s, is_upgrade=is_upgrade)
+        self.dial(connection)
+        return connection
+
+    def release(self, connection: KubeletConnection) -> None:
+        """Take a connection back whose response ended cleanly."""
+        channel = connection.channel
+        if channel is None or len(self._idle) >= MAX_IDLE:
+            connection.abort()
+            return
+        connection.set_deadline(IDLE_S)
+        self._idle.append(connection)
+
+    def forget(self, connection: KubeletConnection) -> None:
+        """The connection ends, or stopped being one of requests and responses."""
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def dial(self, connection: KubeletConnection) -> None:
+        """Give the connection a new channel."""
+        address = self.address
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+        with contextlib.suppress(OSError):  # in progress, or refused: the channel will say which
+            sock.connect((address.host, address.port))
+        channel = TlsChannel(
+            self.channels,
+            sock,
+            self._context,
+            connection,
+            is_server=False,
+            server_hostname=address.server_name,
+        )
+        connection.channel = channel
+        connection.set_deadline(DIAL_S)
+        # Not from the caller's stack: a dial that fails at once would call back into it.
+        self.channels.loop.call_soon(channel.start)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The listening socket: accepts as fast as connections come, and survives running out of files."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import Callable
+
+from daemonkit import logs
+from vnagent.kubelet import KEEPALIVE_S
+
+BACKLOG = 1024
+# So many accepts in one event; the rest gets its turn after other connections had theirs.
+_BATCH = 32
+_RETRY_S = 0.5
+
+_log = logs.get(__name__)
+
+
+class Listener:
+    """Owns the socket that tenants' apiservers dial."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: str,
+        port: int,
+        accept: Callable[[socket.socket], None],
+    ) -> None:
+        """Bind and listen. Raises OSError."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._loop = loop
+        self._accept = accept
+        self._sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._sock.bind((address, port))
+            self._sock.listen(BACKLOG)
+        except OSError:
+            self._sock.close()
+            raise
+
+    @property
+    def bound(self) -> tuple[str, int]:
+        """The address and port it listens on."""
+        host, port = self._sock.getsockname()[:2]
+        return host, port
+
+    def start(self) -> None:
+        self._loop.add_reader(self._sock.fileno(), self._on_readable)
+
+    def stop(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+    def _on_readable(self) -> None:
+        for _ in range(_BATCH):
+            try:
+                sock, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors or memory: the connection stays in the backlog meanwhile.
+                _log.error("connections cannot be accepted", reason=error)
+                self._loop.remove_reader(self._sock.fileno())
+                self._loop.call_later(_RETRY_S, self._resume)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+            self._accept(sock)
+
+    def _resume(self) -> None:
+        if self._sock.fileno() >= 0:
+            self.start()
+
+
+def raise_descriptor_limit() -> None:
+    """Each stream needs two descriptors; the usual soft limit of 1024 is for programs that select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

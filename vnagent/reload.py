@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read again when it changes or when SIGHUP says so, and how each reading ends.
+
+One rule for all: a set that does not parse keeps the old one whole, is said loudly once, and is
+counted. Changes are found by content (Secret mounts swap links), about once a second.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from daemonkit import logs
+from daemonkit.metrics import Counter, Family
+
+# Changed files are noticed within 2 s; this leaves time to act on them.
+POLL_S = 1.0
+
+_log = logs.get(__name__)
+
+
+class Reloadable(NamedTuple):
+    """`changed` is asked each POLL_S and must be cheap; `reload` says what is wrong, or nothing."""
+
+    name: str
+    changed: Callable[[], bool]
+    reload: Callable[[], Awaitable[str | None]]
+
+
+class Reloader:
+    """Polls, reloads, counts."""
+
+    def __init__(self, sources: tuple[Reloadable, ...], reloads: Family[Counter]) -> None:
+        self._sources = sources
+        self._reloads = reloads
+        self._is_asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Read everything again soon (SIGHUP)."""
+        self._is_asked.set()
+
+    async def run(self) -> None:
+        while True:
+            is_asked = await self._wait()
+            for source in self._sources:
+                # Poll also when asked: what is read now must not count as a change later.
+                if source.changed() or is_asked:
+                    await self.reload(source)
+
+    async def _wait(self) -> bool:
+        try:
+            async with asyncio.timeout(POLL_S):
+                await self._is_asked.wait()
+        except TimeoutError:
+            return False
+        self._is_asked.clear()
+        return True
+
+    async def reload(self, source: Reloadable) -> None:
+        """Read one source again and record how it went."""
+        problem = await source.reload()
+        self._reloads.labels("ok" if problem is None else "error").inc()
+        if problem is None:
+            _log.info("source was read again", source=source.name)
+        else:
+            _log.error("source keeps its last good state", source=source.name, problem=problem)

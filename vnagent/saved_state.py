@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last good state on disk: who the tenants are, and whose the pods are.
+
+It is served after a restart until a source is heard, so that logs work while the control plane is
+away. Losing it costs only that; so a full disk is reported and survived, and a damaged file is
+reported and ignored.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from daemonkit import logs
+from daemonkit.files import remove_leftovers, write_atomically
+from daemonkit.metrics import Counter
+from tenancy import registry as registries
+from tenancy.document import TenantError
+from tenancy.ownership import Owned, OwnerIndex
+from tenancy.registry import Problem, Registry, SpiffeTrust
+
+TENANTS_FILE = "tenants.json"
+PODS_FILE = "pods.json"
+# The node reboots, the control plane is repaired overnight: state of yesterday still helps. Older
+# state is more likely to name a pod that is somebody else's by now.
+MAX_AGE_S = 24 * 3600.0
+# How often what did not change is confirmed on disk: so much older than true a saved age may be.
+CONFIRM_S = 60.0
+# Changes come in bursts.
+SETTLE_S = 0.5
+
+_VERSION = 1
+_log = logs.get(__name__)
+
+T = TypeVar("T")
+
+
+class _Saved(msgspec.Struct, rename="camel"):
+    version: int
+    confirmed_at: float
+    content: msgspec.Raw
+
+
+class Restored(NamedTuple, Generic[T]):
+    """What was saved, and how many seconds ago its source had confirmed it."""
+
+    value: T
+    age_s: float
+
+
+class SavedState:
+    """Reads the two files once, and writes them in a thread when told that something changed."""
+
+    def __init__(self, directory: Path, errors: Counter, clock: Callable[[], float] = time.time) -> None:
+        self._directory = directory
+        self._errors = errors
+        self._clock = clock
+        self._due: dict[str, Callable[[], bytes]] = {}
+        self._written_at: dict[str, float] = {}
+        self._is_failing = False
+
+    def prepare(self) -> None:
+        """Make the directory and clear what a killed writer left. Raises OSError."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_leftovers(self._directory)
+
+    # ---- reading
+
+    def load_tenants(
+        self, spiffe: SpiffeTrust | None
+    ) -> Restored[tuple[Registry, tuple[Problem, ...]]] | None:
+        saved = self._load(TENANTS_FILE)
+        if saved is None:
+            return None
+        try:
+            return Restored(registries.load(bytes(saved.content), spiffe), self._age(saved))
+        except TenantError as error:
+            _log.error("saved tenants cannot be used", reason=error)
+            return None
+
+    def load_pods(self) -> Restored[OwnerIndex] | None:
+        saved = self._load(PODS_FILE)
+        if saved is None:
+            return None
+        try:
+            pods = msgspec.json.decode(saved.content, type=tuple[Owned, ...])
+        except (msgspec.DecodeError, ValueError) as error:
+            _log.error("saved pods cannot be used", reason=error)
+            return None
+        return Restored(OwnerIndex(pods), self._age(saved))
+
+    def _load(self, name: str) -> _Saved | None:
+        path = self._directory / name
+        try:
+            saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError, ValueError) as error:
+            _log.error("saved state cannot be read", file=path, reason=error)
+            return None
+        if saved.version != _VERSION or self._age(saved) > MAX_AGE_S:
+            _log.warning("saved state is not used", file=path, age_s=round(self._age(saved)))
+            return None
+        return saved
+
+    def _age(self, saved: _Saved) -> float:
+        """A clock that was set back makes state look younger, never negative."""
+        return max(0.0, self._clock() - saved.confirmed_at)
+
+    # ---- writing
+
+    def tenants_confirmed(self, registry: Registry, *, is_new: bool) -> None:
+        self._confirm(TENANTS_FILE, lambda: registries.dump(registry), is_new=is_new)
+
+    def pods_confirmed(self, index: OwnerIndex, *, is_new: bool) -> None:
+        self._confirm(PODS_FILE, lambda: msgspec.json.encode(tuple(index)), is_new=is_new)
+
+    def _confirm(self, name: str, content: Callable[[], bytes], *, is_new: bool) -> None:
+        if is_new or self._clock() - self._written_at.get(name, float("-inf")) >= CONFIRM_S:
+            self._due[name] = content
+
+    async def run(self) -> None:
+        """Write what is due, for ever; a failure is tried again with the next turn."""
+        while True:
+            await asyncio.sleep(SETTLE_S)
+            await self.write_due()
+
+    async def write_due(self) -> None:
+        for name, content in list(self._due.items()):
+            data = self._render(content())
+            try:
+                await asyncio.to_thread(write_atomically, self._directory / name, data)
+            except OSError as error:
+                self._errors.inc()
+                if not self._is_failing:
+                    self._is_failing = True
+                    _log.error("state cannot be saved", file=self._directory / name, reason=error)
+                await asyncio.sleep(SETTLE_S)
+                continue
+            self._is_failing = False
+            self._written_at[name] = self._clock()
+            if self._due.get(name) is content:
+                del self._due[name]
+
+    def _render(self, content: bytes) -> bytes:
+        return msgspec.json.encode(_Saved(_VERSION, self._clock(), msgspec.Raw(content)))

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running vn-agent: builds the parts, starts them in order, drains them at the end."""
+
+import asyncio
+import os
+import time
+
+from daemonkit import logs
+from daemonkit.files import Watched
+from daemonkit.run import Lifecycle
+from daemonkit.status import Address, Readiness, StatusServer
+from daemonkit.tasks import Tasks
+from daemonkit.tls import TlsError
+from vnagent.agent import Agent
+from vnagent.audit_log import AuditLog
+from vnagent.channel import Channels
+from vnagent.config import VnAgentConfiguration
+from vnagent.core.limits import Limits
+from vnagent.feeds import PODS, TENANTS, Feeds
+from vnagent.kubelet import KubeletAddress, KubeletPool
+from vnagent.listener import Listener, raise_descriptor_limit
+from vnagent.metrics import Metrics
+from vnagent.page_service import PageService
+from vnagent.reload import Reloadable, Reloader
+from vnagent.saved_state import SavedState
+from vnagent.trust import kubelet_context
+
+# How long a start waits for the first word of its sources before it listens all the same: until
+# they are heard, requests are answered 503, or by saved state.
+FIRST_READ_S = 5.0
+
+_log = logs.get(__name__)
+
+
+class Service:
+    """Everything that lives from start to stop."""
+
+    def __init__(self, config: VnAgentConfiguration) -> None:
+        """Build all parts and bind the listener; nothing is dialled. Raises TlsError, OSError."""
+        self._config = config
+        loop = asyncio.get_running_loop()
+        self._started_at = time.time()
+        self._metrics = Metrics()
+        self._tasks = Tasks("vn-agent")
+        self._audit_log = AuditLog(loop, config.audit.path, self._metrics.audit_lost)
+        self._audit_log.open()
+        self._channels = Channels(loop)
+        kubelet = config.kubelet
+        address = KubeletAddress(kubelet.address, kubelet.port, kubelet.server_name or kubelet.address)
+        self._kubelet = KubeletPool(self._channels, address, kubelet_context(config))
+        self.agent = Agent(
+            channels=self._channels,
+            kubelet=self._kubelet,
+            pages=PageService(self._kubelet, config.pages.max_age_seconds, self._tasks),
+            limits=Limits(
+                config.limits.connections_per_tenant,
+                config.limits.tunnels_per_tenant,
+                config.limits.requests_per_second_per_tenant,
+            ),
+            metrics=self._metrics,
+            audit_log=self._audit_log,
+            tasks=self._tasks,
+        )
+        self._state = None
+        if config.state_directory is not None:
+            self._state = SavedState(config.state_directory, self._metrics.state_errors)
+            self._state.prepare()
+        self._feeds = Feeds(config, self.agent, self._state, self._tasks)
+        self.agent.ages, self.agent.saved = self._feeds.ages, self._feeds.saved
+        self._sources = (*self._certificates(), *self._feeds.reloadables())
+        self._reloader = Reloader(self._sources, self._metrics.reloads)
+        self._metrics.watch(self.agent)
+        self._listener = Listener(loop, config.listen.address, config.listen.port, self.agent.accept)
+        self._status = self._make_status()
+
+    def _certificates(self) -> tuple[Reloadable, ...]:
+        serving, kubelet = self._config.serving, self._config.kubelet
+        own = [serving.certificate_file, serving.key_file]
+        if self._config.spiffe is not None:
+            own.append(self._config.spiffe.ca_file)
+        theirs = (kubelet.ca_file, kubelet.client_certificate_file, kubelet.client_key_file)
+
+        async def reload_serving() -> str | None:
+            return self._feeds.reload_trust()
+
+        async def reload_kubelet() -> str | None:
+            try:
+                self._kubelet.replace_context(kubelet_context(self._config))
+            except TlsError as error:
+                return str(error)
+            return None
+
+        return (
+            Reloadable("serving", Watched.files(own).poll, reload_serving),
+            Reloadable("kubelet", Watched.files(theirs).poll, reload_kubelet),
+        )
+
+    # ---- what it says of itself
+
+    def _make_status(self) -> StatusServer | None:
+        status = self._config.status
+        address: Address
+        if status.socket is not None:
+            address = status.socket
+        elif status.address is not None:
+            address = (status.address, status.port)
+        else:
+            return None
+        return StatusServer(address, self._metrics.registry, readiness=self.readiness, status=self.status)
+
+    def readiness(self) -> Readiness:
+        """Ready when both tenants and pods are known, be it from saved state, and not draining."""
+        ages, saved = self._feeds.ages(), self._feeds.saved()
+        lines = []
+        for name in (TENANTS, PODS):
+            if name not in ages:
+                lines.append(f"{name}: not heard yet")
+            elif saved[name]:
+                lines.append(f"{name}: saved state, age {ages[name]:.0f} s")
+            else:
+                lines.append(f"{name}: ok, age {ages[name]:.0f} s")
+        if self.agent.is_draining:
+            lines.append("draining")
+        is_ready = len(ages) == 2 and not self.agent.is_draining
+        return Readiness(is_ready, tuple(lines))
+
+    def status(self) -> dict[str, object]:
+        agent = self.agent
+        host, port = self._listener.bound
+        ages, saved = self._feeds.ages(), self._feeds.saved()
+        return {
+            "daemon": "vn-agent",
+            "nodeName": self._config.node_name,
+            "pid": os.getpid(),
+            "startedAt": self._started_at,
+            "listen": {"address": host, "port": port},
+            "kubelet": {
+                "address": self._kubelet.address.authority,
+                "connections": self._kubelet.open_count,
+            },
+            "sources": {
+                name: {"ageSeconds": round(age, 3), "isSavedState": saved[name]} for name, age in ages.items()
+            },
+            "tenants": sorted(agent.registry.tenants),
+            "badTenants": [
+                {
+                    "source": each.source,
+                    "tenant": each.tenant,
+                    "reason": each.reason,
+                    "keepsLastGoodState": each.is_kept,
+                }
+                for each in agent.tenant_problems
+            ],
+            "pods": {"tenants": len(agent.index), "notServed": list(agent.pod_problems)},
+            "connections": len(agent.connections),
+            "tunnels": len(agent.tunnels),
+            "isDraining": agent.is_draining,
+        }
+
+    # ---- life
+
+    async def run(self, life: Lifecycle) -> int:
+        """Serve until told to stop, then drain. Returns the exit code."""
+        raise_descriptor_limit()
+        life.on_reload(self._reload)
+        self._channels.start()
+        if self._status is not None:
+            await self._status.start()
+        self._feeds.restore()
+        for source in self._sources:
+            source.changed()  # what is read now is no change later
+        self._listener.start()
+        self._feeds.start()
+        await self._read_first()
+        if self._state is not None:
+            self._tasks.spawn(self._state.run(), "state")
+        self._tasks.spawn(self._feeds.run(), "confirm")
+        self._tasks.spawn(self._reloader.run(), "reload")
+        host, port = self._listener.bound
+        _log.info("serving", address=host, port=port, node=self._config.node_name)
+        life.ready()
+        await life.stopping.wait()
+        await self._stop()
+        return 0
+
+    async def _read_first(self) -> None:
+        """Read every source once, so that READY means something; but not for ever."""
+        for source in self._sources[2:]:  # the certificates were read to get here
+            try:
+                async with asyncio.timeout(FIRST_READ_S):
+                    problem = await source.reload()
+            except TimeoutError:
+                problem = "no answer in time"
+            if problem is not None:
+                _log.error("source is not as it should be", source=source.name, problem=problem)
+
+    def _reload(self) -> None:
+        try:
+            self._audit_log.open()  # it may have been moved away by logrotate
+        except OSError as error:
+            _log.error("audit log cannot be opened again", reason=error)
+        self._reloader.ask()
+
+    async def _stop(self) -> None:
+        self._listener.stop()
+        _log.info("draining", seconds=self._config.drain.seconds, tunnels=len(self.agent.tunnels))
+        await self.agent.drain(self._config.drain.seconds)
+        self._kubelet.close_idle()
+        await self._tasks.close(2.0)
+        if self._state is not None:
+            await self._state.write_due()
+        self._channels.stop()
+        self._audit_log.close()
+        if self._status is not None:
+            await self._status.stop()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kubelet's own /pods as the source of pods: no super cluster credential on the node, no watch
+for each node, and right also while the control plane is away."""
+
+import asyncio
+
+from daemonkit import logs
+from daemonkit.tasks import Tasks
+from tenancy.ownership import ContainerPolicy
+from vnagent.fetch import FetchError, fetch
+from vnagent.kubelet import KubeletPool
+from vnagent.page_service import INLINE_BYTES
+from vnagent.pages.page import PageError
+from vnagent.pages.podlist import owned_pods
+from vnagent.sources.port import PublishPods
+
+# Names that nobody knows must not become a stream of reads; a pod that is just being created is not
+# looked for more often than this either.
+MIN_REFRESH_S = 1.0
+
+_log = logs.get(__name__)
+
+
+class KubeletPods:
+    """Reads /pods every `interval_s`, and once more when a name is not known."""
+
+    def __init__(
+        self,
+        kubelet: KubeletPool,
+        policy: ContainerPolicy,
+        interval_s: float,
+        tasks: Tasks,
+        publish: PublishPods,
+    ) -> None:
+        self._kubelet = kubelet
+        self._policy = policy
+        self._interval_s = interval_s
+        self._tasks = tasks
+        self._publish = publish
+        self._reading: asyncio.Task[bool] | None = None
+        self._begun_s = float("-inf")
+        self._confirmed_s: float | None = None
+        self._published: int | None = None
+        self._is_failing = False
+
+    def _now(self) -> float:
+        return self._kubelet.channels.loop.time()
+
+    def age_s(self) -> float | None:
+        return None if self._confirmed_s is None else self._now() - self._confirmed_s
+
+    def can_refresh(self) -> bool:
+        return self._reading is not None or self._now() - self._begun_s >= MIN_REFRESH_S
+
+    async def refresh(self) -> None:
+        await self.read()
+
+    async def read(self) -> bool:
+        """Read now, or join a read that is under way; False if it failed."""
+        if self._reading is None or self._reading.done():
+            self._begun_s = self._now()
+            self._reading = self._tasks.spawn(self._read(), "pods")
+        return await asyncio.shield(self._reading)
+
+    async def run(self) -> None:
+        while True:
+            await self.read()
+            # A kubelet that is away is asked more often: it is coming back.
+            await asyncio.sleep(min(1.0, self._interval_s) if self._is_failing else self._interval_s)
+
+    async def _read(self) -> bool:
+        try:
+            raw = await fetch(self._kubelet, "/pods")
+            # Most reads find nothing new. The siphash of CPython is keyed, and a clash would only
+            # delay news until the next status change.
+            digest = hash(raw)
+            if digest != self._published:
+                if len(raw) > INLINE_BYTES:
+                    pods, problems = await asyncio.to_thread(owned_pods, raw, self._policy)
+                else:
+                    pods, problems = owned_pods(raw, self._policy)
+                self._publish(pods, problems)
+                self._published = digest
+        except (FetchError, PageError) as error:
+            if not self._is_failing:
+                self._is_failing = True
+                _log.warning(
+                    "pods cannot be read from the kubelet", reason=error, kept=self._published is not None
+                )
+            return False
+        finally:
+            self._reading = None
+        self._confirmed_s = self._now()
+        if self._is_failing:
+            self._is_failing = False
+            _log.info("pods are read from the kubelet again")
+        return True

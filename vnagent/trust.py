@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TLS contexts of both legs, built from the files that the configuration names."""
+
+import ssl
+
+from daemonkit.tls import TlsError, client_context, pem_certificates, server_context
+from tenancy.registry import SpiffeTrust
+from vnagent.config import VnAgentConfiguration
+
+
+def kubelet_context(config: VnAgentConfiguration) -> ssl.SSLContext:
+    """Our side of the kubelet leg. Raises TlsError."""
+    kubelet = config.kubelet
+    return client_context(kubelet.ca_file, kubelet.client_certificate_file, kubelet.client_key_file)
+
+
+def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]) -> ssl.SSLContext | None:
+    """The tenants' leg: it trusts all their authorities together, and identity tells them apart
+    later. None if there is no authority, as then nobody can be served. Raises TlsError."""
+    if not authorities:
+        return None
+    serving = config.serving
+    return server_context(serving.certificate_file, serving.key_file, authorities)
+
+
+def spiffe_trust(config: VnAgentConfiguration) -> SpiffeTrust | None:
+    """The super cluster's own authority, if it is configured. Raises TlsError."""
+    spiffe = config.spiffe
+    if spiffe is None:
+        return None
+    try:
+        return SpiffeTrust(pem_certificates(spiffe.ca_file.read_bytes()), spiffe.trust_domain)
+    except OSError as error:
+        raise TlsError(f"{spiffe.ca_file}: {error.strerror}") from None
+    except TlsError as error:
+        raise TlsError(f"{spiffe.ca_file}: {error}") from None
+
+
+def problems(config: VnAgentConfiguration) -> list[str]:
+    """What about the files that the configuration names keeps the daemon from starting."""
+    found = []
+    try:
+        kubelet_context(config)
+    except TlsError as error:
+        found.append(f"kubelet: {error}")
+    try:
+        spiffe_trust(config)
+    except TlsError as error:
+        found.append(f"spiffe: {error}")
+    try:
+        # Any authority will do to try out the serving certificate and its key.
+        tenants_context(config, pem_certificates(config.kubelet.ca_file.read_bytes()))
+    except TlsError as error:
+        found.append(f"serving: {error}")
+    except OSError:
+        pass  # said above
+    directory = config.tenants.directory
+    if directory is not None and not directory.is_dir():
+        found.append(f"tenants.directory: {directory} is not a directory")
+    if config.pods.file is not None and not config.pods.file.is_file():
+        found.append(f"pods.file: {config.pods.file} is not a file")
+    return found
