@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
@@ -30,7 +30,7 @@ class Leaf:
     """A certificate with its private key, both PEM."""
 
     certificate_pem: bytes
-    key_pem: bytes
+    key_pem: bytes = field(repr=False)
 
     @property
     def spki_sha256(self) -> str:

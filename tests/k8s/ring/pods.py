@@ -10,17 +10,18 @@ from tests.k8s.ring.tenants import HandSyncer, Tenant
 HTTP_PORT = 8080
 LINES = 20
 
-# Says LINES numbered lines and one on stderr, then serves its own name by HTTP. A test makes it say
+# Says LINES numbered lines, then serves its own name by HTTP. A test makes it say
 # more by writing to the standard output of process 1.
 _TALKER = f"""
-i=1; while [ $i -le {LINES} ]; do echo "$0 line $i"; i=$((i+1)); done; echo "$0 complains" >&2
+i=1; while [ $i -le {LINES} ]; do echo "$0 line $i"; i=$((i+1)); done
 mkdir -p /srv; echo "page of $0" > /srv/index.html
 exec httpd -f -p {HTTP_PORT} -h /srv
 """
 
 # Ends on its first run and stays on its second: there is a previous log, and it stays the same one.
+# The only one that writes to both outputs: their order in the log is nobody's promise.
 _FALLER = """
-if [ -e /shared/fell ]; then echo 'second run'; exec sleep 100000; fi
+if [ -e /shared/fell ]; then echo 'second run'; echo 'a complaint' >&2; exec sleep 100000; fi
 echo 'first run'; : > /shared/fell; exit 3
 """
 

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One real cluster for the whole run, or one line that says why there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.k8s import build
+from tests.k8s.ring import pods
+from tests.k8s.ring.cluster import Ring, start_ring
+from tests.k8s.ring.kubectl import Kubectl
+from tests.k8s.ring.processes import SYSTEM_PATH
+from tests.k8s.ring.tenants import Tenant
+
+# Program -> Debian package, the same packages as in packages.txt.
+_PROGRAMS = {
+    "runc": "runc",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "gcc": "gcc",
+    "busybox": "busybox-static",
+}
+_CNI_PLUGINS = ("bridge", "host-local", "loopback")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the ring's own options; they are known when tests/k8s is on the command line."""
+    group = parser.getgroup("k8s")
+    group.addoption(
+        "--require-k8s",
+        action="store_true",
+        help="fail where the k8s ring cannot run, instead of leaving it out",
+    )
+    group.addoption(
+        "--k8s-cache",
+        type=Path,
+        default=build.DEFAULT_CACHE,
+        help="where tests/k8s/build.py put the programs",
+    )
+    group.addoption(
+        "--k8s-direct",
+        action="store_true",
+        help="run the tests of kubectl straight at the super apiserver, without vn-agent: "
+        "what fails there too is no fault of the agent",
+    )
+    group.addoption(
+        "--k8s-save-samples",
+        action="store_true",
+        help="write the kubelet's pages to tests/k8s/samples",
+    )
+    group.addoption(
+        "--k8s-keep-logs",
+        type=Path,
+        help="copy the logs of every process of the ring here at the end",
+    )
+
+
+@pytest.fixture(scope="session")
+def ring(request: pytest.FixtureRequest) -> Iterator[Ring]:
+    """The cluster with all its pods running, without vn-agent."""
+    config = request.config
+    cache: Path = config.getoption("--k8s-cache", build.DEFAULT_CACHE)
+    binaries, missing = _find(cache)
+    if missing:
+        reason = f"k8s ring: {'; '.join(missing)}"
+        if _is_required(config):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        made = start_ring(binaries, stack)
+        keep: Path | None = config.getoption("--k8s-keep-logs", None)
+        if keep is not None:
+            stack.callback(_copy_logs, made.directory, keep)
+        pods.create_all(made.syncer, *made.tenants)
+        yield made
+
+
+@pytest.fixture(scope="session")
+def served(ring: Ring, request: pytest.FixtureRequest) -> Ring:
+    """The cluster with vn-agent in front of its kubelet."""
+    if request.config.getoption("--k8s-direct", False):
+        pytest.skip("k8s ring: --k8s-direct leaves vn-agent out")
+    ring.agent.start()
+    return ring
+
+
+@pytest.fixture(scope="session")
+def acme(ring: Ring) -> Tenant:
+    """The tenant most tests are run as."""
+    return ring.tenants[0]
+
+
+@pytest.fixture(scope="session")
+def acme_x(ring: Ring) -> Tenant:
+    """The other tenant, whose key begins like the first one's."""
+    return ring.tenants[1]
+
+
+@pytest.fixture
+def kubectl(ring: Ring, acme: Tenant, request: pytest.FixtureRequest) -> Kubectl:
+    """The first tenant's kubectl at its own apiserver, by WebSocket where that is a choice."""
+    if request.config.getoption("--k8s-direct", False):
+        direct = ring.super_kubectl
+        return Kubectl(direct.network, direct.binary, direct.kubeconfig, acme.super_namespace("default"))
+    request.getfixturevalue("served")
+    return acme.kubectl
+
+
+@pytest.fixture(params=["websocket", "spdy"])
+def streaming(kubectl: Kubectl, request: pytest.FixtureRequest) -> Kubectl:
+    """The same, once for each protocol of streams."""
+    return Kubectl(
+        kubectl.network,
+        kubectl.binary,
+        kubectl.kubeconfig,
+        kubectl.namespace,
+        websockets=request.param == "websocket",
+    )
+
+
+def _is_required(config: pytest.Config) -> bool:
+    rings: str = config.getoption("--rings-required", "") or ""
+    return bool(config.getoption("--require-k8s", False)) or "k8s" in rings.split(",")
+
+
+def _find(cache: Path) -> tuple[build.Binaries, list[str]]:
+    """The ring's programs, and everything that this machine lacks, in words."""
+    nothing = build.Binaries({})
+    if not sys.platform.startswith("linux"):
+        return nothing, ["needs Linux"]
+    lacks: list[str] = []
+    if os.geteuid() != 0:
+        lacks.append("needs root")
+    packages = {package for name, package in _PROGRAMS.items() if not shutil.which(name, path=SYSTEM_PATH)}
+    if not all((Path("/usr/lib/cni") / name).exists() for name in _CNI_PLUGINS):
+        packages.add("containernetworking-plugins")
+    if packages:
+        lacks.append(f"apt-get install {' '.join(sorted(packages))}")
+    version = build.go_version()
+    if version is None:
+        return nothing, [*lacks, "no Go compiler"]
+    binaries, unbuilt = build.find_binaries(cache, version)
+    if unbuilt:
+        lacks.append(f"{', '.join(unbuilt)} not built: run python3 tests/k8s/build.py")
+    return binaries, lacks
+
+
+def _copy_logs(directory: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in (*directory.glob("*.log"), *directory.glob("*.jsonl")):
+        shutil.copy(path, target)
