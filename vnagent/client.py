@@ -19,7 +19,7 @@ from vnagent.core.access import (
     NotYetKnown,
     Serve,
 )
-from vnagent.core.audit import ALLOWED
+from vnagent.core.audit import OWN_ANSWER
 from vnagent.core.head import END_OF_HEAD, HeadError, find_head, parse_request_head
 from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
 
@@ -155,7 +155,7 @@ class ClientConnection:
                 agent.serve_page(self, page)
             case AnswerHealth(request=health):
                 request_id = agent.next_request_id()
-                agent.audit(self.caller, request, ALLOWED, 200, request_id)
+                agent.audit(self.caller, request, OWN_ANSWER, 200, request_id)
                 self.answer(
                     replies.page(
                         200,

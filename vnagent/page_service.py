@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from daemonkit.tasks import Tasks
 from tenancy.ownership import OwnerIndex
 from vnagent.core import replies
-from vnagent.core.audit import ALLOWED
+from vnagent.core.audit import OWN_VIEW
 from vnagent.core.kubelet_request import page_path
 from vnagent.core.requests import Endpoint, Page
 from vnagent.fetch import FetchError, fetch
@@ -124,7 +124,7 @@ class PageExchange:
             return
         if client.exchange is not self:
             return
-        agent.audit(client.caller, self._page, ALLOWED, 200, self._request_id)
+        agent.audit(client.caller, self._page, OWN_VIEW, 200, self._request_id)
         client.answer(
             replies.page(
                 200,

@@ -9,7 +9,7 @@ a broken body and not a short one.
 from tenancy.ownership import Owned
 from vnagent.client import ClientConnection
 from vnagent.core import replies
-from vnagent.core.audit import ALLOWED
+from vnagent.core.audit import OWNED
 from vnagent.core.head import ResponseHead
 from vnagent.core.kubelet_request import build_logs, build_stream
 from vnagent.core.requests import ContainerLogs, Stream
@@ -98,8 +98,8 @@ class LogRelay:
         self._is_started = True
         self._is_chunked = head.is_chunked
         self._is_wrapped = not head.is_chunked and head.content_length is None
+        agent.audit(self._client.caller, self._request, OWNED, 200, self._request_id)
         self._held = replies.log_head(head, self._request_id, is_close=agent.is_draining, date=agent.date)
-        agent.audit(self._client.caller, self._request, ALLOWED, 200, self._request_id)
 
     def on_body(self, data: memoryview) -> None:
         if self._refused is not None:
@@ -231,7 +231,7 @@ class StreamSetup:
         client, agent = self._client, self._client.agent
         channel, early = kubelet.take_channel()
         client.exchange = None
-        agent.audit(client.caller, self._request, ALLOWED, 101, self._request_id)
+        agent.audit(client.caller, self._request, OWNED, 101, self._request_id)
         tunnel = Tunnel(client.channel, channel, client.identity, agent.end_tunnel(client.caller))
         agent.add_tunnel(tunnel)
         client.channel.write(switching + early)

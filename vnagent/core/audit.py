@@ -39,7 +39,7 @@ def render(
     endpoint = Endpoint.MALFORMED if request is None else request.endpoint
     if isinstance(request, (ContainerLogs, Stream)):
         namespace, pod, container = request.namespace, request.pod, request.container
-    is_allowed = reason == ALLOWED or reason in HOP_FAILURES
+    is_allowed = reason in ALLOWED or reason in HOP_FAILURES
     return (
         _encode(
             Record(
@@ -60,7 +60,12 @@ def render(
     )
 
 
-ALLOWED = "owned"
+# Why something was allowed: the pod is the tenant's; the page is rebuilt from the tenant's view; the
+# answer is ours.
+OWNED = "owned"
+OWN_VIEW = "own-view"
+OWN_ANSWER = "own-answer"
+ALLOWED = frozenset({OWNED, OWN_VIEW, OWN_ANSWER})
 # Reasons why an allowed request did not get its answer.
 HOP_FAILURES = frozenset(
     {
