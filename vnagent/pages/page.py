@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -58,12 +58,5 @@ def decode(decoder: msgspec.json.Decoder[Value], page: bytes) -> Value:
         raise PageError("not the JSON document that was expected") from error
 
 
-def encode(value: Any) -> bytes:
-    """`value` as JSON. Raises PageError where a number of the page was too big to write."""
-    try:
-        return _ENCODER.encode(value)
-    except OverflowError as error:
-        raise PageError("holds a number of more than 64 bits") from error
-
-
-_ENCODER = msgspec.json.Encoder()
+encode = msgspec.json.Encoder().encode
+"""A value as JSON."""

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Prometheus text format, version 0.0.4, read and written.
+
+https://github.com/prometheus/docs/blob/main/docs/instrumenting/exposition_formats.md
+
+A label value may hold anything, the text of other labels included, so every label block is scanned
+from its brace to its brace by the grammar; nothing looks for `namespace="` in a line. A cadvisor
+page has tens of thousands of rows but few label blocks (a container's comes again in every family),
+so rows carry theirs as written, and a caller takes each apart once.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from vnagent.pages.page import PageError
+
+# Possessive, so that a hostile line costs one pass: no two parts can begin with the same character.
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"
+_GAP, _BLANKS = r"[ \t]*+", r"[ \t]++"
+_BLOCK = r'\{(?:[^"{}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\}'
+_SAMPLE = re.compile(
+    rf"(?P<name>{_NAME}){_GAP}(?P<block>{_BLOCK})?"
+    rf"{_GAP}(?P<value>[^ \t{{}}]++)(?:{_BLANKS}(?P<time>-?[0-9]++))?{_GAP}"
+)
+_LABEL = re.compile(
+    rf"{_GAP}(?P<name>[a-zA-Z_][a-zA-Z0-9_]*+){_GAP}={_GAP}"
+    rf'"(?P<value>(?:[^"\\\n]++|\\[\\"n])*+)"{_GAP}(?P<more>,?)'
+)
+_COMMENT = re.compile(rf"#{_BLANKS}(?P<word>HELP|TYPE){_BLANKS}(?P<name>{_NAME})(?:{_BLANKS}(?P<text>.*+))?")
+# What Go's ParseFloat takes of it and Prometheus writes.
+_VALUE = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?Inf|NaN")
+_TYPES = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
+
+_ESCAPED = re.compile(r"\\(.)")
+_PLAIN = {"\\": "\\", '"': '"', "n": "\n"}
+
+
+class Sample(NamedTuple):
+    """One row. `block` is its label block as written, `time` its time in ms as written, or empty."""
+
+    name: str
+    block: str
+    value: str
+    time: str
+
+
+class Comment(NamedTuple):
+    """A HELP or TYPE line; `text` as written."""
+
+    word: str
+    name: str
+    text: str
+
+
+def lines(page: bytes) -> Iterator[Sample | Comment]:
+    """The rows and the HELP and TYPE lines of a page, in order. Raises PageError.
+
+    Label blocks are delimited here and taken apart by `labels`. Every line has to end, the last one
+    too, which is how a page that was cut off is known.
+    """
+    try:
+        text = page.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PageError("not UTF-8") from error
+    if text and not text.endswith("\n"):
+        raise PageError("cut off within a line")
+    for line in text.split("\n"):
+        if line.startswith("#"):
+            comment = _COMMENT.fullmatch(line)
+            if comment is not None:
+                yield _comment(comment)
+            continue
+        if not line:
+            continue
+        sample = _SAMPLE.fullmatch(line)
+        if sample is None or _VALUE.fullmatch(sample["value"]) is None:
+            raise PageError("a line is neither a sample nor a comment")
+        yield Sample(sample["name"], sample["block"] or "", sample["value"], sample["time"] or "")
+
+
+def _comment(match: re.Match[str]) -> Comment:
+    word, name, text = match["word"], match["name"], match["text"] or ""
+    if word == "TYPE" and text.strip() not in _TYPES:
+        raise PageError("a family is of no known type")
+    return Comment(word, name, text)
+
+
+def labels(block: str) -> dict[str, str]:
+    """The labels of a block, their values unescaped. Raises PageError.
+
+    A name that comes twice is refused: two readers might each believe another one.
+    """
+    found: dict[str, str] = {}
+    at, end = 1, len(block) - 1
+    more = True
+    while at < end:
+        match = _LABEL.match(block, at, end)
+        if match is None or not more:
+            # Blanks alone may stand before the closing brace.
+            if found and more and not block[at:end].strip(" \t"):
+                break
+            raise PageError("a label is malformed")
+        if match["name"] in found:
+            raise PageError("a row has a label twice")
+        value = match["value"]
+        found[match["name"]] = _ESCAPED.sub(_unescape, value) if "\\" in value else value
+        at, more = match.end(), bool(match["more"])
+    return found
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return _PLAIN[match[1]]
+
+
+def label_text(found: Iterable[tuple[str, str]]) -> str:
+    """Labels as they stand within the braces, their values escaped."""
+    return ",".join(f'{name}="{_escape(value)}"' for name, value in found)
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def sample_text(name: str, inner: str, value: str, time: str) -> str:
+    """A row with its line's end; `inner` is what stands within the braces."""
+    block = f"{{{inner}}}" if inner else ""
+    return f"{name}{block} {value} {time}\n" if time else f"{name}{block} {value}\n"
+
+
+def family_text(name: str, comments: Mapping[str, str]) -> str:
+    """The HELP and TYPE lines of a family, as far as it has them."""
+    return "".join(f"# {word} {name} {comments[word]}\n" for word in ("HELP", "TYPE") if word in comments)
+
+
+def number(value: float) -> str:
+    """A number as short as it can be written: whole ones without a point."""
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`/metrics/resource`, `/metrics/cadvisor` and `/metrics/probes` with the rows of one tenant's pods.
+
+A row comes through if its family is named here, its namespace and pod labels were parsed and are
+those of a super pod of the tenant, its pod uid (where it has one) is that pod's, and its container
+(where it has one) is the tenant's. Of its labels those that are named here come through, and
+namespace, pod and pod uid are the tenant's own. What the node says of itself does not: its rows of
+`resource` are sums over the tenant's pods, its scrape errors are ours, which are none.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tenancy.ownership import Owned, OwnerIndex
+from vnagent.pages.exposition import (
+    Comment,
+    Sample,
+    family_text,
+    label_text,
+    labels,
+    lines,
+    number,
+    sample_text,
+)
+from vnagent.pages.page import PROMETHEUS_TEXT, Page, PageError
+
+# cadvisor gives a pod's sandbox the same labels as the pod as a whole, but for the cgroup and
+# runtime ids, which stay here. This is what the kubelet called the sandbox when it ran Docker; it
+# is no container name, so it can be no tenant's.
+_SANDBOX = "POD"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What of a page may come through.
+
+    `families` maps the name of a row to that of its family (they differ in histograms). `node`
+    maps a row of the node to the rows of pods that are summed up in its place. `errors` are rows
+    that say whether the kubelet's own reading worked.
+    """
+
+    families: Mapping[str, str]
+    labels: frozenset[str]
+    node: Mapping[str, str] = field(default_factory=dict)
+    errors: frozenset[str] = frozenset()
+    may_be_empty: bool = False
+
+
+class Who(NamedTuple):
+    """Whose a row is, and its other labels as they will stand before and after namespace and pod.
+
+    `container` is empty for the pod as a whole.
+    """
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    before: str
+    after: str
+
+
+@dataclass(slots=True)
+class Family:
+    """The rows of one family, by super namespace and name of their pod."""
+
+    name: str
+    comments: dict[str, str] = field(default_factory=dict)
+    rows: dict[tuple[str, str], dict[tuple[str, Who], Sample]] = field(default_factory=dict)
+    node_time: str = ""
+
+
+Families = dict[str, Family]
+
+
+def _parse(page: bytes, allowed: Allowed) -> Families:
+    families: Families = {}
+    blocks: dict[str, Who | None] = {}
+    comments: dict[str, dict[str, str]] = {}
+    is_empty = True
+    for line in lines(page):
+        if isinstance(line, Comment):
+            comments.setdefault(line.name, {})[line.word] = line.text
+            continue
+        is_empty = False
+        name = line.name
+        if name in allowed.node or name in allowed.errors:
+            families.setdefault(name, Family(name)).node_time = line.time
+            continue
+        family_name = allowed.families.get(name)
+        if family_name is None:
+            continue
+        if line.block not in blocks:
+            blocks[line.block] = _who(labels(line.block) if line.block else {}, allowed.labels)
+        who = blocks[line.block]
+        if who is None:
+            continue
+        family = families.setdefault(family_name, Family(family_name))
+        # Without the ids a container and its dead predecessor can be one row twice, which a scraper
+        # refuses: the first stands.
+        family.rows.setdefault((who.namespace, who.pod), {}).setdefault((name, who), line)
+    if is_empty and not allowed.may_be_empty:
+        raise PageError("holds no samples")
+    for family in families.values():
+        family.comments = comments.get(family.name, {})
+    return families
+
+
+def _who(found: dict[str, str], allowed: frozenset[str]) -> Who | None:
+    """Whose the row with these labels is; None where it is no pod's."""
+    namespace, pod = found.get("namespace"), found.get("pod")
+    if not namespace or not pod:
+        return None
+    container = found.get("container", "")
+    if "container" in found and not container and found.get("name"):
+        container = found["container"] = _SANDBOX
+    kept = sorted((name, value) for name, value in found.items() if name in allowed)
+    before = label_text(each for each in kept if each[0] < "namespace")
+    after = label_text(each for each in kept if each[0] > "namespace")
+    return Who(
+        namespace,
+        pod,
+        found.get("pod_uid", ""),
+        container,
+        f"{before}," if before else "",
+        f",{after}" if after else "",
+    )
+
+
+def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed) -> bytes:
+    pods = index.pods_of(tenant)
+    text: list[str] = []
+    for family in families.values():
+        if family.name in allowed.errors:
+            rows = [sample_text(family.name, "", "0", family.node_time)]
+        elif family.name in allowed.node:
+            rows = _sum(family, families.get(allowed.node[family.name]), pods)
+        else:
+            rows = [row for pod in pods for row in _rows_of(family, pod)]
+        if rows:
+            text.append(family_text(family.name, family.comments))
+            text += rows
+    return "".join(text).encode()
+
+
+def _mine(family: Family, pod: Owned) -> Iterable[tuple[str, Who, Sample]]:
+    for (name, who), sample in family.rows.get((pod.super_namespace, pod.super_name), {}).items():
+        is_container_mine = who.container in ("", _SANDBOX) or who.container in pod.containers
+        if is_container_mine and who.uid in ("", pod.super_uid):
+            yield name, who, sample
+
+
+def _rows_of(family: Family, pod: Owned) -> Iterable[str]:
+    whose = label_text((("namespace", pod.namespace), ("pod", pod.name)))
+    for name, who, sample in _mine(family, pod):
+        uid = "," + label_text((("pod_uid", pod.uid),)) if who.uid else ""
+        yield sample_text(name, f"{who.before}{whose}{uid}{who.after}", sample.value, sample.time)
+
+
+def _sum(node: Family, family: Family | None, pods: Iterable[Owned]) -> list[str]:
+    """The node's row as the sum over `pods`, of the time of the latest of them.
+
+    Without pods it is zero, at the time of the node's own row: metrics-server and a person who
+    looks take a page without node rows for a broken one.
+    """
+    samples = [sample for pod in pods if family is not None for _, _, sample in _mine(family, pod)]
+    total = math.fsum(float(sample.value) for sample in samples)
+    times = [int(sample.time) for sample in samples if sample.time]
+    return [sample_text(node.name, "", number(total), str(max(times)) if times else node.node_time)]
+
+
+def _page(allowed: Allowed) -> Page[Families]:
+    return Page(
+        PROMETHEUS_TEXT,
+        lambda page: _parse(page, allowed),
+        lambda families, index, tenant: _render(families, index, tenant, allowed),
+    )
+
+
+def _plain(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+RESOURCE = _page(
+    Allowed(
+        families=_plain(
+            "container_cpu_usage_seconds_total",
+            "container_memory_working_set_bytes",
+            "container_start_time_seconds",
+            "container_swap_limit_bytes",
+            "container_swap_usage_bytes",
+            "pod_cpu_usage_seconds_total",
+            "pod_memory_working_set_bytes",
+            "pod_swap_usage_bytes",
+        ),
+        labels=frozenset({"container"}),
+        node={
+            "node_cpu_usage_seconds_total": "pod_cpu_usage_seconds_total",
+            "node_memory_working_set_bytes": "pod_memory_working_set_bytes",
+            "node_swap_usage_bytes": "pod_swap_usage_bytes",
+        },
+        errors=frozenset({"scrape_error", "resource_scrape_error"}),
+    )
+)
+
+# Left out on purpose: `id` and `name` (cgroup path with the super uid, runtime id), `image` (as the
+# runtime resolved it), the sizes of filesystems that pods share (container_fs_limit_bytes and the
+# inode counts), custom application metrics, and everything of the machine.
+CADVISOR = _page(
+    Allowed(
+        families=_plain(
+            "container_blkio_device_usage_total",
+            "container_cpu_cfs_burst_periods_total",
+            "container_cpu_cfs_burst_seconds_total",
+            "container_cpu_cfs_periods_total",
+            "container_cpu_cfs_throttled_periods_total",
+            "container_cpu_cfs_throttled_seconds_total",
+            "container_cpu_load_average_10s",
+            "container_cpu_load_d_average_10s",
+            "container_cpu_schedstat_run_periods_total",
+            "container_cpu_schedstat_run_seconds_total",
+            "container_cpu_schedstat_runqueue_seconds_total",
+            "container_cpu_system_seconds_total",
+            "container_cpu_usage_seconds_total",
+            "container_cpu_user_seconds_total",
+            "container_file_descriptors",
+            "container_fs_io_current",
+            "container_fs_io_time_seconds_total",
+            "container_fs_io_time_weighted_seconds_total",
+            "container_fs_read_seconds_total",
+            "container_fs_reads_bytes_total",
+            "container_fs_reads_merged_total",
+            "container_fs_reads_total",
+            "container_fs_sector_reads_total",
+            "container_fs_sector_writes_total",
+            "container_fs_usage_bytes",
+            "container_fs_write_seconds_total",
+            "container_fs_writes_bytes_total",
+            "container_fs_writes_merged_total",
+            "container_fs_writes_total",
+            "container_hugetlb_failcnt",
+            "container_hugetlb_max_usage_bytes",
+            "container_hugetlb_usage_bytes",
+            "container_last_seen",
+            "container_memory_cache",
+            "container_memory_failcnt",
+            "container_memory_failures_total",
+            "container_memory_kernel_usage",
+            "container_memory_mapped_file",
+            "container_memory_max_usage_bytes",
+            "container_memory_migrate",
+            "container_memory_numa_pages",
+            "container_memory_rss",
+            "container_memory_swap",
+            "container_memory_total_active_file_bytes",
+            "container_memory_total_inactive_file_bytes",
+            "container_memory_usage_bytes",
+            "container_memory_working_set_bytes",
+            "container_network_receive_bytes_total",
+            "container_network_receive_errors_total",
+            "container_network_receive_packets_dropped_total",
+            "container_network_receive_packets_total",
+            "container_network_tcp6_usage_total",
+            "container_network_tcp_usage_total",
+            "container_network_transmit_bytes_total",
+            "container_network_transmit_errors_total",
+            "container_network_transmit_packets_dropped_total",
+            "container_network_transmit_packets_total",
+            "container_network_udp6_usage_total",
+            "container_network_udp_usage_total",
+            "container_oom_events_total",
+            "container_pressure_cpu_stalled_seconds_total",
+            "container_pressure_cpu_waiting_seconds_total",
+            "container_pressure_io_stalled_seconds_total",
+            "container_pressure_io_waiting_seconds_total",
+            "container_pressure_memory_stalled_seconds_total",
+            "container_pressure_memory_waiting_seconds_total",
+            "container_processes",
+            "container_sockets",
+            "container_spec_cpu_period",
+            "container_spec_cpu_quota",
+            "container_spec_cpu_shares",
+            "container_spec_memory_limit_bytes",
+            "container_spec_memory_reservation_limit_bytes",
+            "container_spec_memory_swap_limit_bytes",
+            "container_start_time_seconds",
+            "container_tasks_state",
+            "container_threads",
+            "container_threads_max",
+            "container_ulimits_soft",
+        ),
+        labels=frozenset(
+            {
+                "container",
+                "cpu",
+                "device",
+                "failure_type",
+                "interface",
+                "major",
+                "minor",
+                "node",
+                "operation",
+                "pagesize",
+                "scope",
+                "state",
+                "tcp_state",
+                "type",
+                "udp_state",
+                "ulimit",
+            }
+        ),
+        errors=frozenset({"container_scrape_error"}),
+    )
+)
+
+PROBES = _page(
+    Allowed(
+        families={
+            "prober_probe_total": "prober_probe_total",
+            "prober_probe_duration_seconds_bucket": "prober_probe_duration_seconds",
+            "prober_probe_duration_seconds_sum": "prober_probe_duration_seconds",
+            "prober_probe_duration_seconds_count": "prober_probe_duration_seconds",
+        },
+        labels=frozenset({"container", "le", "probe_type", "result"}),
+        may_be_empty=True,
+    )
+)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`/pods`: a v1 PodList of the tenant's own pods, built anew from the fields that are named here.
+
+What is not named here does not come through, so that a field of a coming Kubernetes stays inside
+until someone has looked at it. Left out on purpose:
+
+- labels and annotations: whose they are - the tenant's, the syncer's, an admission webhook's of the
+  super cluster - cannot be told from the super pod;
+- every free text (`message`): the kubelet writes the super namespace and uid into it, as in
+  "back-off 10s restarting failed container=app pod=shop_ten-a-web(...)". The `reason` words stay;
+- environment, volumes, mounts, service account, host addresses, owners, the runtime's ids;
+- conditions other than Kubernetes' own: readiness gates may be the super cluster's.
+"""
+
+import msgspec
+
+from tenancy.ownership import Owned, OwnerIndex
+from vnagent.pages.page import JSON, Page, PageError, decode, encode
+
+_CONDITIONS = frozenset(
+    {
+        "PodScheduled",
+        "PodReadyToStartContainers",
+        "Initialized",
+        "ContainersReady",
+        "Ready",
+        "DisruptionTarget",
+        "PodResizePending",
+        "PodResizeInProgress",
+    }
+)
+
+
+class _Struct(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Fields by their Kubernetes names; what is not set is not written."""
+
+
+class Port(_Struct):
+    container_port: int
+    name: str | None = None
+    protocol: str | None = None
+
+
+class Resources(_Struct):
+    limits: dict[str, str] | None = None
+    requests: dict[str, str] | None = None
+
+
+class Container(_Struct):
+    name: str
+    image: str | None = None
+    ports: list[Port] | None = None
+    resources: Resources | None = None
+    restart_policy: str | None = None
+    stdin: bool | None = None
+    stdin_once: bool | None = None
+    tty: bool | None = None
+    image_pull_policy: str | None = None
+
+
+class Spec(_Struct):
+    init_containers: list[Container] | None = None
+    containers: list[Container] | None = None
+    ephemeral_containers: list[Container] | None = None
+    restart_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    node_name: str | None = None
+
+
+class Waiting(_Struct):
+    reason: str | None = None
+
+
+class Running(_Struct):
+    started_at: str | None = None
+
+
+class Terminated(_Struct):
+    exit_code: int
+    signal: int | None = None
+    reason: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class State(_Struct):
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Struct, omit_defaults=False):
+    """The API requires all of these but `started`. `image_id` is written empty: it is the runtime's."""
+
+    name: str
+    state: State = msgspec.field(default_factory=State)
+    last_state: State = msgspec.field(default_factory=State)
+    ready: bool = False
+    restart_count: int = 0
+    image: str = ""
+    image_id: str = msgspec.field(default="", name="imageID")
+    started: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class Condition(_Struct):
+    type: str
+    status: str
+    observed_generation: int | None = None
+    last_probe_time: str | None = None
+    last_transition_time: str | None = None
+    reason: str | None = None
+
+
+class Address(_Struct):
+    ip: str
+
+
+class Status(_Struct):
+    observed_generation: int | None = None
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+    reason: str | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    pod_ips: list[Address] | None = msgspec.field(default=None, name="podIPs")
+    start_time: str | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    qos_class: str | None = None
+    ephemeral_container_statuses: list[ContainerStatus] | None = None
+
+
+class Metadata(_Struct):
+    name: str
+    namespace: str
+    uid: str
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class Pod(_Struct):
+    metadata: Metadata
+    spec: Spec = msgspec.field(default_factory=Spec)
+    status: Status = msgspec.field(default_factory=Status)
+
+
+class _PodList(msgspec.Struct):
+    kind: str
+    items: list[Pod] | None = None
+
+
+class _Rebuilt(msgspec.Struct, rename="camel"):
+    items: list[Pod]
+    kind: str = "PodList"
+    api_version: str = "v1"
+    metadata: dict[str, str] = {}
+
+
+Pods = dict[tuple[str, str, str], Pod]
+"""Pods by their super namespace, name and uid."""
+
+_DECODER = msgspec.json.Decoder(_PodList)
+
+
+def parse(page: bytes) -> Pods:
+    """Read the kubelet's `/pods`. Raises PageError."""
+    document = decode(_DECODER, page)
+    if document.kind != "PodList":
+        raise PageError("not a PodList")
+    return {
+        (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid): pod for pod in document.items or ()
+    }
+
+
+def render(pods: Pods, index: OwnerIndex, tenant: str) -> bytes:
+    """The PodList of the pods that are `tenant`'s, in its own names and uids, as JSON."""
+    return encode(
+        _Rebuilt(
+            [
+                _translated(pod, owned)
+                for owned in index.pods_of(tenant)
+                if (pod := pods.get((owned.super_namespace, owned.super_name, owned.super_uid)))
+            ]
+        )
+    )
+
+
+def _translated(pod: Pod, owned: Owned) -> Pod:
+    """A super pod in the words of the tenant whose it is, with the tenant's containers only."""
+    replace, mine = msgspec.structs.replace, owned.containers
+    return Pod(
+        replace(pod.metadata, name=owned.name, namespace=owned.namespace, uid=owned.uid),
+        replace(
+            pod.spec,
+            init_containers=_of(pod.spec.init_containers, mine),
+            containers=_of(pod.spec.containers, mine),
+            ephemeral_containers=_of(pod.spec.ephemeral_containers, mine),
+        ),
+        replace(
+            pod.status,
+            conditions=_conditions(pod.status.conditions),
+            init_container_statuses=_statuses(pod.status.init_container_statuses, mine),
+            container_statuses=_statuses(pod.status.container_statuses, mine),
+            ephemeral_container_statuses=_statuses(pod.status.ephemeral_container_statuses, mine),
+        ),
+    )
+
+
+def _of(listed: list[Container] | None, mine: frozenset[str]) -> list[Container] | None:
+    return None if listed is None else [each for each in listed if each.name in mine]
+
+
+def _statuses(listed: list[ContainerStatus] | None, mine: frozenset[str]) -> list[ContainerStatus] | None:
+    if listed is None:
+        return None
+    return [msgspec.structs.replace(each, image_id="") for each in listed if each.name in mine]
+
+
+def _conditions(listed: list[Condition] | None) -> list[Condition] | None:
+    return None if listed is None else [each for each in listed if each.type in _CONDITIONS]
+
+
+PODS = Page(JSON, parse, render)
+rebuild = PODS.rebuild

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`/runningpods/`: a v1 PodList of what the container runtime runs of the tenant's pods.
+
+The kubelet makes it from the runtime, so it has names and ids only. Of these the names of pods and
+containers come through; what the page calls an image is the runtime's own id of it.
+"""
+
+import msgspec
+
+from tenancy.ownership import OwnerIndex
+from vnagent.pages.page import JSON, Page, PageError, decode, encode
+
+
+class Container(msgspec.Struct):
+    name: str
+
+
+class Metadata(msgspec.Struct):
+    name: str
+    namespace: str
+    uid: str
+
+
+class Spec(msgspec.Struct):
+    containers: list[Container] | None = None
+
+
+class Pod(msgspec.Struct):
+    metadata: Metadata
+    spec: Spec
+    status: dict[str, str] = {}
+
+
+class _Item(msgspec.Struct):
+    metadata: Metadata
+    spec: Spec
+
+
+class _PodList(msgspec.Struct):
+    kind: str
+    items: list[_Item] | None = None
+
+
+class _Rebuilt(msgspec.Struct, rename="camel"):
+    items: list[Pod]
+    kind: str = "PodList"
+    api_version: str = "v1"
+    metadata: dict[str, str] = {}
+
+
+Running = dict[tuple[str, str, str], list[Container]]
+"""The running containers of pods, by their super namespace, name and uid."""
+
+_DECODER = msgspec.json.Decoder(_PodList)
+
+
+def parse(page: bytes) -> Running:
+    """Read the kubelet's `/runningpods/`. Raises PageError."""
+    document = decode(_DECODER, page)
+    if document.kind != "PodList":
+        raise PageError("not a PodList")
+    return {
+        (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid): pod.spec.containers or []
+        for pod in document.items or ()
+    }
+
+
+def render(running: Running, index: OwnerIndex, tenant: str) -> bytes:
+    """The PodList of the pods that are `tenant`'s, in its own names and uids, as JSON."""
+    pods = []
+    for owned in index.pods_of(tenant):
+        containers = running.get((owned.super_namespace, owned.super_name, owned.super_uid))
+        if containers is not None:
+            mine = [container for container in containers if container.name in owned.containers]
+            pods.append(Pod(Metadata(owned.name, owned.namespace, owned.uid), Spec(mine)))
+    return encode(_Rebuilt(pods))
+
+
+RUNNING_PODS = Page(JSON, parse, render)
+rebuild = RUNNING_PODS.rebuild

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`/stats/summary`: a stats/v1alpha1 Summary of the tenant's own pods, from the fields named here.
+
+The node's section is not the node's: it is the sum of the tenant's own pods, so that `kubectl top
+node` has something to show and a neighbour's load has nowhere to show. For the same reason the
+sizes of filesystems that pods share (root filesystems, logs, ephemeral storage, volumes without a
+claim) are left out; what a pod uses of them stays. A pod's own totals include what the super
+cluster injected into it: it is the tenant's pod that uses it.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tenancy.ownership import Owned, OwnerIndex
+from vnagent.pages.page import JSON, Page, decode, encode
+
+
+class _Struct(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Fields by the names of the API; what is not set is not written."""
+
+
+class Pressure(_Struct):
+    total: int
+    avg10: float
+    avg60: float
+    avg300: float
+
+
+class PressureStats(_Struct):
+    full: Pressure | None = None
+    some: Pressure | None = None
+
+
+class Cpu(_Struct):
+    time: str | None = None
+    usage_nano_cores: int | None = None
+    usage_core_nano_seconds: int | None = None
+    psi: PressureStats | None = None
+
+
+class Memory(_Struct):
+    time: str | None = None
+    available_bytes: int | None = None
+    usage_bytes: int | None = None
+    working_set_bytes: int | None = None
+    rss_bytes: int | None = None
+    page_faults: int | None = None
+    major_page_faults: int | None = None
+    psi: PressureStats | None = None
+
+
+class Io(_Struct):
+    time: str | None = None
+    psi: PressureStats | None = None
+
+
+class Swap(_Struct):
+    time: str | None = None
+    swap_available_bytes: int | None = None
+    swap_usage_bytes: int | None = None
+
+
+class Interface(_Struct):
+    name: str = ""
+    rx_bytes: int | None = None
+    rx_errors: int | None = None
+    tx_bytes: int | None = None
+    tx_errors: int | None = None
+
+
+class Network(Interface):
+    """The default interface's counters, beside those of each."""
+
+    time: str | None = None
+    interfaces: list[Interface] | None = None
+
+
+class Filesystem(_Struct):
+    """Of a filesystem that pods share: what is used by this one."""
+
+    time: str | None = None
+    used_bytes: int | None = None
+    inodes_used: int | None = None
+
+
+class Claim(_Struct):
+    name: str
+    namespace: str
+
+
+class Volume(_Struct):
+    time: str | None = None
+    available_bytes: int | None = None
+    capacity_bytes: int | None = None
+    used_bytes: int | None = None
+    inodes_free: int | None = None
+    inodes: int | None = None
+    inodes_used: int | None = None
+    name: str | None = None
+    pvc_ref: Claim | None = None
+
+
+class Processes(msgspec.Struct, omit_defaults=True):
+    process_count: int | None = None
+
+
+class Container(_Struct):
+    name: str
+    start_time: str | None = None
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+    io: Io | None = None
+    rootfs: Filesystem | None = None
+    logs: Filesystem | None = None
+    swap: Swap | None = None
+
+
+class PodRef(_Struct):
+    name: str
+    namespace: str
+    uid: str
+
+
+class PodStats(_Struct):
+    pod_ref: PodRef
+    start_time: str | None = None
+    containers: list[Container] | None = None
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+    io: Io | None = None
+    network: Network | None = None
+    volume: list[Volume] | None = None
+    ephemeral_storage: Filesystem | None = msgspec.field(default=None, name="ephemeral-storage")
+    process_stats: Processes | None = msgspec.field(default=None, name="process_stats")
+    swap: Swap | None = None
+
+
+class NodeStats(_Struct):
+    """What is taken of the node: its name, and when it was measured. All else is sums."""
+
+    node_name: str
+    start_time: str | None = None
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+
+
+class _Summary(msgspec.Struct):
+    node: NodeStats
+    pods: list[PodStats] | None = None
+
+
+class Summary(msgspec.Struct):
+    """A reading: the node, and the pods by their super namespace, name and uid."""
+
+    node: NodeStats
+    pods: dict[tuple[str, str, str], PodStats]
+
+
+_DECODER = msgspec.json.Decoder(_Summary)
+
+
+def parse(page: bytes) -> Summary:
+    """Read the kubelet's `/stats/summary`. Raises PageError."""
+    document = decode(_DECODER, page)
+    return Summary(
+        document.node,
+        {(pod.pod_ref.namespace, pod.pod_ref.name, pod.pod_ref.uid): pod for pod in document.pods or ()},
+    )
+
+
+def render(summary: Summary, index: OwnerIndex, tenant: str) -> bytes:
+    """The Summary of the pods that are `tenant`'s, in its own names and uids, as JSON."""
+    pods = _mine(summary, index, tenant)
+    return encode(_Summary(_node_of(summary.node, pods), pods))
+
+
+def render_only_cpu_and_memory(summary: Summary, index: OwnerIndex, tenant: str) -> bytes:
+    """As `render`, for a caller that asked with `only_cpu_and_memory=true`."""
+    pods = [
+        PodStats(
+            pod.pod_ref,
+            pod.start_time,
+            [
+                Container(each.name, each.start_time, each.cpu, each.memory, swap=each.swap)
+                for each in pod.containers or ()
+            ],
+            pod.cpu,
+            pod.memory,
+            swap=pod.swap,
+        )
+        for pod in _mine(summary, index, tenant)
+    ]
+    return encode(_Summary(_node_of(summary.node, pods), pods))
+
+
+def _mine(summary: Summary, index: OwnerIndex, tenant: str) -> list[PodStats]:
+    return [
+        _translated(pod, owned)
+        for owned in index.pods_of(tenant)
+        if (pod := summary.pods.get((owned.super_namespace, owned.super_name, owned.super_uid)))
+    ]
+
+
+def _translated(pod: PodStats, owned: Owned) -> PodStats:
+    containers = [each for each in pod.containers or () if each.name in owned.containers]
+    return msgspec.structs.replace(
+        pod,
+        pod_ref=PodRef(owned.name, owned.namespace, owned.uid),
+        containers=containers,
+        volume=None if pod.volume is None else [_volume(each, owned) for each in pod.volume],
+    )
+
+
+def _volume(volume: Volume, owned: Owned) -> Volume:
+    """A volume with its claim in the tenant's namespace, or what is used of a shared filesystem.
+
+    A claim is always of the pod's own namespace; one that is not is nothing that we understand.
+    """
+    claim = volume.pvc_ref
+    if claim is not None and claim.namespace == owned.super_namespace:
+        return msgspec.structs.replace(volume, pvc_ref=Claim(claim.name, owned.namespace))
+    return Volume(
+        time=volume.time, used_bytes=volume.used_bytes, inodes_used=volume.inodes_used, name=volume.name
+    )
+
+
+def _node_of(node: NodeStats, pods: list[PodStats]) -> NodeStats:
+    """The node's section as the sum of `pods`, measured when the latest of them was.
+
+    Without pods the sums are zero, and the time is that of the node's own measurement.
+    """
+    cpus = [pod.cpu for pod in pods if pod.cpu is not None]
+    memories = [pod.memory for pod in pods if pod.memory is not None]
+    return NodeStats(
+        node.node_name,
+        min((pod.start_time for pod in pods if pod.start_time), default=node.start_time),
+        Cpu(
+            _latest((cpu.time for cpu in cpus), node.cpu.time if node.cpu else None),
+            sum(cpu.usage_nano_cores or 0 for cpu in cpus),
+            sum(cpu.usage_core_nano_seconds or 0 for cpu in cpus),
+        ),
+        Memory(
+            _latest((memory.time for memory in memories), node.memory.time if node.memory else None),
+            usage_bytes=sum(memory.usage_bytes or 0 for memory in memories),
+            working_set_bytes=sum(memory.working_set_bytes or 0 for memory in memories),
+            rss_bytes=sum(memory.rss_bytes or 0 for memory in memories),
+        ),
+    )
+
+
+def _latest(times: Iterable[str | None], otherwise: str | None) -> str | None:
+    """RFC 3339 in UTC to the second, as the API writes it, sorts as text."""
+    return max(filter(None, times), default=otherwise)
+
+
+SUMMARY = Page(JSON, parse, render)
+SUMMARY_ONLY_CPU_AND_MEMORY = Page(JSON, parse, render_only_cpu_and_memory)
+rebuild = SUMMARY.rebuild
+rebuild_only_cpu_and_memory = SUMMARY_ONLY_CPU_AND_MEMORY.rebuild
