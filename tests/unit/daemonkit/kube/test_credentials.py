@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+import functools
+import os
+from pathlib import Path
+
+import pytest
+
+from daemonkit.kube.credentials import Credentials, CredentialsError
+from daemonkit.kube.kubeconfig import Access, load
+from daemonkit.testing.kube_wire import kubeconfig
+from daemonkit.testing.pki import Authority, Leaf
+
+SERVER = "https://127.0.0.1:6443"
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority.create("super-cluster")
+
+
+@pytest.fixture(scope="module")
+def leaf(authority: Authority) -> Leaf:
+    return authority.issue("reader", usages=["client"])
+
+
+def files(directory: Path, authority: Authority, leaf: Leaf) -> Access:
+    certificate, key = leaf.write(directory, "client")
+    return Access(
+        SERVER, ca_file=authority.write(directory, "ca"), certificate_file=certificate, key_file=key
+    )
+
+
+def test_only_the_ca_of_the_cluster_is_trusted(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
+    access = files(tmp_path, authority, leaf)
+    tls = Credentials(lambda: access).current().tls
+    assert tls is not None
+    assert tls.get_ca_certs(binary_form=True) == [authority.der]
+    assert tls.check_hostname
+
+
+def test_what_is_embedded_needs_no_file(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
+    access = Access(SERVER, ca_pem=authority.cert_pem, certificate_pem=leaf.cert_pem, key_pem=leaf.key_pem)
+    assert Credentials(lambda: access).current().tls is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loopback_without_tls() -> None:
+    now = Credentials(lambda: Access("http://127.0.0.1:1", token="t")).current()
+    assert (now.tls, now.token) == (None, "t")
+
+
+def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    credentials = Credentials(lambda: Access("http://127.0.0.1:1", token_file=token))
+    assert credentials.current().token == "first"
+    token.write_text("second, which no header may have")
+    assert credentials.current().token == "first"
+    token.write_text("")
+    assert credentials.current().token == "first"
+    token.unlink()
+    assert credentials.current().token == "first"
+    token.write_text("third")
+    assert credentials.current().token == "third"
+
+
+def test_a_token_that_a_projected_volume_swaps(tmp_path: Path) -> None:
+    """Kubelet writes a new directory and renames a link to it (pkg/volume/util/atomic_writer.go)."""
+    for version in ("old", "new"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "token").write_text(version)
+    (tmp_path / "..data").symlink_to("old")
+    credentials = Credentials(lambda: Access("http://127.0.0.1:1", token_file=tmp_path / "..data" / "token"))
+    assert credentials.current().token == "old"
+    (tmp_path / "..tmp").symlink_to("new")
+    (tmp_path / "..tmp").rename(tmp_path / "..data")
+    assert credentials.current().token == "new"
+
+
+def test_a_certificate_is_taken_when_it_and_its_key_fit(
+    tmp_path: Path, authority: Authority, leaf: Leaf
+) -> None:
+    access = files(tmp_path, authority, leaf)
+    credentials = Credentials(lambda: access)
+    first = credentials.current().tls
+    assert credentials.current().tls is first
+    renewed = authority.issue("reader", usages=["client"])
+    (tmp_path / "client.crt").write_bytes(renewed.cert_pem)
+    # The certificate is new and the key is old: the pair before it stays in use.
+    assert credentials.current().tls is first
+    (tmp_path / "client.key").write_bytes(renewed.key_pem)
+    second = credentials.current().tls
+    assert second is not first
+    assert credentials.current().tls is second
+
+
+def test_a_kubeconfig_that_is_replaced_is_followed(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(SERVER, authority.cert_pem, leaf))
+    credentials = Credentials(lambda: load(path), watched=(path,))
+    assert credentials.current().access.server == SERVER
+    path.write_text("half a kubeco")
+    assert credentials.current().access.server == SERVER
+    path.write_text(kubeconfig("https://127.0.0.2:6443", authority.cert_pem, leaf))
+    assert credentials.current().access.server == "https://127.0.0.2:6443"
+
+
+def test_what_is_unusable_at_the_start_is_an_error(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
+    other = authority.issue("other")
+    big = tmp_path / "big"
+    big.write_bytes(b"")
+    os.truncate(big, 2 * 1024 * 1024)
+    unusable = {
+        "No such file": Access(SERVER, ca_file=tmp_path / "none"),
+        "certificate, key or CA": Access(SERVER, ca_pem=b"no certificate"),
+        "KEY_VALUES_MISMATCH": Access(
+            SERVER, ca_pem=authority.cert_pem, certificate_pem=leaf.cert_pem, key_pem=other.key_pem
+        ),
+        "is too large": Access(SERVER, token_file=big),
+        "no header may have": Access(SERVER, token="a\r\nX-Forged: 1"),
+    }
+    for reason, access in unusable.items():
+        with pytest.raises(CredentialsError, match=reason):
+            Credentials(functools.partial(_itself, access))
+
+
+def _itself(access: Access) -> Access:
+    return access
