@@ -15,21 +15,18 @@ from typing import NamedTuple
 
 from vnagent.pages.page import PageError
 
-# Possessive, so that a hostile line costs one pass: no two parts can begin with the same character.
+# Possessive, so that a hostile line costs one pass: what one part has taken no other part may try.
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"
 _GAP, _BLANKS = r"[ \t]*+", r"[ \t]++"
-_BLOCK = r'\{(?:[^"{}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\}'
-_SAMPLE = re.compile(
-    rf"(?P<name>{_NAME}){_GAP}(?P<block>{_BLOCK})?"
-    rf"{_GAP}(?P<value>[^ \t{{}}]++)(?:{_BLANKS}(?P<time>-?[0-9]++))?{_GAP}"
-)
+_BLOCK = r'\{(?:[^"{}\n]*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+")*+[^"{}\n]*+\}'
+# What Go's ParseFloat takes of the numbers that Prometheus writes.
+_VALUE = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?Inf|NaN"
+_SAMPLE = re.compile(rf"({_NAME}){_GAP}({_BLOCK})?{_GAP}({_VALUE})(?:{_BLANKS}(-?[0-9]++))?{_GAP}")
 _LABEL = re.compile(
     rf"{_GAP}(?P<name>[a-zA-Z_][a-zA-Z0-9_]*+){_GAP}={_GAP}"
     rf'"(?P<value>(?:[^"\\\n]++|\\[\\"n])*+)"{_GAP}(?P<more>,?)'
 )
-_COMMENT = re.compile(rf"#{_BLANKS}(?P<word>HELP|TYPE){_BLANKS}(?P<name>{_NAME})(?:{_BLANKS}(?P<text>.*+))?")
-# What Go's ParseFloat takes of it and Prometheus writes.
-_VALUE = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?Inf|NaN")
+_COMMENT = re.compile(rf"#{_BLANKS}(HELP|TYPE){_BLANKS}({_NAME})(?:{_BLANKS}(.*+))?")
 _TYPES = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
 
 _ESCAPED = re.compile(r"\\(.)")
@@ -74,16 +71,16 @@ def lines(page: bytes) -> Iterator[Sample | Comment]:
         if not line:
             continue
         sample = _SAMPLE.fullmatch(line)
-        if sample is None or _VALUE.fullmatch(sample["value"]) is None:
+        if sample is None:
             raise PageError("a line is neither a sample nor a comment")
-        yield Sample(sample["name"], sample["block"] or "", sample["value"], sample["time"] or "")
+        yield Sample(*sample.groups(""))
 
 
 def _comment(match: re.Match[str]) -> Comment:
-    word, name, text = match["word"], match["name"], match["text"] or ""
-    if word == "TYPE" and text.strip() not in _TYPES:
+    comment = Comment(*match.groups(""))
+    if comment.word == "TYPE" and comment.text.strip() not in _TYPES:
         raise PageError("a family is of no known type")
-    return Comment(word, name, text)
+    return comment
 
 
 def labels(block: str) -> dict[str, str]:

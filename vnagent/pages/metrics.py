@@ -9,9 +9,9 @@ namespace, pod and pod uid are the tenant's own. What the node says of itself do
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.pages.exposition import (
@@ -31,6 +31,11 @@ from vnagent.pages.page import PROMETHEUS_TEXT, Page, PageError
 # is no container name, so it can be no tenant's.
 _SANDBOX = "POD"
 
+# The cgroup of a pod ends in its uid, which tells a pod from a predecessor of its name:
+# .../pod<uid> with the cgroupfs driver, ...-pod<uid with underscores>.slice with systemd's
+# (k8s.io/kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go). Another layout says nothing.
+_POD_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![0-9a-zA-Z])")
+
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
@@ -48,15 +53,17 @@ class Allowed:
     may_be_empty: bool = False
 
 
-class Who(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Who:
     """Whose a row is, and its other labels as they will stand before and after namespace and pod.
 
-    `container` is empty for the pod as a whole.
+    `pod` is the super namespace and name. `uid` is empty where the row has none; it is written only
+    where it was a label of its own. `container` is empty for the pod as a whole.
     """
 
-    namespace: str
-    pod: str
+    pod: tuple[str, str]
     uid: str
+    is_uid_written: bool
     container: str
     before: str
     after: str
@@ -64,7 +71,7 @@ class Who(NamedTuple):
 
 @dataclass(slots=True)
 class Family:
-    """The rows of one family, by super namespace and name of their pod."""
+    """The rows of one family: by pod, then by the row's name and labels."""
 
     name: str
     comments: dict[str, str] = field(default_factory=dict)
@@ -77,7 +84,7 @@ Families = dict[str, Family]
 
 def _parse(page: bytes, allowed: Allowed) -> Families:
     families: Families = {}
-    blocks: dict[str, Who | None] = {}
+    owners = _Owners(allowed.labels)
     comments: dict[str, dict[str, str]] = {}
     is_empty = True
     for line in lines(page):
@@ -92,15 +99,15 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
         family_name = allowed.families.get(name)
         if family_name is None:
             continue
-        if line.block not in blocks:
-            blocks[line.block] = _who(labels(line.block) if line.block else {}, allowed.labels)
-        who = blocks[line.block]
+        who = owners.of(line.block)
         if who is None:
             continue
-        family = families.setdefault(family_name, Family(family_name))
-        # Without the ids a container and its dead predecessor can be one row twice, which a scraper
-        # refuses: the first stands.
-        family.rows.setdefault((who.namespace, who.pod), {}).setdefault((name, who), line)
+        family = families.get(family_name)
+        if family is None:
+            family = families[family_name] = Family(family_name)
+        # Without the runtime's ids a container and its dead predecessor can be one row twice, which
+        # a scraper refuses: the first stands.
+        family.rows.setdefault(who.pod, {}).setdefault((name, who), line)
     if is_empty and not allowed.may_be_empty:
         raise PageError("holds no samples")
     for family in families.values():
@@ -108,25 +115,44 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
     return families
 
 
-def _who(found: dict[str, str], allowed: frozenset[str]) -> Who | None:
-    """Whose the row with these labels is; None where it is no pod's."""
-    namespace, pod = found.get("namespace"), found.get("pod")
-    if not namespace or not pod:
-        return None
-    container = found.get("container", "")
-    if "container" in found and not container and found.get("name"):
-        container = found["container"] = _SANDBOX
-    kept = sorted((name, value) for name, value in found.items() if name in allowed)
-    before = label_text(each for each in kept if each[0] < "namespace")
-    after = label_text(each for each in kept if each[0] > "namespace")
-    return Who(
-        namespace,
-        pod,
-        found.get("pod_uid", ""),
-        container,
-        f"{before}," if before else "",
-        f",{after}" if after else "",
-    )
+class _Owners:
+    """Whose the rows of a page are, by their label block. One value for each distinct owner."""
+
+    def __init__(self, allowed: frozenset[str]) -> None:
+        self._allowed = allowed
+        self._by_block: dict[str, Who | None] = {}
+        self._known: dict[tuple[object, ...], Who] = {}
+
+    def of(self, block: str) -> Who | None:
+        """Whose a row with this block is; None where it is no pod's."""
+        try:
+            return self._by_block[block]
+        except KeyError:
+            who = self._by_block[block] = self._read(labels(block) if block else {})
+            return who
+
+    def _read(self, found: dict[str, str]) -> Who | None:
+        namespace, pod = found.get("namespace"), found.get("pod")
+        if not namespace or not pod:
+            return None
+        container = found.get("container", "")
+        if "container" in found and not container and found.get("name"):
+            container = found["container"] = _SANDBOX
+        uid = found.get("pod_uid", "")
+        if not uid and (cgroup := _POD_CGROUP.search(found.get("id", ""))):
+            uid = cgroup[1].replace("_", "-")
+        kept = sorted((name, value) for name, value in found.items() if name in self._allowed)
+        before = label_text(each for each in kept if each[0] < "namespace")
+        after = label_text(each for each in kept if each[0] > "namespace")
+        fields = (
+            (namespace, pod),
+            uid,
+            "pod_uid" in found,
+            container,
+            f"{before}," if before else "",
+            f",{after}" if after else "",
+        )
+        return self._known.setdefault(fields, Who(*fields))
 
 
 def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed) -> bytes:
@@ -155,7 +181,7 @@ def _mine(family: Family, pod: Owned) -> Iterable[tuple[str, Who, Sample]]:
 def _rows_of(family: Family, pod: Owned) -> Iterable[str]:
     whose = label_text((("namespace", pod.namespace), ("pod", pod.name)))
     for name, who, sample in _mine(family, pod):
-        uid = "," + label_text((("pod_uid", pod.uid),)) if who.uid else ""
+        uid = "," + label_text((("pod_uid", pod.uid),)) if who.is_uid_written else ""
         yield sample_text(name, f"{who.before}{whose}{uid}{who.after}", sample.value, sample.time)
 
 
