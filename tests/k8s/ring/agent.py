@@ -96,7 +96,15 @@ class Agent:
 
     def register(self, tenant: Tenant, registration: JsonObject) -> None:
         """Write a tenant's file; the agent notices by itself."""
-        replace_file(self._tenants / f"{tenant.key}.yaml", json.dumps(registration).encode())
+        self.register_text(tenant, json.dumps(registration).encode())
+
+    def register_text(self, tenant: Tenant, content: bytes) -> None:
+        """Write whatever bytes into a tenant's file."""
+        replace_file(self._tenants / f"{tenant.key}.yaml", content)
+
+    def remove(self, tenant: Tenant) -> None:
+        """Take a tenant's file away."""
+        (self._tenants / f"{tenant.key}.yaml").unlink()
 
     def status(self, path: str) -> tuple[int, str]:
         """Ask its status socket: HTTP status and body, 0 while nothing answers."""

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is not the caller's is not there: the same reply, byte for byte, as for what never was."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass
+
+import pytest
+
+from tests.k8s.ring.api import Endpoint
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.kubectl import Kubectl, Result
+from tests.k8s.ring.tenants import Tenant
+
+# A name that nobody has, of the same length as the names it is compared with.
+_FORBIDDEN_WORDS = ("tenant-1", "kube-system", "system:vn-agent", "10250", "resourceVersion")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A pod that is somebody else's and one that is nobody's, asked for by the same tenant.
+
+    `asker` is the index of the tenant. Names of a pair are equally long, so that replies may
+    differ in nothing but the name.
+    """
+
+    asker: int
+    foreign: tuple[str, str]
+    missing: tuple[str, str]
+
+
+_ACME, _ACME_X = 0, 1
+_ACME_NAMESPACE = "tenant-1-70b001-acme-default"
+_PAIRS = {
+    "the other tenant's pod by its name": _Pair(_ACME_X, ("default", "only-acme"), ("default", "only-none")),
+    "a namespace that joins to the other tenant's": _Pair(_ACME, ("x-default", "web"), ("x-default", "wib")),
+    "the super namespace itself": _Pair(_ACME_X, (_ACME_NAMESPACE, "web"), (_ACME_NAMESPACE, "wib")),
+    "the tenant's own super namespace": _Pair(_ACME, (_ACME_NAMESPACE, "web"), (_ACME_NAMESPACE, "wib")),
+    "a pod of the host": _Pair(_ACME, ("kube-system", "node-agent"), ("kube-system", "none-agent")),
+}
+
+_SPDY = (
+    "Connection: Upgrade",
+    "Upgrade: SPDY/3.1",
+    "X-Stream-Protocol-Version: v4.channel.k8s.io",
+    "Content-Length: 0",
+)
+_FORWARD = (*_SPDY[:2], "X-Stream-Protocol-Version: portforward.k8s.io", "Content-Length: 0")
+_WEBSOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Protocol: v4.channel.k8s.io",
+)
+
+# Method, path after the pod's place, headers.
+_REQUESTS = {
+    "logs": ("GET", "/containerLogs/{pod}/main", ()),
+    "logs, followed": ("GET", "/containerLogs/{pod}/main?follow=true", ()),
+    "logs, previous": ("GET", "/containerLogs/{pod}/main?previous=true", ()),
+    "logs of another container": ("GET", "/containerLogs/{pod}/mesh-proxy", ()),
+    "exec": ("POST", "/exec/{pod}/main?command=id&output=1", _SPDY),
+    "exec by WebSocket": ("GET", "/exec/{pod}/main?command=id&output=1", _WEBSOCKET),
+    "exec without an upgrade": ("POST", "/exec/{pod}/main?command=id&output=1", _SPDY[3:]),
+    "attach": ("POST", "/attach/{pod}/main?output=1", _SPDY),
+    "port-forward": ("POST", "/portForward/{pod}", _FORWARD),
+}
+
+
+@pytest.fixture(scope="module")
+def ghosts(served: Ring) -> None:
+    """Every pair's pods as objects in the asker's own apiserver, so that kubectl asks the node."""
+    for pair in _PAIRS.values():
+        tenant = served.tenants[pair.asker]
+        for namespace, name in (pair.foreign, pair.missing):
+            served.syncer.create_ghost(tenant, namespace, name)
+
+
+@pytest.mark.usefixtures("ghosts")
+@pytest.mark.parametrize("websockets", [True, False], ids=["websocket", "spdy"])
+@pytest.mark.parametrize("name", _PAIRS)
+@pytest.mark.parametrize("command", ["logs", "logs -f", "exec", "attach", "cp", "port-forward"])
+def test_kubectl_sees_no_difference(served: Ring, name: str, command: str, websockets: bool) -> None:
+    pair = _PAIRS[name]
+    foreign = _masked(_try(served, pair.asker, pair.foreign, command, websockets), pair.foreign)
+    missing = _masked(_try(served, pair.asker, pair.missing, command, websockets), pair.missing)
+    assert foreign == missing
+    assert foreign.code != 0
+    assert not _words(foreign.err, except_names=pair.foreign)
+    if command != "port-forward":
+        assert foreign.out == b""
+
+
+@pytest.mark.parametrize("request_name", _REQUESTS)
+@pytest.mark.parametrize("name", _PAIRS)
+def test_the_agent_answers_byte_for_byte_the_same(served: Ring, name: str, request_name: str) -> None:
+    pair = _PAIRS[name]
+    agent = served.agent_as(served.tenants[pair.asker].client)
+    foreign = _masked_bytes(_ask(agent, request_name, pair.foreign), pair.foreign)
+    missing = _masked_bytes(_ask(agent, request_name, pair.missing), pair.missing)
+    assert foreign == missing
+    assert foreign.startswith(b"HTTP/1.1 404 ")
+    assert not _words(foreign, except_names=pair.foreign)
+
+
+@pytest.mark.parametrize("request_name", _REQUESTS)
+def test_an_injected_container_is_not_there(served: Ring, acme: Tenant, request_name: str) -> None:
+    agent = served.agent_as(acme.client)
+    method, path, headers = _REQUESTS[request_name]
+    if "/main" not in path:
+        pytest.skip("this one names no container")
+    answers = []
+    for container in ("mesh-proxy", "mesh-query"):
+        asked = path.replace("/main", f"/{container}").replace("/mesh-proxy", f"/{container}")
+        answer = agent.exchange(_head(method, asked, ("default", "web"), headers))
+        answers.append(_masked_bytes(answer, (container, container)))
+    assert answers[0] == answers[1]
+    assert answers[0].startswith(b"HTTP/1.1 404 ")
+
+
+@pytest.mark.parametrize("request_name", _REQUESTS)
+def test_an_administrators_own_certificate_opens_nothing(
+    served: Ring, acme: Tenant, request_name: str
+) -> None:
+    # Signed by the tenant's registered authority, as any certificate that its administrator makes.
+    agent = served.agent_as(acme.unregistered)
+    targets = (("default", "web"), ("default", "wib"), ("x-default", "web"))
+    answers = {_masked_bytes(_ask(agent, request_name, t), t) for t in targets}
+    assert len(answers) == 1
+    answer = answers.pop()
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert not _words(answer, except_names=("default", "web"))
+
+
+@pytest.mark.parametrize("path", ["/pods", "/stats/summary", "/metrics/resource", "/healthz"])
+def test_an_administrators_own_certificate_reads_no_page(served: Ring, acme: Tenant, path: str) -> None:
+    answer = served.agent_as(acme.unregistered).request("GET", path)
+    assert answer.status == 403
+
+
+def test_no_certificate_is_no_connection(served: Ring) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        served.agent_as(None).exchange(_head("GET", "/pods", ("", ""), ()))
+
+
+def test_a_certificate_of_nobody_is_no_connection(served: Ring) -> None:
+    # Good for the kubelet, and of no tenant.
+    stranger = served.agent_kubelet_leaf
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        served.agent_as(stranger).exchange(_head("GET", "/pods", ("", ""), ()))
+
+
+def test_every_refusal_is_in_the_audit_log(served: Ring, acme_x: Tenant) -> None:
+    before = len(served.agent.audit_lines())
+    _ask(served.agent_as(acme_x.client), "exec", ("default", "only-acme"))
+    new = [
+        line
+        for line in served.agent.audit_lines()[before:]
+        if (line["endpoint"], line["pod"]) == ("exec", "only-acme")
+    ]
+    assert len(new) == 1
+    assert new[0]["tenant"] == acme_x.key
+    assert new[0]["status"] == 404
+    assert set(new[0]) == {
+        *("time", "tenant", "identity", "endpoint", "namespace", "pod", "container"),
+        *("decision", "reason", "status", "requestId"),
+    }
+
+
+def _try(ring: Ring, asker: int, pod: tuple[str, str], command: str, websockets: bool) -> Result:
+    """Run one kubectl command against a pod and wait for its end."""
+    namespace, name = pod
+    user = ring.tenants[asker].kubectl
+    kubectl = Kubectl(user.network, user.binary, user.kubeconfig, namespace, websockets)
+    if command == "port-forward":
+        return _try_port_forward(kubectl, name)
+    arguments = {
+        "logs": ("logs", name),
+        "logs -f": ("logs", "-f", name),
+        "exec": ("exec", name, "--", "id"),
+        "attach": ("attach", name),
+        "cp": ("cp", f"{name}:/etc/passwd", "/dev/null"),
+    }[command]
+    return kubectl(*arguments)
+
+
+def _try_port_forward(kubectl: Kubectl, name: str) -> Result:
+    """kubectl listens before it knows; a connection makes it ask, and give up."""
+    process = kubectl.start("port-forward", f"pod/{name}", ":8080", "--address=127.0.0.1")
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline().decode()
+        found = re.search(r"127\.0\.0\.1:(\d+) -> ", line)
+        if found is not None:
+            with kubectl.network.connect("127.0.0.1", int(found.group(1))) as connection:
+                connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                assert connection.recv(4096) == b""
+            process.kill()
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    return Result(process.returncode, out, err)
+
+
+def _ask(agent: Endpoint, request_name: str, pod: tuple[str, str]) -> bytes:
+    method, path, headers = _REQUESTS[request_name]
+    return agent.exchange(_head(method, path, pod, headers))
+
+
+def _head(method: str, path: str, pod: tuple[str, str], headers: tuple[str, ...]) -> bytes:
+    lines = [f"{method} {path.format(pod='/'.join(pod))} HTTP/1.1", "Host: node", *headers]
+    if not any(h.startswith("Connection:") for h in headers):
+        lines.append("Connection: close")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def _masked_bytes(text: bytes, names: tuple[str, str]) -> bytes:
+    """Without what may differ: the names that were asked for, the time, ids and own ports."""
+    for name in names:
+        text = text.replace(name.encode(), b"NAME")
+    text = re.sub(rb"(?im)^(date|[\w-]*request-?id): .*?\r$", rb"\1:\r", text)
+    text = re.sub(rb"127\.0\.0\.1:\d+|\[::1\]:\d+", b"LOCAL", text)
+    # klog lines of kubectl: time, process id and goroutine
+    return re.sub(rb"(?m)^[EWI]\d{4} [\d:.]+ +\d+ ", b"LOG ", text)
+
+
+def _masked(result: Result, names: tuple[str, str]) -> Result:
+    return Result(result.code, _masked_bytes(result.out, names), _masked_bytes(result.err, names))
+
+
+def _words(text: bytes, *, except_names: tuple[str, str]) -> list[str]:
+    """Words in `text` that belong to the super cluster, apart from what the asker said itself."""
+    plain = text.decode(errors="replace")
+    for name in except_names:
+        plain = plain.replace(name, "")
+    return [word for word in _FORBIDDEN_WORDS if word in plain]

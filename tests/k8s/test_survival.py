@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What changes under a running agent: kubelet restarts, and certificates on each of three ends."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+import pytest
+
+from tests.k8s.ring.certs import Authority, Leaf, replace_file
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.kubectl import Kubectl
+from tests.k8s.ring.processes import wait_for
+from tests.k8s.ring.tenants import Tenant
+
+# The kubelet watches its certificate files; the agent looks at its own within 2 s.
+_NOTICED_WITHIN_S = 15.0
+# Issue: a leaf that is de-registered loses its live connections within 5 s.
+_CUT_WITHIN_S = 5.0
+
+
+def test_kubelet_restart(served: Ring, acme: Tenant) -> None:
+    served.node.stop_kubelet()
+    try:
+        down = acme.kubectl("logs", "web", "-c", "side")
+        assert down.code == 1
+        assert "tenant-1" not in down.complaint
+    finally:
+        served.node.start_kubelet()
+    wait_for("logs after the restart", lambda: _works(acme.kubectl), timeout_s=20)
+    # What was known of the pods outlived the restart: another's is still not there.
+    answer = served.agent_as(acme.client).request("GET", "/containerLogs/x-default/web/main")
+    assert answer.status == 404
+
+
+def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: Tenant) -> None:
+    served.node.stop_kubelet()
+    try:
+        served.agent.stop()
+        served.agent.start()
+        # It knows from its saved state whose the pod is, and says that the node does not answer.
+        answer = served.agent_as(acme.client).request("GET", "/containerLogs/default/web/side")
+        assert answer.status in (502, 503)
+    finally:
+        served.node.start_kubelet()
+    wait_for("logs after both restarts", lambda: _works(acme.kubectl), timeout_s=20)
+
+
+def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: Tenant) -> None:
+    clients = served.kubelet_identity.client_authority
+    old, new = served.authorities.kubelet_clients, Authority("kubelet-clients-2")
+    fresh = served.issue_agent_kubelet_leaf(new)
+    replace_file(clients, old.pem + new.pem)
+    wait_for("kubelet believes the new authority", _accepts(served, fresh), timeout_s=90)
+    fresh.write(served.agent.identity.kubelet_client)
+    try:
+        # From here on the kubelet refuses every connection made with the old certificate.
+        replace_file(clients, new.pem)
+        wait_for(
+            "kubelet refuses the old authority",
+            lambda: not _accepts(served, served.agent_kubelet_leaf)(),
+            timeout_s=90,
+        )
+        wait_for(
+            "exec with the new certificate",
+            lambda: acme.kubectl("exec", "web", "-c", "main", "--", "true").code == 0,
+            timeout_s=_NOTICED_WITHIN_S,
+        )
+        assert _works(acme.kubectl)
+    finally:
+        replace_file(clients, old.pem)
+        served.agent_kubelet_leaf.write(served.agent.identity.kubelet_client)
+        wait_for(
+            "the old certificate is back",
+            lambda: _accepts(served, served.agent_kubelet_leaf)() and _works(acme.kubectl),
+            timeout_s=90,
+        )
+
+
+def test_rotation_of_the_kubelets_serving_certificate(served: Ring, acme: Tenant) -> None:
+    before = _serving_certificate(served)
+    served.issue_kubelet_serving().write(served.kubelet_identity.serving)
+    wait_for(
+        "kubelet serves the new certificate",
+        lambda: _serving_certificate(served) != before,
+        timeout_s=90,
+    )
+    assert _works(acme.kubectl)
+    # A stream is always a connection of its own, so this one was made with the new certificate.
+    acme.kubectl("exec", "web", "-c", "main", "--", "true").check()
+
+
+def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: Tenant) -> None:
+    before = _serving_certificate(served)
+    impostor = Authority("impostor").issue("system:node:worker-1", addresses=("10.70.0.11",))
+    impostor.write(served.kubelet_identity.serving)
+    try:
+        wait_for(
+            "kubelet serves the impostor's certificate",
+            lambda: _serving_certificate(served) != before,
+            timeout_s=90,
+        )
+        result = acme.kubectl("exec", "web", "-c", "main", "--", "true")
+        assert result.code != 0
+        assert "tenant-1" not in result.complaint
+        assert "impostor" not in result.complaint
+    finally:
+        served.issue_kubelet_serving().write(served.kubelet_identity.serving)
+        wait_for(
+            "the kubelet's own certificate is back",
+            lambda: acme.kubectl("exec", "web", "-c", "main", "--", "true").code == 0,
+            timeout_s=90,
+        )
+
+
+def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: Tenant) -> None:
+    old = acme.client
+    fresh = acme.apiserver.authority.issue("kube-apiserver-kubelet-client")
+    follower = acme.kubectl.start("logs", "-f", "web", "-c", "side")
+    try:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"acme beside\n"
+        # Both are registered while the apiserver changes over: nothing is cut, nothing refused.
+        _register(served, acme, fresh)
+        _wait_served(served, fresh)
+        fresh.write(acme.apiserver.kubelet_client)
+        assert _works(acme.kubectl)
+        assert follower.poll() is None
+        # The old leaf goes, and with it every connection that was made with it.
+        acme.client = fresh
+        _register(served, acme)
+        follower.wait(_CUT_WITHIN_S)
+        assert served.agent_as(old).request("GET", "/healthz").status == 403
+        # The apiserver reads its files again when it dials again, which it now has to.
+        wait_for("logs with the new leaf", lambda: _works(acme.kubectl), timeout_s=10)
+    finally:
+        follower.kill()
+        follower.communicate()
+
+
+def test_a_tenant_that_is_removed_loses_its_streams(served: Ring, acme_x: Tenant) -> None:
+    follower = acme_x.kubectl.start("logs", "-f", "web", "-c", "side")
+    try:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"acme-x beside\n"
+        served.agent.remove(acme_x)
+        follower.wait(_CUT_WITHIN_S)
+    finally:
+        follower.kill()
+        follower.communicate()
+        _register(served, acme_x)
+        wait_for("the tenant is back", lambda: _works(acme_x.kubectl), timeout_s=10)
+
+
+def test_a_file_that_does_not_parse_changes_nothing(served: Ring, acme: Tenant) -> None:
+    errors = served.agent.metric('vcnode_reloads_total{result="error"}')
+    served.agent.register_text(acme, b"kind: [")
+    try:
+        wait_for(
+            "the bad file is noticed",
+            lambda: served.agent.metric('vcnode_reloads_total{result="error"}') > errors,
+            timeout_s=5,
+        )
+        assert _works(acme.kubectl)
+    finally:
+        _register(served, acme)
+
+
+def _works(kubectl: Kubectl) -> bool:
+    result = kubectl("logs", "web", "-c", "side")
+    return result.code == 0 and result.text.endswith(" beside\n")
+
+
+def _register(ring: Ring, tenant: Tenant, *more: Leaf) -> None:
+    ring.agent.register(tenant, tenant.registration(*more))
+
+
+def _wait_served(ring: Ring, leaf: Leaf) -> None:
+    def healthy() -> bool:
+        return ring.agent_as(leaf).request("GET", "/healthz").status == 200
+
+    wait_for("the new leaf is registered", healthy, timeout_s=_CUT_WITHIN_S)
+
+
+def _accepts(ring: Ring, leaf: Leaf) -> Callable[[], bool]:
+    """Whether the kubelet lets a client certificate in, asked on a new connection."""
+
+    def ask() -> bool:
+        return ring.kubelet(leaf).request("GET", "/healthz").status == 200
+
+    return ask
+
+
+def _serving_certificate(ring: Ring) -> bytes:
+    """The certificate that the kubelet serves now, whoever signed it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    address = ring.node.namespace.address
+    with context.wrap_socket(ring.control.connect(address, 10250)) as connection:
+        certificate = connection.getpeercert(binary_form=True)
+    if certificate is None:
+        pytest.fail("the kubelet shows no certificate")
+    return certificate
