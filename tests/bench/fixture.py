@@ -15,11 +15,12 @@ from daemonkit.testing.pki import Authority, Leaf
 NODE = "node-1"
 KEY_PREFIX = "bench-"
 TENANTS = 10
-# kubelet's default maxPods is 110.
-PODS_PER_TENANT = 11
 NAMESPACE = "web"
 # The fake kubelet chooses its answer by these names (upstream/main.go).
-POD, SIZED_POD, FLOOD_POD, CONTAINER = "app-0", "sized-0", "flood-0", "app"
+PODS = tuple(f"app-{n}" for n in range(5))
+SIZED_PODS = tuple(f"sized-{n}" for n in range(5))
+FLOOD_POD = "flood-0"
+CONTAINER = "app"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,6 @@ def _write(leaf: Leaf, directory: Path, name: str) -> Pair:
 
 
 def _pods(tenant: str, index: int) -> list[dict[str, object]]:
-    names = [SIZED_POD, FLOOD_POD, *(f"app-{n}" for n in range(PODS_PER_TENANT - 2))]
     return [
         {
             "tenant": tenant,
@@ -109,7 +109,8 @@ def _pods(tenant: str, index: int) -> list[dict[str, object]]:
             "superName": name,
             "containers": [CONTAINER, "sidecar"],
         }
-        for n, name in enumerate(names)
+        # 11 for each of ten tenants: the kubelet's default maxPods is 110.
+        for n, name in enumerate((*PODS, *SIZED_PODS, FLOOD_POD))
     ]
 
 

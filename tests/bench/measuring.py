@@ -6,12 +6,22 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .fixture import CONTAINER, FLOOD_POD, NAMESPACE, NODE, POD, SIZED_POD, Fixture, super_namespace
-from .fixture import tenant_key as key_of
+from .fixture import (
+    CONTAINER,
+    FLOOD_POD,
+    NAMESPACE,
+    NODE,
+    PODS,
+    SIZED_PODS,
+    Fixture,
+    super_namespace,
+    tenant_key,
+)
 from .processes import Process
 from .subjects import Place, Running
 
 TUNNELS = 500
+LINE_COUNTS = 200
 UPSTREAM_CHUNK_BYTES = (32 << 10) - 8  # upstream/main.go; it sends whole chunks only
 # How long a process may take to give memory back after the last tunnel has been opened.
 MEMORY_SETTLE_S = 1.0
@@ -24,7 +34,7 @@ class Slice:
     name: str
     mode: str
     conns: int
-    pod: str
+    pods: tuple[str, ...]
     amount: float
 
 
@@ -54,16 +64,16 @@ class MemorySample:
 
 
 REQUESTS = (
-    Slice("c1", "requests", 1, POD, 1.0),
-    Slice("c32", "requests", 32, POD, 1.5),
-    Slice("c32-sized", "requests", 32, SIZED_POD, 1.0),
+    Slice("c1", "requests", 1, PODS, 1.0),
+    Slice("c32", "requests", 32, PODS, 1.5),
+    Slice("c32-sized", "requests", 32, SIZED_PODS, 1.0),
 )
-PACED = Slice("paced", "paced", 16, POD, 2.0)
+PACED = Slice("paced", "paced", 16, PODS, 2.0)
 STREAMS = (
-    Slice("stream1", "stream", 1, FLOOD_POD, 512 << 20),
-    Slice("stream4", "stream", 4, FLOOD_POD, 160 << 20),
+    Slice("stream1", "stream", 1, (FLOOD_POD,), 512 << 20),
+    Slice("stream4", "stream", 4, (FLOOD_POD,), 160 << 20),
 )
-EXECS = (Slice("exec1", "exec", 1, POD, 1.5), Slice("exec4", "exec", 4, POD, 1.5))
+EXECS = (Slice("exec1", "exec", 1, PODS, 1.5), Slice("exec4", "exec", 4, PODS, 1.5))
 
 
 class Bench:
@@ -105,7 +115,7 @@ class Bench:
     def memory(self, proxy: Running) -> MemorySample:
         """Open 500 tunnels through a fresh proxy, measure, and close them."""
         start_pss, start_rss = proxy.process.memory_mb()
-        load = self._load(Slice("tunnels", "tunnels", TUNNELS, POD, 1.0), proxy.address, False)
+        load = self._load(Slice("tunnels", "tunnels", TUNNELS, PODS, 1.0), proxy.address, False)
         try:
             load.read_line()
             load.write_line("go")
@@ -122,12 +132,14 @@ class Bench:
     def _load(self, what: Slice, address: str, direct: bool) -> Process:
         files = self._files
         pair = files.kubelet_client if direct else files.caller
+        targets = self._place.directory / "targets"
+        targets.write_text("\n".join(_targets(what, direct, self._scale)))
         command: list[str | Path] = [
             self._place.programs / "load",
             *("-mode", what.mode, "-address", address, "-server-name", NODE),
             *("-cert", pair.certificate, "-key", pair.key),
             *("-ca", files.super_ca if direct else files.serving_ca),
-            *("-target", _target(what, direct, self._scale), "-conns", str(what.conns)),
+            *("-targets", targets, "-conns", str(what.conns)),
         ]
         if what.mode == "stream":
             command += ["-bytes", str(_stream_bytes(what, self._scale))]
@@ -145,15 +157,21 @@ def _stream_bytes(what: Slice, scale: float) -> int:
     return int(what.amount * scale) // UPSTREAM_CHUNK_BYTES * UPSTREAM_CHUNK_BYTES
 
 
-def _target(what: Slice, direct: bool, scale: float) -> str:
-    tenant = key_of(0)
-    namespace = super_namespace(tenant) if direct else NAMESPACE
-    where = f"{namespace}/{what.pod}/{CONTAINER}"
+def _targets(what: Slice, direct: bool, scale: float) -> list[str]:
+    """What is asked for, in turn. Small requests differ from each other, so that nobody who
+    remembers the last one looks fast."""
+    namespace = super_namespace(tenant_key(0)) if direct else NAMESPACE
+    places = [f"{namespace}/{pod}/{CONTAINER}" for pod in what.pods]
     if what.mode == "stream":
-        return f"/containerLogs/{where}?limitBytes={_stream_bytes(what, scale)}"
+        return [f"/containerLogs/{places[0]}?limitBytes={_stream_bytes(what, scale)}"]
     if what.mode in ("exec", "tunnels"):
-        return f"/exec/{where}?command=sh&command=-c&command=true&input=1&output=1&error=1"
-    return f"/containerLogs/{where}?tailLines=10&timestamps=true"
+        command = "command=sh&command=-c&command=true"
+        return [f"/exec/{places[0]}?{command}&input=1&output=1&error=1"]
+    return [
+        f"/containerLogs/{place}?tailLines={lines}&timestamps=true"
+        for lines in range(1, LINE_COUNTS + 1)
+        for place in places
+    ]
 
 
 def _sample(answer: str, cpu_s: float) -> Sample:

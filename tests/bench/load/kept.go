@@ -15,30 +15,34 @@ import (
 
 const smallBytes = 1024
 
-// kept is one keep-alive connection that asks the same small thing again and again. It reads answers
+// kept is one keep-alive connection that asks for small logs, another one each time. It reads answers
 // by hand: net/http would take more of the core that it shares with the kubelet than that does.
 type kept struct {
-	conn    *tls.Conn
-	in      *bufio.Reader
-	request []byte
+	conn     *tls.Conn
+	in       *bufio.Reader
+	requests [][]byte
+	asked    int
 }
 
-func (l *load) keep() (*kept, error) {
+func (l *load) keep(first int) (*kept, error) {
 	conn, err := l.dial()
 	if err != nil {
 		return nil, err
 	}
-	// The headers are those that a kube-apiserver's log request carries.
-	head := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: kube-apiserver/v1.36.0 (linux/amd64) kubernetes/0000000\r\n"+
-		"Accept-Encoding: gzip\r\n\r\n", l.target, l.address)
-	k := &kept{conn, bufio.NewReader(conn), []byte(head)}
+	k := &kept{conn: conn, in: bufio.NewReader(conn), asked: first}
+	for _, target := range l.targets {
+		// The headers are those that a kube-apiserver's log request carries.
+		head := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: kube-apiserver/v1.36.0 (linux/amd64) kubernetes/0000000\r\n"+
+			"Accept-Encoding: gzip\r\n\r\n", target, l.address)
+		k.requests = append(k.requests, []byte(head))
+	}
 	return k, k.ask() // the first is not measured: it also opens the proxy's upstream connection
 }
 
 func (l *load) keepAll() ([]*kept, error) {
 	all := make([]*kept, l.conns)
 	err := together(l.conns, func(i int) (err error) {
-		all[i], err = l.keep()
+		all[i], err = l.keep(i * len(l.targets) / l.conns)
 		return err
 	})
 	if err == nil {
@@ -48,7 +52,9 @@ func (l *load) keepAll() ([]*kept, error) {
 }
 
 func (k *kept) ask() error {
-	if _, err := k.conn.Write(k.request); err != nil {
+	request := k.requests[k.asked%len(k.requests)]
+	k.asked++
+	if _, err := k.conn.Write(request); err != nil {
 		return err
 	}
 	got, err := readAnswer(k.in)
@@ -171,7 +177,7 @@ func (l *load) stream() (result, error) {
 }
 
 func (l *load) download(conn io.ReadWriter) error {
-	answer, err := get(conn, l.target, l.address)
+	answer, err := get(conn, l.targets[0], l.address)
 	if err != nil {
 		return err
 	}

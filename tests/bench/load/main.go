@@ -23,6 +23,7 @@ import (
 	"log"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"vcnode.io/bench/tlsfiles"
@@ -40,7 +41,7 @@ type result struct {
 
 type load struct {
 	address  string
-	target   string
+	targets  []string
 	tls      *tls.Config
 	conns    int
 	rate     int
@@ -59,7 +60,7 @@ func main() {
 	flag.StringVar(&files.Key, "key", "", "client key")
 	flag.StringVar(&files.CA, "ca", "", "authority of the server")
 	flag.StringVar(&l.address, "address", "", "host:port of the proxy, or of the kubelet itself")
-	flag.StringVar(&l.target, "target", "", "request target")
+	targets := flag.String("targets", "", "file of request targets, one a line; connections go round them")
 	flag.IntVar(&l.conns, "conns", 1, "connections, downloads or set-ups at once")
 	flag.IntVar(&l.rate, "rate", 2000, "requests a second (paced)")
 	flag.Int64Var(&l.bytes, "bytes", 0, "body bytes a download must have (stream)")
@@ -70,6 +71,11 @@ func main() {
 		log.Fatal(err)
 	}
 	l.tls = settings
+	text, err := os.ReadFile(*targets)
+	if err != nil {
+		log.Fatal(err)
+	}
+	l.targets = strings.Fields(string(text))
 	modes := map[string]func() (result, error){
 		"requests": l.requests, "paced": l.paced, "stream": l.stream, "exec": l.exec, "tunnels": l.tunnels,
 	}

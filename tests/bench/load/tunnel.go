@@ -17,7 +17,7 @@ func (l *load) setUp() (*tls.Conn, *bufio.Reader, time.Duration, error) {
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	in, err := upgrade(conn, l.target, l.address)
+	in, err := upgrade(conn, l.targets[0], l.address)
 	if err != nil {
 		_ = conn.Close()
 		return nil, nil, 0, err

@@ -21,9 +21,11 @@ import (
 	"io"
 	"log"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"vcnode.io/bench/tlsfiles"
 )
@@ -33,9 +35,10 @@ const (
 	chunkBytes = 32<<10 - 8
 	upgraded   = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
 		"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
-	chunkedHead = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
-	notFound    = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
-	lastChunk   = "0\r\n\r\n"
+	chunkedHead = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nDate: 00000000000000000000000000000\r\n" +
+		"Transfer-Encoding: chunked\r\n\r\n"
+	notFound  = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+	lastChunk = "0\r\n\r\n"
 )
 
 type kubelet struct {
@@ -99,13 +102,23 @@ func chunk(body []byte) string {
 }
 
 func withLength(kind string, body []byte) []byte {
-	head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", kind, len(body))
+	head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: %s\r\nDate: 00000000000000000000000000000\r\nContent-Length: %d\r\n\r\n", kind, len(body))
 	return append([]byte(head), body...)
+}
+
+// dated returns an answer with the time in its Date field, as Go's server writes it: a new head every
+// second.
+func dated(answer []byte, scratch []byte) []byte {
+	scratch = append(scratch[:0], answer...)
+	at := bytes.Index(scratch, []byte("Date: ")) + len("Date: ")
+	time.Now().UTC().AppendFormat(scratch[at:at], http.TimeFormat)
+	return scratch
 }
 
 func (k *kubelet) connection(conn *tls.Conn) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
+	var scratch []byte
 	for {
 		target, err := readTarget(in)
 		if err != nil {
@@ -121,7 +134,7 @@ func (k *kubelet) connection(conn *tls.Conn) {
 		case len(parts) < 4 || !strings.HasPrefix(parts[2], k.namespacePrefix):
 			_, err = io.WriteString(conn, notFound)
 		case parts[1] == "containerLogs":
-			err = k.logs(conn, parts[3], query)
+			scratch, err = k.logs(conn, parts[3], query, scratch)
 		default:
 			if _, err = io.WriteString(conn, upgraded); err == nil {
 				_, _ = io.Copy(conn, in) // an echo, until the client leaves
@@ -134,19 +147,21 @@ func (k *kubelet) connection(conn *tls.Conn) {
 	}
 }
 
-func (k *kubelet) logs(conn *tls.Conn, pod, query string) error {
-	if strings.HasPrefix(pod, "sized-") {
-		_, err := conn.Write(k.sized)
-		return err
-	}
+func (k *kubelet) logs(conn *tls.Conn, pod, query string, scratch []byte) ([]byte, error) {
 	if strings.HasPrefix(pod, "flood-") {
-		return k.flood(conn, query)
+		return scratch, k.flood(conn, query)
 	}
-	if _, err := conn.Write(k.small); err != nil {
-		return err
+	if strings.HasPrefix(pod, "sized-") {
+		scratch = dated(k.sized, scratch)
+		_, err := conn.Write(scratch)
+		return scratch, err
+	}
+	scratch = dated(k.small, scratch)
+	if _, err := conn.Write(scratch); err != nil {
+		return scratch, err
 	}
 	_, err := io.WriteString(conn, lastChunk)
-	return err
+	return scratch, err
 }
 
 func (k *kubelet) flood(conn *tls.Conn, query string) error {
@@ -155,7 +170,7 @@ func (k *kubelet) flood(conn *tls.Conn, query string) error {
 		_, err = io.WriteString(conn, notFound)
 		return err
 	}
-	if _, err := io.WriteString(conn, chunkedHead); err != nil {
+	if _, err := conn.Write(dated([]byte(chunkedHead), nil)); err != nil {
 		return err
 	}
 	for ; limit > 0; limit -= chunkBytes {
