@@ -110,8 +110,8 @@ class KubeApiserver:
     async def start(self) -> None:
         app = web.Application(client_max_size=4 * 1024 * 1024)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        # Live watches never finish by themselves: do not wait for them.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+        # Live watches never finish by themselves: do not wait for them, and end one whose client left.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._tls())
         await site.start()

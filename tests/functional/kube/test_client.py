@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Credentials and connections of the client, against the stand-in API server."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from daemonkit.kube.client import ApiError, Client, DeadlineError, UnreachableError
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access, load, parse
+from daemonkit.kube.resources import CONFIG_MAPS
+from daemonkit.testing.kube_apiserver import KubeApiserver
+from daemonkit.testing.pki import Authority, self_signed
+
+pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+PATH = CONFIG_MAPS.path()
+
+
+async def refusal(access: Access) -> Exception:
+    async with Client(Credentials(lambda: access)) as client:
+        with pytest.raises((ApiError, UnreachableError)) as caught:
+            await client.request("GET", PATH)
+    return caught.value
+
+
+async def test_a_client_without_credentials_is_refused(apiserver: KubeApiserver, tmp_path: Path) -> None:
+    error = await refusal(parse(apiserver.kubeconfig(), tmp_path))
+    assert isinstance(error, ApiError)
+    assert error.status.code == 401
+
+
+async def test_a_certificate_of_another_authority_is_refused(
+    apiserver: KubeApiserver, tmp_path: Path
+) -> None:
+    error = await refusal(parse(apiserver.kubeconfig(self_signed("reader")), tmp_path))
+    assert isinstance(error, UnreachableError)
+
+
+async def test_a_server_of_another_authority_is_refused(access: Access, apiserver: KubeApiserver) -> None:
+    other = Authority.create("other")
+    wrong = Access(access.server, ca_pem=other.cert_pem, token="t")
+    error = await refusal(wrong)
+    assert isinstance(error, UnreachableError)
+    assert str(error).startswith("certificate: ")
+    assert not apiserver.seen
+
+
+async def test_a_server_of_another_name_is_refused(
+    access: Access, apiserver: KubeApiserver, authority: Authority
+) -> None:
+    elsewhere = Access(f"https://127.0.0.2:{apiserver.port}", ca_pem=authority.cert_pem, token="t")
+    assert isinstance(await refusal(elsewhere), UnreachableError)
+    leaf = authority.issue("reader")
+    named = Access(
+        access.server,
+        ca_pem=authority.cert_pem,
+        certificate_pem=leaf.cert_pem,
+        key_pem=leaf.key_pem,
+        server_name="localhost",
+    )
+    async with Client(Credentials(lambda: named)) as client:
+        assert await client.request("GET", PATH)
+
+
+async def test_nobody_there(authority: Authority) -> None:
+    error = await refusal(Access("https://127.0.0.1:1", ca_pem=authority.cert_pem, token="t"))
+    assert isinstance(error, UnreachableError)
+    assert str(error).startswith("connect: ")
+
+
+async def test_a_token_file_is_read_again(authority: Authority, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    async with KubeApiserver(authority=authority, tokens=frozenset({"first"})) as server:
+        access = Access(server.url, ca_pem=authority.cert_pem, token_file=token)
+        async with Client(Credentials(lambda: access)) as client:
+            assert await client.request("GET", PATH)
+            server.tokens = frozenset({"second"})
+            with pytest.raises(ApiError, match="401"):
+                await client.request("GET", PATH)
+            token.write_text("second")
+            assert await client.request("GET", PATH)
+
+
+async def test_a_new_certificate_is_used_from_the_next_request_on(
+    apiserver: KubeApiserver, authority: Authority, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(apiserver.kubeconfig(self_signed("reader")))
+    async with Client(Credentials(lambda: load(path), watched=(path,))) as client:
+        with pytest.raises(UnreachableError):
+            await client.request("GET", PATH)
+        path.write_text(apiserver.kubeconfig(authority.issue("reader")))
+        assert await client.request("GET", PATH)
+
+
+async def test_a_stream_that_brings_nothing_has_a_deadline(apiserver: KubeApiserver, client: Client) -> None:
+    params = {"watch": "1", "resourceVersion": "1"}
+
+    async def read(*, idle_timeout_s: float = 60, timeout_s: float = 60) -> None:
+        limits = {"idle_timeout_s": idle_timeout_s, "timeout_s": timeout_s}
+        async with client.stream(PATH, params, **limits) as chunks:
+            async for _ in chunks:
+                pytest.fail("nothing was to come")
+
+    with pytest.raises(DeadlineError):
+        await read(idle_timeout_s=0.2)
+    with pytest.raises(DeadlineError):
+        await read(timeout_s=0.2)
+    # Not even the head of the answer comes.
+    apiserver.half_open()
+    with pytest.raises(DeadlineError):
+        await read(idle_timeout_s=0.2)
+    apiserver.heal()
+
+
+async def test_a_watch_that_is_left_closes_its_connection(
+    apiserver: KubeApiserver, client: Client, until: Until
+) -> None:
+    async with client.stream(PATH, {"watch": "1"}, idle_timeout_s=60, timeout_s=60):
+        assert apiserver.watches == 1
+    await until(lambda: apiserver.watches == 0)

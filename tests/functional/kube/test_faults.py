@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reflector against the stand-in API server when that misbehaves, over real TLS."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import msgspec
+import pytest
+
+from daemonkit.kube.client import Client
+from daemonkit.kube.reflector import Reflector, Timing
+from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta
+from daemonkit.kube.store import Change
+from daemonkit.testing.kube_apiserver import KubeApiserver
+from daemonkit.testing.kube_storage import Object
+
+pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+
+class ConfigMap(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, str] = {}
+
+
+def config_map(name: str, **data: str) -> Object:
+    return {"metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+@contextlib.asynccontextmanager
+async def following(
+    client: Client, timing: Timing | None = None
+) -> AsyncIterator[tuple[Reflector[ConfigMap], list[str]]]:
+    told: list[str] = []
+
+    def on_change(changes: Sequence[Change[ConfigMap]]) -> None:
+        told.extend(f"{type(change).__name__} {change.key[1]}" for change in changes)
+
+    reflector = Reflector(client, CONFIG_MAPS, ConfigMap, on_change=on_change, timing=timing)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reflector.run(), name="reflector")
+        try:
+            yield reflector, told
+        finally:
+            task.cancel()
+
+
+def names(reflector: Reflector[ConfigMap]) -> set[str]:
+    return {name for _, name in reflector.objects}
+
+
+async def test_410_within_the_stream(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+    async with following(client) as (reflector, told):
+        await until(lambda: apiserver.watches)
+        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+        await until(lambda: told)
+        apiserver.expire_watches()
+        await until(lambda: reflector.lists == 2 and apiserver.watches)
+        apiserver.storage.create(CONFIG_MAPS, config_map("b"))
+        await until(lambda: len(told) == 2)
+        assert told == ["Added a", "Added b"]
+
+
+@pytest.mark.parametrize("is_gone_in_stream", [True, False])
+async def test_410_for_a_version_that_was_compacted(
+    apiserver: KubeApiserver, client: Client, until: Until, is_gone_in_stream: bool
+) -> None:
+    apiserver.faults.is_gone_in_stream = is_gone_in_stream
+    async with following(client) as (reflector, told):
+        await until(lambda: apiserver.watches)
+        await apiserver.stop()
+        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+        apiserver.storage.compact()
+        await apiserver.start()
+        await until(lambda: reflector.lists == 2 and apiserver.watches)
+        assert told == ["Added a"]
+        assert apiserver.seen[-2].query["resourceVersionMatch"] == "NotOlderThan"
+
+
+async def test_pages_that_expire_are_asked_for_at_once(
+    apiserver: KubeApiserver, client: Client, until: Until
+) -> None:
+    for number in range(5):
+        apiserver.storage.create(CONFIG_MAPS, config_map(str(number)))
+
+    # Each page that was answered is compacted away before the next one is asked for.
+    def compact(_: object) -> bool:
+        apiserver.storage.bump()
+        apiserver.storage.compact()
+        return True
+
+    apiserver.authorize = compact
+    async with following(client, Timing(page_size=2)) as (reflector, _):
+        await until(reflector.synced.is_set)
+        assert len(reflector.objects) == 5
+        assert [seen.query.get("limit") for seen in apiserver.seen if seen.verb == "list"] == ["2", "2", None]
+
+
+async def test_a_half_open_connection_is_left(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+    async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, told):
+        await until(lambda: apiserver.watches)
+        apiserver.half_open()
+        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+        # A second request has come while the first hangs: it was given up.
+        await until(lambda: apiserver.watches == 0)
+        assert told == []
+        apiserver.heal()
+        await until(lambda: told == ["Added a"])
+        assert reflector.lists == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\x01\xff garbage\n",
+        b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>\n",
+        b'{"type":"ADDED","object":{"kind":"ConfigMap"}}\n',
+        b"[" * 200_000 + b"\n",
+    ],
+)
+async def test_garbage_within_the_stream(
+    apiserver: KubeApiserver, client: Client, until: Until, data: bytes
+) -> None:
+    async with following(client) as (reflector, told):
+        await until(lambda: apiserver.watches)
+        apiserver.inject(data)
+        await until(lambda: reflector.lists == 2 and apiserver.watches)
+        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+        await until(lambda: told == ["Added a"])
+
+
+async def test_an_event_without_end(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+    async with following(client) as (reflector, _):
+        await until(lambda: apiserver.watches)
+        for _ in range(17):
+            apiserver.inject(b"x" * 1024 * 1024)
+        await until(lambda: reflector.lists == 2 and apiserver.watches)
+
+
+async def test_a_line_that_the_end_cuts_off_is_sent_again(
+    apiserver: KubeApiserver, client: Client, until: Until
+) -> None:
+    async with following(client) as (reflector, told):
+        await until(lambda: apiserver.watches)
+        apiserver.inject(b'{"type":"ADDED","object":{"metadata":{"na', is_last=True)
+        await until(lambda: apiserver.watches == 0)
+        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+        await until(lambda: told == ["Added a"])
+        assert reflector.lists == 1
+
+
+async def test_a_large_object_is_one_event(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+    async with following(client) as (reflector, told):
+        await until(lambda: apiserver.watches)
+        apiserver.storage.create(CONFIG_MAPS, config_map("big", x="\u2028" * 1_000_000))
+        await until(lambda: told)
+        assert len(reflector.objects["default", "big"].data["x"]) == 1_000_000
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_burst_of_refusals(apiserver: KubeApiserver, client: Client, until: Until, code: int) -> None:
+    apiserver.faults.refusals.extend([(code, 0)] * 3)
+    async with following(client) as (reflector, told):
+        await until(reflector.synced.is_set)
+        await until(lambda: apiserver.watches)
+        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+        await until(lambda: told)
+
+
+async def test_retry_after_is_honoured(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+    apiserver.faults.refusals.append((429, 2))
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    async with following(client) as (reflector, _):
+        await until(reflector.synced.is_set)
+    assert loop.time() - started >= 2
+
+
+async def test_a_slow_server(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+    apiserver.faults.delay_s = 0.3
+    apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+    async with following(client) as (reflector, told):
+        await until(lambda: told == ["Added a"] and apiserver.watches)
+        assert reflector.synced.is_set()
+
+
+async def test_a_server_that_goes_away_and_comes_back(
+    apiserver: KubeApiserver, client: Client, until: Until
+) -> None:
+    apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+    async with following(client) as (reflector, told):
+        await until(lambda: apiserver.watches)
+        await apiserver.stop()
+        apiserver.storage.create(CONFIG_MAPS, config_map("b"))
+        apiserver.storage.delete(CONFIG_MAPS, "default", "a")
+        assert names(reflector) == {"a"}
+        await apiserver.start()
+        await until(lambda: names(reflector) == {"b"})
+        assert told == ["Added a", "Added b", "Deleted a"]
+        assert reflector.lists == 1
+
+
+async def test_a_server_that_goes_back_in_time(
+    apiserver: KubeApiserver, client: Client, until: Until
+) -> None:
+    """A backup of etcd is restored: what was deleted since must not come back to life."""
+    apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+    old = apiserver.storage.revision
+    async with following(client) as (reflector, told):
+        await until(lambda: apiserver.watches)
+        apiserver.storage.delete(CONFIG_MAPS, "default", "a")
+        apiserver.storage.create(CONFIG_MAPS, config_map("b"))
+        await until(lambda: names(reflector) == {"b"})
+        version = reflector.resource_version
+        apiserver.storage.roll_back(old)
+        apiserver.expire_watches()
+        # One list not older than ours is refused by the server, the next, fresh ones by us.
+        await until(lambda: reflector.lists >= 4)
+        assert names(reflector) == {"b"}
+        assert reflector.resource_version == version
+        # Its own writes bring the server beyond what we hold, and we follow again.
+        apiserver.storage.bump(10)
+        apiserver.storage.create(CONFIG_MAPS, config_map("c"))
+        await until(lambda: names(reflector) == {"a", "c"})
+        assert told == ["Added a", "Deleted a", "Added b", "Deleted b", "Added a", "Added c"]
+
+
+async def test_an_old_server_without_bookmarks(
+    apiserver: KubeApiserver, client: Client, until: Until
+) -> None:
+    apiserver.faults.has_bookmarks = False
+    async with following(client, Timing(watch_timeout_s=1.0, idle_timeout_s=0.5)) as (reflector, told):
+        await until(lambda: [seen.verb for seen in apiserver.seen].count("watch") >= 3)
+        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+        await until(lambda: told)
+        assert reflector.lists == 1
