@@ -116,10 +116,17 @@ class Lifecycle:
     returns. A second signal ends the process at once.
     """
 
-    def __init__(self, manager: Supervision, *, send: Callable[[str, bytes], None]) -> None:
+    def __init__(
+        self,
+        manager: Supervision,
+        *,
+        send: Callable[[str, bytes], None],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self.stopping = asyncio.Event()
         self._manager = manager
         self._send = send
+        self._clock_ns = clock_ns
         self._reloads: list[Callable[[], None]] = []
         self._is_ready = False
         self._watchdog: asyncio.TimerHandle | None = None
@@ -138,7 +145,7 @@ class Lifecycle:
         """Say that the configuration is being read again; `ready` ends it (Type=notify-reload)."""
         if self._is_ready and not self.stopping.is_set():
             self._is_ready = False
-            self._notify(RELOADING=1, MONOTONIC_USEC=time.monotonic_ns() // 1000)
+            self._notify(RELOADING=1, MONOTONIC_USEC=self._clock_ns() // 1000)
 
     def status(self, text: str) -> None:
         """Set the line that `systemctl status` shows."""
@@ -177,7 +184,10 @@ class Lifecycle:
     def signal_reload(self) -> None:
         _log.info("reloading", signal="SIGHUP")
         for callback in self._reloads:
-            callback()
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001 - one part's bug must not keep the others old
+                _log.error("reload failed", error=error, traceback=logs.trace(error))
 
     def _notify(self, **assignments: str | int) -> None:
         if self._manager.socket_address is not None:

@@ -18,13 +18,13 @@ import socket
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from daemonkit import logs, metrics
+from daemonkit import metrics
+from daemonkit.status_pages import Pages, Readiness, too_large
 from daemonkit.tasks import Tasks
+
+__all__ = ["Address", "Readiness", "StatusError", "StatusServer", "fetch"]
 
 Address = Path | tuple[str, int]
 
@@ -32,53 +32,23 @@ MAX_HEAD_BYTES = 8 << 10
 MAX_CONNECTIONS = 16
 DEADLINE_S = 5.0
 MAX_REPLY_BYTES = 64 << 20
+_READS_AFTER_REPLY = 16
 
 # The group of the socket's directory may ask; the daemon's unit names that group.
 SOCKET_MODE = 0o660
 _MAX_SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path, 108 with its NUL (unix(7))
 
-_REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (/[!->@-~]*)(\?[!-~]*)? HTTP/1\.[01]")
-_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [ -~]*)?")
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-_TEXT = "text/plain; charset=utf-8"
-
-_log = logs.get(__name__)
 
 
 class StatusError(Exception):
     """The server cannot listen there, or what answered does not speak as it does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether the daemon does its work, and one line for each part, such as `pods: ok, age 3 s`."""
-
-    is_ready: bool
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    body: bytes
-    content_type: str = _TEXT
-
-
 class StatusServer:
     """Serves the four pages on `address`: the path of a unix socket, or (loopback host, port).
 
-    `readiness` and `status` are asked at each request, on the loop, and must not block; what
-    `status` returns must be made of values that msgspec encodes, and paths.
+    `readiness` and `status` are asked at each request, on the loop; see `Pages`.
     """
 
     def __init__(
@@ -92,9 +62,7 @@ class StatusServer:
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self._address = _checked(address)
-        self._registry = registry
-        self._readiness = readiness
-        self._status = status
+        self._pages = Pages(registry, readiness=readiness, status=status)
         self._max_connections = max_connections
         self._deadline_s = deadline_s
         self._server: asyncio.Server | None = None
@@ -123,7 +91,7 @@ class StatusServer:
                 else _listen_tcp(self._address)
             )
         except OSError as error:
-            raise StatusError(f"{_name(self._address)}: {error.strerror}") from None
+            raise StatusError(f"{_name(self._address)}: {error.strerror or error}") from None
         self._server = await asyncio.start_server(
             self._accept, sock=listener, limit=MAX_HEAD_BYTES, start_serving=True
         )
@@ -173,50 +141,17 @@ class StatusServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
+            response = self._pages.answer(await reader.readuntil(b"\r\n\r\n"))
         except asyncio.LimitOverrunError:
-            reply, method = _Reply(431, b"the request is too large\n"), b"GET"
-        else:
-            reply, method = self._reply(head)
-        writer.write(_head(reply))
-        if method != b"HEAD":
-            writer.write(reply.body)
+            response = too_large()
+        writer.write(response)
         await writer.drain()
         writer.write_eof()
         # Wait for the client to close: an abort with its bytes unread would be a reset, and a
-        # reset may overtake the reply.
-        await reader.read(MAX_HEAD_BYTES)
-
-    def _reply(self, head: bytes) -> tuple[_Reply, bytes]:
-        request_line, *headers = head[:-4].split(b"\r\n")
-        match = _REQUEST_LINE.fullmatch(request_line)
-        if match is None or not all(_HEADER.fullmatch(header) for header in headers):
-            return _Reply(400, b"malformed request\n"), b"GET"
-        method, path = match[1], match[2]
-        names = {header.partition(b":")[0].lower() for header in headers}
-        if names & {b"content-length", b"transfer-encoding", b"upgrade", b"expect"}:
-            return _Reply(400, b"no body and no upgrade here\n"), method
-        if method not in (b"GET", b"HEAD"):
-            return _Reply(405, b"only GET and HEAD\n"), method
-        try:
-            return self._page(path), method
-        except Exception as error:  # noqa: BLE001 - a page's bug must not look like a dead daemon
-            _log.error("status page failed", path=path, error=error, traceback=logs.trace(error))
-            return _Reply(500, b"this page failed; the log says why\n"), method
-
-    def _page(self, path: bytes) -> _Reply:
-        if path == b"/healthz":
-            return _Reply(200, b"ok\n")
-        if path == b"/readyz":
-            readiness = self._readiness()
-            body = "".join(f"{line}\n" for line in readiness.lines)
-            return _Reply(200 if readiness.is_ready else 503, body.encode() or b"ok\n")
-        if path == b"/metrics":
-            return _Reply(200, self._registry.render(), metrics.CONTENT_TYPE)
-        if path == b"/status":
-            body_json = msgspec.json.encode(self._status(), enc_hook=_encode) + b"\n"
-            return _Reply(200, body_json, "application/json")
-        return _Reply(404, b"no such page: /healthz /readyz /metrics /status\n")
+        # reset may overtake the reply. One that goes on sending has had its chance.
+        for _ in range(_READS_AFTER_REPLY):
+            if not await reader.read(MAX_HEAD_BYTES):
+                break
 
 
 def fetch(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
@@ -249,26 +184,6 @@ def fetch(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
     if fields.get(b"content-length") != str(len(body)).encode():
         raise StatusError(f"{_name(address)}: the reply is cut")
     return int(match[1]), body
-
-
-def _head(reply: _Reply) -> bytes:
-    lines = [
-        f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}",
-        f"Content-Type: {reply.content_type}",
-        f"Content-Length: {len(reply.body)}",
-        "Cache-Control: no-store",
-        "X-Content-Type-Options: nosniff",
-        "Connection: close",
-    ]
-    if reply.status == 405:
-        lines.append("Allow: GET, HEAD")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
-
-
-def _encode(value: object) -> object:
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(f"{type(value).__name__} in a status")
 
 
 def _checked(address: Address) -> Address:

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the status server answers to a request, without a socket.
+
+One request without a body in, one whole response out. Everything that is not a plain GET or HEAD
+of a known page is refused: what a monitoring system sends is that simple, and the rest is not for
+us to interpret (RFC 9112, 2.2: a recipient SHOULD respond with 400 and close).
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from daemonkit import logs, metrics
+
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (/[!->@-~]*)(\?[!-~]*)? HTTP/1\.[01]")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t -~\x80-\xff]*")
+# A body would have to be read, and the others ask for another protocol.
+_REFUSED_HEADERS = frozenset({b"content-length", b"transfer-encoding", b"upgrade", b"expect"})
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+_TEXT = "text/plain; charset=utf-8"
+
+_log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the daemon does its work, and one line for each part, such as `pods: ok, age 3 s`."""
+
+    is_ready: bool
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    body: bytes
+    content_type: str = _TEXT
+
+
+class Pages:
+    """The four pages of a daemon: `/healthz`, `/readyz`, `/metrics`, `/status`.
+
+    `readiness` and `status` are asked at each request and must not block; what `status` returns
+    must be made of values that msgspec encodes, and paths.
+    """
+
+    def __init__(
+        self,
+        registry: metrics.Registry,
+        *,
+        readiness: Callable[[], Readiness],
+        status: Callable[[], dict[str, object]],
+    ) -> None:
+        self._registry = registry
+        self._readiness = readiness
+        self._status = status
+
+    def answer(self, head: bytes) -> bytes:
+        """Return the response to a request, given its head with the empty line at the end.
+
+        A page that fails is logged and answered with 500: a page's bug must not look like a dead
+        daemon.
+        """
+        request_line, *headers = head[:-4].split(b"\r\n")
+        request = _REQUEST_LINE.fullmatch(request_line)
+        fields = [_HEADER.fullmatch(header) for header in headers]
+        if request is None or None in fields:
+            return _response(_Reply(400, b"malformed request\n"))
+        is_head = request[1] == b"HEAD"
+        if not _REFUSED_HEADERS.isdisjoint(field[1].lower() for field in fields if field):
+            return _response(_Reply(400, b"no body and no upgrade here\n"), is_head)
+        if not is_head and request[1] != b"GET":
+            return _response(_Reply(405, b"only GET and HEAD\n"))
+        try:
+            return _response(self._page(request[2]), is_head)
+        except Exception as error:  # noqa: BLE001 - see above
+            _log.error("status page failed", path=request[2], error=error, traceback=logs.trace(error))
+            return _response(_Reply(500, b"this page failed; the log says why\n"), is_head)
+
+    def _page(self, path: bytes) -> _Reply:
+        if path == b"/healthz":
+            return _Reply(200, b"ok\n")
+        if path == b"/readyz":
+            readiness = self._readiness()
+            body = "".join(f"{line}\n" for line in readiness.lines).encode()
+            return _Reply(200 if readiness.is_ready else 503, body)
+        if path == b"/metrics":
+            return _Reply(200, self._registry.render(), metrics.CONTENT_TYPE)
+        if path == b"/status":
+            body = msgspec.json.encode(self._status(), enc_hook=_encode) + b"\n"
+            return _Reply(200, body, "application/json")
+        return _Reply(404, b"no such page: /healthz /readyz /metrics /status\n")
+
+
+def too_large() -> bytes:
+    """Return the response to a head that is larger than the server reads."""
+    return _response(_Reply(431, b"the request is too large\n"))
+
+
+def _response(reply: _Reply, is_head: bool = False) -> bytes:
+    lines = [
+        f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}",
+        f"Content-Type: {reply.content_type}",
+        f"Content-Length: {len(reply.body)}",
+        *(["Allow: GET, HEAD"] if reply.status == 405 else []),
+        "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff",
+        "Connection: close",
+    ]
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+    return head if is_head else head + reply.body
+
+
+def _encode(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} in a status")
