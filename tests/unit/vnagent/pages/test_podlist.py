@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemonkit.testing.kubelet_pods import StandInPod, pod_list
+from tenancy.ownership import ContainerPolicy, Owned
+from vnagent.pages.page import PageError
+from vnagent.pages.podlist import owned_pods
+
+SAMPLES = Path(__file__).parents[3] / "k8s" / "samples"
+INJECTING = ContainerPolicy(frozenset({"mesh-proxy"}))
+
+
+def annotations(tenant: str, namespace: str, uid: str, **more: str) -> dict[str, str]:
+    keys = ("tenancy.x-k8s.io/cluster", "tenancy.x-k8s.io/namespace", "tenancy.x-k8s.io/uid")
+    return dict(zip(keys, (tenant, namespace, uid), strict=True)) | more
+
+
+SHOP = StandInPod(
+    "ten-a-web",
+    "shop",
+    "s-1001",
+    ("app",),
+    ("setup",),
+    ("dbg",),
+    ("mesh-proxy",),
+    annotations=annotations("ten-a", "web", "a-0001", **{"vcnode.io/containers": "app"}),
+)
+VAULT = StandInPod("ten-a-b-c", "vault", "s-3001", annotations=annotations("ten-a-b", "c", "ab-0001"))
+HOST = StandInPod("kube-system", "etcd-node-1", "s-9001")
+
+
+def page(*pods: StandInPod, kind: str = "PodList", item_kind: str = "") -> bytes:
+    document = pod_list(pods)
+    of_item = {"apiVersion": "v1", "kind": item_kind} if item_kind else {}
+    items = [of_item | item for item in document["items"]]
+    return json.dumps(document | {"kind": kind, "items": items}).encode()
+
+
+OWNED_SHOP = Owned(
+    "ten-a", "web", "shop", "a-0001", "ten-a-web", "shop", "s-1001", frozenset({"app", "setup", "dbg"})
+)
+OWNED_VAULT = Owned("ten-a-b", "c", "vault", "ab-0001", "ten-a-b-c", "vault", "s-3001", frozenset({"app"}))
+
+
+def test_the_pods_of_tenants() -> None:
+    assert owned_pods(page(SHOP, VAULT, HOST), INJECTING) == ((OWNED_SHOP, OWNED_VAULT), ())
+
+
+def test_what_kubectl_prints_is_read_as_well() -> None:
+    printed = page(SHOP, HOST, kind="List", item_kind="Pod")
+    assert owned_pods(printed, INJECTING) == ((OWNED_SHOP,), ())
+
+
+def test_an_annotation_that_is_trusted() -> None:
+    trusting = ContainerPolicy(frozenset({"mesh-proxy"}), trusts_annotation=True)
+    (shop,), _ = owned_pods(page(SHOP), trusting)
+    assert shop.containers == {"app"}
+
+
+def test_pods_that_should_be_somebodys_and_are_not_served() -> None:
+    half = StandInPod("x", "half", "s-1", annotations={"tenancy.x-k8s.io/cluster": "ten-a"})
+    bad = StandInPod("y", "bad\n" + "x" * 400, "s-2", annotations=annotations("ten-a", "web", "u"))
+    owned, problems = owned_pods(page(half, VAULT, bad), INJECTING)
+    assert owned == (OWNED_VAULT,)
+    assert problems == (
+        "pod 'x/half': not all of its ownership annotations are set",
+        "pod 'y/bad\\n" + "x" * 314 + "': its own namespace, name or uid is not valid",
+    )
+
+
+def test_a_name_that_is_there_twice_is_nobodys_whoever_the_other_is() -> None:
+    other = StandInPod(VAULT.namespace, VAULT.name, "s-7777")
+    assert owned_pods(page(SHOP, VAULT, other), INJECTING) == (
+        (OWNED_SHOP,),
+        ("pod 'ten-a-b-c/vault': another pod has its name",),
+    )
+
+
+@pytest.mark.parametrize("items", [b"null", b"[]"])
+def test_no_pods(items: bytes) -> None:
+    assert owned_pods(b'{"kind":"PodList","items":' + items + b"}", INJECTING) == ((), ())
+
+
+def test_the_second_of_two_equal_keys_counts() -> None:
+    listed = page(VAULT).replace(
+        b'"tenancy.x-k8s.io/cluster": "ten-a-b"',
+        b'"tenancy.x-k8s.io/cluster": "ten-a", "tenancy.x-k8s.io/cluster": "ten-a-b"',
+    )
+    assert owned_pods(listed, INJECTING) == ((OWNED_VAULT,), ())
+
+
+GOOD = page(SHOP, VAULT)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"<html>",
+        GOOD[: len(GOOD) // 2],
+        GOOD + b"x",
+        GOOD.replace(b'"PodList"', b'"ServiceList"'),
+        GOOD.replace(b'"uid": "s-1001", ', b""),
+        GOOD.replace(b'"uid": "s-1001"', b'"uid": 1001'),
+        GOOD.replace(b"s-1001", b"\xff"),
+        GOOD.replace(b"s-1001", b"\\ud800"),
+        page(SHOP, kind="List", item_kind="Service"),
+        b'{"kind":"PodList","x":' + b"[" * 100_000,
+    ],
+)
+def test_what_is_no_list_of_pods_is_an_error(bad: bytes) -> None:
+    with pytest.raises(PageError):
+        owned_pods(bad, INJECTING)
+
+
+def test_a_real_kubelets_page() -> None:
+    raw = (SAMPLES / "pods.json").read_bytes()
+    document: dict[str, Any] = json.loads(raw)
+    owned, problems = owned_pods(raw, INJECTING)
+    assert problems == ()
+    assert {(pod.super_uid, pod.uid) for pod in owned} == {
+        (item["metadata"]["uid"], item["metadata"]["annotations"]["tenancy.x-k8s.io/uid"])
+        for item in document["items"]
+        if "tenancy.x-k8s.io/uid" in item["metadata"]["annotations"]
+    }
+    assert len({pod.tenant for pod in owned}) > 1
+    assert not any("mesh-proxy" in pod.containers for pod in owned)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+
+from daemonkit.testing.kubelet_pods import StandInPod, running_pod_list
+from tenancy.ownership import Owned, OwnerIndex
+from vnagent.pages.page import PageError
+from vnagent.pages.runningpods import rebuild
+
+SHOP = StandInPod("ten-a-web", "shop", "s-1001", ("app",), ("setup",), ("dbg",), ("mesh-proxy",))
+BANK = StandInPod("ten-b-web", "bank", "s-2001")
+HOST = StandInPod("kube-system", "etcd-node-1", "s-9001")
+INDEX = OwnerIndex(
+    [
+        Owned(
+            "ten-a", "web", "shop", "a-1", "ten-a-web", "shop", "s-1001", frozenset({"app", "setup", "dbg"})
+        ),
+        Owned("ten-b", "web", "bank", "b-1", "ten-b-web", "bank", "s-2001", frozenset({"app"})),
+    ]
+)
+PAGE = json.dumps(running_pod_list([SHOP, BANK, HOST])).encode()
+
+
+def test_the_tenants_pods_and_containers() -> None:
+    assert json.loads(rebuild(PAGE, INDEX, "ten-a")) == {
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": {},
+        "items": [
+            {
+                "metadata": {"name": "shop", "namespace": "web", "uid": "a-1"},
+                "spec": {"containers": [{"name": "app"}, {"name": "dbg"}]},
+                "status": {},
+            }
+        ],
+    }
+
+
+def test_a_tenant_without_pods() -> None:
+    empty = b'{"items":[],"kind":"PodList","apiVersion":"v1","metadata":{}}'
+    assert rebuild(PAGE, INDEX, "ten-c") == empty
+    assert rebuild(b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
+
+
+def test_a_pod_of_another_uid_is_another_pod() -> None:
+    assert json.loads(rebuild(PAGE.replace(b"s-1001", b"s-7777"), INDEX, "ten-a"))["items"] == []
+
+
+@pytest.mark.parametrize(
+    "bad", [b"", b"{", b"[]", PAGE[:-9], PAGE.replace(b"PodList", b"NodeList"), PAGE.replace(b"[", b"{", 1)]
+)
+def test_what_is_no_such_page_is_an_error(bad: bytes) -> None:
+    with pytest.raises(PageError):
+        rebuild(bad, INDEX, "ten-a")
