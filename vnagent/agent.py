@@ -73,7 +73,6 @@ class Agent:
         self.feed: PodFeed | None = None
         self.ages: Callable[[], dict[str, float]] = dict
         self.saved: Callable[[], dict[str, bool]] = dict
-        self.now = channels.loop.time
         self._pages = pages
         self._limits = limits
         self._audit_log = audit_log
@@ -159,9 +158,9 @@ class Agent:
         return use
 
     def takes_request(self, caller: Caller) -> bool:
-        if caller.tenant is None:
+        if caller.tenant is None or not self._limits.requests_per_second:
             return True
-        return takes_request(self._use(caller.tenant), self._limits, self.now())
+        return takes_request(self._use(caller.tenant), self._limits, self.channels.loop.time())
 
     def takes_tunnel(self, caller: Caller) -> bool:
         """Count a stream of the tenant's, from before it is asked for; False if it has too many."""

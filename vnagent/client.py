@@ -20,7 +20,7 @@ from vnagent.core.access import (
     Serve,
 )
 from vnagent.core.audit import OWN_ANSWER
-from vnagent.core.head import END_OF_HEAD, HeadError, find_head, parse_request_head
+from vnagent.core.head import END_OF_HEAD, HeadError, RequestHead, find_head, parse_request_head
 from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class ClientConnection:
         "_buffer",
         "_is_counted",
         "_is_head_begun",
+        "_previous",
+        "_scanned",
         "agent",
         "caller",
         "channel",
@@ -68,16 +70,18 @@ class ClientConnection:
         self.identity: object = None
         self.exchange: ClientExchange | None = None
         self._buffer = bytearray()
+        self._scanned = 0  # so much of the buffer is known to hold no end of a head
+        self._previous: RequestHead | None = None
         self._is_counted = False
         self._is_head_begun = False
         self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True)
-        self.channel.deadline = agent.now() + HANDSHAKE_S
+        self.channel.deadline = agent.channels.now + HANDSHAKE_S
         self.channel.start()
 
     # ---- what the channel calls
 
     def on_handshake(self) -> None:
-        self.channel.deadline = self.agent.now() + HEAD_S
+        self.channel.deadline = self.agent.channels.now + HEAD_S
         self._is_head_begun = True
         self._is_counted = self.agent.admit(self)
 
@@ -118,12 +122,14 @@ class ClientConnection:
         if self.exchange is not None or not self._buffer or not self.channel.is_open:
             return
         try:
-            end = find_head(self._buffer)
+            end = find_head(self._buffer, self._scanned)
             if end < 0:
+                self._scanned = len(self._buffer)
                 if not self._is_head_begun:
                     self._is_head_begun = True
-                    self.channel.deadline = self.agent.now() + HEAD_S
+                    self.channel.deadline = self.agent.channels.now + HEAD_S
                 return
+            self._scanned = 0
             head = bytes(self._buffer[:end])
             del self._buffer[: end + len(END_OF_HEAD)]
             self._is_head_begun = False
@@ -134,7 +140,8 @@ class ClientConnection:
             if not self.agent.takes_request(self.caller):
                 self._refuse(None, Deny(429, "too-many-requests"))
                 return
-            request = parse(parse_request_head(head))
+            self._previous = parsed = parse_request_head(head, self._previous)
+            request = parse(parsed)
         except HeadError as error:
             self._refuse(None, Deny(error.status, error.reason, must_close=True))
             return
@@ -215,7 +222,7 @@ class ClientConnection:
         if is_close or self.agent.is_draining:
             self.close()
             return
-        self.channel.deadline = self.agent.now() + IDLE_S
+        self.channel.deadline = self.agent.channels.now + IDLE_S
         self.channel.resume()
         if self._buffer:
             self.agent.channels.loop.call_soon(self._next)

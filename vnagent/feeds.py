@@ -74,8 +74,8 @@ class Feeds:
             self._restored(PODS, pods.age_s)
 
     def _restored(self, name: str, age_s: float) -> None:
-        began = self._agent.now()
-        self._ages[name] = lambda: age_s + self._agent.now() - began
+        began = self._agent.channels.loop.time()
+        self._ages[name] = lambda: age_s + self._agent.channels.loop.time() - began
         self._is_saved[name] = True
         _log.warning("saved state is served until its source is heard", source=name, age_s=round(age_s))
 

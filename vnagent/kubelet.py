@@ -112,7 +112,7 @@ class KubeletConnection:
 
     def set_deadline(self, seconds: float | None) -> None:
         if self.channel is not None:
-            now = self._pool.channels.loop.time()
+            now = self._pool.channels.now
             self.channel.deadline = None if seconds is None else now + seconds
 
     def pause(self) -> None:
@@ -167,7 +167,7 @@ class KubeletConnection:
             end = find_head(self._buffer)
             if end < 0:
                 return
-            head = parse_response_head(self._buffer[:end])
+            head = self._pool.read_head(self._buffer[:end])
         except HeadError:
             self._fail("kubelet-malformed")
             return
@@ -183,7 +183,7 @@ class KubeletConnection:
         if head.status < 200:
             self._fail("kubelet-malformed")
             return
-        if head.fields.has_token(b"connection", b"close"):
+        if head.is_last:
             self._is_last = True
         self._body = body = body_of(head)
         if head.status in {204, 304}:
@@ -261,6 +261,20 @@ class KubeletPool:
         self._context = context
         self._idle: list[KubeletConnection] = []
         self._all: set[KubeletConnection] = set()
+        self._last_head: tuple[bytes, ResponseHead] | None = None
+
+    def read_head(self, head: bytes) -> ResponseHead:
+        """Read a response head. Raises HeadError.
+
+        The kubelet's answers of one second have the same head to the byte, be they for whom they
+        may; the one that was read last need not be read again.
+        """
+        last = self._last_head
+        if last is not None and last[0] == head:
+            return last[1]
+        parsed = parse_response_head(head)
+        self._last_head = (head, parsed)
+        return parsed
 
     @property
     def open_count(self) -> int:

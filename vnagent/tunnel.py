@@ -80,4 +80,5 @@ class _Side:
         self._tunnel.close()
 
     def on_deadline(self) -> None:
-        """Tunnels have no deadline."""
+        """Only what a client said before it left has one."""
+        self._tunnel.close()

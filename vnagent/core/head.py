@@ -64,59 +64,70 @@ class Fields(NamedTuple):
 
 
 class RequestHead(NamedTuple):
+    """`block` is the raw bytes of the fields, by which the next head of a connection is compared."""
+
     method: str
     target: str
     fields: Fields
     content_length: int
     has_transfer_coding: bool
+    block: bytes = b""
 
 
 class ResponseHead(NamedTuple):
-    """`content_length` is None where the field is missing; `is_chunked` is the exact coding."""
+    """`content_length` is None where the field is missing; `is_chunked` is the exact coding;
+    `is_last` says that the connection is to be closed behind this response."""
 
     status: int
     fields: Fields
     content_length: int | None
     is_chunked: bool
+    is_last: bool = False
 
 
-def find_head(buffer: bytes | bytearray) -> int:
+def find_head(buffer: bytes | bytearray, scanned: int = 0) -> int:
     """Say where the first head in `buffer` ends: its length, or -1 if more bytes are needed.
 
-    Raises HeadError when no further byte can make it right: it is too long, or it already has a
-    character that no head may have (a bare LF would otherwise wait for its end until the deadline).
+    `scanned` is the length of the buffer when it was last asked about: a head that comes a byte at
+    a time must not be read anew for each, or one tenant could hold the loop. Raises HeadError when
+    no further byte can make it right: it is too long, or it already has a character that no head
+    may have (a bare LF would otherwise wait for its end until the deadline).
     """
-    end = buffer.find(END_OF_HEAD, 0, MAX_HEAD_BYTES + len(END_OF_HEAD))
+    end = buffer.find(END_OF_HEAD, max(0, scanned - 3), MAX_HEAD_BYTES + len(END_OF_HEAD))
     if end >= 0:
         return end
-    if len(buffer) > MAX_HEAD_BYTES:
+    if len(buffer) >= MAX_HEAD_BYTES + len(END_OF_HEAD):
         raise HeadError(431, "head-too-large")
-    if _HOPELESS.search(buffer):
+    if _HOPELESS.search(buffer, max(0, scanned - 1)):
         raise HeadError(400, "malformed-head")
     return -1
 
 
-def parse_request_head(head: bytes) -> RequestHead:
-    """Read a request head without its closing blank line. Raises HeadError(400 | 417 | 431)."""
+def parse_request_head(head: bytes, previous: RequestHead | None = None) -> RequestHead:
+    """Read a request head without its closing blank line. Raises HeadError(400 | 417 | 431).
+
+    `previous` is the last head of the same connection: a client sends the same fields with every
+    request, and what has been read and checked once, byte for byte, need not be read again.
+    """
     line_end = head.find(b"\r\n")
-    line = head if line_end < 0 else head[:line_end]
-    match = _REQUEST_LINE.fullmatch(line)
+    if line_end < 0:
+        line_end = len(head)
+    match = _REQUEST_LINE.fullmatch(head, 0, line_end)
     if match is None:
         raise HeadError(400, "malformed-request-line")
-    fields = _parse_fields(head, len(line))
+    method, target = str(match[1], "ascii"), str(match[2], "ascii")
+    block = head[line_end:]
+    if previous is not None and block == previous.block:
+        _, _, fields, length, has_coding, block = previous
+        return RequestHead(method, target, fields, length, has_coding, block)
+    fields = _parse_fields(block)
     last = fields.last
     if not last.get(b"host"):
         raise HeadError(400, "no-host")
     if b"expect" in last:
         raise HeadError(417, "expectation")
-    length = _content_length(last)
-    return RequestHead(
-        match[1].decode("ascii"),
-        match[2].decode("ascii"),
-        fields,
-        length or 0,
-        b"transfer-encoding" in last,
-    )
+    length = _content_length(last) or 0
+    return RequestHead(method, target, fields, length, b"transfer-encoding" in last, block)
 
 
 def parse_response_head(head: bytes) -> ResponseHead:
@@ -127,7 +138,7 @@ def parse_response_head(head: bytes) -> ResponseHead:
     if match is None:
         raise HeadError(502, "malformed-status-line")
     try:
-        fields = _parse_fields(head, len(line))
+        fields = _parse_fields(head[len(line) :])
         length = _content_length(fields.last)
     except HeadError as error:
         raise HeadError(502, error.reason) from None
@@ -135,13 +146,15 @@ def parse_response_head(head: bytes) -> ResponseHead:
     if coding is not None and (length is not None or coding.lower() != b"chunked"):
         # RFC 9112, 6.3: both at once is an attack or a broken peer; neither is worth a guess.
         raise HeadError(502, "ambiguous-framing")
-    return ResponseHead(int(match[1]), fields, length, coding is not None)
+    is_last = b"connection" in fields.last and fields.has_token(b"connection", b"close")
+    return ResponseHead(int(match[1]), fields, length, coding is not None, is_last)
 
 
-def _parse_fields(head: bytes, start: int) -> Fields:
-    if _FIELDS.fullmatch(head, start) is None:
+def _parse_fields(block: bytes) -> Fields:
+    """Read what follows the first line, from its line end on."""
+    if _FIELDS.fullmatch(block) is None:
         raise HeadError(400, "malformed-field")
-    raw = head[start + 2 :].split(b"\r\n") if len(head) > start else []
+    raw = block[2:].split(b"\r\n") if block else []
     if len(raw) > MAX_FIELDS:
         raise HeadError(431, "too-many-fields")
     lines = []

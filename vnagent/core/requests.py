@@ -156,8 +156,9 @@ _POD_ENDPOINTS: Final = {
 
 # No name in a Kubernetes path needs a percent, a semicolon or a backslash; whoever sends one wants
 # two readers to see two paths.
-_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,=:@/\-]*")
-_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,=:@/?%\-]*")
+_TARGET = re.compile(
+    r"(/[A-Za-z0-9._~!$&'()*+,=:@/\-]*+)(?:\?([A-Za-z0-9._~!$&'()*+,=:@/?%\-]*+))?",
+)
 # RFC 1123 label and subdomain, as Kubernetes validates namespaces, containers and pods.
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(
@@ -174,13 +175,14 @@ _MAX_SUBPROTOCOLS = 16
 
 def parse(head: RequestHead) -> Request:
     """Turn a request head into a typed request. Total: whatever is not understood is a Refusal."""
-    path, mark, query = head.target.partition("?")
-    if _PATH.fullmatch(path) is None or (mark and _QUERY.fullmatch(query) is None):
+    target = _TARGET.fullmatch(head.target)
+    if target is None:
         return Refusal(Endpoint.MALFORMED, 400, "malformed-target", must_close=True)
     if head.has_transfer_coding or head.content_length:
         # No endpoint takes a body. Content-Length: 0 passes: Go writes it on every POST without one.
         return Refusal(Endpoint.MALFORMED, 400, "body-not-allowed", must_close=True)
-    segments = path.split("/")[1:]
+    path, query = target[1], target[2] or ""
+    segments = path[1:].split("/")
     if "." in segments or ".." in segments or "" in segments[:-1]:
         return Refusal(Endpoint.MALFORMED, 400, "malformed-path", must_close=True)
     pod_endpoint = _POD_ENDPOINTS.get(segments[0])
