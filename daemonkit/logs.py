@@ -6,11 +6,13 @@ printable ASCII, one event a line. What a peer sends (a header, a name, a certif
 reaches it escaped, or it could forge lines or drive the operator's terminal.
 
 The sink is one per process, as stderr is; libraries that log through `logging` end up in it too.
-A write that fails is dropped: a full disk behind stderr must not stop the daemon.
+A line that cannot be written now is dropped and counted: neither a full disk behind stderr nor a
+reader that sleeps may stop the daemon.
 """
 
 import enum
 import logging
+import select
 import sys
 import time
 import traceback
@@ -23,8 +25,8 @@ DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
 
 # A field is a name, a number or a sentence; what is longer is a page that does not belong here.
-MAX_FIELD_CHARACTERS = 2_000
-MAX_TRACEBACK_CHARACTERS = 8_000
+MAX_FIELD_CHARACTERS = 1_000
+MAX_TRACEBACK_CHARACTERS = 2_500
 
 _LEVEL_NAMES = {number: name for name, number in LEVELS.items()}
 _RESERVED = frozenset({"time", "level", "logger", "message"})
@@ -33,25 +35,48 @@ _RESERVED = frozenset({"time", "level", "logger", "message"})
 class _Sink:
     """Where lines go and in which form. Before `setup`: text at level info."""
 
-    __slots__ = ("clock", "is_json", "level", "stream")
+    __slots__ = ("clock", "dropped", "is_json", "level", "stream")
 
     def __init__(self) -> None:
         self.level = INFO
         self.is_json = False
         self.stream: TextIO | None = None
         self.clock: Callable[[], float] = time.time
+        self.dropped = 0
 
     def write(self, level: int, name: str, message: str, fields: dict[str, object]) -> None:
+        # Looked up now, not at import: tests and supervisors replace sys.stderr.
+        stream = self.stream if self.stream is not None else sys.stderr
+        if not _has_room(stream):
+            self.dropped += 1
+            return
+        if self.dropped:
+            count, self.dropped = self.dropped, 0
+            self._emit(stream, WARNING, __name__, "log lines were dropped", {"count": count})
+        self._emit(stream, level, name, message, fields)
+
+    def _emit(self, stream: TextIO, level: int, name: str, message: str, fields: dict[str, object]) -> None:
         render = as_json if self.is_json else as_text
-        line = render(self.clock(), _LEVEL_NAMES[level], name, message, fields) + "\n"
         try:
-            # Looked up now, not at import: tests and supervisors replace sys.stderr.
-            stream = self.stream if self.stream is not None else sys.stderr
-            stream.write(line)
+            stream.write(render(self.clock(), _LEVEL_NAMES[level], name, message, fields) + "\n")
             stream.flush()
         except (OSError, ValueError):
             # ValueError is a closed stream. There is nowhere left to say it.
             return
+
+
+def _has_room(stream: TextIO) -> bool:
+    """Tell whether a line can be written without waiting for whoever reads the log.
+
+    A pipe or socket that nobody reads fills up, and a write to it would stop the loop for good.
+    Room is a page (pipe(7)), which is why fields and traces are cut to fit into one.
+    """
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):
+        return True  # not a file, or one that is closed: writing tells
 
 
 _sink = _Sink()

@@ -3,6 +3,7 @@ import enum
 import io
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def test_a_line_of_json() -> None:
         (1.5, "1.5"),
         (float("nan"), "nan"),
         (ValueError("bad\n"), '"ValueError: bad\\n"'),
-        ("x" * 2_003, "x" * 2_000 + "...(+3)"),
+        ("x" * 1_003, "x" * 1_000 + "...(+3)"),
     ],
 )
 def test_a_value_in_text(value: object, text: str) -> None:
@@ -172,6 +173,26 @@ def test_a_log_that_cannot_be_written_stops_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stderr", closed)
     logs.get("x").error("m")
     assert sys.stderr is closed
+
+
+def test_a_log_that_nobody_reads_stops_nothing_and_says_so_later() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream, os.fdopen(reading, "rb") as reader:
+        logs.setup(is_json=True, stream=stream, clock=lambda: NOW)
+        log = logs.get("x")
+        for number in range(2_000):  # far more than the 64 KiB of a pipe
+            log.info("m", number=number, text="y" * 900)
+        os.set_blocking(reading, False)
+        kept = [json.loads(line)["number"] for line in reader.read().splitlines()]
+        assert kept == list(range(len(kept)))
+        assert 0 < len(kept) < 2_000
+        log.info("again")
+        lines = [json.loads(line) for line in reader.read().splitlines()]
+    assert [(line["message"], line.get("count")) for line in lines] == [
+        ("log lines were dropped", 2_000 - len(kept)),
+        ("again", None),
+    ]
+    logs.setup(stream=io.StringIO())
 
 
 def test_what_libraries_log_arrives_in_the_same_form() -> None:
