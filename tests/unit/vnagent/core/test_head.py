@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The head parser against tables of RFC 9112, against h11, and against arbitrary bytes and splits."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import h11
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from vnagent.core.head import (
+    END_OF_HEAD,
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    Fields,
+    HeadError,
+    RequestHead,
+    ResponseHead,
+    find_head,
+    parse_request_head,
+    parse_response_head,
+)
+
+
+def head(*lines: bytes) -> bytes:
+    return b"\r\n".join(lines)
+
+
+LINE = b"GET /pods HTTP/1.1"
+HOST = b"Host: node-1:10550"
+
+
+def fields(*lines: tuple[bytes, bytes]) -> Fields:
+    return Fields(lines, dict(lines))
+
+
+# ---- what is read
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param(
+            head(LINE, HOST),
+            RequestHead("GET", "/pods", fields((b"host", b"node-1:10550")), 0, False),
+            id="least",
+        ),
+        pytest.param(
+            head(b"POST /exec/web/shop/app?command=ls&output=1 HTTP/1.1", b"HOST:a", b"Content-Length: 0"),
+            RequestHead(
+                "POST",
+                "/exec/web/shop/app?command=ls&output=1",
+                fields((b"host", b"a"), (b"content-length", b"0")),
+                0,
+                False,
+            ),
+            id="names-without-case-blanks-optional",
+        ),
+        pytest.param(
+            head(b"POST /x HTTP/1.1", b"Host: \t a \t ", b"Content-Length: 12", b"X-Empty:"),
+            RequestHead(
+                "POST",
+                "/x",
+                fields((b"host", b"a"), (b"content-length", b"12"), (b"x-empty", b"")),
+                12,
+                False,
+            ),
+            id="optional-blanks-go-empty-value-stays",
+        ),
+        pytest.param(
+            head(LINE, HOST, b"Transfer-Encoding: xchunked"),
+            RequestHead(
+                "GET",
+                "/pods",
+                fields((b"host", b"node-1:10550"), (b"transfer-encoding", b"xchunked")),
+                0,
+                True,
+            ),
+            id="any-transfer-coding-is-seen",
+        ),
+        pytest.param(
+            head(
+                LINE, HOST, b"X-Stream-Protocol-Version: v4.channel.k8s.io", b"x-stream-protocol-version: v3"
+            ),
+            RequestHead(
+                "GET",
+                "/pods",
+                Fields(
+                    (
+                        (b"host", b"node-1:10550"),
+                        (b"x-stream-protocol-version", b"v4.channel.k8s.io"),
+                        (b"x-stream-protocol-version", b"v3"),
+                    ),
+                    {b"host": b"node-1:10550", b"x-stream-protocol-version": b"v3"},
+                ),
+                0,
+                False,
+            ),
+            id="several-lines-of-one-field",
+        ),
+        pytest.param(
+            head(b"M-SEARCH * HTTP/1.1", b"Host: a", b"X: caf\xc3\xa9"),
+            RequestHead("M-SEARCH", "*", fields((b"host", b"a"), (b"x", b"caf\xc3\xa9")), 0, False),
+            id="any-token-any-target-obs-text",
+        ),
+    ],
+)
+def test_a_request_head_that_is_read(raw: bytes, expected: RequestHead) -> None:
+    assert parse_request_head(raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "reason"),
+    [
+        # The request line (RFC 9112, 3).
+        (b"", 400, "malformed-request-line"),
+        (head(b"GET /pods", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods HTTP/1.0", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods HTTP/2.0", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods http/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods HTTP/1.1 ", HOST), 400, "malformed-request-line"),
+        (head(b" GET /pods HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET  /pods HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods  HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET\t/pods HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET /po ds HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET  HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"G(T /pods HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET /p\xc3\xb6ds HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods\x00 HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods\x7f HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods\r HTTP/1.1", HOST), 400, "malformed-request-line"),
+        (head(b"GET /pods HTTP/1.1\nHost: a"), 400, "malformed-request-line"),
+        (head(b"", LINE, HOST), 400, "malformed-request-line"),
+        (b"PRI * HTTP/2.0", 400, "malformed-request-line"),
+        (b"\x16\x03\x01\x00\xf4", 400, "malformed-request-line"),
+        # Field lines (RFC 9112, 5; RFC 9110, 5.5).
+        (head(LINE, HOST, b" folded"), 400, "malformed-field"),
+        (head(LINE, b"Host: a", b"\tfolded: b"), 400, "malformed-field"),
+        (head(LINE, b"Host : a"), 400, "malformed-field"),
+        (head(LINE, b"Ho st: a"), 400, "malformed-field"),
+        (head(LINE, HOST, b": a"), 400, "malformed-field"),
+        (head(LINE, HOST, b"no-colon"), 400, "malformed-field"),
+        (head(LINE, HOST, b""), 400, "malformed-field"),
+        (head(LINE, HOST, b"X: a\x00b"), 400, "malformed-field"),
+        (head(LINE, HOST, b"X: a\x1bb"), 400, "malformed-field"),
+        (head(LINE, HOST, b"X: a\x7fb"), 400, "malformed-field"),
+        (head(LINE, HOST, b"X: a\rb"), 400, "malformed-field"),
+        (head(LINE, HOST, b"X: a\nHost: b"), 400, "malformed-field"),
+        (head(LINE, HOST, b"X\xe9: a"), 400, "malformed-field"),
+        # What two readers could read in two ways.
+        (LINE, 400, "no-host"),
+        (head(LINE, b"Host:"), 400, "no-host"),
+        (head(LINE, b"Host: \t"), 400, "no-host"),
+        (head(LINE, HOST, HOST), 400, "repeated-field"),
+        (head(LINE, HOST, b"hOsT: other"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Content-Length: 0", b"Content-Length: 0"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Transfer-Encoding: chunked", b"transfer-encoding: x"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Upgrade: websocket", b"Upgrade: SPDY/3.1"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Expect: a", b"Expect: b"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Content-Type: a", b"Content-Type: b"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Content-Encoding: a", b"Content-Encoding: b"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Sec-WebSocket-Key: a", b"Sec-WebSocket-Key: b"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Version: 8"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Sec-WebSocket-Accept: a", b"Sec-WebSocket-Accept: b"), 400, "repeated-field"),
+        (head(LINE, HOST, b"Content-Length:"), 400, "malformed-length"),
+        (head(LINE, HOST, b"Content-Length: +1"), 400, "malformed-length"),
+        (head(LINE, HOST, b"Content-Length: -1"), 400, "malformed-length"),
+        (head(LINE, HOST, b"Content-Length: 1_0"), 400, "malformed-length"),
+        (head(LINE, HOST, b"Content-Length: 0x10"), 400, "malformed-length"),
+        (head(LINE, HOST, b"Content-Length: 1, 1"), 400, "malformed-length"),
+        (head(LINE, HOST, b"Content-Length: \xb2"), 400, "malformed-length"),
+        (head(LINE, HOST, b"Content-Length: 1000000000000000"), 400, "malformed-length"),
+        # What is read and not offered.
+        (head(LINE, HOST, b"Expect: 100-continue"), 417, "expectation"),
+        (head(LINE, HOST, *[b"X: a"] * MAX_FIELDS), 431, "too-many-fields"),
+    ],
+)
+def test_a_request_head_that_is_refused(raw: bytes, status: int, reason: str) -> None:
+    with pytest.raises(HeadError) as caught:
+        parse_request_head(raw)
+    assert (caught.value.status, caught.value.reason) == (status, reason)
+
+
+def test_as_many_fields_as_are_allowed() -> None:
+    found = parse_request_head(head(LINE, HOST, *[b"X: a"] * (MAX_FIELDS - 1)))
+    assert len(found.fields.lines) == MAX_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"HTTP/1.1 200 OK", ResponseHead(200, fields(), None, False)),
+        (b"HTTP/1.1 200", ResponseHead(200, fields(), None, False)),
+        (b"HTTP/1.1 599 ", ResponseHead(599, fields(), None, False)),
+        (
+            head(b"HTTP/1.1 404 Not Found", b"Content-Length: 19"),
+            ResponseHead(404, fields((b"content-length", b"19")), 19, False),
+        ),
+        (
+            head(b"HTTP/1.1 200 OK", b"Transfer-Encoding: Chunked"),
+            ResponseHead(200, fields((b"transfer-encoding", b"Chunked")), None, True),
+        ),
+    ],
+)
+def test_a_response_head_that_is_read(raw: bytes, expected: ResponseHead) -> None:
+    assert parse_response_head(raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"", "malformed-status-line"),
+        (b"HTTP/1.0 200 OK", "malformed-status-line"),
+        (b"HTTP/1.1 2000 OK", "malformed-status-line"),
+        (b"HTTP/1.1 20 OK", "malformed-status-line"),
+        (b"HTTP/1.1 600 OK", "malformed-status-line"),
+        (b"HTTP/1.1 099 OK", "malformed-status-line"),
+        (b"HTTP/1.1 +20 OK", "malformed-status-line"),
+        (b"HTTP/1.1  200 OK", "malformed-status-line"),
+        (b"HTTP/1.1 200 O\x00K", "malformed-status-line"),
+        (b"ICY 200 OK", "malformed-status-line"),
+        (head(b"HTTP/1.1 200 OK", b"X : a"), "malformed-field"),
+        (head(b"HTTP/1.1 200 OK", b" folded"), "malformed-field"),
+        (head(b"HTTP/1.1 200 OK", b"Content-Length: 1", b"Content-Length: 2"), "repeated-field"),
+        (head(b"HTTP/1.1 200 OK", b"Content-Length: 1", b"Content-Length: 1"), "repeated-field"),
+        (head(b"HTTP/1.1 200 OK", b"Content-Length: -1"), "malformed-length"),
+        (head(b"HTTP/1.1 200 OK", *[b"X: a"] * (MAX_FIELDS + 1)), "too-many-fields"),
+        # RFC 9112, 6.3: both, or a coding that is not exactly chunked.
+        (head(b"HTTP/1.1 200 OK", b"Content-Length: 1", b"Transfer-Encoding: chunked"), "ambiguous-framing"),
+        (head(b"HTTP/1.1 200 OK", b"Transfer-Encoding: gzip, chunked"), "ambiguous-framing"),
+        (head(b"HTTP/1.1 200 OK", b"Transfer-Encoding: xchunked"), "ambiguous-framing"),
+        (head(b"HTTP/1.1 200 OK", b"Transfer-Encoding:"), "ambiguous-framing"),
+    ],
+)
+def test_a_response_head_that_is_refused(raw: bytes, reason: str) -> None:
+    with pytest.raises(HeadError) as caught:
+        parse_response_head(raw)
+    assert (caught.value.status, caught.value.reason) == (502, reason)
+
+
+def test_a_list_field_is_asked_for_whole_tokens() -> None:
+    found = parse_request_head(head(LINE, HOST, b"Connection: keep-alive ,\tUpgrade", b"connection: close"))
+    assert [
+        found.fields.has_token(b"connection", token)
+        for token in (b"keep-alive", b"upgrade", b"close", b"up", b"notupgrade", b"")
+    ] == [True, True, True, False, False, False]
+
+
+# ---- where a head ends
+
+
+@pytest.mark.parametrize(
+    ("buffer", "expected"),
+    [
+        (b"", -1),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r", -1),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 23),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n\r\n", 23),
+        (b"\r", -1),
+        (b"a" * MAX_HEAD_BYTES, -1),
+        (b"a" * MAX_HEAD_BYTES + END_OF_HEAD[:3], -1),
+        (b"a" * MAX_HEAD_BYTES + END_OF_HEAD, MAX_HEAD_BYTES),
+    ],
+)
+def test_where_a_head_ends(buffer: bytes, expected: int) -> None:
+    assert find_head(buffer) == expected
+    assert find_head(bytearray(buffer)) == expected
+
+
+@pytest.mark.parametrize(
+    ("buffer", "status", "reason"),
+    [
+        (b"GET / HTTP/1.1\n", 400, "malformed-head"),
+        (b"GET / HTTP/1.1\rX", 400, "malformed-head"),
+        (b"GET / HTTP/1.1\r\r\n", 400, "malformed-head"),
+        (b"\r\nGET / HTTP/1.1\r\n", 400, "malformed-head"),
+        (b"GET /\x00", 400, "malformed-head"),
+        (b"GET /\x0b", 400, "malformed-head"),
+        (b"GET /\x7f", 400, "malformed-head"),
+        (b"\x16\x03\x01", 400, "malformed-head"),
+        (b"a" * (MAX_HEAD_BYTES + 4), 431, "head-too-large"),
+        (b"a" * (MAX_HEAD_BYTES + 1) + END_OF_HEAD, 431, "head-too-large"),
+    ],
+)
+def test_a_beginning_that_no_further_byte_can_make_right(buffer: bytes, status: int, reason: str) -> None:
+    with pytest.raises(HeadError) as caught:
+        find_head(buffer)
+    assert (caught.value.status, caught.value.reason) == (status, reason)
+
+
+# ---- arbitrary input
+
+T = TypeVar("T")
+
+
+def read_or_refused(parse: Callable[[bytes], T], raw: bytes) -> T | HeadError:
+    """No other exception than HeadError, whatever the bytes."""
+    try:
+        return parse(raw)
+    except HeadError as error:
+        return error
+
+
+_PIECES = st.sampled_from(
+    [
+        *(b"GET", b"POST", b" ", b"/", b"/pods?a=b", b" HTTP/1.1", b" HTTP/1.0", b"HTTP/1.1 200 OK"),
+        *(b"\r\n", b"\r", b"\n", b"\t", b"\x00", b"\x7f", b"\xe9", b":", b"a", b","),
+        *(b"Host: a", b"host: b", b"Host:", b"Host : a", b"Content-Length: 5", b"content-length: 5"),
+        *(b"Content-Length: +5", b"Transfer-Encoding: chunked", b"transfer-encoding: gzip"),
+        *(b"Connection: Upgrade, close", b"Upgrade: SPDY/3.1", b"Expect: 100-continue", b"X-Y: z z"),
+    ]
+)
+_BYTES = st.lists(_PIECES | st.binary(max_size=3), max_size=20).map(b"".join)
+_LINES = st.lists(_PIECES | _BYTES, max_size=8)
+_REQUESTS = st.one_of(_BYTES, _LINES.map(lambda lines: head(LINE, HOST, *lines)), st.binary())
+_RESPONSES = st.one_of(_BYTES, _LINES.map(lambda lines: head(b"HTTP/1.1 200 OK", *lines)), st.binary())
+
+
+@given(_REQUESTS)
+@example(head(LINE, HOST, b"Content-Length: 5", b"Transfer-Encoding: chunked"))
+def test_what_is_accepted_as_a_request_means_the_same_to_h11(raw: bytes) -> None:
+    if END_OF_HEAD in raw:
+        return  # `find_head` hands on what is before the first one
+    ours = read_or_refused(parse_request_head, raw)
+    if isinstance(ours, HeadError):
+        assert ours.status in {400, 417, 431}
+        return
+    if ours.has_transfer_coding or ours.content_length:
+        return  # refused one step later: no endpoint takes a body
+    server = h11.Connection(h11.SERVER, max_incomplete_event_size=2 * MAX_HEAD_BYTES)
+    server.receive_data(raw + END_OF_HEAD)
+    theirs = server.next_event()
+    assert isinstance(theirs, h11.Request)
+    assert (theirs.method, theirs.target, theirs.http_version) == (
+        ours.method.encode(),
+        ours.target.encode(),
+        b"1.1",
+    )
+    assert tuple(theirs.headers) == ours.fields.lines
+    assert isinstance(server.next_event(), h11.EndOfMessage)
+    assert server.trailing_data == (b"", False)
+
+
+@given(_RESPONSES)
+def test_what_is_accepted_as_a_response_means_the_same_to_h11(raw: bytes) -> None:
+    if END_OF_HEAD in raw:
+        return
+    ours = read_or_refused(parse_response_head, raw)
+    if isinstance(ours, HeadError):
+        assert ours.status == 502
+        return
+    client = h11.Connection(h11.CLIENT, max_incomplete_event_size=2 * MAX_HEAD_BYTES)
+    client.send(h11.Request(method="GET", target="/", headers=[("Host", "a")]))
+    client.send(h11.EndOfMessage())
+    client.receive_data(raw + END_OF_HEAD)
+    theirs = client.next_event()
+    assert isinstance(theirs, h11.Response | h11.InformationalResponse)
+    assert theirs.status_code == ours.status
+    assert tuple(theirs.headers) == ours.fields.lines
+    if ours.is_chunked or (ours.content_length and ours.status not in {101, 204, 304}):
+        assert client.next_event() is h11.NEED_DATA
+
+
+@given(_REQUESTS, st.lists(st.integers(1, 40), max_size=30))
+@example(b"a" * 20 + b"\r\n\r\n", [1] * 30)
+def test_splits_change_nothing(raw: bytes, sizes: list[int]) -> None:
+    data = raw + END_OF_HEAD
+    buffer = bytearray()
+    cuts = [*sizes, len(data)]
+    found: bytes | HeadError | None = None
+    scanned = 0
+    while found is None:
+        piece = data[len(buffer) : len(buffer) + cuts.pop(0)]
+        buffer += piece
+        try:
+            end = find_head(buffer, scanned)
+        except HeadError as error:
+            found = error
+        else:
+            scanned = len(buffer)
+            found = bytes(buffer[:end]) if end >= 0 else None
+    whole = data[: data.find(END_OF_HEAD)]
+    if isinstance(found, bytes):
+        assert found == whole
+        return
+    # What is refused before its end is there would have been refused with it.
+    with pytest.raises(HeadError) as caught:
+        parse_request_head(whole)
+    assert (found.status, caught.value.status) == (400, 400)
+
+
+def test_a_head_in_tiny_pieces_is_not_read_again_and_again() -> None:
+    """One tenant that sends a byte a record would hold the loop for everybody."""
+    data = head(LINE, HOST, b"X: " + b"a" * (MAX_HEAD_BYTES - 100))
+    buffer = bytearray()
+    started = time.process_time()
+    for at in range(0, len(data), 2):
+        scanned = len(buffer)
+        buffer += data[at : at + 2]
+        assert find_head(buffer, scanned) == -1
+    # 0.1 s where it is linear; 160 s where each piece is a new search.
+    assert time.process_time() - started < 5.0
