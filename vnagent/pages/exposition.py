@@ -9,6 +9,7 @@ page has tens of thousands of rows but few label blocks (a container's comes aga
 so rows carry theirs as written, and a caller takes each apart once.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -21,7 +22,7 @@ _GAP, _BLANKS = r"[ \t]*+", r"[ \t]++"
 _BLOCK = r'\{(?:[^"{}\n]*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+")*+[^"{}\n]*+\}'
 # What Go's ParseFloat takes of the numbers that Prometheus writes.
 _VALUE = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?Inf|NaN"
-_SAMPLE = re.compile(rf"({_NAME}){_GAP}({_BLOCK})?{_GAP}({_VALUE})(?:{_BLANKS}(-?[0-9]++))?{_GAP}")
+_SAMPLE = re.compile(rf"({_NAME}){_GAP}({_BLOCK})?{_GAP}({_VALUE})(?:{_BLANKS}(-?[0-9]{{1,19}}))?{_GAP}")
 _LABEL = re.compile(
     rf"{_GAP}(?P<name>[a-zA-Z_][a-zA-Z0-9_]*+){_GAP}={_GAP}"
     rf'"(?P<value>(?:[^"\\\n]++|\\[\\"n])*+)"{_GAP}(?P<more>,?)'
@@ -132,4 +133,6 @@ def family_text(name: str, comments: Mapping[str, str]) -> str:
 
 def number(value: float) -> str:
     """A number as short as it can be written: whole ones without a point."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)

@@ -8,7 +8,6 @@ namespace, pod and pod uid are the tenant's own. What the node says of itself do
 `resource` are sums over the tenant's pods, its scrape errors are ours, which are none.
 """
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -192,7 +191,7 @@ def _sum(node: Family, family: Family | None, pods: Iterable[Owned]) -> list[str
     looks take a page without node rows for a broken one.
     """
     samples = [sample for pod in pods if family is not None for _, _, sample in _mine(family, pod)]
-    total = math.fsum(float(sample.value) for sample in samples)
+    total = sum((float(sample.value) for sample in samples), start=0.0)
     times = [int(sample.time) for sample in samples if sample.time]
     return [sample_text(node.name, "", number(total), str(max(times)) if times else node.node_time)]
 
