@@ -26,7 +26,7 @@ from vnagent.client import ClientConnection
 from vnagent.core import audit
 from vnagent.core.access import Caller, Decision, decide
 from vnagent.core.limits import Limits, Use, has_room, takes_request
-from vnagent.core.requests import ContainerLogs, Page, Request, Stream
+from vnagent.core.requests import ContainerLogs, Endpoint, Page, Request, Stream
 from vnagent.kubelet import KubeletPool
 from vnagent.metrics import Metrics
 from vnagent.page_service import PageExchange, PageService
@@ -233,7 +233,7 @@ class Agent:
         """Write the one line of a decision and count it."""
         line = audit.render(self._timestamp(), caller, request, reason, status, request_id)
         self._audit_log.write(line)
-        endpoint = "malformed" if request is None else request.endpoint.value
+        endpoint = Endpoint.MALFORMED if request is None else request.endpoint
         self.metrics.count_request(caller.tenant, endpoint, status)
 
     def _timestamp(self) -> str:

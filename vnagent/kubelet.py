@@ -9,7 +9,7 @@ bytes would be the next tenant's answer.
 import contextlib
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from vnagent.channel import Channels, TlsChannel
@@ -27,17 +27,17 @@ KEEPALIVE_S = 30
 
 @dataclass(frozen=True, slots=True)
 class KubeletAddress:
-    """Where the kubelet listens and which name its certificate must have."""
+    """Where the kubelet listens and which name its certificate must have. `authority` is what the
+    Host field says."""
 
     host: str
     port: int
     server_name: str
+    authority: str = field(init=False)
 
-    @property
-    def authority(self) -> str:
-        """What the Host field says."""
+    def __post_init__(self) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        object.__setattr__(self, "authority", f"{host}:{self.port}")
 
 
 class Exchange(Protocol):

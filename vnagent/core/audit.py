@@ -15,7 +15,7 @@ class Record(msgspec.Struct, rename="camel"):
     time: str
     tenant: str | None
     identity: str
-    endpoint: str
+    endpoint: Endpoint
     namespace: str | None
     pod: str | None
     container: str | None
@@ -46,7 +46,7 @@ def render(
                 time,
                 caller.tenant,
                 caller.spki,
-                endpoint.value,
+                endpoint,
                 namespace,
                 pod,
                 container,

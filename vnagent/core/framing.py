@@ -30,6 +30,10 @@ class Fed(NamedTuple):
     surplus: int
 
 
+_LAST_CHUNK = b"0\r\n\r\n"
+_ENDED = Fed(3, True, 0)
+
+
 class Body(Protocol):
     """A reader of one body. `is_chunked` says in which framing the taken bytes are."""
 
@@ -96,6 +100,8 @@ class ChunkedBody:
     def feed(self, data: memoryview) -> Fed:
         if self._is_in_trailer:
             return self._feed_trailer(data, 0)
+        if data == _LAST_CHUNK and not self._data_left and not self._partial:
+            return _ENDED  # how nearly every body ends: in a write of its own
         size = len(data)
         at = 0
         while at < size:
@@ -119,6 +125,12 @@ class ChunkedBody:
 
     def _read_size(self, data: memoryview, at: int) -> tuple[int, bool]:
         """Read one size line, or as much of it as there is: where it ends, and if the size was 0."""
+        if not self._partial:
+            whole = _SIZE_LINE.match(data, at)
+            if whole is not None:
+                length = int(whole[1], 16)
+                self._data_left = length + 2 if length else 0
+                return whole.end(), length == 0
         line = self._partial + bytes(data[at : at + _LONGEST_SIZE_LINE - len(self._partial)])
         match = _SIZE_LINE.match(line)
         if match is None:

@@ -25,7 +25,7 @@ def build_stream(request: Stream, pod: Owned, host: str) -> bytes:
 
     A UID goes up as the super pod's: the kubelet compares it for portForward.
     """
-    path = f"/{request.endpoint.value}/{pod.super_namespace}/{pod.super_name}"
+    path = f"/{request.endpoint}/{pod.super_namespace}/{pod.super_name}"
     if request.uid is not None:
         path += f"/{pod.super_uid}"
     if request.container is not None:

@@ -22,7 +22,7 @@ from vnagent.core.query import (
 )
 
 
-class Endpoint(enum.Enum):
+class Endpoint(enum.StrEnum):
     """What was asked for, as audit lines and metrics name it: a fixed set, whatever the path says."""
 
     CONTAINER_LOGS = "containerLogs"
