@@ -8,12 +8,14 @@ server answered, and refused) and `UnreachableError` (it did not answer, or not 
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 
 import aiohttp
 import msgspec
 
 from daemonkit.kube.credentials import Credentials, Current
+from daemonkit.kube.kubeconfig import load
 from daemonkit.kube.resources import Status
 
 CONNECT_TIMEOUT_S = 10.0
@@ -53,6 +55,14 @@ class Client:
         self._credentials = credentials
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode") -> "Client":
+        """A client by a kubeconfig, which is read again when it or a file in it changes.
+
+        Raises CredentialsError if it cannot be used now.
+        """
+        return cls(Credentials(lambda: load(path), watched=(path,)), user_agent=user_agent)
 
     async def __aenter__(self) -> "Client":
         return self

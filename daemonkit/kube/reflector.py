@@ -119,6 +119,11 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
 
     @property
+    def name(self) -> str:
+        """What is followed, for the names of tasks and metrics."""
+        return ",".join([str(self._resource), *self._selectors.values()])
+
+    @property
     def objects(self) -> Mapping[Key, T]:
         """The live objects, read only. Take a copy before the next await."""
         return self._store.objects
@@ -159,7 +164,7 @@ class Reflector(Generic[T]):
                 # A fault of ours, brought about by what the server sent: no reason to lose the rest.
                 _log.error(
                     "reflector failed unexpectedly",
-                    resource=str(self._resource),
+                    resource=self.name,
                     error=error,
                     traceback=logs.trace(error),
                 )
@@ -278,14 +283,14 @@ class Reflector(Generic[T]):
         except Exception as error:  # noqa: BLE001 - one bad handler call must not end the following
             _log.error(
                 "handler of changes failed",
-                resource=str(self._resource),
+                resource=self.name,
                 error=error,
                 traceback=logs.trace(error),
             )
 
     def _report(self, step: Step, outcome: Outcome, following: Progress) -> None:
         fields: dict[str, object] = {
-            "resource": str(self._resource),
+            "resource": self.name,
             "action": step.action,
             "version": self._store.version,
         }

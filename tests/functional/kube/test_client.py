@@ -8,7 +8,7 @@ import pytest
 
 from daemonkit.kube.client import ApiError, Client, DeadlineError, UnreachableError
 from daemonkit.kube.credentials import Credentials
-from daemonkit.kube.kubeconfig import Access, load, parse
+from daemonkit.kube.kubeconfig import Access, parse
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.testing.kube_apiserver import KubeApiserver
 from daemonkit.testing.pki import Authority, self_signed
@@ -91,7 +91,7 @@ async def test_a_new_certificate_is_used_from_the_next_request_on(
 ) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(apiserver.kubeconfig(self_signed("reader")))
-    async with Client(Credentials(lambda: load(path), watched=(path,))) as client:
+    async with Client.from_kubeconfig(path) as client:
         with pytest.raises(UnreachableError):
             await client.request("GET", PATH)
         path.write_text(apiserver.kubeconfig(authority.issue("reader")))

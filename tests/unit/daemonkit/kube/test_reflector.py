@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemonkit.kube.client import ApiError, DeadlineError, UnreachableError
+from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta, Status, is_older
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.testing import kube_wire as wire
 from daemonkit.testing.kube_storage import Selection, StatusError, Storage
+from daemonkit.testing.kube_transport import StorageTransport
 
 EVERY = Selection(CONFIG_MAPS)
 
@@ -28,103 +29,6 @@ EVERY = Selection(CONFIG_MAPS)
 class ConfigMap(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     data: dict[str, str] = {}
-
-
-class FakeTransport:
-    """Serves lists and watches of a storage, with faults. Times are those of the running loop."""
-
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
-        storage.on_write = self._wake
-        self.failures: list[Exception] = []
-        self.queries: list[Mapping[str, str]] = []
-        self.is_stalled = False
-        self.bookmark_interval_s = 60.0
-        # What a lagging cache answers lists from, as (revision, page); None is the truth.
-        self.stale_list: dict[str, Any] | None = None
-        self._injected: list[bytes] = []
-        self._is_cut = False
-        self._changed = asyncio.Event()
-
-    async def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
-        assert (method, path) == ("GET", "/api/v1/configmaps")
-        self.queries.append(dict(params))
-        await asyncio.sleep(0.01)
-        self._fail()
-        if self.stale_list is not None:
-            return msgspec.json.encode(self.stale_list)
-        try:
-            return msgspec.json.encode(wire.list_page(self.storage, EVERY, params))
-        except StatusError as error:
-            raise _api_error(error) from None
-
-    @contextlib.asynccontextmanager
-    async def stream(
-        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        self.queries.append(dict(params))
-        await asyncio.sleep(0.01)
-        self._fail()
-        self._injected, self._is_cut = [], False
-        yield self._chunks(params, idle_timeout_s)
-
-    async def _chunks(self, params: Mapping[str, str], idle_timeout_s: float) -> AsyncIterator[bytes]:
-        now = asyncio.get_running_loop().time
-        since, ends_at = int(params["resourceVersion"]), now() + int(params["timeoutSeconds"])
-        heard_at = now()
-        while True:
-            self._changed.clear()
-            if not self.is_stalled:
-                try:
-                    self.storage.check_seen(since)
-                    events = self.storage.events(EVERY, since)
-                except StatusError as error:
-                    yield wire.event("ERROR", error.status)
-                    return
-                since = self.storage.revision
-                chunks = [wire.event(*event) for event in events] + self._injected
-                self._injected = []
-                if now() - heard_at >= self.bookmark_interval_s:
-                    chunks.append(wire.bookmark(CONFIG_MAPS, since))
-                for chunk in chunks:
-                    heard_at = now()
-                    # A boundary in the middle of a line is the usual case.
-                    yield chunk[:7]
-                    yield chunk[7:]
-                if self._is_cut or now() >= ends_at:
-                    return
-            wait_s = min(self.bookmark_interval_s, ends_at - now()) if not self.is_stalled else idle_timeout_s
-            try:
-                async with asyncio.timeout(max(0.1, wait_s)):
-                    await self._changed.wait()
-            except TimeoutError:
-                if self.is_stalled:
-                    raise DeadlineError("nothing came in time") from None
-
-    def inject(self, data: bytes) -> None:
-        self._injected.append(data)
-        self._wake()
-
-    def cut(self) -> None:
-        self._is_cut = True
-        self._wake()
-
-    def heal(self) -> None:
-        self.failures.clear()
-        self.stale_list = None
-        self.is_stalled = False
-        self._wake()
-
-    def _fail(self) -> None:
-        if self.failures:
-            raise self.failures.pop(0)
-
-    def _wake(self) -> None:
-        self._changed.set()
-
-
-def _api_error(error: StatusError) -> ApiError:
-    return ApiError(msgspec.convert(error.status, Status))
 
 
 def refused(code: int) -> ApiError:
@@ -136,7 +40,7 @@ class World:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.storage = Storage()
-        self.transport = FakeTransport(self.storage)
+        self.transport = StorageTransport(self.storage)
         self.told: list[Change[ConfigMap]] = []
         self.batches = 0
         self.mirror: dict[tuple[str, str], ConfigMap] = {}
