@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants and pods out of a super cluster over TLS, with a role that allows no more than is needed."""
+
+import asyncio
+import contextlib
+import gc
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemonkit.kube.client import Client
+from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, VIRTUAL_CLUSTERS
+from daemonkit.testing.kube_apiserver import KubeApiserver, Seen
+from daemonkit.testing.pki import Authority, Leaf
+from tenancy import keys
+from tenancy.ownership import ContainerPolicy, Owned
+from tenancy.registry import Bad
+from tenancy.tenant import Role, Tenant
+from vnagent.sources.super_pods import SuperPods
+from vnagent.sources.super_tenants import SuperTenants
+from vnagent.sources.virtualcluster import CertificateSecret
+
+pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
+
+# What the role in super_tenants' docstring allows, and the node authorizer's rule for pods.
+ALLOWED = {
+    (VIRTUAL_CLUSTERS, ""),
+    (SECRETS, "root-ca"),
+    (SECRETS, "apiserver-ca"),
+    (CONFIG_MAPS, "vn-agent-clients"),
+}
+# Recognisable, so that it can be looked for in memory.
+PRIVATE = b"-----BEGIN EC PRIVATE KEY-----\nthis-must-never-be-kept\n-----END EC PRIVATE KEY-----\n"
+
+
+def authorize(seen: Seen) -> bool:
+    if seen.resource == PODS:
+        return seen.query.get("fieldSelector") == "spec.nodeName=n1"
+    return seen.verb in ("list", "watch") and (seen.resource, seen.name) in ALLOWED
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(20 * 200):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    pytest.fail("waited 20 s for a condition in vain")
+
+
+@contextlib.asynccontextmanager
+async def running(*runs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run) for run in runs]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def super_cluster(directory: Path) -> AsyncIterator[tuple[KubeApiserver, Client]]:
+    authority = Authority.create("super-cluster")
+    server = KubeApiserver(authority=authority, client_ca_pem=authority.cert_pem, authorize=authorize)
+    async with server:
+        kubeconfig = directory / "kubeconfig"
+        kubeconfig.write_text(server.kubeconfig(authority.issue("vn-agent", usages=["client"])))
+        async with Client.from_kubeconfig(kubeconfig) as client:
+            yield server, client
+
+
+def put_secret(server: KubeApiserver, key: str, name: str, pem: bytes) -> None:
+    data = {"tls.crt": b64encode(pem).decode(), "tls.key": b64encode(PRIVATE).decode()}
+    server.storage.put(SECRETS, {"metadata": {"name": name, "namespace": key}, "data": data})
+
+
+def put_tenant(server: KubeApiserver, key: str) -> tuple[Authority, Leaf]:
+    authority = Authority.create(key)
+    leaf = authority.issue(key)
+    put_secret(server, key, "root-ca", authority.cert_pem)
+    put_secret(server, key, "apiserver-ca", leaf.cert_pem)
+    metadata = {"name": "vc", "namespace": key}
+    status = {"phase": "Running", "clusterNamespace": key}
+    server.storage.put(VIRTUAL_CLUSTERS, {"metadata": metadata, "spec": {}, "status": status})
+    return authority, leaf
+
+
+async def test_tenants_follow_the_super_cluster(tmp_path: Path) -> None:
+    published: list[Mapping[str, Tenant | Bad]] = []
+    async with super_cluster(tmp_path) as (server, client):
+        authority, leaf = put_tenant(server, "a")
+        source = SuperTenants(client, published.append)
+        async with running(source.run()):
+            await until(lambda: published)
+            registered = Tenant("a", (authority.der,), {leaf.spki_sha256: Role.APISERVER})
+            assert published[-1] == {"a/vc": registered}
+            put_tenant(server, "b")
+            await until(lambda: isinstance(published[-1].get("b/vc"), Tenant))
+            renewed = authority.issue("a")
+            put_secret(server, "a", "apiserver-ca", renewed.cert_pem)
+            both = {leaf.spki_sha256: Role.APISERVER, renewed.spki_sha256: Role.APISERVER}
+            await until(lambda: published[-1]["a/vc"] == Tenant("a", (authority.der,), both))
+            # The super cluster goes away and comes back: what is known stays, and grows older.
+            count = len(published)
+            await server.stop()
+            server.storage.delete(VIRTUAL_CLUSTERS, "b", "vc")
+            assert len(published) == count
+            await server.start()
+            await until(lambda: set(published[-1]) == {"a/vc"})
+            assert source.age_s() is not None
+        assert all(authorize(seen) for seen in server.seen)
+
+
+async def test_no_private_key_stays_in_what_was_decoded(tmp_path: Path) -> None:
+    published: list[Mapping[str, Tenant | Bad]] = []
+    async with super_cluster(tmp_path) as (server, client):
+        put_tenant(server, "a")
+        source = SuperTenants(client, published.append)
+        async with running(source.run()):
+            await until(lambda: published and server.watches == 4)
+            marks = (PRIVATE, b64encode(PRIVATE), b"this-must-never-be-kept")
+            held = [
+                each
+                for each in gc.get_objects()
+                if str(type(each).__module__).startswith(("vnagent", "daemonkit.kube", "tenancy"))
+            ]
+            assert any(isinstance(each, CertificateSecret) for each in held)
+            assert not any(mark in repr(each).encode() for each in held for mark in marks)
+
+
+async def test_a_role_that_lacks_a_permission_leaves_the_source_unsynced(tmp_path: Path) -> None:
+    published: list[Mapping[str, Tenant | Bad]] = []
+    async with super_cluster(tmp_path) as (server, client):
+        server.authorize = lambda seen: seen.resource != CONFIG_MAPS and authorize(seen)
+        source = SuperTenants(client, published.append)
+        async with running(source.run()):
+            await until(lambda: [seen.resource for seen in server.seen].count(CONFIG_MAPS) >= 2)
+            assert published == []
+            assert source.age_s() is None
+            server.authorize = authorize
+            await until(lambda: published == [{}])
+
+
+async def test_pods_follow_the_super_cluster(tmp_path: Path) -> None:
+    published: list[tuple[Owned, ...]] = []
+    async with super_cluster(tmp_path) as (server, client):
+        source = SuperPods(client, "n1", ContainerPolicy(), lambda pods, _: published.append(pods))
+        owner = {keys.CLUSTER: "a", keys.NAMESPACE: "web", keys.UID: "11111111"}
+        pod = {
+            "metadata": {"name": "p", "namespace": "a-web", "annotations": owner},
+            "spec": {"nodeName": "", "containers": [{"name": "app"}]},
+        }
+        async with running(source.run()):
+            await until(lambda: published == [()])
+            server.storage.put(PODS, pod)
+            server.storage.put(PODS, pod | {"spec": {"nodeName": "n1", "containers": [{"name": "app"}]}})
+            await until(lambda: len(published) == 2)
+            (owned,) = published[-1]
+            assert (owned.tenant, owned.namespace, owned.name) == ("a", "web", "p")
+            server.storage.delete(PODS, "a-web", "p")
+            await until(lambda: published[-1] == ())

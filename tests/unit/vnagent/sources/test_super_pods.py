@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from daemonkit.kube.resources import PODS
+from daemonkit.testing.kube_storage import Object, Storage
+from daemonkit.testing.kube_transport import StorageTransport
+from tenancy import keys
+from tenancy.ownership import ContainerPolicy, Owned
+from vnagent.sources.super_pods import SuperPods
+
+pytestmark = pytest.mark.asyncio
+
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+class World:
+    def __init__(self) -> None:
+        self.storage = Storage()
+        self.transport = StorageTransport(self.storage)
+        self.published: list[tuple[tuple[Owned, ...], tuple[str, ...]]] = []
+        self.source = SuperPods(
+            self.transport,
+            "n1",
+            ContainerPolicy(injected=frozenset({"sidecar"})),
+            lambda pods, problems: self.published.append((pods, problems)),
+            clock=asyncio.get_running_loop().time,
+        )
+
+    def put(self, name: str, *, node: str = "n1", annotations: dict[str, str] | None = None) -> Object:
+        spec = {
+            "nodeName": node,
+            "containers": [{"name": "app"}, {"name": "sidecar"}],
+            "initContainers": [{"name": "init"}],
+            "ephemeralContainers": None,
+        }
+        owner = {keys.CLUSTER: "a", keys.NAMESPACE: "web", keys.UID: UID}
+        metadata = {
+            "name": name,
+            "namespace": "a-web",
+            "annotations": owner if annotations is None else annotations,
+        }
+        return self.storage.put(PODS, {"metadata": metadata, "spec": spec})
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.source.run())
+            await asyncio.sleep(1)
+            yield
+            task.cancel()
+
+
+async def test_a_node_without_pods_is_published() -> None:
+    world = World()
+    assert world.source.age_s() is None
+    async with world.running():
+        assert world.published == [((), ())]
+        assert world.source.age_s() is not None
+        assert not world.source.can_refresh()
+        await world.source.refresh()
+        assert world.transport.queries[0]["fieldSelector"] == "spec.nodeName=n1"
+
+
+async def test_pods_of_this_node_come_and_go() -> None:
+    world = World()
+    async with world.running():
+        world.put("elsewhere", node="n2")
+        world.put("host", annotations={})
+        made = world.put("p")
+        await asyncio.sleep(1)
+        expected = Owned(
+            "a", "web", "p", UID, "a-web", "p", made["metadata"]["uid"], frozenset({"app", "init"})
+        )
+        assert world.published[-1] == ((expected,), ())
+        world.storage.delete(PODS, "a-web", "p")
+        await asyncio.sleep(1)
+        pods, problems = world.published[-1]
+        assert (len(pods), len(problems)) == (0, 0)
+
+
+async def test_what_is_wrong_with_a_pod_is_said_and_the_others_are_served() -> None:
+    world = World()
+    world.put("p")
+    world.put("half", annotations={keys.CLUSTER: "a"})
+    world.storage.put(
+        PODS, {"metadata": {"name": "odd", "namespace": "x"}, "spec": {"nodeName": "n1", "containers": 1}}
+    )
+    async with world.running():
+        pods, problems = world.published[-1]
+        assert [pod.name for pod in pods] == ["p"]
+        assert problems == (
+            "pod 'x/odd': Expected `array | null`, got `int` - at `$.spec.containers`",
+            "pod 'a-web/half': not all of its ownership annotations are set",
+        )

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The super cluster as the source of pods: a watch of the pods that are bound to this node.
+
+Needs `list` and `watch` of pods. A kubelet's own credential has that by the node authorizer, which
+allows it for `spec.nodeName=<its node>` alone; RBAC cannot say so.
+"""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.resources import PODS, Key, ObjectMeta
+from tenancy.ownership import ContainerPolicy, Owned, owned_pod
+from vnagent.sources.port import PublishPods
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    containers: tuple[_Container, ...] | None = None
+    init_containers: tuple[_Container, ...] | None = None
+    ephemeral_containers: tuple[_Container, ...] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A v1 Pod, the part that decides whose it is."""
+
+    metadata: ObjectMeta
+    spec: _Spec = _Spec()
+
+    @property
+    def containers(self) -> list[str]:
+        """The names of all its containers, init and ephemeral ones included."""
+        spec = self.spec
+        every = (spec.containers, spec.init_containers, spec.ephemeral_containers)
+        return [container.name for containers in every for container in containers or ()]
+
+
+class SuperPods:
+    """Publishes this node's tenant pods at each change."""
+
+    def __init__(
+        self,
+        client: Transport,
+        node_name: str,
+        policy: ContainerPolicy,
+        publish: PublishPods,
+        *,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._policy = policy
+        self._publish = publish
+        self._reflector = Reflector(
+            client,
+            PODS,
+            Pod,
+            field_selector=f"spec.nodeName={node_name}",
+            on_change=lambda _: self._publish_all(),
+            timing=timing,
+            clock=clock,
+        )
+
+    def age_s(self) -> float | None:
+        """Seconds since the API server last confirmed what is published, None before that."""
+        return self._reflector.age_s()
+
+    async def run(self) -> None:
+        """Follow this node's pods until cancelled."""
+        await self._reflector.run()
+
+    def can_refresh(self) -> bool:
+        """Never: a watch has told already what there is to be told."""
+        return False
+
+    async def refresh(self) -> None:
+        """Do nothing; see `can_refresh`."""
+
+    def _publish_all(self) -> None:
+        owned: list[Owned] = []
+        problems = [f"pod {_shown(key)}: {why}" for key, why in self._reflector.unreadable.items()]
+        for key, pod in self._reflector.objects.items():
+            meta = pod.metadata
+            found = owned_pod(
+                meta.namespace, meta.name, meta.uid, meta.annotations, pod.containers, self._policy
+            )
+            if isinstance(found, Owned):
+                owned.append(found)
+            elif found is not None:
+                problems.append(f"pod {_shown(key)}: {found.reason}")
+        self._publish(tuple(owned), tuple(problems))
+
+
+def _shown(key: Key) -> str:
+    return repr(f"{key[0]}/{key[1]}"[:320])

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The super cluster as the source of tenants: a watch of VirtualClusters and of what goes with them.
+
+Four watches for the whole cluster, whatever the number of tenants. Secrets and ConfigMaps are asked
+for by `metadata.name`, which the API server takes as the name that a role has to allow
+(k8s.io/apiserver, request/requestinfo.go), so that RBAC can be limited with `resourceNames`:
+
+    - {apiGroups: [tenancy.x-k8s.io], resources: [virtualclusters], verbs: [list, watch]}
+    - {apiGroups: [""], resources: [secrets], resourceNames: [root-ca, apiserver-ca], verbs: [list, watch]}
+    - {apiGroups: [""], resources: [configmaps], resourceNames: [vn-agent-clients], verbs: [list, watch]}
+
+Still, that role reads the tenants' private keys, as RBAC knows no fields. Where a node must not be
+able to, give it tenants by files.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from daemonkit import logs
+from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, KubeObject
+from tenancy.names import Refused
+from tenancy.registry import Bad
+from tenancy.tenant import Tenant
+from vnagent.sources.port import PublishTenants
+from vnagent.sources.virtualcluster import (
+    APISERVER_CERTIFICATE,
+    CLIENTS,
+    ROOT_CA,
+    CertificateSecret,
+    ClientsConfigMap,
+    Registered,
+    Rotation,
+    VirtualCluster,
+    is_served,
+    key_of,
+    read,
+    tenant_of,
+    turn,
+)
+
+# For how long the past stays registered after a Secret was replaced: the kubelet needs up to two
+# minutes to bring a new Secret into the apiserver's pod, and the pod its time to restart.
+OVERLAP_S = 600.0
+
+_log = logs.get(__name__)
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class SuperTenants:
+    """Publishes all tenants of the super cluster, named `<namespace>/<name>` of the VirtualCluster.
+
+    Nothing is published before all four lists are in. `overlap_s` 0 ends a replaced certificate's
+    registration at once.
+    """
+
+    def __init__(
+        self,
+        client: Transport,
+        publish: PublishTenants,
+        *,
+        overlap_s: float = OVERLAP_S,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._publish = publish
+        self._overlap_s = overlap_s
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._is_published = False
+        # What was read of each source, with the objects that it was read from.
+        self._read: dict[str, tuple[tuple[object, ...], Registered | Bad]] = {}
+        self._rotations: dict[str, Rotation] = {}
+
+        def follow(resource: Any, kind: type[T], name: str = "") -> Reflector[T]:
+            return Reflector(
+                client,
+                resource,
+                kind,
+                field_selector=f"metadata.name={name}" if name else "",
+                on_change=lambda _: self._changed.set(),
+                timing=timing,
+                clock=clock,
+            )
+
+        self._clusters = follow(VIRTUAL_CLUSTERS, VirtualCluster)
+        self._authorities = follow(SECRETS, CertificateSecret, ROOT_CA)
+        self._certificates = follow(SECRETS, CertificateSecret, APISERVER_CERTIFICATE)
+        self._clients = follow(CONFIG_MAPS, ClientsConfigMap, CLIENTS)
+        self._all: tuple[Reflector[Any], ...] = (
+            self._clusters,
+            self._authorities,
+            self._certificates,
+            self._clients,
+        )
+
+    def age_s(self) -> float | None:
+        """Seconds since all of what is published was last confirmed, None before that."""
+        ages = [reflector.age_s() for reflector in self._all]
+        known = [age for age in ages if age is not None]
+        return max(known) if self._is_published and len(known) == len(ages) else None
+
+    async def run(self) -> None:
+        """Follow the super cluster until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._all:
+                group.create_task(reflector.run(), name=f"super_tenants.{reflector.name}")
+            await self._publish_changes()
+
+    async def _publish_changes(self) -> None:
+        for reflector in self._all:
+            await reflector.synced.wait()
+        while True:
+            self._changed.clear()
+            now_s = self._clock()
+            tenants = self._tenants(now_s)
+            self._publish(tenants)
+            self._is_published = True
+            # What is bad now is published again when it changes, not when its past ends.
+            good = [r for source, r in self._rotations.items() if isinstance(tenants[source], Tenant)]
+            ends = [r.next_end_s for r in good if r.next_end_s is not None]
+            try:
+                # Changes come one object at a time; all that are in by now are published at once.
+                async with asyncio.timeout(max(0.0, min(ends) - now_s) if ends else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _tenants(self, now_s: float) -> Mapping[str, Tenant | Bad]:
+        found: dict[str, Tenant | Bad] = {
+            f"{namespace}/{name}": Bad(f"VirtualCluster does not decode: {reason}")
+            for (namespace, name), reason in self._clusters.unreadable.items()
+        }
+        read_now: dict[str, tuple[tuple[object, ...], Registered | Bad]] = {}
+        for (namespace, name), cluster in self._clusters.objects.items():
+            if not is_served(cluster):
+                continue
+            source = f"{namespace}/{name}"
+            read_now[source] = self._registered(source, cluster)
+            found[source] = self._overlapped(source, read_now[source][1], now_s)
+        self._read = read_now
+        # What is bad for a while keeps its past, for when it is good again.
+        self._rotations = {source: r for source, r in self._rotations.items() if source in found}
+        return found
+
+    def _registered(
+        self, source: str, cluster: VirtualCluster
+    ) -> tuple[tuple[object, ...], Registered | Bad]:
+        key = key_of(cluster)
+        home = "" if isinstance(key, Refused) else key
+        authority = _at(self._authorities, home, ROOT_CA)
+        certificate = _at(self._certificates, home, APISERVER_CERTIFICATE)
+        clients = _at(self._clients, home, CLIENTS)
+        inputs = (cluster, authority, certificate, clients)
+        before = self._read.get(source)
+        # One tenant's change must not cost the parsing of all.
+        if before is not None and all(a is b for a, b in zip(before[0], inputs, strict=True)):
+            return before
+        return inputs, read(cluster, authority, certificate, clients)
+
+    def _overlapped(self, source: str, now_in: Registered | Bad, now_s: float) -> Tenant | Bad:
+        if isinstance(now_in, Bad):
+            return now_in
+        before = self._rotations.get(source, Rotation())
+        after = turn(before, now_in, now_s, self._overlap_s)
+        self._rotations[source] = after
+        if before.key == after.key and before.apiserver_spki != after.apiserver_spki:
+            _log.info(
+                "apiserver's certificate was replaced, the old one stays registered for a while",
+                tenant=after.key,
+                old=before.apiserver_spki,
+                new=after.apiserver_spki,
+                overlap_s=self._overlap_s,
+            )
+        return tenant_of(now_in, after)
+
+
+def _at(reflector: Reflector[T], namespace: str, name: str) -> T | str | None:
+    key = (namespace, name)
+    return reflector.objects.get(key) or reflector.unreadable.get(key)
