@@ -168,6 +168,9 @@ def _context(protocol: int) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    # Both sides' lists are sound; the client knows what its processor does in hardware, and a Go
+    # client then asks for AES-128, which costs a tenth less than OpenSSL's own first choice.
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     return context
 
 
