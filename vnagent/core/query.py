@@ -167,11 +167,12 @@ def parse_stream_options(query: str, *, is_exec: bool, is_forward: bool) -> Opti
 
 def parse_page_options(query: str) -> bool:
     """Read the one parameter of stats/summary: whether only CPU and memory are wanted."""
-    only_cpu_and_memory = False
-    for key, value in split_query(query):
+    options = split_query(query)
+    for key, value in options:
         if key != "only_cpu_and_memory":
             raise QueryError("unknown-parameter")
         if not _is_boolean(value):
             raise QueryError("malformed-parameter")
-        only_cpu_and_memory = value in _TRUE
-    return only_cpu_and_memory
+    if len(options) > 1:
+        raise QueryError("repeated-parameter")
+    return bool(options) and options[0][1] in _TRUE
