@@ -25,6 +25,10 @@ from typing import Protocol
 # Small enough that a tunnel that was busy once does not keep much in its BIOs (OpenSSL's memory BIOs
 # grow and never shrink), large enough that a bulk stream costs few system calls.
 RECEIVE_BYTES = 128 * 1024
+# What may wait for a peer that is slower than its source: the source stops above the one and goes on
+# below the other.
+HIGH_BYTES = 256 * 1024
+LOW_BYTES = 64 * 1024
 # A record holds 16 KiB of plaintext at most (RFC 8446, 5.1).
 _RECORD_BYTES = 16 * 1024
 # How long a closed connection waits for the peer's FIN before it is reset, so that a reply that is
@@ -133,6 +137,7 @@ class TlsChannel:
         "_channels",
         "_fd",
         "_in",
+        "_is_awaited",
         "_is_closing",
         "_is_handshaken",
         "_is_reading",
@@ -143,6 +148,7 @@ class TlsChannel:
         "_sock",
         "_tls",
         "_unsent",
+        "_unsent_bytes",
         "deadline",
     )
 
@@ -165,7 +171,9 @@ class TlsChannel:
             self._in, self._out, server_side=is_server, server_hostname=server_hostname
         )
         self._owner: Owner | None = owner
-        self._unsent: memoryview | None = None
+        self._unsent: list[memoryview] = []
+        self._unsent_bytes = 0
+        self._is_awaited = False
         self._is_server = is_server
         self._is_reading = True
         self._is_handshaken = False
@@ -191,17 +199,23 @@ class TlsChannel:
     def is_open(self) -> bool:
         return self._tls is not None and not self._is_closing
 
-    @property
     def is_congested(self) -> bool:
-        """Whether the peer is behind: whoever feeds this channel must stop until `on_writable`."""
-        return self._unsent is not None
+        """Whether the peer is behind: whoever feeds this channel must then stop until `on_writable`.
+
+        Not at the first byte that the socket did not take: with nothing in hand to send when it
+        takes bytes again, a bulk stream would stop and go.
+        """
+        if self._unsent_bytes > HIGH_BYTES:
+            self._is_awaited = True
+            return True
+        return False
 
     def set_owner(self, owner: Owner) -> None:
         self._owner = owner
 
     def on_events(self, events: int) -> None:
         """What epoll says of the socket."""
-        if events & _WRITE and self._unsent is not None:
+        if events & _WRITE and self._unsent:
             self._on_writable()
         if events & ~_WRITE:
             if self._is_reading:
@@ -214,7 +228,7 @@ class TlsChannel:
         if self._tls is None:
             return
         mask = 0 if self._saw_eof else _READ if self._is_reading else _GONE
-        if self._unsent is not None:
+        if self._unsent:
             mask |= _WRITE
         self._channels.epoll.modify(self._fd, mask)
 
@@ -227,7 +241,7 @@ class TlsChannel:
         if events & _BROKEN:
             self._end("reset")
             return
-        self._channels.epoll.modify(self._fd, _WRITE if self._unsent is not None else 0)
+        self._channels.epoll.modify(self._fd, _WRITE if self._unsent else 0)
         if self._is_server and self.deadline is None:
             self.deadline = self._channels.now + LAST_WORDS_S
 
@@ -250,10 +264,14 @@ class TlsChannel:
 
     def flush(self) -> None:
         """Send what was encrypted, as far as the socket takes it."""
-        if self._unsent is not None or self._tls is None:
+        if self._tls is None:
             return
         data = self._out.read()
         if not data:
+            return
+        if self._unsent:
+            self._unsent.append(memoryview(data))
+            self._unsent_bytes += len(data)
             return
         try:
             sent = self._sock.send(data)
@@ -263,31 +281,31 @@ class TlsChannel:
             self._break("reset")
             return
         if sent < len(data):
-            self._unsent = memoryview(data)[sent:]
+            self._unsent.append(memoryview(data)[sent:])
+            self._unsent_bytes = len(data) - sent
             self._watch()
 
     def _on_writable(self) -> None:
         unsent = self._unsent
-        if unsent is None:
-            return
         try:
-            sent = self._sock.send(unsent)
+            sent = self._sock.sendmsg(unsent)
         except BlockingIOError:
             return
         except OSError:
             self._break("reset")
             return
-        if sent < len(unsent):
-            self._unsent = unsent[sent:]
-            return
-        self._unsent = None
-        self._watch()
-        self.flush()
-        if self.is_congested:
-            return
-        if self._is_closing:
-            self._shut()
-        elif self._owner is not None:
+        self._unsent_bytes -= sent
+        while unsent and sent >= len(unsent[0]):
+            sent -= len(unsent.pop(0))
+        if sent:
+            unsent[0] = unsent[0][sent:]
+        if not unsent:
+            self._watch()
+            if self._is_closing:
+                self._shut()
+                return
+        if self._is_awaited and self._unsent_bytes <= LOW_BYTES and self._owner is not None:
+            self._is_awaited = False
             self._owner.on_writable()
 
     # ---- reading
@@ -423,7 +441,7 @@ class TlsChannel:
         self._is_closing = True
         self._owner = None
         self.deadline = self._channels.now + CLOSE_S
-        if self._unsent is None:
+        if not self._unsent:
             self._shut()
 
     def _shut(self) -> None:
@@ -447,4 +465,4 @@ class TlsChannel:
         self._sock.close()
         self._tls = None
         self._owner = None
-        self._unsent = None
+        self._unsent.clear()

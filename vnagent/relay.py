@@ -120,7 +120,7 @@ class LogRelay:
             self._write_held()
             channel = self._client.channel
             channel.flush()
-            if channel.is_congested and self._kubelet is not None:
+            if channel.is_congested() and self._kubelet is not None:
                 self._kubelet.pause()
 
     def on_response_end(self) -> None:

@@ -70,7 +70,7 @@ class _Side:
 
     def on_batch_end(self) -> None:
         self._to.flush()
-        if self._to.is_congested:
+        if self._to.is_congested():
             self._from.pause()
 
     def on_writable(self) -> None:

@@ -13,6 +13,7 @@ import enum
 import re
 from typing import Final, NamedTuple
 
+from tenancy.names import is_label, is_pod_name, is_uid
 from vnagent.core.head import RequestHead
 from vnagent.core.query import (
     QueryError,
@@ -159,12 +160,6 @@ _POD_ENDPOINTS: Final = {
 _TARGET = re.compile(
     r"(/[A-Za-z0-9._~!$&'()*+,=:@/\-]*+)(?:\?([A-Za-z0-9._~!$&'()*+,=:@/?%\-]*+))?",
 )
-# RFC 1123 label and subdomain, as Kubernetes validates namespaces, containers and pods.
-_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_SUBDOMAIN = re.compile(
-    r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*"
-)
-_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 # The subprotocols of Kubernetes streams, past and to come. An entry of another shape is not
 # passed on: one shape of entry carries the caller's bearer token (base64url.bearer.authorization.k8s.io).
 _SUBPROTOCOL = re.compile(
@@ -238,10 +233,10 @@ def _parse_pod_request(
     namespace, pod = names[0], names[1]
     uid = names[2] if len(names) == 3 else None
     if (
-        _LABEL.fullmatch(namespace) is None
-        or _SUBDOMAIN.fullmatch(pod) is None
-        or (container is not None and _LABEL.fullmatch(container) is None)
-        or (uid is not None and _UID.fullmatch(uid) is None)
+        not is_label(namespace)
+        or not is_pod_name(pod)
+        or (container is not None and not is_label(container))
+        or (uid is not None and not is_uid(uid))
     ):
         return Refusal(endpoint, 400, "malformed-name", must_close=True)
     try:
