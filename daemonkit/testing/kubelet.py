@@ -7,6 +7,7 @@ synchronous tests, asyncio tests and the demo can all drive it.
 """
 
 import asyncio
+import dataclasses
 import socket
 import ssl
 import threading
@@ -278,13 +279,7 @@ class _Connection:
         if reply.status == 101 and reply.raw is None:
             if not reply.headers:
                 plain = switching(exchange, reply.tunnel or Tunnel.SINK)
-                reply = Reply(
-                    101,
-                    plain.headers,
-                    tunnel=plain.tunnel,
-                    first_bytes=reply.first_bytes,
-                    ending=reply.ending,
-                )
+                reply = dataclasses.replace(reply, headers=plain.headers, tunnel=plain.tunnel)
             await self._write(_head(reply, None))
             return await self._tunnel(exchange, reply)
         if reply.raw is not None:
@@ -298,13 +293,15 @@ class _Connection:
             reply.follows is not None or reply.repeat_every_s is not None or reply.ending is Ending.SILENT
         )
         is_chunked = reply.is_chunked or bool(reply.trailers) or is_open_ended
+        # Counted before the client can see anything: what is added from then on is followed.
+        sent = len(self._kubelet.log_lines(reply.follows)) if reply.follows is not None else 0
         await self._write(_head(reply, None if is_chunked else len(reply.body)))
         if exchange.method == "HEAD" or reply.status in (204, 304):
             return
         body = reply.body if reply.body_bytes is None else reply.body[: reply.body_bytes]
         await self._write(_chunk(body) if is_chunked else body)
         if reply.follows is not None:
-            await self._follow(reply.follows)
+            await self._follow(reply.follows, sent)
         if reply.repeat_every_s is not None:
             while not self._is_eof:
                 await self._wait(reply.repeat_every_s)
@@ -313,8 +310,7 @@ class _Connection:
             trailer = "".join(f"{name}: {value}\r\n" for name, value in reply.trailers)
             await self._write(f"0\r\n{trailer}\r\n".encode("latin-1"))
 
-    async def _follow(self, key: tuple[str, str, str]) -> None:
-        sent = len(self._kubelet.log_lines(key))
+    async def _follow(self, key: tuple[str, str, str], sent: int) -> None:
         while not self._is_eof:
             lines = self._kubelet.log_lines(key)
             for line in lines[sent:]:
@@ -336,9 +332,12 @@ class _Connection:
         while early or not self._is_eof:
             data = early or await self._read()
             early = b""
-            if data and reply.tunnel is Tunnel.ECHO:
-                exchange.sent.add(data)
-                await self._write(data)
+            back = data if reply.tunnel is Tunnel.ECHO else b""
+            if data and reply.answer is not None:
+                back = reply.answer(data)
+            if back:
+                exchange.sent.add(back)
+                await self._write(back)
         return await self._end(Ending.CLOSE)
 
     async def _end(self, ending: Ending) -> bool:

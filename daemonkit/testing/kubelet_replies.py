@@ -8,7 +8,7 @@ codes, and the error texts of a pod or container that is not there.
 import base64
 import enum
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote
 
@@ -62,6 +62,7 @@ class Reply:
     ending: Ending = Ending.KEEP
     tunnel: Tunnel | None = None
     first_bytes: bytes = b""  # in a tunnel, sent before anything is read
+    answer: Callable[[bytes], bytes] | None = None  # in a tunnel, what comes back for each read
     follows: tuple[str, str, str] | None = None  # namespace, pod, container whose log goes on
 
 
