@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode VERB ...`, also `python -m vcnode`. Exit codes: 0 done, 1 not, 2 wrong usage."""
+
+import argparse
+import datetime as dt
+import os
+import sys
+from collections.abc import Sequence
+
+from vcnode import demo, status, tenant
+from vcnode.terminal import Terminal, ToolError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line; each verb adds its own part."""
+    top = argparse.ArgumentParser(
+        prog="vcnode", description="Operator's tool of the vcnode node data plane.", allow_abbrev=False
+    )
+    verbs = top.add_subparsers(metavar="VERB", required=True)
+    for verb in (status, tenant, demo):
+        verb.add_to(verbs)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code. Raises SystemExit for wrong usage and --help."""
+    arguments = parser().parse_args(argv)
+    terminal = Terminal(sys.stdout, sys.stderr, dt.datetime.now(dt.UTC))
+    try:
+        code: int = arguments.run(arguments, terminal)
+        sys.stdout.flush()
+    except ToolError as error:
+        terminal.warn(str(error))
+        return 1
+    except BrokenPipeError:
+        # `vcnode ... | head`: nobody reads on. The interpreter flushes once more at its end, and
+        # that must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is where on the stage, and what one can try by hand while it is kept. Text only."""
+
+from vcnode.demo.stage import Stage
+from vcnode.terminal import columns
+
+
+def stage_lines(stage: Stage) -> list[str]:
+    """What was started."""
+    agent = stage.agent
+    rows = [
+        ("super cluster", f"stand-in kube-apiserver at {stage.super_cluster.url}"),
+        ("kubelet", f"stand-in at 127.0.0.1:{stage.kubelet.port}"),
+        ("vn-agent", f"the real one, pid {agent.pid}, at 127.0.0.1:{stage.agent_port}"),
+    ]
+    rows += [(f"tenant {tenant.name}", f"cluster key {tenant.key}") for tenant in stage.tenants.values()]
+    return ["", *(f"  {line}" for line in columns(rows))]
+
+
+def commands(stage: Stage) -> list[str]:
+    """Commands to play with, complete with paths and ports."""
+    here = stage.directory
+    base = f"https://127.0.0.1:{stage.agent_port}"
+
+    def curl(tenant: str, file: str, path: str, extra: str = "") -> str:
+        leaf = here / tenant / file
+        return (
+            f"curl {extra}--cacert {stage.serving_ca_file} --cert {leaf}.crt --key {leaf}.key '{base}{path}'"
+        )
+
+    return [
+        "",
+        "The stage is kept. Try, in another terminal:",
+        "",
+        "  # acme's log, and follow it (the shop sells an anvil every 2 s)",
+        f"  {curl('acme', 'apiserver', '/containerLogs/web/shop/app')}",
+        f"  {curl('acme', 'apiserver', '/containerLogs/web/shop/app?follow=true', '-N ')}",
+        "  # acme's pod vault, as acme and as globex",
+        f"  {curl('acme', 'apiserver', '/containerLogs/web/vault/app')}",
+        f"  {curl('globex', 'apiserver', '/containerLogs/web/vault/app', '-i ')}",
+        "  # acme's administrator, whose certificate is not registered",
+        f"  {curl('acme', 'admin', '/pods', '-i ')}",
+        "  # pages: acme's apiserver, acme's metrics-server",
+        f"  {curl('acme', 'apiserver', '/pods')}",
+        f"  {curl('acme', 'metrics', '/metrics/resource')}",
+        "  # a shell: type hostname, or cat /etc/owner",
+        f"  {_shell(stage)}",
+        "  # what the daemon says of itself",
+        f"  vcnode status --socket {stage.agent.socket}",
+        f"  curl --unix-socket {stage.agent.socket} http://localhost/metrics",
+        f"  tail -f {stage.agent.audit_file}",
+        f"  less {stage.agent.log_file} {stage.agent.config_file}",
+        "",
+        "Ctrl-C takes it all down.",
+    ]
+
+
+def _shell(stage: Stage) -> str:
+    """A raw stream by openssl: the request, then whatever is typed."""
+    lines = (
+        "POST /exec/web/shop/app?command=sh&input=1&output=1 HTTP/1.1",
+        "Host: node-1",
+        "Connection: Upgrade",
+        "Upgrade: SPDY/3.1",
+        "X-Stream-Protocol-Version: v4.channel.k8s.io",
+        "",
+        "",
+    )
+    leaf = stage.directory / "acme" / "apiserver"
+    request = "\\r\\n".join(lines)
+    return (
+        f"(printf '{request}'; cat) | openssl s_client -quiet -CAfile {stage.serving_ca_file}"
+        f" -cert {leaf}.crt -key {leaf}.key -connect 127.0.0.1:{stage.agent_port}"
+    )

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stand-in super cluster of the demo: an API server with tenants, their Secrets, and pods.
+
+It runs on a thread of its own. What it lets vn-agent read is what the role of a real node would.
+"""
+
+import asyncio
+import base64
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, VIRTUAL_CLUSTERS
+from daemonkit.testing.kube_apiserver import KubeApiserver, Seen
+from daemonkit.testing.kubelet_pods import StandInPod, pod_list
+from daemonkit.testing.pki import Authority, Leaf
+from tenancy import keys, names
+from tenancy.tenant import Role
+
+_DEADLINE_S = 10.0
+_READABLE_SECRETS = frozenset({"root-ca", "apiserver-ca"})
+_CLIENTS = "vn-agent-clients"
+
+T = TypeVar("T")
+
+
+class SuperCluster:
+    """`start`, put objects in, `stop`."""
+
+    def __init__(self, node_name: str) -> None:
+        self._node_name = node_name
+        self._clients = Authority.create("super-cluster-clients")
+        self._server = KubeApiserver(
+            authority=Authority.create("super-cluster"),
+            client_ca_pem=self._clients.cert_pem,
+            authorize=self._may,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop.run_forever, name="super-cluster", daemon=True)
+        self._thread.start()
+        self._await(self._server.start())
+
+    def stop(self) -> None:
+        """Close the port and end the thread. May be called twice."""
+        if self._thread is None:
+            return
+        self._await(self._server.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_DEADLINE_S)
+        self._thread = None
+        self._loop.close()
+
+    def kubeconfig(self) -> str:
+        """A kubeconfig with the credential of the node's vn-agent."""
+        leaf = self._clients.issue(f"system:vn-agent:{self._node_name}", usages=("client",))
+        return self._server.kubeconfig(leaf)
+
+    def add_tenant(self, name: str, authority: Authority, apiserver: Leaf, metrics: Leaf) -> str:
+        """A VirtualCluster with what its provisioner keeps beside it; return the cluster key."""
+        storage = self._server.storage
+
+        def add() -> str:
+            cluster = storage.create(
+                VIRTUAL_CLUSTERS, {"metadata": {"namespace": f"team-{name}", "name": name}, "spec": {}}
+            )
+            key = names.cluster_key(f"team-{name}", name, cluster["metadata"]["uid"])
+            if isinstance(key, names.Refused):
+                raise AssertionError(key.reason)
+            storage.create(SECRETS, _tls_secret(key, "root-ca", authority.cert_pem))
+            storage.create(SECRETS, _tls_secret(key, "apiserver-ca", apiserver.cert_pem))
+            clients = f"- {{spkiSHA256: '{metrics.spki_sha256}', role: {Role.METRICS.value}}}\n"
+            metadata = {"namespace": key, "name": _CLIENTS}
+            storage.create(CONFIG_MAPS, {"metadata": metadata, "data": {"clients.yaml": clients}})
+            # Last: a tenant counts once its control plane runs.
+            cluster["status"] = {"phase": "Running", "clusterNamespace": key}
+            storage.replace(VIRTUAL_CLUSTERS, cluster)
+            return key
+
+        return self._call(add)
+
+    def remove_tenant(self, name: str) -> None:
+        storage = self._server.storage
+        self._call(lambda: storage.delete(VIRTUAL_CLUSTERS, f"team-{name}", name))
+
+    def add_tenant_pod(self, owner: str, key: str, tenant_namespace: str, name: str, uid: str) -> StandInPod:
+        """A tenant's pod as the syncer brings it down; return it for the kubelet that runs it."""
+        namespace = names.super_namespace(key, tenant_namespace)
+        if isinstance(namespace, names.Refused):
+            raise AssertionError(namespace.reason)
+        annotations = {keys.CLUSTER: key, keys.NAMESPACE: tenant_namespace, keys.UID: uid}
+        return self.add_pod(namespace, name, annotations, {"owner": owner})
+
+    def add_pod(
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str],
+        labels: Mapping[str, str],
+        container: str = "app",
+    ) -> StandInPod:
+        def pod(uid: str) -> StandInPod:
+            return StandInPod(
+                namespace, name, uid, containers=(container,), annotations=annotations, labels=labels
+            )
+
+        value = pod_list([pod("")])["items"][0]
+        value["spec"]["nodeName"] = self._node_name
+        storage = self._server.storage
+        # The API server gives the uid, and the kubelet has the one that it gave.
+        return pod(self._call(lambda: storage.create(PODS, value))["metadata"]["uid"])
+
+    def _may(self, seen: Seen) -> bool:
+        """The role of vn-agent: named objects, and the pods of its own node."""
+        if seen.verb not in ("list", "watch"):
+            return False
+        if seen.resource == SECRETS:
+            return seen.name in _READABLE_SECRETS
+        if seen.resource == CONFIG_MAPS:
+            return seen.name == _CLIENTS
+        if seen.resource == PODS:
+            return seen.query.get("fieldSelector") == f"spec.nodeName={self._node_name}"
+        return seen.resource == VIRTUAL_CLUSTERS
+
+    def _call(self, work: Callable[[], T]) -> T:
+        """Do something on the server's own thread."""
+
+        async def on_loop() -> T:
+            return work()
+
+        return self._await(on_loop())
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE_S)
+
+
+def _tls_secret(namespace: str, name: str, certificate_pem: bytes) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "type": "kubernetes.io/tls",
+        "data": {"tls.crt": base64.b64encode(certificate_pem).decode()},
+    }

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode status`: asks each daemon of this node what it says of itself."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from daemonkit.status import Address, StatusError, fetch
+from vcnode import status_report
+from vcnode.terminal import Terminal, ToolError
+
+SOCKET_DIRECTORY = Path("/run/vcnode")
+# A daemon answers from its memory; one that takes longer is in trouble, which is the answer.
+TIMEOUT_S = 3.0
+
+
+def add_to(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "status",
+        help="what each daemon on this node says of itself",
+        description="Ask each daemon for /readyz and /status. Exit code 0 if all are ready, else 1.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        nargs="+",
+        action="extend",
+        metavar="PATH",
+        help=f"status sockets to ask (default: {SOCKET_DIRECTORY}/*.sock)",
+    )
+    parser.add_argument(
+        "--address",
+        type=_loopback,
+        action="append",
+        metavar="HOST:PORT",
+        help="ask a daemon whose status is on loopback instead of a socket",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def _loopback(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Ask all and print all; a daemon that does not answer is named, and the others go on."""
+    addresses: list[Address] = [*(arguments.socket or ()), *(arguments.address or ())]
+    answers = [(where, _ask(where)) for where in addresses or _sockets(SOCKET_DIRECTORY)]
+    is_ready = all(isinstance(answer, status_report.Report) and answer.is_ready for _, answer in answers)
+    if arguments.json:
+        terminal.json([_as_json(_name(where), answer) for where, answer in answers])
+        return 0 if is_ready else 1
+    for number, (where, answer) in enumerate(answers):
+        if number:
+            terminal.line()
+        if isinstance(answer, str):
+            terminal.line(f"{_name(where)}: NO ANSWER: {answer}")
+        else:
+            terminal.lines(status_report.render(answer, _name(where), terminal.now.timestamp()))
+    return 0 if is_ready else 1
+
+
+def _sockets(directory: Path) -> list[Path]:
+    try:
+        found = sorted(path for path in directory.iterdir() if path.suffix == ".sock")
+    except FileNotFoundError:
+        found = []
+    except OSError as error:
+        raise ToolError(f"{directory}: {error.strerror}") from None
+    if not found:
+        raise ToolError(f"no daemon runs here: {directory} has no *.sock (another place: --socket PATH)")
+    return found
+
+
+def _ask(where: Address) -> status_report.Report | str:
+    """What a daemon says, or why there is no answer."""
+    try:
+        return status_report.read(fetch(where, "/readyz", TIMEOUT_S), fetch(where, "/status", TIMEOUT_S)[1])
+    except TimeoutError:
+        return f"nothing within {TIMEOUT_S:.0f} s; is it stopped or stuck?"
+    except ConnectionRefusedError:
+        return "nobody listens; it was killed or has not started"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    except StatusError as error:
+        return str(error)
+    except ValueError:
+        return "what it answers is not a status"
+
+
+def _as_json(where: str, answer: status_report.Report | str) -> dict[str, object]:
+    if isinstance(answer, str):
+        return {"address": where, "isReady": False, "problem": answer}
+    return {
+        "address": where,
+        "isReady": answer.is_ready,
+        "readyz": list(answer.why),
+        "status": msgspec.to_builtins(answer.status),
+    }
+
+
+def _name(where: Address) -> str:
+    return str(where) if isinstance(where, Path) else f"{where[0]}:{where[1]}"

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one daemon says of itself, as lines for people. No socket here."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from vcnode.terminal import columns, duration
+
+_MAX_NAMES = 12
+
+
+class Source(msgspec.Struct, rename="camel"):
+    age_seconds: float
+    is_saved_state: bool = False
+
+
+class BadTenant(msgspec.Struct, rename="camel"):
+    source: str
+    tenant: str = ""
+    reason: str = ""
+    keeps_last_good_state: bool = False
+
+
+class Pods(msgspec.Struct, rename="camel"):
+    tenants: int = 0
+    not_served: tuple[str, ...] = ()
+
+
+class Listen(msgspec.Struct):
+    address: str
+    port: int
+
+
+class Kubelet(msgspec.Struct):
+    address: str
+    connections: int = 0
+
+
+class Status(msgspec.Struct, rename="camel"):
+    """A daemon's /status. What a daemon does not have is None or empty; what we do not know is not read."""
+
+    daemon: str
+    node_name: str = ""
+    pid: int = 0
+    started_at: float | None = None
+    listen: Listen | None = None
+    kubelet: Kubelet | None = None
+    sources: dict[str, Source] = {}
+    tenants: tuple[str, ...] = ()
+    bad_tenants: tuple[BadTenant, ...] = ()
+    pods: Pods | None = None
+    connections: int | None = None
+    tunnels: int | None = None
+    is_draining: bool = False
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One daemon's answers: `why` are the lines of /readyz."""
+
+    is_ready: bool
+    why: tuple[str, ...]
+    status: Status
+
+
+def read(readyz: tuple[int, bytes], status_body: bytes) -> Report:
+    """A report from the pages /readyz (code, body) and /status. Raises ValueError."""
+    code, body = readyz
+    why = tuple(line for line in body.decode("utf-8", "replace").splitlines() if line)
+    # DecodeError and ValidationError are ValueErrors.
+    return Report(code == 200, why, msgspec.json.decode(status_body, type=Status))
+
+
+def render(report: Report, where: str, now_s: float) -> list[str]:
+    """The lines to print. `now_s` is in seconds since the epoch."""
+    status = report.status
+    on_node = f" on {status.node_name}" if status.node_name else ""
+    readiness = "ready" if report.is_ready else "NOT READY"
+    if not report.is_ready:
+        readiness += ": " + ("; ".join(report.why) or "it does not say why")
+    head = f"{status.daemon}{on_node}: {readiness}  ({where})"
+    return [head, *(f"  {line}" for line in columns(_rows(status, now_s)))]
+
+
+def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
+    if status.started_at is not None:
+        yield "running", f"{duration(now_s - status.started_at)}, pid {status.pid}"
+    if status.is_draining:
+        yield "draining", "it serves what is under way and begins nothing"
+    if status.listen is not None:
+        yield "listens on", _address(status.listen.address, status.listen.port)
+    if status.kubelet is not None:
+        yield "kubelet", f"{status.kubelet.address}, connections {status.kubelet.connections}"
+    for name, source in sorted(status.sources.items()):
+        kind = "from saved state, its source was not heard yet, " if source.is_saved_state else ""
+        yield f"source {name}", f"{kind}age {duration(source.age_seconds)}"
+    if status.listen is not None:
+        yield "tenants", _names(status.tenants)
+    for bad in status.bad_tenants:
+        kept = "its last good state is served" if bad.keeps_last_good_state else "it is not served"
+        name = f" (tenant {bad.tenant})" if bad.tenant else ""
+        yield "BAD TENANT", f"{bad.source}{name}: {bad.reason}; {kept}"
+    if status.pods is not None:
+        yield "pods", f"{status.pods.tenants} of tenants"
+        for problem in status.pods.not_served:
+            yield "POD NOT SERVED", problem
+    if status.connections is not None:
+        yield "connections", str(status.connections)
+    if status.tunnels is not None:
+        yield "tunnels", str(status.tunnels)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    if not names:
+        return "none"
+    shown = ", ".join(names[:_MAX_NAMES])
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{len(names)}: {shown}{more}"

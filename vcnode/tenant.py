@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode tenant add|list|show|remove`: the directory of tenant files that a daemon reads."""
+
+import argparse
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from daemonkit.files import write_atomically
+from daemonkit.kube import kubeconfig
+from tenancy.registry import Bad, Registry, merge
+from tenancy.tenant import Role, Tenant
+from vcnode import certificates, tenant_file, tenant_report
+from vcnode.certificates import Offer
+from vcnode.terminal import Terminal, ToolError, day_left
+from vnagent.sources.files import SourceError, TenantDirectory
+
+DEFAULT_DIRECTORY = Path("/etc/vcnode/tenants")
+# Nothing in a tenant's file is secret, and the daemon that reads it is not root.
+FILE_MODE = 0o644
+MAX_PEM_BYTES = 1 << 20
+
+Found = Mapping[str, Tenant | Bad]
+
+
+def add_to(verbs: Any) -> None:
+    """Add the verb and its own verbs to the command line."""
+    parser = verbs.add_parser("tenant", help="the tenants in a directory of files", allow_abbrev=False)
+    own = parser.add_subparsers(metavar="VERB", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--directory",
+        type=Path,
+        default=DEFAULT_DIRECTORY,
+        metavar="DIR",
+        help="tenants.directory of the daemon (default: %(default)s)",
+    )
+    add = own.add_parser(
+        "add",
+        parents=[common],
+        help="register a client certificate of a tenant, next to those it has",
+        allow_abbrev=False,
+    )
+    add.add_argument("key", metavar="KEY", help="the tenant's cluster key")
+    add.add_argument("--ca", type=Path, metavar="FILE", help="PEM of the authority that issued the client")
+    add.add_argument("--client-cert", type=Path, metavar="FILE", help="PEM of the client certificate")
+    add.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="take both from this file's current context"
+    )
+    add.add_argument("--role", choices=[role.value for role in Role], default=Role.APISERVER.value)
+    add.add_argument("--cluster-domain", metavar="DOMAIN", help="of the tenant; default cluster.local")
+    add.set_defaults(run=run_add, parser=add)
+    listing = own.add_parser("list", parents=[common], help="all tenants and bad files", allow_abbrev=False)
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(run=run_list)
+    show = own.add_parser("show", parents=[common], help="one tenant, or what is wrong", allow_abbrev=False)
+    show.add_argument("key", metavar="KEY", help="cluster key, or the name of a file")
+    show.add_argument("--json", action="store_true", help="print JSON")
+    show.set_defaults(run=run_show)
+    remove = own.add_parser(
+        "remove", parents=[common], help="remove a tenant, or one of its clients", allow_abbrev=False
+    )
+    remove.add_argument("key", metavar="KEY", help="cluster key")
+    remove.add_argument("--client", metavar="SPKI", help="only this client: its hash, or the start of it")
+    remove.set_defaults(run=run_remove)
+
+
+def run_add(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Check what is offered and write the file whole, or change nothing."""
+    is_pair = arguments.ca is not None and arguments.client_cert is not None
+    is_part = arguments.ca is not None or arguments.client_cert is not None
+    if is_pair == (arguments.kubeconfig is not None) or is_pair != is_part:
+        arguments.parser.error("give --ca and --client-cert, or --kubeconfig")
+    if arguments.kubeconfig is not None:
+        ca_pem, client_pem = _from_kubeconfig(arguments.kubeconfig)
+    else:
+        ca_pem, client_pem = _read(arguments.ca), _read(arguments.client_cert)
+    offer = certificates.check(ca_pem, client_pem, terminal.now)
+    directory: Path = arguments.directory
+    with _editing(directory):
+        found = _read_all(directory)
+        path, old = _file_of(directory, found, arguments.key)
+        tenant = tenant_file.with_client(
+            old, arguments.key, offer, Role(arguments.role), arguments.cluster_domain
+        )
+        _refuse_conflict(found, path.name, tenant)
+        notes = _notes(path)
+        notes.setdefault(offer.spki, f"{offer.subject}, until {offer.expires:%Y-%m-%d}")
+        _write(path, tenant, notes)
+    for warning in offer.warnings:
+        terminal.warn(f"warning: {warning}")
+    terminal.lines(_added(path, old, tenant, offer, terminal))
+    return 0
+
+
+def _added(path: Path, old: Tenant | None, new: Tenant, offer: Offer, terminal: Terminal) -> list[str]:
+    if old is not None and offer.spki in old.clients:
+        done = f"tenant {new.key}: the client was registered already"
+    else:
+        done = f"tenant {new.key}: registered in {path} with role {new.clients[offer.spki].value}"
+    rows = [("client", offer.subject), ("until", day_left(offer.expires, terminal.now))]
+    rows += [("SPKI SHA-256", offer.spki)]
+    rest = len(new.clients) - 1
+    if rest:
+        rows.append(("besides", f"{rest} other client{'s' if rest > 1 else ''} of this tenant"))
+    return [done, *tenant_report.indented(rows)]
+
+
+def run_list(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Print all files; exit code 1 if one of them is bad."""
+    found = _read_all(arguments.directory)
+    problems = tenant_report.problems(found)
+    if arguments.json:
+        terminal.json(tenant_report.list_json(found, problems))
+    elif found:
+        terminal.lines(tenant_report.listing(found, problems, terminal.now))
+    else:
+        terminal.line(f"no tenants: {arguments.directory} has no *.yaml")
+    return 1 if problems else 0
+
+
+def run_show(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Print one tenant in full; exit code 1 if its file is bad."""
+    found = _read_all(arguments.directory)
+    key: str = arguments.key
+    names = [name for name, each in found.items() if isinstance(each, Tenant) and each.key == key]
+    names = names or [name for name in found if key in (name, name.removesuffix(".yaml"))]
+    if not names:
+        raise ToolError(f"no tenant {key} in {arguments.directory}")
+    name = names[0]
+    path: Path = arguments.directory / name
+    problem = tenant_report.problems(found).get(name)
+    tenant = found[name]
+    notes = _notes(path) if isinstance(tenant, Tenant) else {}
+    if arguments.json:
+        terminal.json(tenant_report.show_json(str(path), tenant, problem, notes))
+    else:
+        terminal.lines(tenant_report.showing(str(path), tenant, problem, notes, terminal.now))
+    return 1 if problem else 0
+
+
+def run_remove(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Remove the tenant's file, or one client from it."""
+    directory: Path = arguments.directory
+    with _editing(directory):
+        path, tenant = _file_of(directory, _read_all(directory), arguments.key)
+        if tenant is None:
+            raise ToolError(f"no tenant {arguments.key} in {directory}")
+        if arguments.client is None:
+            try:
+                path.unlink()
+            except OSError as error:
+                raise ToolError(f"{path}: {error.strerror}") from None
+            terminal.line(f"tenant {tenant.key}: removed; its live connections end within 5 s")
+            return 0
+        tenant, spki = tenant_file.without_client(tenant, arguments.client)
+        _write(path, tenant, _notes(path))
+    left = len(tenant.clients) or "none, so nobody can use it"
+    terminal.line(f"tenant {tenant.key}: client {spki} removed; clients left: {left}")
+    return 0
+
+
+def _from_kubeconfig(path: Path) -> tuple[bytes, bytes]:
+    """Authority and client certificate of the current context. Raises ToolError."""
+    try:
+        access = kubeconfig.load(path)
+    except kubeconfig.KubeconfigError as error:
+        raise ToolError(f"{path}: {error}") from None
+    ca = access.ca_pem or (_read(access.ca_file) if access.ca_file else None)
+    client = access.certificate_pem or (_read(access.certificate_file) if access.certificate_file else None)
+    if ca is None:
+        raise ToolError(f"{path}: its current context has no certificate-authority")
+    if client is None:
+        raise ToolError(f"{path}: its current context has no client-certificate")
+    return ca, client
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PEM_BYTES + 1)
+    except OSError as error:
+        raise ToolError(f"{path}: {error.strerror}") from None
+    if len(data) > MAX_PEM_BYTES:
+        raise ToolError(f"{path}: larger than {MAX_PEM_BYTES} bytes")
+    return data
+
+
+def _read_all(directory: Path) -> Found:
+    """All files, read by the daemon's own reader, so that both find the same faults."""
+    try:
+        return dict(sorted(TenantDirectory(directory).read().items()))
+    except SourceError as error:
+        raise ToolError(str(error)) from None
+
+
+def _file_of(directory: Path, found: Found, key: str) -> tuple[Path, Tenant | None]:
+    """The file that holds a tenant, or the one that a new tenant gets. Raises ToolError."""
+    for name, each in found.items():
+        if isinstance(each, Tenant) and each.key == key:
+            return directory / name, each
+    name = f"{key}.yaml"
+    taken = found.get(name)
+    if isinstance(taken, Bad):
+        raise ToolError(f"{directory / name}: is bad ({taken.reason}); mend or remove it first")
+    if taken is not None:
+        raise ToolError(f"{directory / name}: holds tenant {taken.key}")
+    return directory / name, None
+
+
+def _refuse_conflict(found: Found, name: str, tenant: Tenant) -> None:
+    """Raise ToolError if the daemon would refuse the tenant for what another one has."""
+    standing, _ = merge(Registry(), found)
+    _, problems = merge(standing, {**found, name: tenant})
+    for problem in problems:
+        if problem.source == name:
+            raise ToolError(problem.reason)
+
+
+def _notes(path: Path) -> dict[str, str]:
+    try:
+        return tenant_file.notes_of(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ToolError(f"{path}: {error.strerror}") from None
+
+
+def _write(path: Path, tenant: Tenant, notes: Mapping[str, str]) -> None:
+    try:
+        write_atomically(path, tenant_file.render(tenant, notes).encode(), FILE_MODE)
+    except OSError as error:
+        raise ToolError(f"{path}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _editing(directory: Path) -> Iterator[None]:
+    """Hold the directory against another `vcnode tenant`: each reads, changes and writes whole files."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ToolError(f"{directory}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ToolError(f"{directory}: another vcnode is editing it; try again") from None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every verb writes to, and how plain text is laid out for people."""
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+_COLUMN_GAP = "  "
+
+
+class ToolError(Exception):
+    """What a verb cannot do and why, in one line: printed on stderr, exit code 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Where a verb writes, and what time it was when it began (UTC)."""
+
+    out: TextIO
+    err: TextIO
+    now: dt.datetime
+
+    def line(self, text: str = "") -> None:
+        self.out.write(f"{printable(text)}\n")
+
+    def lines(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.line(text)
+
+    def json(self, value: object) -> None:
+        """One JSON document for programs to read."""
+        self.out.write(f"{json.dumps(value, indent=2)}\n")
+
+    def warn(self, text: str) -> None:
+        self.err.write(f"vcnode: {printable(text)}\n")
+
+
+def printable(text: str) -> str:
+    """The text on one line without anything that a terminal would obey.
+
+    What is printed comes from files and sockets that others write: a subject, a reason, a path.
+    """
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows as aligned lines. The last column is as wide as it likes."""
+    known = [[printable(cell) for cell in row] for row in rows]
+    count = max((len(row) for row in known), default=0)
+    widths = [max((len(row[at]) for row in known if at < len(row)), default=0) for at in range(count)]
+    return [
+        _COLUMN_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+        for row in known
+    ]
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the two units that matter: `3 h 12 min`, `4 s`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def day_left(until: dt.datetime, now: dt.datetime) -> str:
+    """When something ends, and how far away that is: `2027-03-01 (in 101 days)`."""
+    days = (until - now).days
+    distance = f"in {days} days" if until > now else f"expired {-days} days ago"
+    return f"{until:%Y-%m-%d} ({distance})"
