@@ -104,20 +104,18 @@ class Feeds:
 
     def start(self) -> None:
         """Start the sources that run by themselves."""
-        if self._config.tenants.kubeconfig_file is not None:
+        tenants_from, pods_from = self._config.tenants.kubeconfig_file, self._config.pods_kubeconfig_file
+        is_watched = self._config.pods.source is PodSource.SUPER_CLUSTER
+        if tenants_from is not None or is_watched:
             # aiohttp is 14 MB: only a node that watches the super cluster pays for it.
             from vnagent.sources import super_cluster
 
-            self._running[TENANTS] = super_cluster.tenants(
-                self._config.tenants.kubeconfig_file, self._tasks, self.publish_tenants
-            )
-        pods_kubeconfig = self._config.pods_kubeconfig_file
-        if self._config.pods.source is PodSource.SUPER_CLUSTER and pods_kubeconfig is not None:
-            from vnagent.sources import super_cluster
-
-            self._running[PODS] = super_cluster.pods(
-                pods_kubeconfig, self._config.node_name, self._policy, self._tasks, self.publish_pods
-            )
+            if tenants_from is not None:
+                self._running[TENANTS] = super_cluster.tenants(tenants_from, self.publish_tenants)
+            if is_watched and pods_from is not None:
+                self._running[PODS] = super_cluster.pods(
+                    pods_from, self._config.node_name, self._policy, self.publish_pods
+                )
         for name, source in self._running.items():
             self._tasks.spawn(source.run(), f"source {name}")
 

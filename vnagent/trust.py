@@ -54,9 +54,26 @@ def problems(config: VnAgentConfiguration) -> list[str]:
         found.append(f"serving: {error}")
     except OSError:
         pass  # said above
+    found += _kubeconfig_problems(config)
     directory = config.tenants.directory
     if directory is not None and not directory.is_dir():
         found.append(f"tenants.directory: {directory} is not a directory")
     if config.pods.file is not None and not config.pods.file.is_file():
         found.append(f"pods.file: {config.pods.file} is not a file")
+    return found
+
+
+def _kubeconfig_problems(config: VnAgentConfiguration) -> list[str]:
+    paths = {config.tenants.kubeconfig_file, config.pods_kubeconfig_file} - {None}
+    if not paths:
+        return []
+    # Only a node that watches the super cluster pays for this import.
+    from daemonkit.kube import kubeconfig
+
+    found = []
+    for path in filter(None, paths):
+        try:
+            kubeconfig.load(path)
+        except (kubeconfig.KubeconfigError, OSError) as error:
+            found.append(f"{path}: {error}")
     return found

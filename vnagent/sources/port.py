@@ -9,7 +9,7 @@ from tenancy.registry import Bad
 from tenancy.tenant import Tenant
 
 # All tenants by the name of their source (a file, an object). Complete: what is missing is gone.
-PublishTenants = Callable[[Mapping[str, Tenant | Bad]], None]
+PublishTenants = Callable[[Mapping[str, Tenant | Bad]], object]
 # All of this node's tenant pods, and what is wrong with those that are left out.
 PublishPods = Callable[[tuple[Owned, ...], tuple[str, ...]], None]
 
