@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target sets itself up from a bare clone. `make help` lists them.
+
+# A distribution's Python is built with profile guidance and link-time optimisation and is what the
+# packages run on; take it where it is new enough.
+PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := tenancy daemonkit vnagent vcnode
+SOURCES := $(PACKAGES) tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format unit functional cases k8s bench bench-vnagent rings clean
+
+help:  ## list the targets
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+
+$(VENV)/runtime: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "vcnode needs Python 3.11 or newer with venv"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/runtime  ## two tenants, one node, a real vn-agent: a story, no root, no cluster
+	$(BIN)/python -m vcnode demo $(ARGS)
+
+test: check functional cases k8s  ## everything that this machine can run
+
+check: $(VENV)/dev unit  ## format, lint, types, import layers, unit tests
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy --strict $(SOURCES)
+	$(BIN)/lint-imports
+
+format: $(VENV)/dev  ## rewrite the sources in the house format
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+unit: $(VENV)/dev  ## the unit ring: no socket, process, clock or root
+	$(BIN)/python -m pytest tests/unit
+
+functional: $(VENV)/dev  ## the functional ring: real TLS, sockets and processes on loopback
+	$(BIN)/python -m pytest tests/functional
+
+cases: $(VENV)/dev  ## the request cases against the real daemon; FILES="x.yaml ..." for others
+	$(BIN)/python -m tests.cases $(FILES)
+
+k8s: $(VENV)/dev  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
+	$(BIN)/python -m pytest tests/k8s $(K8S_ARGS)
+
+bench: bench-vnagent  ## all benchmarks
+
+bench-vnagent: $(VENV)/dev  ## vn-agent beside a tuned Go reverse proxy
+	$(BIN)/python -m tests.bench.vnagent $(ARGS)
+
+clean:  ## remove what the targets made in this tree
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
