@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The access decision as a total function: every kind of request, caller and answer of the index."""
+
+from itertools import product
+
+import pytest
+
+from tenancy.ownership import Owned, OwnerIndex
+from tenancy.tenant import Role
+from vnagent.core.access import (
+    NOT_THERE,
+    AnswerHealth,
+    Caller,
+    Decision,
+    Deny,
+    Forward,
+    NotYetKnown,
+    Serve,
+    decide,
+)
+from vnagent.core.requests import (
+    ContainerLogs,
+    Endpoint,
+    Health,
+    Page,
+    Protocol,
+    Refusal,
+    Request,
+    Stream,
+    Upgrade,
+)
+
+SHOP = Owned("ten-a", "web", "shop", "a-1", "ten-a-web", "shop", "s-1", frozenset({"app", "setup"}))
+BANK = Owned("ten-b", "web", "bank", "b-1", "ten-b-web", "bank", "s-2", frozenset({"app"}))
+SYNCED = OwnerIndex([SHOP, BANK])
+EMPTY = OwnerIndex([])
+UNSYNCED = OwnerIndex.unsynced()
+
+API = Caller("ten-a", Role.APISERVER, "01" * 32)
+METRICS = Caller("ten-a", Role.METRICS, "02" * 32)
+NOBODY = Caller(None, None, "03" * 32)
+ROLELESS = Caller("ten-a", None, "04" * 32)
+
+SPDY = Upgrade(Protocol.SPDY, ("v4.channel.k8s.io",), None)
+LOGS = ContainerLogs("web", "shop", "app", (), False)
+EXEC = Stream(Endpoint.EXEC, "web", "shop", None, "app", (), SPDY)
+ATTACH = EXEC._replace(endpoint=Endpoint.ATTACH)
+FORWARD = EXEC._replace(endpoint=Endpoint.PORT_FORWARD, container=None)
+PODS = Page(Endpoint.PODS, False, False)
+STATS = Page(Endpoint.STATS_SUMMARY, False, True)
+HEALTH = Health(is_head=False)
+SHUT = Refusal(Endpoint.SHUT, 403, "endpoint-shut")
+MALFORMED = Refusal(Endpoint.MALFORMED, 400, "malformed-target", must_close=True)
+WRONG_METHOD = Refusal(Endpoint.PODS, 405, "method-not-allowed", allow="GET, HEAD")
+
+REFUSALS = {
+    SHUT: Deny(403, "endpoint-shut"),
+    MALFORMED: Deny(400, "malformed-target", must_close=True),
+    WRONG_METHOD: Deny(405, "method-not-allowed", allow="GET, HEAD"),
+}
+UNREGISTERED = Deny(403, "unregistered-identity", must_close=True)
+ROLE = Deny(403, "role-not-allowed")
+ROLE_CLOSING = Deny(403, "role-not-allowed", must_close=True)
+MISSING = Deny(404, NOT_THERE)
+MISSING_CLOSING = Deny(404, NOT_THERE, must_close=True)
+UNKNOWN = NotYetKnown("not-synced")
+
+# request -> (apiserver and the pod is its own, ... is not there, ... not synced,
+#             metrics client of the same tenant, synced, ... not synced)
+TABLE: dict[Request, tuple[Decision, Decision, Decision, Decision, Decision]] = {
+    LOGS: (Forward(LOGS, SHOP), MISSING, UNKNOWN, ROLE, ROLE),
+    EXEC: (Forward(EXEC, SHOP), MISSING_CLOSING, UNKNOWN, ROLE_CLOSING, ROLE_CLOSING),
+    ATTACH: (Forward(ATTACH, SHOP), MISSING_CLOSING, UNKNOWN, ROLE_CLOSING, ROLE_CLOSING),
+    FORWARD: (Forward(FORWARD, SHOP), MISSING_CLOSING, UNKNOWN, ROLE_CLOSING, ROLE_CLOSING),
+    PODS: (Serve(PODS, "ten-a"), Serve(PODS, "ten-a"), UNKNOWN, Serve(PODS, "ten-a"), UNKNOWN),
+    STATS: (Serve(STATS, "ten-a"), Serve(STATS, "ten-a"), UNKNOWN, Serve(STATS, "ten-a"), UNKNOWN),
+    HEALTH: (AnswerHealth(HEALTH),) * 5,
+    SHUT: (REFUSALS[SHUT],) * 5,
+    MALFORMED: (REFUSALS[MALFORMED],) * 5,
+    WRONG_METHOD: (REFUSALS[WRONG_METHOD],) * 5,
+}
+
+
+@pytest.mark.parametrize("request_", list(TABLE))
+def test_registered_callers(request_: Request) -> None:
+    found = (
+        decide(request_, API, SYNCED),
+        decide(request_, API, EMPTY),
+        decide(request_, API, UNSYNCED),
+        decide(request_, METRICS, SYNCED),
+        decide(request_, METRICS, UNSYNCED),
+    )
+    assert found == TABLE[request_]
+
+
+@pytest.mark.parametrize(
+    ("request_", "caller", "index"), list(product(TABLE, (NOBODY, ROLELESS), (SYNCED, EMPTY, UNSYNCED)))
+)
+def test_nobody_is_told_anything(request_: Request, caller: Caller, index: OwnerIndex) -> None:
+    assert decide(request_, caller, index) == UNREGISTERED
+
+
+LOGS_OF_BANK = LOGS._replace(pod="bank")
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        # Another tenant's pod, a pod that is not there, a namespace that is not there: one answer.
+        (LOGS_OF_BANK, MISSING),
+        (LOGS._replace(pod="no-such"), MISSING),
+        (LOGS._replace(namespace="no-such"), MISSING),
+        # The super cluster's names are nobody's.
+        (LOGS._replace(namespace="ten-a-web"), MISSING),
+        (LOGS._replace(namespace="ten-b-web", pod="bank"), MISSING),
+        (LOGS._replace(namespace="kube-system", pod="etcd-node-1"), MISSING),
+        # Containers: the tenant's own, init ones included, and nothing that was injected.
+        (LOGS._replace(container="setup"), Forward(LOGS._replace(container="setup"), SHOP)),
+        (LOGS._replace(container="mesh-proxy"), Deny(404, "no-such-container-of-tenant")),
+        (EXEC._replace(container="mesh-proxy"), Deny(404, "no-such-container-of-tenant", must_close=True)),
+        # The uid: the tenant's own or none; the super pod's is none of its business.
+        (EXEC._replace(uid="a-1"), Forward(EXEC._replace(uid="a-1"), SHOP)),
+        (EXEC._replace(uid="s-1"), Deny(404, "other-uid", must_close=True)),
+        (FORWARD._replace(uid="b-1"), Deny(404, "other-uid", must_close=True)),
+    ],
+)
+def test_names_of_an_apiserver(request_: ContainerLogs | Stream, expected: Decision) -> None:
+    assert decide(request_, API, SYNCED) == expected
+
+
+def test_names_that_collide_when_joined_are_told_apart() -> None:
+    """Tenant `a` + namespace `b-c` and tenant `a-b` + namespace `c` join to one super namespace."""
+    left = Owned("a", "b-c", "web", "u-1", "a-b-c", "web", "s-1", frozenset({"app"}))
+    right = Owned("a-b", "c", "web", "u-2", "a-b-c-0f3c9", "web", "s-2", frozenset({"app"}))
+    index = OwnerIndex([left, right])
+    logs = {name: LOGS._replace(namespace=name, pod="web") for name in ("b-c", "c")}
+    callers = {name: Caller(name, Role.APISERVER, "05" * 32) for name in ("a", "a-b")}
+    assert {
+        (caller, name): decide(logs[name], callers[caller], index) for caller in callers for name in logs
+    } == {
+        ("a", "b-c"): Forward(logs["b-c"], left),
+        ("a", "c"): MISSING,
+        ("a-b", "b-c"): MISSING,
+        ("a-b", "c"): Forward(logs["c"], right),
+    }
