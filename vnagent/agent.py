@@ -25,7 +25,7 @@ from vnagent.channel import Channels
 from vnagent.client import ClientConnection
 from vnagent.core import audit
 from vnagent.core.access import Caller, Decision, decide
-from vnagent.core.limits import Limits, Use, has_room, takes_request
+from vnagent.core.limits import Limits, Use, has_memory, has_room, takes_request
 from vnagent.core.requests import ContainerLogs, Endpoint, Page, Request, Stream
 from vnagent.kubelet import KubeletPool
 from vnagent.metrics import Metrics
@@ -90,6 +90,9 @@ class Agent:
         """Serve these tenants from now on, and cut what they may not have any more."""
         self.registry = registry
         self.tenant_problems = problems
+        idle = [key for key, use in self._uses.items() if key not in registry.tenants and use.is_idle]
+        for key in idle:
+            del self._uses[key]
         for connection in list(self.connections):
             if not self._is_still(connection.identity):
                 connection.abort()
@@ -138,6 +141,7 @@ class Agent:
         if not has_room(use.connections, self._limits.connections):
             return False
         use.connections += 1
+        connection.channel.account = use
         self._pending.pop(connection, None)
         return True
 
@@ -154,7 +158,7 @@ class Agent:
     def _use(self, tenant: str) -> Use:
         use = self._uses.get(tenant)
         if use is None:
-            use = self._uses[tenant] = Use()
+            use = self._uses[tenant] = Use(max_unsent_bytes=self._limits.buffered_bytes)
         return use
 
     def takes_request(self, caller: Caller) -> bool:
@@ -169,6 +173,14 @@ class Agent:
             return False
         use.tunnels += 1
         return True
+
+    def takes_page(self, caller: Caller) -> bool:
+        """Whether the tenant reads what it asks for."""
+        return has_memory(self._use(caller.tenant or ""))
+
+    def account_of(self, caller: Caller) -> Use:
+        """Who answers for the bytes of a tunnel."""
+        return self._use(caller.tenant or "")
 
     def drop_tunnel(self, caller: Caller) -> None:
         self._use(caller.tenant or "").tunnels -= 1

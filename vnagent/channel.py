@@ -49,6 +49,23 @@ _PLAINTEXT = bytearray(_RECORD_BYTES)
 _PLAINTEXT_VIEW = memoryview(_PLAINTEXT)
 
 
+class Account(Protocol):
+    """Whoever answers for the bytes that a channel's peer has not taken yet."""
+
+    unsent_bytes: int
+    max_unsent_bytes: int
+
+
+class _NoAccount:
+    """Counts for nobody."""
+
+    unsent_bytes = 0
+    max_unsent_bytes = 0
+
+
+_NO_ACCOUNT = _NoAccount()
+
+
 class Owner(Protocol):
     """What a channel tells its owner. None of these is called after `close` or `abort`."""
 
@@ -149,6 +166,7 @@ class TlsChannel:
         "_tls",
         "_unsent",
         "_unsent_bytes",
+        "account",
         "deadline",
     )
 
@@ -174,6 +192,7 @@ class TlsChannel:
         self._unsent: list[memoryview] = []
         self._unsent_bytes = 0
         self._is_awaited = False
+        self.account: Account = _NO_ACCOUNT
         self._is_server = is_server
         self._is_reading = True
         self._is_handshaken = False
@@ -203,12 +222,19 @@ class TlsChannel:
         """Whether the peer is behind: whoever feeds this channel must then stop until `on_writable`.
 
         Not at the first byte that the socket did not take: with nothing in hand to send when it
-        takes bytes again, a bulk stream would stop and go.
+        takes bytes again, a bulk stream would stop and go. But at the first one where the account
+        holds too much already.
         """
-        if self._unsent_bytes > HIGH_BYTES:
+        unsent, account = self._unsent_bytes, self.account
+        limit = account.max_unsent_bytes
+        if unsent > HIGH_BYTES or (unsent and limit and account.unsent_bytes > limit):
             self._is_awaited = True
             return True
         return False
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
 
     def set_owner(self, owner: Owner) -> None:
         self._owner = owner
@@ -270,8 +296,7 @@ class TlsChannel:
         if not data:
             return
         if self._unsent:
-            self._unsent.append(memoryview(data))
-            self._unsent_bytes += len(data)
+            self._keep(memoryview(data))
             return
         try:
             sent = self._sock.send(data)
@@ -281,9 +306,13 @@ class TlsChannel:
             self._break("reset")
             return
         if sent < len(data):
-            self._unsent.append(memoryview(data)[sent:])
-            self._unsent_bytes = len(data) - sent
+            self._keep(memoryview(data)[sent:])
             self._watch()
+
+    def _keep(self, data: memoryview) -> None:
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        self.account.unsent_bytes += len(data)
 
     def _on_writable(self) -> None:
         unsent = self._unsent
@@ -295,6 +324,7 @@ class TlsChannel:
             self._break("reset")
             return
         self._unsent_bytes -= sent
+        self.account.unsent_bytes -= sent
         while unsent and sent >= len(unsent[0]):
             sent -= len(unsent.pop(0))
         if sent:
@@ -466,3 +496,5 @@ class TlsChannel:
         self._tls = None
         self._owner = None
         self._unsent.clear()
+        self.account.unsent_bytes -= self._unsent_bytes
+        self._unsent_bytes = 0

@@ -57,6 +57,7 @@ class ClientConnection:
         "_buffer",
         "_is_counted",
         "_is_head_begun",
+        "_is_last",
         "_last",
         "_scanned",
         "agent",
@@ -74,6 +75,7 @@ class ClientConnection:
         self._buffer = bytearray()
         self._scanned = 0  # so much of the buffer is known to hold no end of a head
         self._last: tuple[bytes, RequestHead, Request] | None = None
+        self._is_last = False
         self._is_counted = False
         self._is_head_begun = False
         self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True)
@@ -112,6 +114,10 @@ class ClientConnection:
         self.abort()
 
     def on_deadline(self) -> None:
+        if self.channel.has_unsent and self.caller is not NOBODY:
+            # It still reads the last answer, as slowly as it likes.
+            self.channel.deadline = self.agent.channels.now + IDLE_S
+            return
         if self.caller is NOBODY or not self._is_head_begun:
             self.abort()
             return
@@ -139,12 +145,12 @@ class ClientConnection:
             if self.caller.tenant is not None and not self._is_counted:
                 self._refuse(None, Deny(429, "too-many-connections", must_close=True))
                 return
-            if not self.agent.takes_request(self.caller):
-                self._refuse(None, Deny(429, "too-many-requests"))
-                return
             request = self._read(head)
         except HeadError as error:
             self._refuse(None, Deny(error.status, error.reason, must_close=True))
+            return
+        if not self.agent.takes_request(self.caller):
+            self._refuse(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
             return
         self.act(request, self.agent.decide(request, self.caller))
 
@@ -153,6 +159,7 @@ class ClientConnection:
         if self._last is not None and head == self._last[0]:
             return self._last[2]
         parsed = parse_request_head(head, self._last[1] if self._last is not None else None)
+        self._is_last = parsed.wants_close
         request = parse(parsed)
         if len(head) <= MAX_KEPT_HEAD_BYTES:
             self._last = (head, parsed, request)
@@ -170,7 +177,10 @@ class ClientConnection:
                 else:
                     self._refuse(request, Deny(429, "too-many-tunnels", must_close=True))
             case Serve(page=page):
-                agent.serve_page(self, page)
+                if agent.takes_page(self.caller):
+                    agent.serve_page(self, page)
+                else:
+                    self._refuse(request, Deny(429, "too-much-unread"))
             case AnswerHealth(request=health):
                 request_id = agent.next_request_id()
                 agent.audit(self.caller, request, OWN_ANSWER, 200, request_id)
@@ -230,7 +240,7 @@ class ClientConnection:
     def finish(self, *, is_close: bool) -> None:
         """The reply has been written: wait for the next request, or close."""
         self.exchange = None
-        if is_close or self.agent.is_draining:
+        if is_close or self._is_last or self.agent.is_draining:
             self.close()
             return
         self.channel.deadline = self.agent.channels.now + IDLE_S

@@ -114,9 +114,12 @@ class Pages:
 class TenantLimits:
     """Per tenant; 0 means none. Requests are not limited by default: connections bound them."""
 
-    connections_per_tenant: int = setting(4096, minimum=0)
+    connections_per_tenant: int = setting(1024, minimum=0)
     tunnels_per_tenant: int = setting(1024, minimum=0)
     requests_per_second_per_tenant: int = setting(0, minimum=0)
+    buffered_bytes_per_tenant: int = setting(
+        64 << 20, minimum=0, doc="what the tenant's peers may leave unread before its sources are paused"
+    )
 
 
 @dataclass(frozen=True, slots=True)

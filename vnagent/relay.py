@@ -154,6 +154,8 @@ class LogRelay:
 
     def _answer(self, status: int, reason: str, text: str | None) -> None:
         client, agent = self._client, self._client.agent
+        # Where the kubelet's side went wrong nothing is taken for granted about what follows.
+        is_close = status >= 500 or agent.is_draining
         agent.audit(client.caller, self._request, reason, status, self._request_id)
         client.answer(
             replies.render(
@@ -161,12 +163,12 @@ class LogRelay:
                 status,
                 reason,
                 self._request_id,
-                is_close=agent.is_draining,
+                is_close=is_close,
                 text=text,
                 retry_after_s=1 if status == 429 else None,
                 date=agent.date,
             ),
-            is_close=False,
+            is_close=is_close,
         )
 
     # ---- the client's side
@@ -234,6 +236,7 @@ class StreamSetup:
         agent.audit(client.caller, self._request, OWNED, 101, self._request_id)
         tunnel = Tunnel(client.channel, channel, client.identity, agent.end_tunnel(client.caller))
         agent.add_tunnel(tunnel)
+        channel.account = agent.account_of(client.caller)
         client.channel.write(switching + early)
         ahead = client.take_ahead()
         if ahead:

@@ -30,30 +30,26 @@ class Reloader:
     """Polls, reloads, counts."""
 
     def __init__(self, sources: tuple[Reloadable, ...], reloads: Family[Counter]) -> None:
-        self._sources = sources
+        self._asked = {source: asyncio.Event() for source in sources}
         self._reloads = reloads
-        self._is_asked = asyncio.Event()
 
     def ask(self) -> None:
         """Read everything again soon (SIGHUP)."""
-        self._is_asked.set()
+        for asked in self._asked.values():
+            asked.set()
 
     async def run(self) -> None:
-        while True:
-            is_asked = await self._wait()
-            for source in self._sources:
-                # Poll also when asked: what is read now must not count as a change later.
-                if source.changed() or is_asked:
-                    await self.reload(source)
+        """Watch each source by itself: one that is slow to answer must not hold up another."""
+        async with asyncio.TaskGroup() as group:
+            for source, asked in self._asked.items():
+                group.create_task(self._watch(source, asked), name=f"reload {source.name}")
 
-    async def _wait(self) -> bool:
-        try:
-            async with asyncio.timeout(POLL_S):
-                await self._is_asked.wait()
-        except TimeoutError:
-            return False
-        self._is_asked.clear()
-        return True
+    async def _watch(self, source: Reloadable, asked: asyncio.Event) -> None:
+        while True:
+            is_asked = await _is_set_within(asked, POLL_S)
+            # Poll also when asked: what is read now must not count as a change later.
+            if source.changed() or is_asked:
+                await self.reload(source)
 
     async def reload(self, source: Reloadable) -> None:
         """Read one source again and record how it went."""
@@ -63,3 +59,13 @@ class Reloader:
             _log.info("source was read again", source=source.name)
         else:
             _log.error("source keeps its last good state", source=source.name, problem=problem)
+
+
+async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    event.clear()
+    return True

@@ -58,6 +58,7 @@ class Service:
                 config.limits.connections_per_tenant,
                 config.limits.tunnels_per_tenant,
                 config.limits.requests_per_second_per_tenant,
+                config.limits.buffered_bytes_per_tenant,
             ),
             metrics=self._metrics,
             audit_log=self._audit_log,

@@ -71,6 +71,7 @@ class RequestHead(NamedTuple):
     fields: Fields
     content_length: int
     has_transfer_coding: bool
+    wants_close: bool = False
     block: bytes = b""
 
 
@@ -118,8 +119,8 @@ def parse_request_head(head: bytes, previous: RequestHead | None = None) -> Requ
     method, target = str(match[1], "ascii"), str(match[2], "ascii")
     block = head[line_end:]
     if previous is not None and block == previous.block:
-        _, _, fields, length, has_coding, block = previous
-        return RequestHead(method, target, fields, length, has_coding, block)
+        _, _, fields, length, has_coding, wants_close, block = previous
+        return RequestHead(method, target, fields, length, has_coding, wants_close, block)
     fields = _parse_fields(block)
     last = fields.last
     if not last.get(b"host"):
@@ -127,7 +128,8 @@ def parse_request_head(head: bytes, previous: RequestHead | None = None) -> Requ
     if b"expect" in last:
         raise HeadError(417, "expectation")
     length = _content_length(last) or 0
-    return RequestHead(method, target, fields, length, b"transfer-encoding" in last, block)
+    has_coding = b"transfer-encoding" in last
+    return RequestHead(method, target, fields, length, has_coding, _wants_close(fields), block)
 
 
 def parse_response_head(head: bytes) -> ResponseHead:
@@ -146,8 +148,11 @@ def parse_response_head(head: bytes) -> ResponseHead:
     if coding is not None and (length is not None or coding.lower() != b"chunked"):
         # RFC 9112, 6.3: both at once is an attack or a broken peer; neither is worth a guess.
         raise HeadError(502, "ambiguous-framing")
-    is_last = b"connection" in fields.last and fields.has_token(b"connection", b"close")
-    return ResponseHead(int(match[1]), fields, length, coding is not None, is_last)
+    return ResponseHead(int(match[1]), fields, length, coding is not None, _wants_close(fields))
+
+
+def _wants_close(fields: Fields) -> bool:
+    return b"connection" in fields.last and fields.has_token(b"connection", b"close")
 
 
 def _parse_fields(block: bytes) -> Fields:

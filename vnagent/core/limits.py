@@ -11,16 +11,24 @@ class Limits:
     connections: int
     tunnels: int
     requests_per_second: int
+    buffered_bytes: int = 0
 
 
 @dataclass(slots=True)
 class Use:
-    """What a tenant holds now. `tokens` and `counted_at_s` are the token bucket of its requests."""
+    """What a tenant holds now. `tokens` and `counted_at_s` are the token bucket of its requests,
+    `unsent_bytes` is what its peers have not taken yet, all streams and replies together."""
 
+    max_unsent_bytes: int = 0
+    unsent_bytes: int = 0
     connections: int = 0
     tunnels: int = 0
     tokens: float = field(default=0.0)
     counted_at_s: float = field(default=float("-inf"))
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.connections or self.tunnels or self.unsent_bytes)
 
 
 def takes_request(use: Use, limits: Limits, now_s: float) -> bool:
@@ -35,6 +43,11 @@ def takes_request(use: Use, limits: Limits, now_s: float) -> bool:
         return False
     use.tokens = tokens - 1.0
     return True
+
+
+def has_memory(use: Use) -> bool:
+    """Whether the tenant may be given another reply of any size."""
+    return not use.max_unsent_bytes or use.unsent_bytes <= use.max_unsent_bytes
 
 
 def has_room(held: int, limit: int) -> bool:

@@ -41,6 +41,7 @@ _TEXTS = {
     "too-many-tunnels": "too many open streams of this tenant on this node; close some or try again",
     "too-many-requests": "too many requests of this tenant on this node; try again later",
     "too-many-connections": "too many connections of this tenant on this node; try again later",
+    "too-much-unread": "this tenant's clients have not read what they asked for; try again later",
     "head-timeout": "the request did not arrive in time",
     "not-an-upgrade": "unable to upgrade: this endpoint needs an upgrade to SPDY/3.1 or websocket",
     "spdy-needs-post": "unable to upgrade: SPDY/3.1 needs POST",
