@@ -21,7 +21,7 @@ from .processes import Process
 from .subjects import Place, Running
 
 TUNNELS = 500
-LINE_COUNTS = 200
+LINE_COUNTS = 1000
 UPSTREAM_CHUNK_BYTES = (32 << 10) - 8  # upstream/main.go; it sends whole chunks only
 # How long a process may take to give memory back after the last tunnel has been opened.
 MEMORY_SETTLE_S = 1.0
