@@ -362,8 +362,12 @@ class TlsChannel:
             self._end("reset")
             return
         if self._is_closing:
-            # Read and forget, until the peer's FIN: then nothing of ours can be lost any more.
-            if size == 0:
+            # Read and forget, until the peer's FIN: then nothing of ours can be lost any more, but for
+            # what is not sent yet. Who says nothing more may still be listening.
+            if size == 0 and self._unsent:
+                self._saw_eof = True
+                self._watch()
+            elif size == 0:
                 self.abort()
             return
         if size == 0:
@@ -453,6 +457,7 @@ class TlsChannel:
             self.abort()
             return
         self.pause()
+        self._owner = None  # a reset behind a FIN is no second end
         owner.on_end(reason)
 
     def close(self) -> None:

@@ -49,6 +49,7 @@ class LogRelay:
         "_client",
         "_held",
         "_is_chunked",
+        "_is_sent",
         "_is_started",
         "_is_wrapped",
         "_kubelet",
@@ -67,6 +68,7 @@ class LogRelay:
         self._kubelet: KubeletConnection | None = None
         self._held = b""
         self._is_started = False
+        self._is_sent = False
         self._is_chunked = False
         self._is_wrapped = False
         self._refused: _Refused | None = None
@@ -98,7 +100,6 @@ class LogRelay:
         self._is_started = True
         self._is_chunked = head.is_chunked
         self._is_wrapped = not head.is_chunked and head.content_length is None
-        agent.audit(self._client.caller, self._request, OWNED, 200, self._request_id)
         self._held = replies.log_head(head, self._request_id, is_close=agent.is_draining, date=agent.date)
 
     def on_body(self, data: memoryview) -> None:
@@ -132,12 +133,13 @@ class LogRelay:
             self._held += b"0\r\n\r\n"
         elif self._is_chunked:
             self._held += b"\r\n"
-        held, self._held = self._held, b""
-        self._client.answer(held, is_close=False)
+        self._write_held()
+        self._client.channel.flush()
+        self._client.finish(is_close=False)
 
     def on_failure(self, reason: str) -> None:
         self._kubelet = None
-        if self._is_started:
+        if self._is_sent:
             self._client.channel.flush()
             self._client.abort()
             return
@@ -145,6 +147,10 @@ class LogRelay:
         self._answer(status, reason, None)
 
     def _write_held(self) -> None:
+        if not self._is_sent:
+            self._is_sent = True
+            agent = self._client.agent
+            agent.audit(self._client.caller, self._request, OWNED, 200, self._request_id)
         if self._held:
             self._client.channel.write(self._held)
             self._held = b""
@@ -181,7 +187,7 @@ class LogRelay:
         kubelet, self._kubelet = self._kubelet, None
         if kubelet is not None:
             kubelet.abort()
-        if not self._is_started:
+        if not self._is_sent:
             agent = self._client.agent
             agent.audit(self._client.caller, self._request, "client-left", 499, self._request_id)
 

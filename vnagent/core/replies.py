@@ -78,7 +78,7 @@ def render(
     """Render a whole refusal. `text` replaces the standard sentence of `reason`."""
     if reason in _SAME_AS_MISSING:
         reason = MISSING
-    message = "vn-agent: " + (text or _TEXTS.get(reason) or f"the request is refused ({reason})")
+    message = "vcnode: " + (text or _TEXTS.get(reason) or f"the request is refused ({reason})")
     if endpoint in STREAMS:
         kind = "application/json"
         body = json.dumps(

@@ -41,7 +41,7 @@ def test_a_refusal_of_a_log_is_text() -> None:
         b"Content-Length: 87\r\n"
         b"X-Content-Type-Options: nosniff\r\n"
         b"X-Request-Id: 0f-1\r\n\r\n"
-        b"vn-agent: no such pod or container on this node; compare with kubectl get pods -o wide\n"
+        b"vcnode: no such pod or container on this node; compare with kubectl get pods -o wide\n"
     )
 
 
@@ -58,7 +58,7 @@ def test_a_refusal_of_a_stream_is_a_status_that_kubectl_decodes() -> None:
         b"Retry-After: 1\r\n"
         b"Connection: close\r\n\r\n"
         b'{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", '
-        b'"message": "vn-agent: too many open streams of this tenant on this node; '
+        b'"message": "vcnode: too many open streams of this tenant on this node; '
         b'close some or try again", "reason": "TooManyRequests", "code": 429}'
     )
 
@@ -68,7 +68,7 @@ def test_a_refusal_of_a_head_request_has_the_length_and_no_body() -> None:
     head = render(
         Endpoint.PODS, 405, "method-not-allowed", "x", is_close=False, is_head=True, allow="GET, HEAD"
     )
-    assert whole == head + b"vn-agent: method not allowed\n"
+    assert whole == head + b"vcnode: method not allowed\n"
     assert b"\r\nAllow: GET, HEAD\r\n" in head
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_there_is_one_answer(endpoint: Endpoint) -> None:
 
 def test_a_reason_without_a_sentence_is_said_itself() -> None:
     reply = render(Endpoint.UNKNOWN, 400, "malformed-target", "x", is_close=True)
-    assert reply.endswith(b"vn-agent: the request is refused (malformed-target)\n")
+    assert reply.endswith(b"vcnode: the request is refused (malformed-target)\n")
 
 
 def test_a_page() -> None:
@@ -142,7 +142,7 @@ def test_every_refusal_is_one_response_to_h11(
         assert json.loads(body)["code"] == status
         assert json.loads(body)["kind"] == "Status"
     else:
-        assert body.decode().startswith("vn-agent: ")
+        assert body.decode().startswith("vcnode: ")
 
 
 # ---- a relayed log
