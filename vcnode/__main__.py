@@ -3,6 +3,7 @@
 
 import argparse
 import datetime as dt
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code. Raises SystemExit for wrong usage and --help."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a subject that a terminal cannot show must not stop us
     arguments = parser().parse_args(argv)
     terminal = Terminal(sys.stdout, sys.stderr, dt.datetime.now(dt.UTC))
     try:

@@ -90,10 +90,8 @@ def _ask(where: Address) -> status_report.Report | str:
         return "nobody listens; it was killed or has not started"
     except OSError as error:
         return error.strerror or type(error).__name__
-    except StatusError as error:
+    except (StatusError, status_report.ReportError) as error:
         return str(error)
-    except ValueError:
-        return "what it answers is not a status"
 
 
 def _as_json(where: str, answer: status_report.Report | str) -> dict[str, object]:

@@ -10,6 +10,10 @@ from vcnode.terminal import columns, duration
 _MAX_NAMES = 12
 
 
+class ReportError(Exception):
+    """What was answered is not a daemon's status."""
+
+
 class Source(msgspec.Struct, rename="camel"):
     age_seconds: float
     is_saved_state: bool = False
@@ -64,11 +68,14 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def read(readyz: tuple[int, bytes], status_body: bytes) -> Report:
-    """A report from the pages /readyz (code, body) and /status. Raises ValueError."""
+    """A report from the pages /readyz (code, body) and /status. Raises ReportError."""
     code, body = readyz
     why = tuple(line for line in body.decode("utf-8", "replace").splitlines() if line)
-    # DecodeError and ValidationError are ValueErrors.
-    return Report(code == 200, why, msgspec.json.decode(status_body, type=Status))
+    try:
+        status = msgspec.json.decode(status_body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ReportError("what it answers is not a status") from None
+    return Report(code == 200, why, status)
 
 
 def render(report: Report, where: str, now_s: float) -> list[str]:

@@ -222,7 +222,7 @@ def _refuse_conflict(found: Found, name: str, tenant: Tenant) -> None:
 
 def _notes(path: Path) -> dict[str, str]:
     try:
-        return tenant_file.notes_of(path.read_text())
+        return tenant_file.notes_of(path.read_text("utf-8", "replace"))
     except FileNotFoundError:
         return {}
     except OSError as error:

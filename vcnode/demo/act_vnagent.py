@@ -156,8 +156,8 @@ def wrong_certificates(story: Story, stage: Stage) -> None:
     story.check(answer.status == 403, "refused: a name in a certificate proves nothing")
     story.step("Certificates of nobody we know do not get through the handshake")
     unknown = type(acme.authority).create("kubernetes").issue("acme", usages=("client",))
-    _handshake_refused(story, stage.caller("a stranger", unknown), "a stranger's authority of the same name")
-    _handshake_refused(story, stage.caller("nobody", None), "no certificate")
+    handshake_refused(story, stage.caller("a stranger", unknown), "a stranger's authority of the same name")
+    handshake_refused(story, stage.caller("nobody", None), "no certificate")
     story.check(len(stage.kubelet.exchanges) == before, "the kubelet was not asked at all")
 
 
@@ -187,7 +187,7 @@ def removed_tenant(story: Story, stage: Stage) -> None:
         story.check(theirs.is_cut(CUT_S), f"its live stream was cut within {CUT_S:.0f} s")
         others.send(b"hostname\n")
         story.check(others.until(b"\n") == "shop\n", "globex's stream, opened beside it, goes on")
-    _handshake_refused(story, initech, "a tenant that is gone")
+    handshake_refused(story, initech, "a tenant that is gone")
 
 
 def audit(story: Story, stage: Stage) -> None:
@@ -271,7 +271,8 @@ def _message(answer: Answer) -> str:
     return str(document.get("message", "")) if isinstance(document, dict) else answer.text
 
 
-def _handshake_refused(story: Story, caller: Caller, claim: str) -> None:
+def handshake_refused(story: Story, caller: Caller, claim: str) -> None:
+    """Claim that the caller does not get so far as to be answered. Raises NotAsToldError."""
     story.asked(caller.name, f"GET {LOG}")
     try:
         answer = caller.get(LOG)

@@ -54,6 +54,12 @@ class Agent:
                 raise ToolError(f"vn-agent was not ready within {_START_S:.0f} s")
             time.sleep(_POLL_S)
 
+    def kill(self) -> None:
+        """End it as a crash does, without a word."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_STOP_S)
+
     def stop(self) -> int:
         """Ask it to drain and end; return its exit code. May be called twice."""
         if self._process is None:
@@ -94,7 +100,7 @@ class Agent:
 
     def audit(self) -> list[dict[str, Any]]:
         """The audit log so far."""
-        return [json.loads(line) for line in self.audit_file.read_text().splitlines()]
+        return [json.loads(line) for line in self.audit_file.read_text("utf-8").splitlines()]
 
     def last_log_lines(self) -> list[str]:
         try:

@@ -6,13 +6,13 @@ import signal
 import time
 from types import FrameType
 
-from vcnode.demo import act_vnagent, handout
+from vcnode.demo import act_outage, act_vnagent, handout
 from vcnode.demo.caller import RefusedError
 from vcnode.demo.stage import Stage
 from vcnode.demo.story import NotAsToldError, Story
 from vcnode.terminal import Terminal, ToolError
 
-ACTS = (act_vnagent.play,)
+ACTS = (act_vnagent.play, act_outage.play)
 # While the stage is kept, acme's shop has something to say so often.
 _LOG_EVERY_S = 2.0
 
@@ -21,10 +21,13 @@ def play(terminal: Terminal, *, is_keeping: bool) -> int:
     """Play; exit code 1 when something is not as told. Raises ToolError if the stage cannot be set."""
     began_s = time.monotonic()
     story = Story(terminal)
-    stage = Stage()
-    previous = signal.signal(signal.SIGTERM, _end)
+    stage: Stage | None = None
+    previous = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # A shell starts what is in the background with SIGINT ignored; it is to end this all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         terminal.line("vcnode demo: tenants that do not trust each other share a node")
+        stage = Stage()
         with stage:
             terminal.lines(handout.stage_lines(stage))
             for act in ACTS:
@@ -34,13 +37,16 @@ def play(terminal: Terminal, *, is_keeping: bool) -> int:
             terminal.line(f"All as told: {story.steps} steps, {story.checks} checks, {took_s:.1f} s.")
             if is_keeping:
                 _keep(terminal, stage)
+    except BrokenPipeError:
+        raise  # nobody reads the story any more
     except (NotAsToldError, RefusedError, ToolError, OSError) as error:
         terminal.warn(f"NOT AS TOLD in step {story.steps}: {error}")
-        for line in stage.agent_log:
+        for line in stage.agent_log if stage is not None else []:
             terminal.warn(f"vn-agent log: {line}")
         return 1
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
     return 0
 
 
@@ -59,5 +65,5 @@ def _keep(terminal: Terminal, stage: Stage) -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """Unwind on SIGTERM as on Ctrl-C, so that processes and files go."""
+    """Unwind on SIGTERM and SIGHUP as on Ctrl-C, so that processes and files go."""
     raise SystemExit(128 + number)

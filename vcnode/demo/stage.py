@@ -43,24 +43,28 @@ class Stage:
 
     def __init__(self) -> None:
         self._ending = contextlib.ExitStack()
-        self.directory = _directory()
-        self._ending.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        # The last lines that the agent logged, for when the stage is gone and something was wrong.
+        self.agent_log: list[str] = []
+        self.agent_port = 0
+        self._agent: Agent | None = None
         self.super_cluster = SuperCluster(node.NODE_NAME)
         self.tenants: dict[str, TenantOnStage] = {}
         self.pods: dict[str, StandInPod] = {}
         self._kubelet_authority = Authority.create("kubelet-serving")
         self._agent_authority = Authority.create("kubelet-clients")
         self._serving_authority = Authority.create("vn-agent-serving")
-        self.serving_ca_file = self._serving_authority.write(self.directory, "vn-agent-ca")
-        self.kubelet = StandInKubelet(
-            tls=self._kubelet_tls(),
-            node_name=node.NODE_NAME,
-            script=lambda exchange: node.script(exchange, tuple(self.pods.values())),
-        )
-        self.agent_port = 0
-        # The last lines that the agent logged, for when the stage is gone and something was wrong.
-        self.agent_log: list[str] = []
-        self._agent: Agent | None = None
+        self.directory = _directory()
+        self._ending.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        try:
+            self.serving_ca_file = self._serving_authority.write(self.directory, "vn-agent-ca")
+            self.kubelet = StandInKubelet(
+                tls=self._kubelet_tls(),
+                node_name=node.NODE_NAME,
+                script=lambda exchange: node.script(exchange, tuple(self.pods.values())),
+            )
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> "Stage":
         try:
@@ -97,14 +101,18 @@ class Stage:
         self._ending.callback(self.kubelet.stop)
         self._agent = Agent(self.directory, self._agent_config())
         self._ending.callback(self._agent.stop)
-        self._agent.start()
-        self.agent_port = self._agent.port
+        self.start_agent()
 
     def close(self) -> None:
         """End everything that was started, last first, and remove the directory. May be called twice."""
         if self._agent is not None:
             self.agent_log = self._agent.last_log_lines() or self.agent_log
         self._ending.close()
+
+    def start_agent(self) -> None:
+        """Start the agent, the first time or again; it chooses a port each time. Raises ToolError."""
+        self.agent.start()
+        self.agent_port = self.agent.port
 
     def caller(self, name: str, leaf: Leaf | None) -> Caller:
         """Somebody who dials the agent with this certificate."""

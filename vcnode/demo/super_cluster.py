@@ -57,6 +57,14 @@ class SuperCluster:
         self._thread = None
         self._loop.close()
 
+    def pause(self) -> None:
+        """Go away: the port is closed, every connection is cut. The objects stay."""
+        self._await(self._server.stop())
+
+    def resume(self) -> None:
+        """Come back at the same port."""
+        self._await(self._server.start())
+
     def kubeconfig(self) -> str:
         """A kubeconfig with the credential of the node's vn-agent."""
         leaf = self._clients.issue(f"system:vn-agent:{self._node_name}", usages=("client",))

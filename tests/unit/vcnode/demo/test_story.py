@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+import datetime as dt
+import io
+
+import pytest
+
+from vcnode.demo.story import NotAsToldError, Story, shortened
+from vcnode.terminal import Terminal
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def story(out: io.StringIO) -> Story:
+    return Story(Terminal(out, io.StringIO(), dt.datetime(2027, 1, 1, tzinfo=dt.UTC)))
+
+
+def test_a_story_as_it_is_printed(story: Story, out: io.StringIO) -> None:
+    story.act("Act 1")
+    story.step("acme reads a log")
+    story.asked("acme", "GET /x")
+    story.came("HTTP/1.1 200 OK\nline\x1b")
+    story.check(True, "it is acme's")
+    story.step("the next")
+    story.say("(a word)")
+    assert out.getvalue() == (
+        "\nAct 1\n-----\n\n1. acme reads a log\n   acme > GET /x\n      HTTP/1.1 200 OK\n      line\ufffd\n"
+        "   ok: it is acme's\n\n2. the next\n   (a word)\n"
+    )
+    assert (story.steps, story.checks) == (2, 1)
+
+
+def test_a_claim_that_does_not_hold_ends_the_story(story: Story, out: io.StringIO) -> None:
+    with pytest.raises(NotAsToldError, match="it is acme's"):
+        story.check(False, "it is acme's")
+    assert (story.checks, out.getvalue()) == (0, "")
+
+
+def test_what_is_long_is_shortened() -> None:
+    assert shortened("x" * 150) == "x" * 150
+    assert shortened("x" * 151) == "x" * 146 + " ..."

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb without a daemon; tests/functional has it with one."""
+
+import argparse
+import datetime as dt
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from daemonkit.status import Address, StatusError
+from vcnode import status
+from vcnode.terminal import Terminal, ToolError
+
+NOW = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
+
+
+def run(*argv: str) -> tuple[int, str]:
+    top = argparse.ArgumentParser()
+    status.add_to(top.add_subparsers())
+    out = io.StringIO()
+    arguments = top.parse_args(["status", *argv])
+    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW))
+    return code, out.getvalue()
+
+
+@pytest.fixture
+def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[Address, int | Exception]:
+    """What answers where: the status code of /readyz, or what asking raises."""
+    known: dict[Address, int | Exception] = {}
+
+    def fetch(address: Address, path: str, _timeout_s: float) -> tuple[int, bytes]:
+        answer = known.get(address, FileNotFoundError(2, "No such file or directory"))
+        if isinstance(answer, Exception):
+            raise answer
+        return (answer, b"tenants: ok\n") if path == "/readyz" else (200, b'{"daemon": "vn-agent"}')
+
+    monkeypatch.setattr(status, "fetch", fetch)
+    return known
+
+
+def test_all_ready(daemons: dict[Address, int | Exception]) -> None:
+    daemons |= {Path("/a.sock"): 200, ("127.0.0.1", 99): 200}
+    assert run("--socket", "/a.sock", "--address", "127.0.0.1:99") == (
+        0,
+        "vn-agent: ready  (/a.sock)\n\nvn-agent: ready  (127.0.0.1:99)\n",
+    )
+
+
+def test_one_is_not_ready_and_others_do_not_answer(daemons: dict[Address, int | Exception]) -> None:
+    daemons |= {
+        Path("/a"): 503,
+        Path("/b"): TimeoutError(),
+        Path("/c"): ConnectionRefusedError(111, "Connection refused"),
+        Path("/d"): StatusError("/d: the reply is cut"),
+    }
+    code, out = run("--socket", "/a", "/b", "/c", "/d", "--socket", "/e")
+    assert code == 1
+    assert [line for line in out.splitlines() if line] == [
+        "vn-agent: NOT READY: tenants: ok  (/a)",
+        "/b: NO ANSWER: nothing within 3 s; is it stopped or stuck?",
+        "/c: NO ANSWER: nobody listens; it was killed or has not started",
+        "/d: NO ANSWER: /d: the reply is cut",
+        "/e: NO ANSWER: No such file or directory",
+    ]
+
+
+def test_json(daemons: dict[Address, int | Exception]) -> None:
+    daemons[Path("/a")] = 200
+    code, out = run("--json", "--socket", "/a", "/b")
+    first, second = json.loads(out)
+    assert code == 1
+    assert (first["address"], first["isReady"], first["readyz"]) == ("/a", True, ["tenants: ok"])
+    assert first["status"]["daemon"] == "vn-agent"
+    assert second == {"address": "/b", "isReady": False, "problem": "No such file or directory"}
+
+
+def test_without_a_socket_every_one_of_the_directory_is_asked(
+    daemons: dict[Address, int | Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "SOCKET_DIRECTORY", tmp_path)
+    with pytest.raises(ToolError, match="no daemon runs here"):
+        run()
+    for name in ("b.sock", "a.sock", "a.pid"):
+        (tmp_path / name).touch()
+    daemons |= {tmp_path / "a.sock": 200, tmp_path / "b.sock": 200}
+    code, out = run()
+    assert code == 0
+    assert out.index("a.sock") < out.index("b.sock")
+    assert "a.pid" not in out
+
+
+@pytest.mark.parametrize("address", ["x", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":1"])
+def test_an_address_is_host_and_port(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run("--address", address)
+    assert caught.value.code == 2
+    assert "is not HOST:PORT" in capsys.readouterr().err

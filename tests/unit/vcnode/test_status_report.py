@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+
+from vcnode import status_report
+
+STARTED = 1_800_000_000.0
+WHOLE = {
+    "daemon": "vn-agent",
+    "nodeName": "node-1",
+    "pid": 42,
+    "startedAt": STARTED,
+    "listen": {"address": "::", "port": 10550},
+    "kubelet": {"address": "127.0.0.1:10250", "connections": 3},
+    "sources": {
+        "tenants": {"ageSeconds": 0.0, "isSavedState": False},
+        "pods": {"ageSeconds": 312.4, "isSavedState": True},
+    },
+    "tenants": ["a", "b"],
+    "badTenants": [
+        {"source": "c.yaml", "tenant": "c", "reason": "kind: wrong", "keepsLastGoodState": True},
+        {"source": "d.yaml", "tenant": "", "reason": "not UTF-8", "keepsLastGoodState": False},
+    ],
+    "pods": {"tenants": 12, "notServed": ["a-web/x: claimed twice"]},
+    "connections": 4,
+    "tunnels": 1,
+    "isDraining": False,
+    "somethingNew": [1],
+}
+
+
+def report(code: int = 200, readyz: bytes = b"", **changes: object) -> status_report.Report:
+    return status_report.read((code, readyz), json.dumps(WHOLE | changes).encode())
+
+
+def test_everything_that_a_daemon_says() -> None:
+    assert status_report.render(report(), "/run/x.sock", STARTED + 3720) == [
+        "vn-agent on node-1: ready  (/run/x.sock)",
+        "  running         1 h 2 min, pid 42",
+        "  listens on      [::]:10550",
+        "  kubelet         127.0.0.1:10250, connections 3",
+        "  source pods     from saved state, its source was not heard yet, age 5 min 12 s",
+        "  source tenants  age 0 s",
+        "  tenants         2: a, b",
+        "  BAD TENANT      c.yaml (tenant c): kind: wrong; its last good state is served",
+        "  BAD TENANT      d.yaml: not UTF-8; it is not served",
+        "  pods            12 of tenants",
+        "  POD NOT SERVED  a-web/x: claimed twice",
+        "  connections     4",
+        "  tunnels         1",
+    ]
+
+
+def test_one_that_is_not_ready_says_why() -> None:
+    lines = status_report.render(
+        report(503, b"tenants: not heard yet\npods: ok, age 1 s\n", isDraining=True), "x", STARTED
+    )
+    assert lines[0] == "vn-agent on node-1: NOT READY: tenants: not heard yet; pods: ok, age 1 s  (x)"
+    assert lines[2] == "  draining        it serves what is under way and begins nothing"
+    assert "it does not say why" in status_report.render(report(503), "x", STARTED)[0]
+
+
+def test_a_daemon_that_has_less_is_shown_with_less() -> None:
+    less = status_report.read((200, b""), b'{"daemon": "kata-bridge"}')
+    assert status_report.render(less, "x", STARTED) == ["kata-bridge: ready  (x)"]
+
+
+def test_many_tenants_are_counted_not_listed() -> None:
+    lines = status_report.render(report(tenants=[f"t{n}" for n in range(100)]), "x", STARTED)
+    assert any("100: t0, t1," in line and line.endswith("t11 and 88 more") for line in lines)
+    assert "  tenants         none" in status_report.render(report(tenants=[]), "x", STARTED)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"<html>", b'{"daemon": "x", "tenants": 1}', b'"\xff"'])
+def test_what_is_no_status(body: bytes) -> None:
+    with pytest.raises(status_report.ReportError):
+        status_report.read((200, b""), body)
