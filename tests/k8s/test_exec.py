@@ -51,7 +51,7 @@ def test_a_container_that_has_ended(streaming: Kubectl) -> None:
     result = streaming("exec", "web", "-c", "setup", "--", "true")
     assert result.code == 1
     # The kubelet answers 500 here, and the user must learn why, without the super cluster's names.
-    assert 'container not found ("setup")' in result.complaint
+    assert "container is not running" in result.complaint
     assert "tenant-1" not in result.complaint
 
 

@@ -103,18 +103,13 @@ def test_ended_container(kubectl: Kubectl) -> None:
 def test_waiting_container_says_why(kubectl: Kubectl) -> None:
     result = kubectl("logs", "waiting")
     assert result.code == 1
-    assert result.complaint == (
-        'Error from server (BadRequest): container "main" in pod "waiting" is waiting to start: '
-        "ErrImageNeverPull\n"
-    )
+    assert 'container "main" in pod "waiting" is waiting to start: ErrImageNeverPull' in result.complaint
 
 
 def test_no_previous_run_says_so(kubectl: Kubectl) -> None:
     result = kubectl("logs", "web", "-c", "main", "-p")
     assert result.code == 1
-    assert result.complaint == (
-        'Error from server (BadRequest): previous terminated container "main" in pod "web" not found\n'
-    )
+    assert 'previous terminated container "main" in pod "web" not found' in result.complaint
 
 
 def test_a_line_arrives_while_it_follows(kubectl: Kubectl) -> None:

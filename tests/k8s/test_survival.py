@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.k8s.ring.certs import Authority, Leaf, replace_file
-from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.cluster import NODE, Ring
 from tests.k8s.ring.kubectl import Kubectl
+from tests.k8s.ring.node import KUBELET_PORT
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.tenants import Tenant
 
@@ -93,7 +94,7 @@ def test_rotation_of_the_kubelets_serving_certificate(served: Ring, acme: Tenant
 
 def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: Tenant) -> None:
     before = _serving_certificate(served)
-    impostor = Authority("impostor").issue("system:node:worker-1", addresses=("10.70.0.11",))
+    impostor = Authority("impostor").issue(f"system:node:{NODE}", names=(NODE,))
     impostor.write(served.kubelet_identity.serving)
     try:
         wait_for(
@@ -125,7 +126,7 @@ def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: Tenant) 
         _register(served, acme, fresh)
         _wait_served(served, fresh)
         fresh.write(acme.apiserver.kubelet_client)
-        assert _works(acme.kubectl)
+        acme.kubectl("logs", "web", "-c", "side").check()
         assert follower.poll() is None
         # The old leaf goes, and with it every connection that was made with it.
         acme.client = fresh
@@ -193,12 +194,17 @@ def _accepts(ring: Ring, leaf: Leaf) -> Callable[[], bool]:
 
 
 def _serving_certificate(ring: Ring) -> bytes:
-    """The certificate that the kubelet serves now, whoever signed it."""
+    """The certificate that the kubelet serves now, whoever signed it.
+
+    To a client that sends a server name: to others this version shows for ever the one it started
+    with (Go's tls.Config asks GetCertificate only for a name, as long as it has Certificates).
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     address = ring.node.namespace.address
-    with context.wrap_socket(ring.control.connect(address, 10250)) as connection:
+    plain = ring.control.connect(address, KUBELET_PORT)
+    with context.wrap_socket(plain, server_hostname=NODE) as connection:
         certificate = connection.getpeercert(binary_form=True)
     if certificate is None:
         pytest.fail("the kubelet shows no certificate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import tempfile
 from dataclasses import dataclass
@@ -54,14 +55,14 @@ class Endpoint:
             raise
 
     def exchange(self, head: bytes, *, timeout_s: float = 20.0) -> bytes:
-        """Send bytes as they are and return every byte of the answer until the peer closes.
-
-        `head` asks for `Connection: close` itself.
-        """
+        """Send bytes as they are and return every byte of the one answer to them."""
         with self.dial(timeout_s=timeout_s) as connection:
             connection.sendall(head)
             answer = bytearray()
-            while chunk := connection.recv(65536):
+            while not _is_whole(answer):
+                chunk = connection.recv(65536)
+                if not chunk:
+                    break
                 answer += chunk
         return bytes(answer)
 
@@ -87,6 +88,18 @@ class Endpoint:
             )
         finally:
             connection.close()
+
+
+def _is_whole(answer: bytearray) -> bool:
+    """Whether a reply is there to its end, as far as its head tells where that is."""
+    head, blank, body = bytes(answer).partition(b"\r\n\r\n")
+    if not blank:
+        return False
+    length = re.search(rb"(?im)^content-length: (\d+)\r?$", head)
+    if length is not None:
+        return len(body) >= int(length.group(1))
+    is_chunked = re.search(rb"(?im)^transfer-encoding: chunked\r?$", head) is not None
+    return is_chunked and body.endswith(b"0\r\n\r\n")
 
 
 @dataclass(frozen=True, slots=True)
