@@ -40,6 +40,8 @@ LAST_WORDS_S = 10.0
 CLOSE_S = 10.0
 
 _EVENTS = 64
+# The most that one sendmsg takes (UIO_MAXIOV of Linux).
+_IOV_MAX = 1024
 _READ, _WRITE, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
 
@@ -157,8 +159,10 @@ class TlsChannel:
         "_is_awaited",
         "_is_closing",
         "_is_handshaken",
+        "_is_mute",
         "_is_reading",
         "_is_server",
+        "_is_watched",
         "_out",
         "_owner",
         "_saw_eof",
@@ -197,6 +201,8 @@ class TlsChannel:
         self._is_reading = True
         self._is_handshaken = False
         self._is_closing = False
+        self._is_mute = False
+        self._is_watched = True
         self._saw_eof = False
         self.deadline: float | None = None
         channels.by_fd[self._fd] = self
@@ -256,16 +262,27 @@ class TlsChannel:
         mask = 0 if self._saw_eof else _READ if self._is_reading else _GONE
         if self._unsent:
             mask |= _WRITE
-        self._channels.epoll.modify(self._fd, mask)
+        if self._is_watched:
+            self._channels.epoll.modify(self._fd, mask)
+        elif self._is_reading:
+            self._is_watched = True
+            self._channels.epoll.register(self._fd, mask)
 
     def _on_gone(self, events: int) -> None:
         """The peer of a paused channel has closed or reset.
 
-        A reset ends it. What a kubelet sent before it closed is still read, at the client's pace; what
-        a client sent is still delivered, but not for ever: nobody waits for it any more.
+        What a kubelet sent before is still read, at the client's pace, also behind a reset: that may be
+        no more than its kernel's answer to what the client says to a kubelet that is gone. A client's
+        reset ends it; what it sent before a close is still delivered, but not for ever: nobody waits
+        for it any more.
         """
         if events & _BROKEN:
-            self._end("reset")
+            if self._is_server:
+                self._end("reset")
+            else:
+                # Epoll would say so again and again. A resume asks for it.
+                self._is_watched = False
+                self._channels.epoll.unregister(self._fd)
             return
         self._channels.epoll.modify(self._fd, _WRITE if self._unsent else 0)
         if self._is_server and self.deadline is None:
@@ -293,7 +310,7 @@ class TlsChannel:
         if self._tls is None:
             return
         data = self._out.read()
-        if not data:
+        if not data or self._is_mute:
             return
         if self._unsent:
             self._keep(memoryview(data))
@@ -302,8 +319,8 @@ class TlsChannel:
             sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
-        except OSError:
-            self._break("reset")
+        except OSError as error:
+            self._fail_to_send(error)
             return
         if sent < len(data):
             self._keep(memoryview(data)[sent:])
@@ -317,11 +334,11 @@ class TlsChannel:
     def _on_writable(self) -> None:
         unsent = self._unsent
         try:
-            sent = self._sock.sendmsg(unsent)
+            sent = self._sock.sendmsg(unsent[:_IOV_MAX])
         except BlockingIOError:
             return
-        except OSError:
-            self._break("reset")
+        except OSError as error:
+            self._fail_to_send(error)
             return
         self._unsent_bytes -= sent
         self.account.unsent_bytes -= sent
@@ -335,6 +352,20 @@ class TlsChannel:
                 self._shut()
                 return
         if self._is_awaited and self._unsent_bytes <= LOW_BYTES and self._owner is not None:
+            self._is_awaited = False
+            self._owner.on_writable()
+
+    def _fail_to_send(self, error: OSError) -> None:
+        """A kubelet that takes nothing more may still have been read only in part: the reading will
+        come to its end. A client that takes nothing more is gone."""
+        if self._is_server or self._is_closing or not isinstance(error, ConnectionError):
+            self._break("reset")
+            return
+        self._is_mute = True
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._watch()
+        if self._is_awaited and self._owner is not None:
             self._is_awaited = False
             self._owner.on_writable()
 
