@@ -238,6 +238,9 @@ def _stream(
     if container is not None and container not in pod.running_containers:
         return text(404, f"container not found ({container})")
     if not exchange.is_upgrade:
+        return text(400, "Upgrade request required")
+    streams = {"input", "output", "error"} & {key for key, value in exchange.query if value in ("1", "true")}
+    if verb != "portForward" and not streams:
         return text(400, "you must specify at least 1 of stdin, stdout, stderr")
     if verb == "portForward":
         return switching(exchange, Tunnel.ECHO)

@@ -62,6 +62,7 @@ class Client:
         self.ended_s: float | None = None
         self.error: str = ""
         self.is_closed = False
+        self._may_not_send = False
 
     def __enter__(self) -> "Client":
         return self
@@ -131,6 +132,13 @@ class Client:
         while self.end is None and time.monotonic() < deadline:
             self.receive(min(deadline - time.monotonic(), 0.5))
         return self.end is not None
+
+    def stop_sending(self) -> None:
+        """Let a send of another thread that waits for room fail at once."""
+        self._may_not_send = True
+
+    def resume_sending(self) -> None:
+        self._may_not_send = False
 
     def half_close(self) -> None:
         """Say that nothing more comes: close_notify and FIN; go on receiving."""
@@ -219,7 +227,7 @@ class Client:
             try:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
-                if self.end is not None or time.monotonic() > deadline:
+                if self._may_not_send or self.end is not None or time.monotonic() > deadline:
                     raise SendFailed("the peer does not read") from None
                 self._poll(select.POLLOUT, _STEP_S)
             except OSError as problem:

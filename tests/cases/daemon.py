@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A vn-agent process under test: starts it, asks its status pages, looks at it in /proc."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from daemonkit.status import StatusError, fetch
+from tests.cases.moved_clock import OFFSET
+
+ROOT = Path(__file__).resolve().parents[2]
+_START_DEADLINE_S = 15.0
+_STOP_DEADLINE_S = 15.0
+_POLL_S = 0.02
+_SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+
+
+class DaemonError(Exception):
+    """The daemon did not do what every case stands on."""
+
+
+def wait_for(condition: Callable[[], bool], deadline_s: float) -> bool:
+    """True as soon as the condition holds; False when the time is up."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+class Daemon:
+    """One `python -m vnagent` with the configuration at `config`.
+
+    With `is_clock_movable` the same module runs under `moved_clock`, and `advance` works.
+    """
+
+    def __init__(self, config: Path, socket: Path, *, is_clock_movable: bool = False) -> None:
+        self.config = config
+        self.socket = socket
+        self.log = config.with_suffix(".log")
+        self._offset = config.with_suffix(".clock")
+        self._offset_s = 0.0
+        self._is_clock_movable = is_clock_movable
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise DaemonError("not started")
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def spawn(self) -> None:
+        """Start the process and wait for nothing."""
+        command = [sys.executable, "-m", "vnagent"]
+        if self._is_clock_movable:
+            self._offset.write_bytes(OFFSET.pack(self._offset_s))
+            command = [sys.executable, "-m", "tests.cases.moved_clock", str(self._offset)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--config", str(self.config)],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def start(self) -> None:
+        """Start it and wait until it is ready. Raises DaemonError."""
+        self.spawn()
+        if not wait_for(lambda: not self.is_running or self.is_ready(), _START_DEADLINE_S):
+            raise DaemonError(f"not ready in {_START_DEADLINE_S} s: {self.log_tail()}")
+        if not self.is_running:
+            raise DaemonError(f"exit code {self.exit_code}: {self.log_tail()}")
+        self.port = self.listen_port()
+
+    def is_ready(self) -> bool:
+        try:
+            return self.get("/readyz")[0] == 200
+        except DaemonError:
+            return False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """A status page. Raises DaemonError."""
+        try:
+            status, body = fetch(self.socket, path, 5.0)
+        except (StatusError, OSError) as problem:
+            raise DaemonError(f"status {path}: {problem}") from problem
+        return status, body.decode()
+
+    def status(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(self.get("/status")[1])
+        return value
+
+    def listen_port(self) -> int:
+        """The port that it chose. Raises DaemonError."""
+        listen = self.status().get("listen")
+        if isinstance(listen, dict) and isinstance(listen.get("port"), int):
+            return int(listen["port"])
+        raise DaemonError(f"no listen.port in /status: {listen!r}")
+
+    def samples(self) -> dict[str, float]:
+        """All metric series as `name{labels}` and their values."""
+        found = {}
+        for line in self.get("/metrics")[1].splitlines():
+            match = _SAMPLE.match(line)
+            if match is not None and not line.startswith("#"):
+                name = match["name"] + (f"{{{match['labels']}}}" if match["labels"] else "")
+                found[name] = float(match["value"])
+        return found
+
+    def metric(self, name: str) -> float:
+        """The sum of a family's series."""
+        return sum(v for k, v in self.samples().items() if k.partition("{")[0] == name)
+
+    def reloads(self, result: str) -> float:
+        return sum(
+            value
+            for name, value in self.samples().items()
+            if name.startswith("vcnode_reloads_total{") and f'result="{result}"' in name
+        )
+
+    def after_reload(self, change: Callable[[], None], *, result: str = "ok", count: int = 1) -> None:
+        """Make a change of files and wait until the agent has taken notice. Raises DaemonError."""
+        before = self.reloads(result)
+        change()
+        if not wait_for(lambda: self.reloads(result) >= before + count, 5.0):
+            raise DaemonError(f"a change of files was not re-read ({result}) in 5 s")
+
+    def resident_kib(self) -> int:
+        """VmRSS. Raises DaemonError when the process is gone."""
+        try:
+            text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        except OSError as problem:
+            raise DaemonError("the process is gone") from problem
+        match = re.search(r"VmRSS:\s+(\d+) kB", text)
+        return int(match[1]) if match else 0
+
+    def open_sockets(self) -> int:
+        count = 0
+        for link in Path(f"/proc/{self.pid}/fd").iterdir():
+            try:
+                count += str(link.readlink()).startswith("socket:")
+            except OSError:
+                continue  # closed while we looked
+        return count
+
+    def tasks(self) -> int:
+        return int(self.metric("vcnode_tasks"))
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit code, or None when it still runs."""
+        if self._process is None:
+            return None
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that does not end it. May be called twice."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        if self.wait(_STOP_DEADLINE_S) is None:
+            self.kill()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_STOP_DEADLINE_S)
+
+    def advance(self, seconds: float) -> None:
+        """Move its clock on, and make its loop turn so that it notices."""
+        if not self._is_clock_movable:
+            raise DaemonError("this process' clock cannot be moved")
+        self._offset_s += seconds
+        with self._offset.open("r+b") as file:
+            file.write(OFFSET.pack(self._offset_s))
+        for _ in range(3):  # due timers run in the turn after the one that noticed
+            self.get("/healthz")
+
+    def log_tail(self, size: int = 2000) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")[-size:]

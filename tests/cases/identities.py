@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the certificates that a file of cases names: authorities, registered leaves, hostile ones.
+
+All tenant authorities have the same subject, as VirtualCluster's have: only keys tell them apart.
+"""
+
+import base64
+import datetime as dt
+import json
+import re
+import ssl
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from daemonkit.testing.pki import Authority, Key, Leaf, new_key, self_signed
+
+_SHARED_SUBJECT = "kubernetes"
+_KNOWN = frozenset(
+    {
+        *("cert", "ca", "ca_subject", "subject", "note", "role", "not_after", "not_before"),
+        *("eku", "uri_san", "bearer"),
+    }
+)
+_USAGES = {"serverAuth": "server", "clientAuth": "client"}
+_ATTRIBUTE = re.compile(r"(CN|O|OU)=(.*?)(?=\s+(?:CN|O|OU)=|\Z)", re.DOTALL)
+_OIDS = {
+    "CN": NameOID.COMMON_NAME,
+    "O": NameOID.ORGANIZATION_NAME,
+    "OU": NameOID.ORGANIZATIONAL_UNIT_NAME,
+}
+_DAY = dt.timedelta(days=1)
+
+
+class IdentityError(Exception):
+    """The file says something of an identity that is not known here."""
+
+
+def subject(text: str) -> x509.Name:
+    """`O=system:masters CN=admin` as a name; values may hold any character."""
+    return x509.Name([x509.NameAttribute(_OIDS[m[1]], m[2]) for m in _ATTRIBUTE.finditer(text)])
+
+
+class Identities:
+    """Authorities by their name in the file, and what each identity presents."""
+
+    def __init__(self, raw: Mapping[str, Mapping[str, Any]], directory: Path) -> None:
+        self._raw = raw
+        self._directory = directory
+        self._authorities: dict[str, Authority] = {}
+        self._keys: dict[str, Key] = {}
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._lock = threading.Lock()
+
+    def authority(self, name: str) -> Authority:
+        if name not in self._authorities:
+            own = "super" if name == "SUPER" else _SHARED_SUBJECT
+            self._authorities[name] = Authority.create(own)
+        return self._authorities[name]
+
+    def key(self, leaf: str) -> Key:
+        """The key of a leaf by its name. `leaf_a_api_old` is an older certificate of the key of
+        `leaf_a_api`, so that nothing but its dates can be what it is refused for."""
+        leaf = re.sub(r"_(old|next)$", "", leaf)
+        return self._keys.setdefault(leaf, new_key())
+
+    def spki(self, leaf: str) -> str:
+        return self.authority("SUPER").issue(leaf, key=self.key(leaf)).spki_sha256
+
+    def raw(self, name: str) -> Mapping[str, Any]:
+        """What the file says of an identity. Raises IdentityError."""
+        if name not in self._raw:
+            raise IdentityError(f"harness does not know the identity {name!r}")
+        raw = self._raw[name]
+        # `bearer: token (aud kubelet, signed by x)` in a YAML flow mapping is two keys, the second
+        # without a value: prose that its comma has cut in two.
+        unknown = sorted(key for key in set(raw) - _KNOWN if raw[key] is not None or " " not in key)
+        if unknown:
+            raise IdentityError(f"harness does not know {unknown} of the identity {name!r}")
+        return raw
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._raw)
+
+    def everything(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self._raw.values())
+
+    def was_registered(self, name: str) -> bool:
+        """Whether its leaf has been on the list once, and is not now."""
+        return "was registered" in str(self.raw(name).get("note", ""))
+
+    def bearer(self, name: str) -> str | None:
+        """A token that looks like a service account's, or None."""
+        said = self.raw(name).get("bearer")
+        if said is None:
+            return None
+        claims = {"iss": "api", "sub": "system:serviceaccount:kube-system:metrics", "aud": ["kubelet"]}
+        parts = [{"alg": "RS256", "typ": "JWT"}, claims, {"signed": str(said)}]
+        encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()) for part in parts]
+        return b".".join(part.rstrip(b"=") for part in encoded).decode()
+
+    def context(self, name: str, serving: Authority) -> ssl.SSLContext:
+        """TLS of a client that presents this identity and verifies the agent by `serving`."""
+        with self._lock:
+            return self._context(name, serving)
+
+    def _context(self, name: str, serving: Authority) -> ssl.SSLContext:
+        if name not in self._contexts:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.load_verify_locations(cadata=serving.cert_pem.decode())
+            context.set_alpn_protocols(["http/1.1"])
+            leaf = self.leaf(name)
+            if leaf is not None:
+                context.load_cert_chain(*leaf.write(self._directory, name))
+            self._contexts[name] = context
+        return self._contexts[name]
+
+    def leaf(self, name: str) -> Leaf | None:
+        """The certificate and key of an identity. Raises IdentityError."""
+        raw = self.raw(name)
+        cert = raw.get("cert")
+        if cert is None:
+            return None
+        named = subject(raw["subject"]) if "subject" in raw else None
+        key = new_key() if cert in ("leaf", "self") else self.key(cert)
+        if cert == "self":
+            return self_signed("self", subject=named, key=self.key("leaf_a_api"))
+        try:
+            usages = [_USAGES[usage] for usage in raw.get("eku", ("clientAuth", "serverAuth"))]
+        except KeyError as unknown:
+            raise IdentityError(f"harness does not know the usage {unknown}") from None
+        now = dt.datetime.now(dt.UTC)
+        before, after = raw.get("not_before"), raw.get("not_after")
+        if before not in (None, "future", "past") or after not in (None, "future", "past"):
+            raise IdentityError(f"harness does not know the dates of the identity {name!r}")
+        start = now + _DAY if before == "future" else now - 10 * _DAY
+        end = now - _DAY if after == "past" else now + 10 * _DAY
+        authority = self.authority(raw["ca"])
+        if "ca_subject" in raw or "eku" in raw:
+            # Whoever decides by the public key alone must be caught: it is a registered one.
+            key = self.key("leaf_a_api")
+        return authority.issue(
+            "kube-apiserver-kubelet-client",
+            subject=named,
+            uris=raw.get("uri_san", ()),
+            usages=usages,
+            not_before=start,
+            not_after=end,
+            key=key,
+        )

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The invariants I1 to I14: what each looks at, and what it says when it does not hold."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from daemonkit.testing.kubelet_replies import Exchange
+from tests.cases.companion import Companion
+from tests.cases.daemon import DaemonError, wait_for
+from tests.cases.play import Record
+from tests.cases.replies import Reply, parse_reply
+from tests.cases.shape import Case, path_of
+from tests.cases.stage import Stage
+from tests.cases.world import foreign_word
+
+COMPANION_LIMIT_S = 1.0
+_MEMORY_LIMIT_KIB = 8 * 1024
+# New series for a reason or status that is met for the first time, never one per input.
+_SERIES_SLACK = 24
+_SETTLE_S = 2.0
+_AUDIT_KEYS = frozenset(
+    {
+        *("time", "tenant", "identity", "endpoint", "namespace", "pod", "container"),
+        *("decision", "reason", "status", "requestId"),
+    }
+)
+_PAGES = frozenset(
+    {
+        *("/pods", "/pods/", "/runningpods/", "/runningpods", "/stats/summary"),
+        *("/metrics/resource", "/metrics/cadvisor", "/metrics/probes"),
+    }
+)
+_IDENTITY_HEADERS = re.compile(
+    r"authorization|impersonate-.*|x-remote-.*|x-forwarded-.*|forwarded|proxy-.*", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The agent before a case."""
+
+    resident_kib: int
+    sockets: int
+    tasks: int
+    series: int
+    audit_bytes: int
+
+
+def look_before(stage: Stage) -> Before:
+    """Raises DaemonError."""
+    daemon = stage.daemon
+    size = stage.audit_file.stat().st_size if stage.audit_file.exists() else 0
+    return Before(daemon.resident_kib(), daemon.open_sockets(), daemon.tasks(), len(daemon.samples()), size)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All that an invariant may look at."""
+
+    stage: Stage
+    case: Case
+    record: Record
+    before: Before
+    companion: Companion
+    repeat_request: Callable[[str], bytes]
+
+    @property
+    def tenant(self) -> str | None:
+        return self.stage.world.tenant_of(self.case.identity)
+
+    def audit_lines(self) -> list[str]:
+        """What the case has added to the audit log, without the parallel requests."""
+        if not self.stage.audit_file.exists():
+            return []
+        with self.stage.audit_file.open("rb") as file:
+            file.seek(self.before.audit_bytes)
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        if self.tenant == "ten-b":
+            return lines
+        return [line for line in lines if '"ten-b"' not in line or '"bank"' not in line]
+
+
+def check(name: str, evidence: Evidence) -> list[str]:
+    """What is wrong with invariant `name`; empty when it holds."""
+    return [f"{name}: {complaint}" for complaint in _CHECKS[name](evidence)]
+
+
+def _i1(evidence: Evidence) -> list[str]:
+    world, case = evidence.stage.world, evidence.case
+    complaints = []
+    readers = [(evidence.tenant, s.request, s.received) for s in evidence.record.seen]
+    readers += [
+        (world.tenant_of(other.identity), other.request.encode(), other.received)
+        for other in evidence.record.others
+    ]
+    secrets = [evidence.stage.agent_leaf.key_pem.decode().splitlines()[1], "system:vn-agent", "PRIVATE KEY"]
+    for tenant, request, received in readers:
+        text = received.decode("utf-8", "replace")
+        # What the client has said itself, decoded or not, is no news to it.
+        said = request.decode("utf-8", "replace")
+        own = [*world.own_words(tenant), *re.findall(r"[\w.-]+", f"{said} {unquote(said)}")]
+        word = foreign_word(text, world.foreign_words(tenant), own)
+        if word is not None:
+            complaints.append(f"{word!r} reached {tenant or case.identity}: {text[:200]!r}")
+        complaints += [f"{secret[:16]!r} reached the client" for secret in secrets if secret in text]
+    return complaints[:3]
+
+
+def _i2(evidence: Evidence) -> list[str]:
+    complaints = []
+    for exchange in evidence.record.exchanges:
+        if exchange.is_malformed:
+            complaints.append(f"the kubelet got no request: {exchange.head[:80]!r}")
+        elif not _is_built_path(evidence, exchange):
+            complaints.append(f"no path that the agent builds: {exchange.method} {exchange.target}")
+    return complaints[:3]
+
+
+def _is_built_path(evidence: Evidence, exchange: Exchange) -> bool:
+    path = exchange.path
+    if path in _PAGES:
+        return exchange.method in ("GET", "HEAD")
+    segments = path.split("/")
+    if len(segments) < 4 or segments[1] not in ("containerLogs", "exec", "attach", "portForward"):
+        return False
+    callers = {evidence.tenant, *(evidence.stage.world.tenant_of(o.identity) for o in evidence.record.others)}
+    owner = evidence.stage.world.owner_of(segments[2], segments[3])
+    is_plain = all(re.fullmatch(r"[a-z0-9.-]+", segment) for segment in segments[2:])
+    return is_plain and owner is not None and owner in callers
+
+
+def _i3(evidence: Evidence) -> list[str]:
+    stage, companion = evidence.stage, evidence.companion
+    if stage.is_trust_empty:
+        return []  # it serves nobody, or has refused to start
+    complaints = []
+    if not stage.daemon.is_running:
+        complaints.append(f"the agent has ended with {stage.daemon.exit_code}: {stage.daemon.log_tail(500)}")
+    # A kubelet that is not the kubelet, or is away, is so for the neighbour as well.
+    kubelet_is_good = not {"cert", "down"} & set(evidence.case.upstream or {})
+    if any(isinstance(step.get("admin"), str) and "kubelet" in step["admin"] for step in _admin(evidence)):
+        kubelet_is_good = False
+    for took_s, status, detail in companion.asked:
+        if took_s > COMPANION_LIMIT_S:
+            complaints.append(f"a parallel request of ten-b took {took_s:.2f} s")
+        if status != 200 and (kubelet_is_good or status is None):
+            complaints.append(f"a parallel request of ten-b got {status}: {detail!r}")
+    if not companion.asked:
+        complaints.append("no parallel request was made")
+    return complaints[:3]
+
+
+def _admin(evidence: Evidence) -> list[Any]:
+    return [*evidence.case.before, *evidence.case.then]
+
+
+def _i4(evidence: Evidence) -> list[str]:
+    """The case's own reply against those for a pod and a namespace that nobody has."""
+    path = path_of(evidence.case.text)
+    segments = path.split("/")
+    if len(segments) < 4:
+        return ["the request names no pod"]
+    first = evidence.record.seen[0]
+    wanted = _normalised(first.received)
+    complaints = []
+    for index, name in ((3, "nosuchpod"), (2, "nosuchnamespace")):
+        changed = [*segments[:index], name, *segments[index + 1 :]]
+        text = evidence.case.text.replace(path, "/".join(changed), 1)
+        other = evidence.repeat_request(text)
+        if _normalised(other) != wanted:
+            complaints.append(f"{path} gives {first.received[:400]!r}, {'/'.join(changed)} {other[:400]!r}")
+    return complaints
+
+
+def _normalised(received: bytes) -> bytes:
+    """Without Date and the request id, wherever that id occurs."""
+    reply = parse_reply(received, "GET", is_ended=True)
+    if reply is not None:
+        for value in (*reply.values("X-Request-Id"), *reply.values("Audit-Id"), *reply.values("Date")):
+            received = received.replace(value.encode("latin-1"), b"-")
+    return re.sub(rb'("requestId":\s*)"[^"]*"', rb'\1"-"', received)
+
+
+def _i5(evidence: Evidence) -> list[str]:
+    complaints = []
+    upgrades = [e for e in evidence.record.exchanges if e.is_upgrade or e.status == 101]
+    for exchange in upgrades or evidence.record.exchanges:
+        if exchange.after.count:
+            after = bytes(exchange.after.head[:80])
+            complaints.append(f"{exchange.after.count} bytes followed the upgrade upstream: {after!r}")
+        if not wait_for(lambda exchange=exchange: exchange.ended_s is not None, _SETTLE_S):  # type: ignore[misc] # a default binds the loop's variable
+            complaints.append("the upstream connection of the failed upgrade is open")
+    return complaints
+
+
+def _i6(evidence: Evidence) -> list[str]:
+    return [
+        f"the kubelet received {name}"
+        for exchange in evidence.record.exchanges
+        for name, _ in exchange.headers
+        if _IDENTITY_HEADERS.fullmatch(name)
+    ]
+
+
+def _i7(evidence: Evidence) -> list[str]:
+    complaints = []
+    for exchange in evidence.record.exchanges:
+        hosts, lengths = exchange.values("Host"), exchange.values("Content-Length")
+        if len(hosts) != 1:
+            complaints.append(f"{len(hosts)} Host lines upstream")
+        if len(lengths) > 1:
+            complaints.append(f"{len(lengths)} Content-Length lines upstream")
+        if exchange.values("Transfer-Encoding"):
+            complaints.append("Transfer-Encoding upstream")
+    return complaints
+
+
+def _i8(evidence: Evidence) -> list[str]:
+    peak = max(evidence.companion.peak_kib, evidence.stage.daemon.resident_kib())
+    growth = peak - evidence.before.resident_kib
+    return [f"memory grew by {growth} KiB"] if growth >= _MEMORY_LIMIT_KIB else []
+
+
+def _i9(evidence: Evidence) -> list[str]:
+    growth = len(evidence.stage.daemon.samples()) - evidence.before.series
+    return [f"{growth} new metric series"] if growth > _SERIES_SLACK else []
+
+
+def _i10(evidence: Evidence) -> list[str]:
+    if not wait_for(lambda: bool(evidence.audit_lines()), _SETTLE_S):
+        return ["no audit line"]
+    complaints = []
+    world = evidence.stage.world
+    raw = world.identities.raw(evidence.case.identity)
+    issuers = {t.key for t in world.tenants.values() if t.authority == raw.get("ca")}
+    for line in evidence.audit_lines():
+        if any(ord(character) < 32 or ord(character) == 127 for character in line):
+            complaints.append(f"control characters in {line!r}")
+        entry = json.loads(line)
+        complaints += [f"{key} in the audit line" for key in set(entry) - _AUDIT_KEYS]
+        values = [str(value) for value in entry.values()]
+        if any(ord(character) < 32 or ord(character) == 127 for value in values for character in value):
+            complaints.append(f"control characters in a value of {line!r}")
+        complaints += [f"no {key} in {line}" for key in ("decision", "reason") if not entry.get(key)]
+        if evidence.tenant is not None and entry.get("tenant") != evidence.tenant:
+            complaints.append(f"tenant {entry.get('tenant')!r}, not {evidence.tenant!r}")
+        elif evidence.tenant is None and not (entry.get("tenant") or entry.get("identity")):
+            complaints.append(f"neither tenant ({issuers}) nor identity in {line}")
+        query = evidence.case.text.split(" ")[1].partition("?")[2] if " " in evidence.case.text else ""
+        complaints += [
+            f"{value!r} of the query in the audit line"
+            for value in re.findall(r"=([^&\s]{4,})", query)
+            if value in line
+        ]
+    return complaints[:4]
+
+
+def _i11(evidence: Evidence) -> list[str]:
+    complaints = []
+    closed_s = evidence.record.seen[0].closed_s
+    for exchange in evidence.record.exchanges:
+        wait_for(lambda exchange=exchange: exchange.ended_s is not None, _SETTLE_S)  # type: ignore[misc] # a default binds the loop's variable
+        if exchange.ended_s is None:
+            complaints.append("the upstream connection is open")
+        elif closed_s is not None and exchange.ended_s - closed_s > 1.0:
+            complaints.append(f"upstream closed {exchange.ended_s - closed_s:.2f} s after the client")
+    return complaints
+
+
+def _i12(evidence: Evidence) -> list[str]:
+    daemon, before = evidence.stage.daemon, evidence.before
+    begin = time.monotonic()
+    sockets = tasks = -1
+
+    def is_back() -> bool:
+        nonlocal sockets, tasks
+        sockets, tasks = daemon.open_sockets(), daemon.tasks()
+        return sockets <= before.sockets and tasks <= before.tasks
+
+    if wait_for(is_back, _SETTLE_S):
+        return []
+    waited_s = time.monotonic() - begin
+    return [
+        f"after {waited_s:.1f} s {sockets} sockets and {tasks} tasks, "
+        f"before {before.sockets} and {before.tasks}"
+    ]
+
+
+def _i13(evidence: Evidence) -> list[str]:
+    record = evidence.record
+    tunnels = [exchange for exchange in record.exchanges if exchange.status == 101]
+    if not tunnels or record.tunnel_sent is None or record.tunnel_received is None:
+        status = record.seen[0].reply.status if record.seen and record.seen[0].reply else None
+        # Where a refusal is among the accepted answers, a refusal has no bytes to lose.
+        return ["no tunnel was made"] if status == 101 else []
+    exchange = tunnels[0]
+    wait_for(lambda: exchange.ended_s is not None, _SETTLE_S)
+    complaints = []
+    up = (exchange.after.count, exchange.after.sha256)
+    if up != record.tunnel_sent:
+        complaints.append(f"the client sent {record.tunnel_sent}, the kubelet received {up}")
+    down = (exchange.sent.count, exchange.sent.sha256)
+    if down != record.tunnel_received:
+        complaints.append(f"the kubelet sent {down}, the client received {record.tunnel_received}")
+    return complaints
+
+
+def _i14(evidence: Evidence) -> list[str]:
+    complaints = []
+    world, tenant = evidence.stage.world, evidence.tenant
+    own = [pod for pod in world.all_pods if pod.tenant == tenant and tenant is not None]
+    allowed = {word for pod in own for word in pod.tenant_words()}
+    for seen in evidence.record.seen:
+        if seen.reply is None or seen.reply.status != 200:
+            continue
+        text = seen.reply.body.decode("utf-8", "replace")
+        word = foreign_word(text, world.foreign_words(tenant) | world.super_words(), allowed)
+        if word is not None:
+            complaints.append(f"{word!r} in the page")
+        complaints += _page_rows(seen.reply, text, own)
+    return complaints[:4]
+
+
+def _page_rows(reply: Reply, text: str, own: list[Any]) -> list[str]:
+    """Namespaces, pods and uids of the page, wherever they stand."""
+    names = {pod.name for pod in own}
+    namespaces = {pod.namespace for pod in own}
+    uids = {pod.uid for pod in own}
+    found: dict[str, set[str]] = {"namespace": set(), "pod": set(), "uid": set()}
+    if "json" in "".join(reply.values("Content-Type")):
+        _collect(json.loads(text), found)
+    else:
+        for key, pattern in (("namespace", "namespace"), ("pod", "pod"), ("uid", "pod_uid")):
+            found[key] = set(re.findall(rf'[{{,]{pattern}="((?:[^"\\]|\\.)*)"', text))
+    return [
+        f"{key} {value!r} in the page"
+        for key, allowed in (("namespace", namespaces), ("pod", names), ("uid", uids))
+        for value in found[key] - allowed
+    ]
+
+
+def _collect(value: Any, found: dict[str, set[str]]) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _collect(item, found)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key in ("namespace", "uid") and isinstance(item, str):
+                found[key].add(item)
+            elif key in ("metadata", "podRef") and isinstance(item, dict) and "name" in item:
+                found["pod"].add(item["name"])
+            _collect(item, found)
+
+
+_CHECKS: dict[str, Callable[[Evidence], list[str]]] = {
+    "I1": _i1,
+    "I2": _i2,
+    "I3": _i3,
+    "I4": _i4,
+    "I5": _i5,
+    "I6": _i6,
+    "I7": _i7,
+    "I8": _i8,
+    "I9": _i9,
+    "I10": _i10,
+    "I11": _i11,
+    "I12": _i12,
+    "I13": _i13,
+    "I14": _i14,
+}
+
+__all__ = ["Before", "DaemonError", "Evidence", "check", "look_before"]

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs vn-agent in a process whose Python clock can be moved: `OFFSET_FILE [its arguments]`.
+
+An idle limit of hours cannot be waited for. `time.monotonic` and `time.time` are replaced, before
+anything of the agent is imported, by the real ones plus the double in OFFSET_FILE; asyncio takes
+its time from the former, so timers of the agent come due when the file is written and the loop
+turns. Timers of the kernel (TCP keepalive) are not moved.
+"""
+
+import mmap
+import runpy
+import struct
+import sys
+import time
+from pathlib import Path
+
+OFFSET = struct.Struct("d")
+
+
+def main() -> None:
+    file = Path(sys.argv[1]).open("r+b")  # noqa: SIM115 - read until the process ends
+    view = mmap.mmap(file.fileno(), OFFSET.size, access=mmap.ACCESS_READ)
+    real_monotonic, real_time = time.monotonic, time.time
+
+    def monotonic() -> float:
+        offset: float = OFFSET.unpack(view)[0]
+        return real_monotonic() + offset
+
+    def wall() -> float:
+        offset: float = OFFSET.unpack(view)[0]
+        return real_time() + offset
+
+    time.monotonic, time.time = monotonic, wall
+    sys.argv = ["vnagent", *sys.argv[2:]]
+    runpy.run_module("vnagent", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plays the client's side of a case and writes down what it saw. Judges nothing."""
+
+import contextlib
+import hashlib
+import threading
+import time
+from dataclasses import dataclass, field
+
+from daemonkit.testing.kubelet_replies import Exchange
+from tests.cases.client import Client, SendFailed
+from tests.cases.companion import Companion
+from tests.cases.daemon import wait_for
+from tests.cases.expand import expand
+from tests.cases.replies import BadReplyError, Reply, parse_reply
+from tests.cases.shape import Case, Expect
+from tests.cases.stage import Stage
+from tests.cases.steps import Admin, Advance, Close, Drip, Other, Send, Step, Wait
+
+_REPLY_DEADLINE_S = 20.0
+_REFUSAL_DEADLINE_S = 20.0
+_CLOSE_DEADLINE_S = 6.0
+_OPEN_FOR_S = 0.3
+_STREAM_PAUSE_S = 0.4
+_PROBE_BYTES = 300_000
+_SETTLE_S = 5.0
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: node-1:10550\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one request of the case's own client met."""
+
+    request: bytes
+    is_refused: bool = False  # TLS ended before any reply
+    detail: str = ""
+    reply: Reply | None = None
+    received: bytes = b""
+    is_open_after: bool | None = None
+    closed_s: float | None = None
+
+
+@dataclass(slots=True)
+class OtherSeen:
+    identity: str
+    request: str
+    wanted: tuple[int, ...]
+    status: int | None
+    received: bytes
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything that happened, for the judge."""
+
+    seen: list[Seen] = field(default_factory=list)
+    others: list[OtherSeen] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    tunnel_sent: tuple[int, str] | None = None
+    tunnel_received: tuple[int, str] | None = None
+    reply_after_s: float = 0.0
+
+
+class Play:
+    """One run of one case."""
+
+    def __init__(
+        self, stage: Stage, case: Case, expect: Expect, steps: list[Step], companion: Companion
+    ) -> None:
+        self._stage = stage
+        self._case = case
+        self._expect = expect
+        self._steps = steps
+        self._companion = companion
+        self._first_exchange = len(stage.kubelet.exchanges)
+        self._after_head = bytearray()
+        self._after_head_sent = hashlib.sha256()
+        self._after_head_count = 0
+        self._is_client_gone = False
+        self._side_stop = threading.Event()
+        self.record = Record()
+
+    def run(self) -> Record:
+        """Play it all. Raises nothing that the agent can cause."""
+        if self._case.repeat > 1 and not self._case.is_tls:
+            self._run_bare_flood()
+        elif self._case.repeat > 1:
+            self._run_repeated()
+        else:
+            self._run_once()
+        self.record.exchanges = self._stage.own_exchanges(self._first_exchange)
+        return self.record
+
+    def _text(self, number: int) -> bytes:
+        text = self._case.text
+        if self._case.is_expanded:
+            text = expand(text, number)
+        bearer = self._stage.world.identities.bearer(self._case.identity)
+        if bearer is not None:
+            head, blank, body = text.partition("\r\n\r\n")
+            text = f"{head}\r\nAuthorization: Bearer {bearer}{blank}{body}"
+        return text.encode("utf-8", "surrogateescape")
+
+    def _connect(self) -> Client:
+        return self._stage.client(self._case.identity, sni=self._case.sni, is_tls=self._case.is_tls)
+
+    def _run_repeated(self) -> None:
+        """Tunnels are all held open until the last was tried; other replies share a connection."""
+        held: list[Client] = []
+        client: Client | None = None
+        try:
+            for number in range(1, self._case.repeat + 1):
+                seen = Seen(self._text(number))
+                self.record.seen.append(seen)
+                if client is None:
+                    client = self._open(seen)
+                if client is None:
+                    continue
+                used = len(client.received)
+                self._exchange(client, seen, used)
+                if seen.reply is not None and seen.reply.status == 101:
+                    held.append(client)
+                    client = None
+                elif client.end is not None or seen.reply is None or _says_close(seen.reply):
+                    client.close()
+                    client = None
+            self._run_steps_on(held[-1] if held else client)
+        finally:
+            for each in (*held, *((client,) if client is not None else ())):
+                each.close()
+
+    def _run_bare_flood(self) -> None:
+        """Bare TCP connections, all open at once: each waits for the agent to end it."""
+        clients: list[tuple[Client, Seen]] = []
+        try:
+            for number in range(1, self._case.repeat + 1):
+                seen = Seen(self._text(number))
+                self.record.seen.append(seen)
+                client = self._open(seen)
+                if client is not None:
+                    clients.append((client, seen))
+                    with contextlib.suppress(SendFailed):
+                        client.send(seen.request)
+            for client, seen in clients:
+                client.receive_until_end(_REFUSAL_DEADLINE_S)
+                seen.received = bytes(client.received)
+                # An alert is TLS's way to refuse; only HTTP would be a reply.
+                seen.is_refused = client.end is not None and not seen.received.startswith(b"HTTP/")
+        finally:
+            for client, _ in clients:
+                client.close()
+
+    def _run_steps_on(self, client: Client | None) -> None:
+        if client is not None:
+            for step in self._steps:
+                self._step(client, step)
+        elif self._steps:
+            self.record.errors.append("no connection was left for the steps")
+
+    def _open(self, seen: Seen) -> Client | None:
+        """A connection, or None when TLS (or the port) refuses, which `seen` then says."""
+        try:
+            client = self._connect()
+        except OSError as problem:
+            seen.is_refused, seen.detail = True, str(problem)
+            return None
+        if not client.handshake():
+            seen.is_refused, seen.detail = True, client.error or "no handshake"
+            client.close()
+            return None
+        return client
+
+    def _exchange(self, client: Client, seen: Seen, used: int) -> None:
+        try:
+            client.send(seen.request)
+        except SendFailed as problem:
+            seen.detail = str(problem)
+        self._await_reply(client, seen, used)
+        seen.received = bytes(client.received[used:])
+        if seen.reply is None and not seen.received and client.end is not None:
+            seen.is_refused, seen.detail = True, client.error or client.end.value
+
+    def _run_once(self) -> None:
+        seen = Seen(self._text(1))
+        self.record.seen.append(seen)
+        client = self._open(seen)
+        if client is None:
+            return
+        with client:
+            begin = time.monotonic()
+            try:
+                client.send(seen.request)
+            except SendFailed as problem:
+                seen.detail = str(problem)
+            end_of_head = seen.request.find(b"\r\n\r\n") + 4
+            if end_of_head > 3:
+                self._count_sent(seen.request[end_of_head:])
+            self._first_exchange_of_client(client, seen)
+            self.record.reply_after_s = time.monotonic() - begin
+            self._look_afterwards(client, seen)
+        if seen.closed_s is None:
+            seen.closed_s = time.monotonic()
+        wait_for(lambda: self._all_ended(seen), 1.5)
+
+    def _first_exchange_of_client(self, client: Client, seen: Seen) -> None:
+        beside = [step for step in self._steps if _is_beside(step)]
+        later = [step for step in self._steps if not _is_beside(step)]
+        side = threading.Thread(target=self._run_beside, args=(client, beside), daemon=True)
+        side.start()
+        self._await_reply(client, seen, 0)
+        # Sending goes on in a tunnel that stands, until all is out; it ends with a refusal.
+        if seen.reply is not None and seen.reply.status == 101:
+            deadline = time.monotonic() + 60
+            while side.is_alive() and client.end is None and time.monotonic() < deadline:
+                client.receive(0.05)
+        self._side_stop.set()
+        client.stop_sending()
+        side.join(15)
+        client.resume_sending()
+        for step in later:
+            if seen.reply is None and client.end is not None and isinstance(step, Send | Close):
+                continue
+            self._step(client, step)
+            if self._is_client_gone and seen.closed_s is None:
+                seen.closed_s = time.monotonic()
+
+    def _await_reply(self, client: Client, seen: Seen, used: int) -> None:
+        """Until the first reply is whole; a stream's or tunnel's head is enough."""
+        method = seen.request.split(b" ", 1)[0].decode("latin-1")
+        limit_s = self._expect.within_s or _REPLY_DEADLINE_S
+        hang_s = float((self._case.upstream or {}).get("hang_s", 0))
+        if self._expect.tls == "fail":
+            limit_s = _REFUSAL_DEADLINE_S
+        deadline = time.monotonic() + limit_s + hang_s
+        last_byte_s = time.monotonic()
+        while time.monotonic() < deadline:
+            got = client.receive(0.05)
+            now = time.monotonic()
+            last_byte_s = now if got else last_byte_s
+            data = bytes(client.received[used:])
+            try:
+                seen.reply = parse_reply(data, method, is_ended=client.end is not None)
+            except BadReplyError as problem:
+                seen.detail = f"not HTTP: {problem}"
+                return
+            if seen.reply is not None:
+                is_pausing = now - last_byte_s > _STREAM_PAUSE_S
+                if seen.reply.is_complete or seen.reply.status == 101 or is_pausing:
+                    return
+            if client.end is not None and not got:
+                return
+
+    def _look_afterwards(self, client: Client, seen: Seen) -> None:
+        reply = seen.reply
+        is_tunnel = reply is not None and reply.status == 101
+        if reply is None and not client.received and not self._is_client_gone:
+            client.receive_until_end(0 if self._expect.tls == "ok" else _REFUSAL_DEADLINE_S)
+            seen.is_refused = client.end is not None and not client.received
+            seen.detail = seen.detail or client.error or (client.end.value if client.end else "no reply")
+        elif not self._case.is_tls and reply is None:
+            client.receive_until_end(_REFUSAL_DEADLINE_S)
+            seen.is_refused = client.end is not None and not client.received.startswith(b"HTTP/")
+        elif is_tunnel and "I13" in self._expect.hold and not self._is_client_gone:
+            self._finish_tunnel(client, reply)
+        if not self._is_client_gone:
+            if self._expect.after == "close":
+                client.receive_until_end(_CLOSE_DEADLINE_S)
+            else:
+                client.receive(_OPEN_FOR_S)
+            seen.is_open_after = client.end is None
+            is_whole = reply is not None and reply.is_complete and not is_tunnel
+            if seen.is_open_after and self._expect.after == "open" and is_whole:
+                seen.is_open_after = self._serves_another(client)
+        method = seen.request.split(b" ", 1)[0].decode("latin-1")
+        seen.received = bytes(client.received)
+        if reply is not None:
+            try:
+                seen.reply = parse_reply(seen.received, method, is_ended=client.end is not None)
+            except BadReplyError as problem:
+                seen.detail = f"not HTTP: {problem}"
+            if is_tunnel:
+                data = seen.received[reply.length_bytes :]
+                self.record.tunnel_received = (len(data), hashlib.sha256(data).hexdigest())
+                self.record.tunnel_sent = (self._after_head_count, self._after_head_sent.hexdigest())
+
+    def _finish_tunnel(self, client: Client, reply: Reply | None) -> None:
+        """Send something if the case did not, and wait until both directions are through."""
+        if self._after_head_count == 0:
+            self._send(client, bytes(i % 253 for i in range(_PROBE_BYTES)))
+        start = 0 if reply is None else reply.length_bytes
+        deadline = time.monotonic() + _SETTLE_S
+        while time.monotonic() < deadline and client.end is None:
+            client.receive(0.05)
+            exchange = self._tunnel_exchange()
+            if (
+                exchange is not None
+                and exchange.after.count >= self._after_head_count
+                and len(client.received) - start >= exchange.sent.count
+            ):
+                return
+
+    def _tunnel_exchange(self) -> Exchange | None:
+        own = self._stage.own_exchanges(self._first_exchange)
+        return next((e for e in own if e.status == 101), None)
+
+    def _serves_another(self, client: Client) -> bool:
+        used = len(client.received)
+        try:
+            client.send(HEALTH)
+        except SendFailed:
+            return False
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and client.end is None:
+            client.receive(0.1)
+            try:
+                reply = parse_reply(bytes(client.received[used:]), "GET")
+            except BadReplyError:
+                return False
+            if reply is not None and reply.is_complete:
+                return reply.status == 200
+        return False
+
+    def _all_ended(self, seen: Seen) -> bool:
+        """Upstream streams of the case are over, if the client has left one."""
+        own = self._stage.own_exchanges(self._first_exchange)
+        is_stream = seen.reply is not None and (seen.reply.status == 101 or not seen.reply.is_complete)
+        return not is_stream or all(exchange.ended_s is not None for exchange in own)
+
+    def _run_beside(self, client: Client, steps: list[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Drip):
+                while not self._side_stop.wait(step.every_s) and self._send(client, step.data):
+                    pass
+            elif isinstance(step, Send):
+                for _ in range(step.times):
+                    if self._side_stop.is_set() or not self._send(client, step.data(), 120):
+                        return
+
+    def _step(self, client: Client, step: Step) -> None:
+        match step:
+            case Send():
+                for _ in range(step.times):
+                    if not self._send(client, step.data()):
+                        return
+                client.receive(0.2)
+            case Wait():
+                end = time.monotonic() + step.seconds
+                while (left := end - time.monotonic()) > 0:
+                    if not step.is_reading or client.end is not None:
+                        time.sleep(left)
+                    else:
+                        client.receive(left)
+            case Close():
+                self._leave(client, step.how)
+            case Admin():
+                pods = self._stage.world.pods
+                for action in step.actions:
+                    action(self._stage)
+                if self._stage.world.pods is not pods:
+                    self._stage.push_pods()
+            case Advance():
+                self._companion.hold()
+                self._stage.daemon.advance(step.seconds)
+                client.receive(1.0)
+                self._companion.go_on()
+            case Other():
+                self._ask_other(step)
+            case Drip():
+                self._send(client, step.data)
+
+    def _leave(self, client: Client, how: str) -> None:
+        match how:
+            case "reset":
+                client.reset()
+                self._is_client_gone = True
+            case "half":
+                client.half_close()
+            case "fin":
+                client.finish()
+            case _:
+                client.close()
+                self._is_client_gone = True
+
+    def _ask_other(self, step: Other) -> None:
+        identity = step.identity or self._case.identity
+        self._stage.is_other_asking = step.identity is not None
+        try:
+            status, data = self._stage.ask(identity, step.text)
+        except (OSError, BadReplyError, SendFailed) as problem:
+            self.record.errors.append(f"step as {identity}: {problem}")
+        else:
+            self.record.others.append(OtherSeen(identity, step.text, step.status, status, data))
+        finally:
+            self._stage.is_other_asking = False
+
+    def _send(self, client: Client, data: bytes, timeout_s: float = 10.0) -> bool:
+        try:
+            client.send(data, timeout_s)
+        except SendFailed:
+            return False
+        self._count_sent(data)
+        return True
+
+    def _count_sent(self, data: bytes) -> None:
+        self._after_head_count += len(data)
+        self._after_head_sent.update(data)
+
+
+def _is_beside(step: Step) -> bool:
+    return isinstance(step, Drip) or (isinstance(step, Send) and step.is_beside)
+
+
+def _says_close(reply: Reply) -> bool:
+    return "close" in ",".join(reply.values("Connection")).lower() or reply.ends_with_connection

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One agent process with its kubelet, files and fixtures, for all cases of one configuration."""
+
+import datetime as dt
+import signal
+import ssl
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from daemonkit.testing.kubelet import StandInKubelet, kubelet_context
+from daemonkit.testing.kubelet_replies import Exchange, Reply
+from daemonkit.testing.pki import Authority, Leaf, self_signed
+from tests.cases import upstream
+from tests.cases.client import Client
+from tests.cases.daemon import Daemon, DaemonError, wait_for
+from tests.cases.pages import PageError
+from tests.cases.replies import parse_reply
+from tests.cases.world import World, replace_file
+
+NODE = "node-1"
+# Where a case's configuration word goes in the agent's configuration.
+_SETTINGS = {
+    "max_tunnels_per_tenant": ("limits", "tunnelsPerTenant"),
+    "tunnels_per_tenant": ("limits", "tunnelsPerTenant"),
+    "max_connections_per_tenant": ("limits", "connectionsPerTenant"),
+    "connections_per_tenant": ("limits", "connectionsPerTenant"),
+    "max_requests_per_second_per_tenant": ("limits", "requestsPerSecondPerTenant"),
+    "requests_per_second_per_tenant": ("limits", "requestsPerSecondPerTenant"),
+    "pages_max_age_s": ("pages", "maxAgeSeconds"),
+    "page_max_age_s": ("pages", "maxAgeSeconds"),
+    "drain_s": ("drain", "seconds"),
+}
+# Parts that a product may lack: their cases are then held to `otherwise`.
+OPTIONAL_PARTS = frozenset({"sni", "tokens"})
+_OWN_KEYS = frozenset({"trust", "movable_clock"})
+# What a parallel request of ten-b carries, so that it is never counted as a case's own.
+COMPANION_MARK = "limitBytes=917311"
+
+
+class StageError(Exception):
+    """The stage cannot be set as the case asks."""
+
+
+def unknown_settings(config: Mapping[str, Any]) -> list[str]:
+    """The words of a case's `config` that the harness does not know."""
+    known = OPTIONAL_PARTS | _OWN_KEYS | set(_SETTINGS)
+    return [f"harness does not know config.{key}" for key in config if key not in known]
+
+
+class Stage:
+    """`start`, then any number of cases with `reset` between them, then `stop`."""
+
+    def __init__(self, world: World, directory: Path, config: Mapping[str, Any]) -> None:
+        self.world = world
+        self.directory = directory
+        self.config = config
+        self.script: Mapping[str, Any] | None = None
+        self.script_tenant: str | None = None
+        self.is_other_asking = False
+        self.script_problem: str | None = None
+        self.serving = Authority.create("agent-serving")
+        self._kubelet_authority = Authority.create("kubelet-serving")
+        self._agent_authority = Authority.create("agent-clients")
+        self.agent_leaf = self._agent_authority.issue("system:vn-agent:node-1", usages=("client",))
+        self._trusted = tuple(config.get("trust", world.tenants))
+        self._is_tenants_dirty = False
+        self._is_pods_dirty = False
+        self._is_kubelet_dirty = False
+        self._former: set[str] = set()
+        directory.mkdir(parents=True)
+        self.tenants_directory.mkdir()
+        self.kubelet = StandInKubelet(tls=self._kubelet_tls("good"), script=self._answer)
+        self.daemon = Daemon(
+            directory / "config.yaml",
+            directory / "status.sock",
+            is_clock_movable=bool(config.get("movable_clock")),
+        )
+
+    @property
+    def tenants_directory(self) -> Path:
+        return self.directory / "tenants"
+
+    @property
+    def pods_file(self) -> Path:
+        return self.directory / "pods.json"
+
+    @property
+    def audit_file(self) -> Path:
+        return self.directory / "audit.jsonl"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return ("127.0.0.1", self.daemon.port)
+
+    @property
+    def is_trust_empty(self) -> bool:
+        return not self._trusted
+
+    def start(self) -> None:
+        """Write all files and start kubelet and agent. Raises DaemonError."""
+        self.kubelet.pods = tuple(pod.stand_in() for pod in self.world.pods)
+        self.kubelet.start()
+        self.write_files()
+        if self.is_trust_empty:
+            # It may refuse to start: that is one of the two right answers.
+            self.daemon.spawn()
+            wait_for(lambda: not self.daemon.is_running or self._is_listening(), 10)
+            return
+        self.daemon.start()
+
+    def _is_listening(self) -> bool:
+        try:
+            self.daemon.port = self.daemon.listen_port()
+        except (DaemonError, ValueError):
+            return False
+        return True
+
+    def stop(self) -> None:
+        self.daemon.stop()
+        self.kubelet.stop()
+
+    def write_files(self) -> None:
+        """Certificates, tenants, pods and the configuration itself."""
+        directory = self.directory
+        serving = self.serving.issue(f"system:node:{NODE}", sans_dns=[NODE], sans_ip=["127.0.0.1"])
+        serving.write(directory, "serving")
+        self.agent_leaf.write(directory, "agent")
+        self._kubelet_authority.write(directory, "kubelet-ca")
+        for key in self.world.tenants:
+            if key in self._trusted or self.world.tenants[key].authority in self._trusted:
+                self.write_tenant(key)
+        self.world.write_pods(self.pods_file)
+        self.daemon.config.write_text(yaml.safe_dump(self.document()), encoding="utf-8")
+
+    def document(self) -> dict[str, Any]:
+        """The agent's configuration, by the contract."""
+        directory = self.directory
+        document: dict[str, Any] = {
+            "apiVersion": "vcnode.io/v1alpha1",
+            "kind": "VnAgentConfiguration",
+            "nodeName": NODE,
+            "listen": {"address": "127.0.0.1", "port": 0},
+            "serving": _pair(directory, "serving", "certificateFile", "keyFile"),
+            "kubelet": {
+                "address": "127.0.0.1",
+                "port": self.kubelet.port,
+                "caFile": str(directory / "kubelet-ca.crt"),
+                "serverName": NODE,
+                **_pair(directory, "agent", "clientCertificateFile", "clientKeyFile"),
+            },
+            "tenants": {"directory": str(self.tenants_directory)},
+            "pods": {
+                "source": "file",
+                "file": str(self.pods_file),
+                "trustContainersAnnotation": True,
+            },
+            "stateDirectory": str(directory / "state"),
+            "audit": {"file": str(self.audit_file)},
+            "status": {"socket": str(self.daemon.socket)},
+            "pages": {"maxAgeSeconds": 0},
+        }
+        (directory / "state").mkdir(exist_ok=True)
+        if self.world.spiffe_authority and self._trusted:
+            ca_file = self.world.identities.authority(self.world.spiffe_authority).write(directory, "spiffe")
+            document["spiffe"] = {"caFile": str(ca_file), "trustDomain": self.world.trust_domain}
+        for key, value in self.config.items():
+            if key in _SETTINGS:
+                section, name = _SETTINGS[key]
+                document.setdefault(section, {})[name] = value
+        return document
+
+    def write_tenant(self, key: str, *, extra: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> None:
+        text = self.world.tenant_text(key, extra=extra, without=without)
+        replace_file(self.tenants_directory / f"{key}.yaml", text)
+
+    def client(self, identity: str, *, sni: str | None = None, is_tls: bool = True) -> Client:
+        """A connected client that has not shaken hands yet. Raises OSError."""
+        context = self.world.identities.context(identity, self.serving) if is_tls else None
+        return Client(self.address, context, sni=sni)
+
+    def ask(self, identity: str, text: str, timeout_s: float = 10.0) -> tuple[int | None, bytes]:
+        """One request on a connection of its own: the status (None: no reply) and all bytes."""
+        with self.client(identity) as client:
+            if not client.handshake():
+                raise ConnectionError(f"no handshake: {client.error or client.end}")
+            client.send(text.encode())
+            reply = None
+            while reply is None or not reply.is_complete:
+                got = client.receive(timeout_s)
+                is_ended = client.end is not None
+                reply = parse_reply(bytes(client.received), text.split(" ", 1)[0], is_ended=is_ended)
+                if not got:
+                    break
+            return (None if reply is None else reply.status), bytes(client.received)
+
+    # What the case's own upstream traffic is.
+
+    def own_exchanges(self, start: int) -> list[Exchange]:
+        """What the kubelet has seen since `start`, but for the parallel requests."""
+        return [e for e in self.kubelet.exchanges[start:] if COMPANION_MARK not in e.target]
+
+    def _answer(self, exchange: Exchange) -> Reply | None:
+        if self.script is None or COMPANION_MARK in exchange.target:
+            return None
+        segments = exchange.path.split("/")
+        if len(segments) > 3 and segments[1] in ("containerLogs", "exec", "attach", "portForward"):
+            owner = self.world.owner_of(segments[2], segments[3])
+            if owner is not None and owner != self.script_tenant:
+                return None
+        elif self.is_other_asking:
+            return None
+        pods = [pod.stand_in() for pod in self.world.pods]
+        try:
+            return upstream.scripted(self.script, exchange, pods)
+        except PageError as problem:
+            self.script_problem = str(problem)
+            return None
+
+    # What happens before and between cases.
+
+    def reset(self) -> None:
+        """Everything as at the start. Raises DaemonError."""
+        self.script, self.script_tenant, self.script_problem = None, None, None
+        self.is_other_asking = False
+        self.world.reset()
+        if self._is_kubelet_dirty:
+            self._is_kubelet_dirty = False
+            self.kubelet.restart(tls=self._kubelet_tls("good"))
+        if self._is_pods_dirty:
+            self._is_pods_dirty = False
+            self.push_pods()
+            self._is_pods_dirty = False
+        if self._is_tenants_dirty:
+            self._is_tenants_dirty = False
+            self.daemon.after_reload(self._write_all_tenants)
+
+    def _write_all_tenants(self) -> None:
+        for key in self.world.tenants:
+            self.write_tenant(key)
+
+    def push_pods(self) -> None:
+        """Give the pods as they are now to the kubelet and to the agent, and wait for the latter."""
+        self._is_pods_dirty = True
+        self.kubelet.pods = tuple(pod.stand_in() for pod in self.world.pods)
+        self.daemon.after_reload(lambda: self.world.write_pods(self.pods_file))
+
+    def remove_tenant(self, key: str) -> None:
+        self._is_tenants_dirty = True
+        self.daemon.after_reload((self.tenants_directory / f"{key}.yaml").unlink)
+
+    def add_tenant(self, key: str) -> None:
+        self._is_tenants_dirty = True
+        self.daemon.after_reload(lambda: self.write_tenant(key))
+
+    def deregister(self, leaf: str) -> None:
+        """Take a leaf off its tenant's list."""
+        self._is_tenants_dirty = True
+        for key, tenant in self.world.tenants.items():
+            if leaf in tenant.registered:
+                self.daemon.after_reload(partial(self.write_tenant, key, without=(leaf,)))
+                return
+        raise StageError(f"no tenant has registered {leaf}")
+
+    def register(self, leaf: str) -> None:
+        """Put a leaf on the list of the tenant whose authority has issued it."""
+        self._is_tenants_dirty = True
+        for name in self.world.identities.names():
+            raw = self.world.identities.raw(name)
+            for key, tenant in self.world.tenants.items():
+                if raw.get("cert") == leaf and raw.get("ca") == tenant.authority:
+                    self.daemon.after_reload(partial(self.write_tenant, key, extra=(leaf,)))
+                    return
+        raise StageError(f"no tenant's authority has issued {leaf}")
+
+    def break_tenant_file(self, key: str) -> None:
+        self._is_tenants_dirty = True
+        path = self.tenants_directory / f"{key}.yaml"
+        self.daemon.after_reload(lambda: replace_file(path, "kind: [broken"), result="error")
+
+    def was_registered_once(self, identity: str) -> None:
+        """Register an identity's leaf, see that it is let in, and take it off again. Once."""
+        if identity in self._former:
+            return
+        self._former.add(identity)
+        leaf = str(self.world.identities.raw(identity)["cert"])
+        self.register(leaf)
+        status, _ = self.ask(identity, f"GET /healthz HTTP/1.1\r\nHost: {NODE}\r\n\r\n")
+        if status != 200:
+            raise StageError(f"{leaf} was registered, and /healthz answered {status}")
+        self.daemon.after_reload(self._write_all_tenants)
+
+    def kubelet_certificate(self, kind: str) -> None:
+        """Another serving certificate from now on; all connections are cut."""
+        self._is_kubelet_dirty = True
+        self.kubelet.restart(tls=self._kubelet_tls(kind))
+
+    def kubelet_down(self) -> None:
+        self._is_kubelet_dirty = True
+        self.kubelet.pause()
+
+    def reload_signal(self) -> None:
+        self.daemon.after_reload(lambda: self.daemon.signal(signal.SIGHUP))
+
+    def _kubelet_tls(self, kind: str) -> ssl.SSLContext:
+        cert, key = self._kubelet_leaf(kind).write(self.directory, f"kubelet-{kind}")
+        return kubelet_context(str(cert), str(key), self._agent_authority.cert_pem.decode())
+
+    def _kubelet_leaf(self, kind: str) -> Leaf:
+        names: list[str] = [NODE]
+        usages = ("server",)
+        past = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
+        match kind:
+            case "self-signed":
+                return self_signed(NODE, sans_dns=names, sans_ip=["127.0.0.1"])
+            case "rogue" | "other-ca":
+                rogue = Authority.create("kubelet-serving")
+                return rogue.issue(NODE, sans_dns=names, sans_ip=["127.0.0.1"], usages=usages)
+            case "wrong-name":
+                return self._kubelet_authority.issue("node-2", sans_dns=["node-2"], usages=usages)
+            case "expired":
+                return self._kubelet_authority.issue(
+                    NODE,
+                    sans_dns=names,
+                    usages=usages,
+                    not_before=past - dt.timedelta(days=9),
+                    not_after=past,
+                )
+        return self._kubelet_authority.issue(NODE, sans_dns=names, sans_ip=["127.0.0.1"], usages=usages)
+
+
+def _pair(directory: Path, name: str, certificate: str, key: str) -> dict[str, str]:
+    return {certificate: str(directory / f"{name}.crt"), key: str(directory / f"{name}.key")}
