@@ -41,6 +41,18 @@ class _Refused:
         self.body += bytes(data[: MAX_REFUSAL_BYTES - len(self.body)])
         return len(self.body) >= MAX_REFUSAL_BYTES
 
+    def text(self) -> bytes:
+        """What the kubelet said, without the framing: it sends the 400 of a log in chunks."""
+        if not self.head.is_chunked:
+            return self.body
+        parts: list[bytes] = []
+        line, _, rest = self.body.partition(b"\r\n")
+        # A chunk whose end was not kept any more ends with what is there.
+        while rest and (size := int(line.partition(b";")[0], 16)):
+            parts.append(rest[:size])
+            line, _, rest = rest[size + 2 :].partition(b"\r\n")
+        return b"".join(parts)
+
 
 class LogRelay:
     """containerLogs: the kubelet's body to the client as it comes, in the kubelet's own chunks."""
@@ -156,7 +168,7 @@ class LogRelay:
             self._held = b""
 
     def _answer_refusal(self, refused: _Refused) -> None:
-        self._answer(*replies.translate_refusal(self._request, refused.head.status, refused.body))
+        self._answer(*replies.translate_refusal(self._request, refused.head.status, refused.text()))
 
     def _answer(self, status: int, reason: str, text: str | None) -> None:
         client, agent = self._client, self._client.agent
@@ -270,7 +282,7 @@ class StreamSetup:
         if protocols is not None:
             self._answer(403, "kubelet-refused-upgrade", None, protocols)
             return
-        status, reason, text = replies.translate_refusal(self._request, refused.head.status, refused.body)
+        status, reason, text = replies.translate_refusal(self._request, refused.head.status, refused.text())
         self._answer(status, reason, text)
 
     def on_failure(self, reason: str) -> None:
