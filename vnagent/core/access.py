@@ -94,4 +94,7 @@ def _decide_pod(
     # The tenant's own UID or nothing: the super pod's UID is none of the tenant's business.
     if request.uid is not None and request.uid != pod.uid:
         return Deny(404, "other-uid", must_close)
+    if isinstance(request, Stream) and not request.asks_stream:
+        # The kubelet would say the same, after a connection was spent on it.
+        return Deny(400, "no-stream-asked", must_close)
     return Forward(request, pod)

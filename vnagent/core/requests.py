@@ -42,6 +42,7 @@ class Endpoint(enum.StrEnum):
     MALFORMED = "malformed"
 
 
+_STREAM_FLAGS: Final = frozenset({"input", "output", "error"})
 STREAMS: Final = frozenset({Endpoint.EXEC, Endpoint.ATTACH, Endpoint.PORT_FORWARD})
 
 
@@ -90,6 +91,13 @@ class Stream(NamedTuple):
     container: str | None
     options: tuple[tuple[str, str], ...]
     upgrade: Upgrade
+
+    @property
+    def asks_stream(self) -> bool:
+        """Whether there is anything to stream: exec and attach name at least one of three."""
+        return self.container is None or any(
+            key in _STREAM_FLAGS and value in {"1", "true"} for key, value in self.options
+        )
 
 
 class Page(NamedTuple):

@@ -43,8 +43,9 @@ ROLELESS = Caller("ten-a", None, "04" * 32)
 
 SPDY = Upgrade(Protocol.SPDY, ("v4.channel.k8s.io",), None)
 LOGS = ContainerLogs("web", "shop", "app", (), False)
-EXEC = Stream(Endpoint.EXEC, "web", "shop", None, "app", (), SPDY)
+EXEC = Stream(Endpoint.EXEC, "web", "shop", None, "app", (("output", "1"),), SPDY)
 ATTACH = EXEC._replace(endpoint=Endpoint.ATTACH)
+SILENT = EXEC._replace(options=(("command", "id"), ("output", "false"), ("tty", "1")))
 FORWARD = EXEC._replace(endpoint=Endpoint.PORT_FORWARD, container=None)
 PODS = Page(Endpoint.PODS, False, False)
 STATS = Page(Endpoint.STATS_SUMMARY, False, True)
@@ -71,6 +72,13 @@ TABLE: dict[Request, tuple[Decision, Decision, Decision, Decision, Decision]] = 
     LOGS: (Forward(LOGS, SHOP), MISSING, UNKNOWN, ROLE, ROLE),
     EXEC: (Forward(EXEC, SHOP), MISSING_CLOSING, UNKNOWN, ROLE_CLOSING, ROLE_CLOSING),
     ATTACH: (Forward(ATTACH, SHOP), MISSING_CLOSING, UNKNOWN, ROLE_CLOSING, ROLE_CLOSING),
+    SILENT: (
+        Deny(400, "no-stream-asked", must_close=True),
+        MISSING_CLOSING,
+        UNKNOWN,
+        ROLE_CLOSING,
+        ROLE_CLOSING,
+    ),
     FORWARD: (Forward(FORWARD, SHOP), MISSING_CLOSING, UNKNOWN, ROLE_CLOSING, ROLE_CLOSING),
     PODS: (Serve(PODS, "ten-a"), Serve(PODS, "ten-a"), UNKNOWN, Serve(PODS, "ten-a"), UNKNOWN),
     STATS: (Serve(STATS, "ten-a"), Serve(STATS, "ten-a"), UNKNOWN, Serve(STATS, "ten-a"), UNKNOWN),

@@ -38,7 +38,7 @@ def test_a_refusal_of_a_log_is_text() -> None:
     assert render(Endpoint.CONTAINER_LOGS, 404, "no-such-pod-of-tenant", "0f-1", is_close=False) == (
         b"HTTP/1.1 404 Not Found\r\n"
         b"Content-Type: text/plain; charset=utf-8\r\n"
-        b"Content-Length: 87\r\n"
+        b"Content-Length: 85\r\n"
         b"X-Content-Type-Options: nosniff\r\n"
         b"X-Request-Id: 0f-1\r\n\r\n"
         b"vcnode: no such pod or container on this node; compare with kubectl get pods -o wide\n"
@@ -52,7 +52,7 @@ def test_a_refusal_of_a_stream_is_a_status_that_kubectl_decodes() -> None:
         b"HTTP/1.1 429 Too Many Requests\r\n"
         b"Date: Fri, 20 Nov 2026 16:00:00 GMT\r\n"
         b"Content-Type: application/json\r\n"
-        b"Content-Length: 216\r\n"
+        b"Content-Length: 214\r\n"
         b"X-Content-Type-Options: nosniff\r\n"
         b"X-Request-Id: 0f-1\r\n"
         b"Retry-After: 1\r\n"
