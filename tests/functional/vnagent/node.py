@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node under test: a real vn-agent process, a stand-in kubelet, tenants with certificates."""
+
+import contextlib
+import json
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from daemonkit.testing.kubelet import StandInKubelet, kubelet_context
+from daemonkit.testing.kubelet_pods import StandInPod, pod_list
+from daemonkit.testing.pki import Authority, Leaf
+from tenancy import keys
+from tests.cases.client import Client
+from tests.cases.daemon import Daemon, wait_for
+from tests.cases.replies import Reply, parse_reply
+from tests.cases.world import replace_file
+
+NAME = "node-1"
+DEADLINE_S = 15.0
+SPDY = (
+    "Connection: Upgrade",
+    "Upgrade: SPDY/3.1",
+    "X-Stream-Protocol-Version: v4.channel.k8s.io",
+)
+
+
+def tenant_pod(
+    tenant: str, namespace: str, name: str, *, uid: str = "", super_namespace: str = "", number: int = 0
+) -> StandInPod:
+    """A tenant's pod as the syncer brings it down. Its marker is in its logs and streams."""
+    own = uid or f"t-{tenant}-{namespace}-{name}-{number}"
+    annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: namespace, keys.UID: own}
+    super_uid = f"s-{tenant}-{namespace}-{name}-{number}"
+    return StandInPod(super_namespace or f"{tenant}-{namespace}", name, super_uid, annotations=annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant's authority and the certificate of its apiserver."""
+
+    key: str
+    authority: Authority
+    leaf: Leaf
+
+    def document(self, *leaves: Leaf) -> str:
+        """The file that registers it, with its own leaf or these."""
+        return yaml.safe_dump(
+            {
+                "apiVersion": keys.API_VERSION,
+                "kind": keys.TENANT_KIND,
+                "metadata": {"name": self.key},
+                "spec": {
+                    "certificateAuthority": self.authority.cert_pem.decode(),
+                    "clients": [
+                        {"spkiSHA256": leaf.spki_sha256, "role": "apiserver"}
+                        for leaf in leaves or (self.leaf,)
+                    ],
+                },
+            }
+        )
+
+
+class Node:
+    """`start`, use, `stop`. Everything lies in `directory`; what it says of itself in `daemon`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        tenants: Iterable[str],
+        pods: Iterable[StandInPod],
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.settings = dict(settings or {})
+        self.tenants = {}
+        for key in tenants:
+            # As VirtualCluster's: every tenant's authority has the same name.
+            authority = Authority.create("kubernetes")
+            self.tenants[key] = Tenant(key, authority, authority.issue("kube-apiserver-kubelet-client"))
+        self.serving = Authority.create("agent-serving")
+        self.kubelet_authority = Authority.create("kubelet-serving")
+        self.agent_clients = Authority.create("agent-clients")
+        self.tenants_directory = directory / "tenants"
+        self.tenants_directory.mkdir(parents=True)
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self.kubelet = StandInKubelet(pods, tls=self.kubelet_tls())
+        self.daemon = Daemon(directory / "config.yaml", directory / "status.sock")
+
+    # ---- life
+
+    def start(self) -> None:
+        """Write all files, start kubelet and agent, and wait until it is ready."""
+        self.kubelet.start()
+        self.write_serving()
+        self.write_agent_certificate()
+        self.kubelet_authority.write(self.directory, "kubelet-ca")
+        for key in self.tenants:
+            self.write_tenant(key)
+        self.write_config()
+        self.daemon.start()
+
+    def stop(self) -> None:
+        self.daemon.stop()
+        self.kubelet.stop()
+
+    def __enter__(self) -> "Node":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ---- files
+
+    def write_config(self) -> None:
+        """The configuration by the contract, with `settings` on top, section by section."""
+        directory = self.directory
+        document: dict[str, Any] = {
+            "apiVersion": keys.API_VERSION,
+            "kind": "VnAgentConfiguration",
+            "nodeName": NAME,
+            "listen": {"address": "127.0.0.1", "port": 0},
+            "serving": _pair(directory, "serving", "certificateFile", "keyFile"),
+            "kubelet": {
+                "address": "127.0.0.1",
+                "port": self.kubelet.port,
+                "caFile": str(directory / "kubelet-ca.crt"),
+                "serverName": NAME,
+                **_pair(directory, "agent", "clientCertificateFile", "clientKeyFile"),
+            },
+            "tenants": {"directory": str(self.tenants_directory)},
+            "pods": {"source": "kubelet", "intervalSeconds": 0.2},
+            "stateDirectory": str(directory / "state"),
+            "audit": {"file": str(directory / "audit.jsonl")},
+            "status": {"socket": str(self.daemon.socket)},
+        }
+        self.daemon.config.write_text(yaml.safe_dump(document | self.settings), encoding="utf-8")
+
+    def write_tenant(self, key: str, *leaves: Leaf) -> None:
+        replace_file(self.tenants_directory / f"{key}.yaml", self.tenants[key].document(*leaves))
+
+    def write_serving(self) -> Leaf:
+        """A new serving certificate for the agent."""
+        leaf = self.serving.issue(f"system:node:{NAME}", sans_dns=[NAME], sans_ip=["127.0.0.1"])
+        leaf.write(self.directory, "serving")
+        return leaf
+
+    def write_agent_certificate(self) -> Leaf:
+        """A new certificate of the agent's for the kubelet."""
+        leaf = self.agent_clients.issue(f"system:vn-agent:{NAME}", usages=("client",))
+        leaf.write(self.directory, "agent")
+        return leaf
+
+    def write_pod_file(self, path: Path) -> None:
+        """The kubelet's pods as a file, for `pods.source: file`."""
+        replace_file(path, json.dumps(pod_list(self.kubelet.pods)))
+
+    def kubelet_tls(self, authority: Authority | None = None) -> ssl.SSLContext:
+        """TLS of the kubelet with a new certificate."""
+        leaf = (authority or self.kubelet_authority).issue(NAME, sans_dns=[NAME], usages=("server",))
+        certificate, key = leaf.write(self.directory, "kubelet")
+        return kubelet_context(str(certificate), str(key), self.agent_clients.cert_pem.decode())
+
+    # ---- pods
+
+    def set_pods(self, *pods: StandInPod) -> None:
+        """Run these pods, and wait until the agent has read the kubelet's list."""
+        self.kubelet.pods = pods
+        self.wait_for_pods()
+
+    def wait_for_pods(self) -> None:
+        """Wait until a read of /pods that began from now on is published: the next one has begun."""
+        before = len(self.kubelet.requests("/pods"))
+        assert wait_for(lambda: len(self.kubelet.requests("/pods")) >= before + 2, DEADLINE_S)
+
+    # ---- asking
+
+    def context(self, key: str, leaf: Leaf | None = None) -> ssl.SSLContext:
+        """TLS of a tenant's apiserver that verifies the agent."""
+        if leaf is None and key in self._contexts:
+            return self._contexts[key]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=self.serving.cert_pem.decode())
+        (leaf or self.tenants[key].leaf).load_into(context)
+        if leaf is None:
+            self._contexts[key] = context
+        return context
+
+    @contextlib.contextmanager
+    def client(self, key: str, leaf: Leaf | None = None) -> Iterator[Client]:
+        """A connection of a tenant's that has shaken hands."""
+        with Client(("127.0.0.1", self.daemon.port), self.context(key, leaf), sni=NAME) as client:
+            client.handshake()
+            yield client
+
+    def ask(self, key: str, line: str, *headers: str, leaf: Leaf | None = None) -> Reply | None:
+        """One request on a connection of its own. None if the agent ends it without a reply."""
+        with self.client(key, leaf) as client:
+            client.send(head(line, *headers))
+            return reply_of(client, line.partition(" ")[0])
+
+    def logs(self, key: str, namespace: str, name: str, query: str = "") -> Reply | None:
+        return self.ask(key, f"GET /containerLogs/{namespace}/{name}/app{query}")
+
+
+def head(line: str, *headers: str) -> bytes:
+    return "\r\n".join([f"{line} HTTP/1.1", f"Host: {NAME}", *headers, "", ""]).encode("latin-1")
+
+
+def reply_of(client: Client, method: str = "GET", timeout_s: float = DEADLINE_S) -> Reply | None:
+    """Receive until the first reply is complete; None if it never is."""
+
+    def reply() -> Reply | None:
+        return parse_reply(bytes(client.received), method, is_ended=client.end is not None)
+
+    def is_done() -> bool:
+        client.receive(0.02)
+        found = reply()
+        return client.end is not None or (found is not None and found.is_complete)
+
+    wait_for(is_done, timeout_s)
+    found = reply()
+    return found if found is not None and found.is_complete else None
+
+
+def received(client: Client, wanted: bytes, timeout_s: float = DEADLINE_S) -> bool:
+    """Receive until `wanted` is among the bytes."""
+
+    def is_there() -> bool:
+        if wanted not in client.received:
+            client.receive(0.02)
+        return wanted in client.received
+
+    return wait_for(is_there, timeout_s)
+
+
+def _pair(directory: Path, name: str, certificate: str, key: str) -> dict[str, str]:
+    return {certificate: str(directory / f"{name}.crt"), key: str(directory / f"{name}.key")}

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes that come in one piece with something else: none is forgotten in a buffer, none runs ahead."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from daemonkit.testing.kubelet_replies import Ending, Exchange, Reply, Tunnel, switching
+from tests.cases.client import End
+from tests.cases.daemon import wait_for
+from tests.cases.replies import parse_reply
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, reply_of, tenant_pod
+
+LOGS = "GET /containerLogs/web/shop/app"
+EXEC = "POST /exec/web/shop/app?command=cat&output=1"
+SHOP = tenant_pod("ten-a", "web", "shop")
+
+
+@pytest.fixture(scope="module")
+def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with Node(tmp_path_factory.mktemp("node") / "n", ["ten-a"], [SHOP]) as node:
+        yield node
+
+
+@pytest.fixture
+def node(running_node: Node) -> Iterator[Node]:
+    yield running_node
+    running_node.kubelet.script = None
+
+
+def test_requests_behind_each_other_are_all_answered_in_order(node: Node) -> None:
+    with node.client("ten-a") as client:
+        client.send(
+            head("GET /healthz") + head(LOGS) + head("GET /nothing") + head(LOGS) + head("HEAD /healthz")
+        )
+        assert wait_for(
+            lambda: client.received.count(b"HTTP/1.1 ") == 5 or not client.receive(0.1), DEADLINE_S
+        )
+        statuses, data = [], bytes(client.received)
+        for method in ("GET", "GET", "GET", "GET", "HEAD"):
+            reply = parse_reply(data, method)
+            assert reply is not None
+            assert reply.is_complete
+            statuses.append((reply.status, reply.body[:8]))
+            data = data[reply.length_bytes :]
+    log = b"ten-a-we"
+    assert statuses == [(200, b"ok"), (200, log), (404, b"vcnode: "), (200, log), (200, b"")]
+    assert data == b""
+
+
+def test_a_request_in_single_bytes(node: Node) -> None:
+    with node.client("ten-a") as client:
+        for byte in head(LOGS):
+            client.send(bytes([byte]))
+        reply = reply_of(client)
+    assert reply is not None
+    assert (reply.status, SHOP.marker.encode() in reply.body) == (200, True)
+
+
+def test_stream_data_behind_the_request_waits_for_the_101(node: Node) -> None:
+    """RFC 9931: a client may be optimistic; what it said goes up when the kubelet has switched."""
+    node.kubelet.script = lambda exchange: (
+        Reply(101, switching(exchange, Tunnel.ECHO).headers, tunnel=Tunnel.ECHO, delay_s=0.5)
+        if exchange.is_upgrade
+        else None
+    )
+    early = bytes(range(256)) * 100
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, *SPDY) + early)
+        assert received(client, early)
+        exchange = node.kubelet.requests("/exec")[-1]
+        assert bytes(exchange.after.head) == early
+        client.send(b"more")
+        assert received(client, b"more")
+
+
+def test_stream_data_behind_the_request_is_dropped_when_the_upgrade_fails(node: Node) -> None:
+    """CVE-2018-1002105: it would be the next request on a privileged connection."""
+    node.kubelet.script = lambda exchange: (
+        Reply(403, (), b"Forbidden", delay_s=0.2) if exchange.is_upgrade else None
+    )
+    before = len(node.kubelet.exchanges)
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, *SPDY) + head("GET /pods"))
+        reply = reply_of(client)
+        assert reply is not None
+        assert reply.status == 502
+        assert client.receive_until_end(DEADLINE_S)
+        assert client.end is End.CLOSE_NOTIFY
+        assert bytes(client.received).count(b"HTTP/1.1") == 1
+    seen = [each for each in node.kubelet.exchanges[before:] if each.path != "/pods"]
+    assert [each.path for each in seen] == ["/exec/ten-a-web/shop/app"]
+    assert seen[0].after.count == 0
+
+
+def test_stream_data_behind_the_101_is_not_forgotten(node: Node) -> None:
+    """The kubelet's first output may be in one record with its head."""
+
+    def script(exchange: Exchange) -> Reply | None:
+        if not exchange.is_upgrade:
+            return None
+        fields = "".join(f"{n}: {v}\r\n" for n, v in switching(exchange, Tunnel.SINK).headers)
+        raw = f"HTTP/1.1 101 Switching Protocols\r\n{fields}\r\nfirst output".encode()
+        return Reply(raw=raw, ending=Ending.SILENT)
+
+    node.kubelet.script = script
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, *SPDY))
+        assert received(client, b"\r\n\r\nfirst output")
+
+
+def test_output_and_the_end_behind_the_101_both_arrive(node: Node) -> None:
+    output = bytes(range(256)) * 4000
+    node.kubelet.script = lambda exchange: (
+        Reply(101, tunnel=Tunnel.SINK, first_bytes=output, ending=Ending.CLOSE)
+        if exchange.is_upgrade
+        else None
+    )
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, *SPDY))
+        assert client.receive_until_end(DEADLINE_S)
+        assert client.end is End.CLOSE_NOTIFY
+        assert bytes(client.received).endswith(b"\r\n\r\n" + output)
+
+
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_a_log_and_the_next_request_behind_it(node: Node, is_chunked: bool) -> None:
+    """The end of a body is found exactly, wherever the records are cut."""
+    body = bytes(range(256)) * 3000
+    node.kubelet.script = lambda exchange: (
+        Reply(body=body, is_chunked=is_chunked) if exchange.path.startswith("/containerLogs") else None
+    )
+    with node.client("ten-a") as client:
+        for _ in range(5):
+            client.received.clear()
+            client.send(head(LOGS) + head("GET /healthz"))
+            assert received(client, b"\r\n\r\nok")
+            reply = parse_reply(bytes(client.received), "GET")
+            assert reply is not None
+            assert reply.body == body
+            assert bytes(client.received[reply.length_bytes :]).startswith(b"HTTP/1.1 200 OK\r\n")
+    # All of them on one connection to the kubelet.
+    numbers = {each.connection for each in node.kubelet.requests("/containerLogs")[-5:]}
+    assert len(numbers) == 1
+
+
+def test_a_log_that_the_kubelets_end_ends(node: Node) -> None:
+    body = bytes(range(256)) * 3000
+    raw = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n" + body
+    node.kubelet.script = lambda exchange: (
+        Reply(raw=raw, ending=Ending.CLOSE) if exchange.path.startswith("/containerLogs") else None
+    )
+    with node.client("ten-a") as client:
+        client.send(head(LOGS) + head("GET /healthz"))
+        assert received(client, b"\r\n\r\nok")
+        reply = parse_reply(bytes(client.received), "GET")
+        assert reply is not None
+        assert reply.body == body
+
+
+def test_surplus_behind_a_body_is_nobodys_answer(node: Node) -> None:
+    """It would be the next tenant's."""
+    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
+    node.kubelet.script = lambda exchange: (
+        Reply(raw=raw) if exchange.path.startswith("/containerLogs") else None
+    )
+    with node.client("ten-a") as client:
+        for _ in range(3):
+            client.received.clear()
+            client.send(head(LOGS))
+            reply = reply_of(client)
+            assert reply is not None
+            assert (reply.status, reply.body) == (200, b"ok")
+            assert len(client.received) == reply.length_bytes
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\ncut\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\ncut\r\n0\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\ncut\r\nzz\r\n",
+    ],
+)
+def test_a_log_that_breaks_off_is_not_taken_for_its_end(node: Node, raw: bytes) -> None:
+    node.kubelet.script = lambda exchange: (
+        Reply(raw=raw, ending=Ending.CLOSE) if exchange.path.startswith("/containerLogs") else None
+    )
+    with node.client("ten-a") as client:
+        client.send(head(LOGS))
+        assert client.receive_until_end(DEADLINE_S)
+        reply = parse_reply(bytes(client.received), "GET")
+        assert reply is None or reply.status == 502 or not reply.is_complete
