@@ -4,6 +4,7 @@
 import contextlib
 import json
 import ssl
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,29 +215,23 @@ def head(line: str, *headers: str) -> bytes:
 
 def reply_of(client: Client, method: str = "GET", timeout_s: float = DEADLINE_S) -> Reply | None:
     """Receive until the first reply is complete; None if it never is."""
-
-    def reply() -> Reply | None:
-        return parse_reply(bytes(client.received), method, is_ended=client.end is not None)
-
-    def is_done() -> bool:
-        client.receive(0.02)
-        found = reply()
-        return client.end is not None or (found is not None and found.is_complete)
-
-    wait_for(is_done, timeout_s)
-    found = reply()
-    return found if found is not None and found.is_complete else None
+    end = time.monotonic() + timeout_s
+    while True:
+        got = client.receive(max(0.0, end - time.monotonic()))
+        reply = parse_reply(bytes(client.received), method, is_ended=client.end is not None)
+        if reply is not None and reply.is_complete:
+            return reply
+        if not got:
+            return None
 
 
 def received(client: Client, wanted: bytes, timeout_s: float = DEADLINE_S) -> bool:
     """Receive until `wanted` is among the bytes."""
-
-    def is_there() -> bool:
-        if wanted not in client.received:
-            client.receive(0.02)
-        return wanted in client.received
-
-    return wait_for(is_there, timeout_s)
+    end = time.monotonic() + timeout_s
+    while wanted not in client.received:
+        if not client.receive(max(0.0, end - time.monotonic())):
+            return False
+    return True
 
 
 def _pair(directory: Path, name: str, certificate: str, key: str) -> dict[str, str]:
