@@ -3,10 +3,15 @@
 
 The rules in words:
 - A list is followed by a watch from its version; a watch that ended is taken up where it stopped.
-- Only what makes the position useless leads to a new list: 410 Gone, bytes that are no events, a
-  version that went back, a request that the server calls wrong.
-- Failures in a row back off exponentially. They are counted until a watch has been of use: a list
-  that succeeds before a watch that never does must not make a tight loop.
+- What makes the position useless leads to a new list: 410 Gone, bytes that are no events, a version
+  that went back, a request that the server calls wrong. The first 410 does so at once: it is what a
+  server that was restarted says, and it is up.
+- So do several watches in a row that brought neither event nor bookmark. They prove nothing, and a
+  server sends no bookmarks of a kind that had no event since it started, up to ten minutes long
+  (k8s.io/apiserver, storage/cacher: dispatchEvents; seen with 1.34).
+- Failures in a row back off exponentially. Those that lead from a watch to a list are counted until
+  a watch has been of use, or a list that works before a watch that never does would make a tight
+  loop.
 - What the server asks for (Retry-After) is honoured, within reason.
 """
 
@@ -22,6 +27,8 @@ BACKOFF_MAX_S = 30.0
 RETRY_AFTER_MAX_S = 120.0
 # A watch that lasts less and brings nothing counts as a failure (reflector.go: "very short watch").
 SHORT_WATCH_S = 1.0
+# With the idle timeout of 90 s that makes a proof every five minutes.
+MAX_SILENT_WATCHES = 3
 
 
 class Action(enum.Enum):
@@ -104,45 +111,40 @@ START = Step(Action.LIST, is_fresh=True)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a reflector is: the step under way and the failures in a row before it."""
+    """Where a reflector is: the step under way, and what went before it.
+
+    `failures` in a row of anything; `relists` that watches led to, and `silences`, watches that
+    brought nothing, since a watch was last of use.
+    """
 
     step: Step = START
     failures: int = 0
+    relists: int = 0
+    silences: int = 0
 
 
 def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
     """The next step. `jitter` is a random number in [0, 1)."""
-    step = progress.step
-    again = replace(step, delay_s=0.0)
-    relist = Step(Action.LIST)
+    again = replace(progress.step, delay_s=0.0)
     match outcome:
         case Listed():
-            return Progress(Step(Action.WATCH), progress.failures)
-        case Ended(lasted_s, is_useful):
-            if is_useful or lasted_s >= SHORT_WATCH_S:
-                return Progress(again, 0)
+            return Progress(Step(Action.WATCH), relists=progress.relists)
+        case Ended(_, is_useful=True):
+            return Progress(again)
+        case Ended(lasted_s):
+            if lasted_s >= SHORT_WATCH_S:
+                return _silent(progress, 0.0)
             return _failed(progress, again, jitter)
         case Stalled(is_useful):
-            return _failed(_forgiven(progress, is_useful), again, jitter)
+            return _silent(Progress(again) if is_useful else progress, backoff_s(1, jitter))
         case Garbage():
-            return _failed(progress, relist, jitter)
+            return _relist(progress, jitter)
         case Regressed():
-            return _failed(progress, replace(relist, is_fresh=True), jitter)
-        case Refused(status, retry_after_s, is_useful):
-            progress = _forgiven(progress, is_useful)
-            wait_s = min(retry_after_s, RETRY_AFTER_MAX_S)
-            if status.is_version_too_large:
-                return _failed(progress, replace(relist, is_fresh=True), jitter, wait_s)
-            if status.code == 410:
-                # In a list it is the page token that is too old: ask for all at once, as
-                # client-go's pager does ("fall back to full list").
-                is_watch = step.action is Action.WATCH
-                relist = replace(step, action=Action.LIST, delay_s=0.0, is_paged=is_watch)
-                if progress.failures == 0:
-                    return Progress(relist, 1)
-                return _failed(progress, relist, jitter, wait_s)
-            is_ours = 400 <= status.code < 500 and status.code not in (401, 403, 408, 429)
-            return _failed(progress, relist if is_ours else again, jitter, wait_s)
+            return _relist(progress, jitter, is_fresh=True)
+        case Refused(is_useful=True):
+            return _refused(Progress(progress.step), outcome, jitter)
+        case Refused():
+            return _refused(progress, outcome, jitter)
         case Unreachable():
             return _failed(progress, again, jitter)
 
@@ -153,11 +155,42 @@ def backoff_s(failures: int, jitter: float) -> float:
     return ceiling_s * (0.5 + 0.5 * jitter)
 
 
+def _refused(progress: Progress, outcome: Refused, jitter: float) -> Progress:
+    step, status = progress.step, outcome.status
+    wait_s = min(outcome.retry_after_s, RETRY_AFTER_MAX_S)
+    if status.is_version_too_large:
+        return _relist(progress, jitter, wait_s, is_fresh=True)
+    if status.code == 410:
+        if step.action is Action.WATCH and progress.relists == 0:
+            return Progress(Step(Action.LIST), relists=1)
+        if step.action is Action.LIST and step.is_paged:
+            # The page token is too old: ask for all at once, as client-go's pager does.
+            return replace(progress, step=replace(step, delay_s=0.0, is_paged=False))
+    if 400 <= status.code < 500 and status.code not in (401, 403, 408, 429):
+        return _relist(progress, jitter, wait_s)
+    return _failed(progress, replace(step, delay_s=0.0), jitter, wait_s)
+
+
 def _failed(progress: Progress, step: Step, jitter: float, at_least_s: float = 0.0) -> Progress:
     failures = progress.failures + 1
     delay_s = max(backoff_s(failures, jitter), at_least_s)
-    return Progress(replace(step, delay_s=delay_s), failures)
+    return replace(progress, step=replace(step, delay_s=delay_s), failures=failures)
 
 
-def _forgiven(progress: Progress, is_useful: bool) -> Progress:
-    return replace(progress, failures=0) if is_useful else progress
+def _relist(
+    progress: Progress, jitter: float, at_least_s: float = 0.0, *, is_fresh: bool = False
+) -> Progress:
+    """List, after a wait. From a list that failed so this is the same list again."""
+    step = progress.step
+    if step.action is Action.LIST:
+        return _failed(progress, replace(step, is_fresh=step.is_fresh or is_fresh), jitter, at_least_s)
+    relists = progress.relists + 1
+    delay_s = max(backoff_s(relists, jitter), at_least_s)
+    return Progress(Step(Action.LIST, delay_s, is_fresh=is_fresh), relists=relists)
+
+
+def _silent(progress: Progress, delay_s: float) -> Progress:
+    silences = progress.silences + 1
+    if silences >= MAX_SILENT_WATCHES:
+        return Progress(Step(Action.LIST, delay_s))
+    return Progress(Step(Action.WATCH, delay_s), relists=progress.relists, silences=silences)

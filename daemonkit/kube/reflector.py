@@ -302,7 +302,9 @@ class Reflector(Generic[T]):
                 _log.debug("watch ended", **fields)
                 return
             case Stalled():
-                reason = "nothing came in time"
+                # Where nothing happens that is usual; were the server gone, the next request says so.
+                _log.debug("watch brought nothing in time", **fields, next=following.step.action)
+                return
             case Refused(status):
                 reason = f"{status.code} {status.reason}: {status.message}"
             case Regressed(held, offered):

@@ -26,7 +26,7 @@ class StorageTransport:
     """Serves lists and watches of a storage to a reflector, with faults on demand.
 
     `failures` are raised, one each, by the next requests. `stale_list` is answered to every list, as
-    by a cache that lags. While `is_stalled` watches bring nothing.
+    by a cache that lags. While `is_stalled` nothing is answered and watches bring nothing.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -42,6 +42,9 @@ class StorageTransport:
     async def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
         self.queries.append(dict(params))
         await asyncio.sleep(0.01)
+        if self.is_stalled:
+            await asyncio.sleep(65)
+            raise DeadlineError("nothing came in time")
         self._fail()
         if self.stale_list is not None:
             return msgspec.json.encode(self.stale_list)
@@ -82,7 +85,7 @@ class StorageTransport:
                 since = self.storage.revision
                 chunks = [wire.event(*event) for event in events] + stream.injected
                 stream.injected = []
-                if now() - heard_at >= self.bookmark_interval_s:
+                if now() >= heard_at + self.bookmark_interval_s:
                     chunks.append(wire.bookmark(selection.resource, since))
                 for chunk in chunks:
                     heard_at = now()
@@ -91,13 +94,13 @@ class StorageTransport:
                     yield chunk[7:]
                 if stream.is_cut or now() >= ends_at:
                     return
-            wait_s = min(self.bookmark_interval_s, ends_at - now()) if not self.is_stalled else idle_timeout_s
-            try:
-                async with asyncio.timeout(max(0.1, wait_s)):
+            if now() >= heard_at + idle_timeout_s:
+                raise DeadlineError("nothing came in time")
+            due = (heard_at + self.bookmark_interval_s, heard_at + idle_timeout_s, ends_at)
+            wait_s = min([at - now() for at in due if at > now()])
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
                     await stream.changed.wait()
-            except TimeoutError:
-                if self.is_stalled:
-                    raise DeadlineError("nothing came in time") from None
 
     def inject(self, data: bytes) -> None:
         """Send bytes as they are into all watches."""

@@ -95,7 +95,8 @@ async def test_pages_that_expire_are_asked_for_at_once(
     async with following(client, Timing(page_size=2)) as (reflector, _):
         await until(reflector.synced.is_set)
         assert len(reflector.objects) == 5
-        assert [seen.query.get("limit") for seen in apiserver.seen if seen.verb == "list"] == ["2", "2", None]
+        limits = [seen.query.get("limit") for seen in apiserver.seen if seen.verb == "list"]
+        assert limits[:3] == ["2", "2", None]
 
 
 async def test_a_half_open_connection_is_left(apiserver: KubeApiserver, client: Client, until: Until) -> None:
@@ -230,9 +231,10 @@ async def test_a_server_that_goes_back_in_time(
 async def test_an_old_server_without_bookmarks(
     apiserver: KubeApiserver, client: Client, until: Until
 ) -> None:
+    """It proves nothing by itself: now and then a list has to."""
     apiserver.faults.has_bookmarks = False
-    async with following(client, Timing(watch_timeout_s=1.0, idle_timeout_s=0.5)) as (reflector, told):
-        await until(lambda: [seen.verb for seen in apiserver.seen].count("watch") >= 3)
+    async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, told):
+        await until(lambda: reflector.lists == 2)
+        assert [seen.verb for seen in apiserver.seen] == ["list", "watch", "watch", "watch", "list"]
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: told)
-        assert reflector.lists == 1
+        await until(lambda: told == ["Added a"])
