@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.k8s.build import Binaries
-from tests.k8s.ring import network
+from tests.k8s.ring import network, traces
 from tests.k8s.ring.agent import AGENT_PORT, Agent, AgentIdentity
 from tests.k8s.ring.api import Endpoint, JsonObject
 from tests.k8s.ring.certs import Authority, CertificateFiles, Leaf
@@ -97,13 +94,10 @@ def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
     Raises:
         RingError: a part did not come up.
     """
-    prefix = f"vck8s{secrets.token_hex(3)}"
-    # A short path: the names of unix sockets end at 107 bytes.
-    directory = Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
-    stack.callback(shutil.rmtree, directory)
+    directory, prefix = traces.open_directory(stack)
     control = NetworkNamespace(f"{prefix}-cp", _CONTROL_ADDRESS)
     worker = NetworkNamespace(f"{prefix}-node", _NODE_ADDRESS)
-    stack.callback(network.delete, [control, worker])
+    stack.callback(network.delete, [control.name, worker.name])
     network.create_pair(control, worker, more=list(_TENANT_ADDRESSES))
 
     authorities = Authorities(

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.k8s.ring.processes import run
 
 _CLONE_NEWNET = 0x40000000
+_NAMED = Path("/run/netns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class NetworkNamespace:
     @property
     def path(self) -> Path:
         """The file that holds it open."""
-        return Path("/run/netns") / self.name
+        return _NAMED / self.name
 
     @property
     def enter(self) -> list[str]:
@@ -81,9 +82,9 @@ def create_pair(one: NetworkNamespace, other: NetworkNamespace, *, more: list[st
         run(["ip", "-n", here.name, "-batch", "-"], stdin="\n".join(commands).encode())
 
 
-def delete(namespaces: list[NetworkNamespace]) -> None:
-    """Remove those that exist."""
-    names = [n.name for n in namespaces if n.path.exists()]
+def delete(names: list[str]) -> None:
+    """Remove those namespaces that exist."""
+    names = [n for n in names if (_NAMED / n).exists()]
     if names:
         lines = "\n".join(f"netns delete {n}" for n in names)
         run(["ip", "-force", "-batch", "-"], stdin=lines.encode())
