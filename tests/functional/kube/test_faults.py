@@ -233,8 +233,9 @@ async def test_an_old_server_without_bookmarks(
 ) -> None:
     """It proves nothing by itself: now and then a list has to."""
     apiserver.faults.has_bookmarks = False
-    async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, told):
-        await until(lambda: reflector.lists == 2)
-        assert [seen.verb for seen in apiserver.seen] == ["list", "watch", "watch", "watch", "list"]
+    async with following(client, Timing(idle_timeout_s=0.3)) as (_, told):
+        await until(lambda: len(apiserver.seen) >= 5)
+        verbs = [seen.verb for seen in apiserver.seen]
+        assert verbs[:5] == ["list", "watch", "watch", "watch", "list"]
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
         await until(lambda: told == ["Added a"])
