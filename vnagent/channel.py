@@ -183,6 +183,7 @@ class TlsChannel:
         *,
         is_server: bool,
         server_hostname: str | None = None,
+        session: ssl.SSLSession | None = None,
     ) -> None:
         self._channels = channels
         self._sock = sock
@@ -190,7 +191,7 @@ class TlsChannel:
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = context.wrap_bio(
-            self._in, self._out, server_side=is_server, server_hostname=server_hostname
+            self._in, self._out, is_server, server_hostname, session
         )
         self._owner: Owner | None = owner
         self._unsent: list[memoryview] = []

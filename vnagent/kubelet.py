@@ -161,7 +161,9 @@ class KubeletConnection:
         if self._body is not None:
             self._feed(exchange, self._body, data)
             return
-        self._has_answered = True
+        if not self._has_answered:
+            self._has_answered = True
+            self._pool.remember_session(self.channel)
         self._buffer += bytes(data)
         try:
             end = find_head(self._buffer)
@@ -262,6 +264,11 @@ class KubeletPool:
         self._idle: list[KubeletConnection] = []
         self._all: set[KubeletConnection] = set()
         self._last_head: tuple[bytes, ResponseHead] | None = None
+        # The last ticket that the kubelet gave us. Resuming saves both sides the certificates, a third
+        # of a handshake. It trusts the kubelet that was verified then, by the context that it is bound
+        # to: new certificates of ours mean a new context, and a restarted kubelet has forgotten it.
+        self._session: ssl.SSLSession | None = None
+        self._warming: KubeletConnection | None = None
 
     def read_head(self, head: bytes) -> ResponseHead:
         """Read a response head. Raises HeadError.
@@ -283,7 +290,16 @@ class KubeletPool:
     def replace_context(self, context: ssl.SSLContext) -> None:
         """Use new certificates for what is dialled from now on; idle connections are dropped."""
         self._context = context
+        self._session = None
         self.close_idle()
+
+    def remember_session(self, channel: TlsChannel | None) -> None:
+        """Keep the ticket for the next dial: in TLS 1.3 it comes with the first answer."""
+        tls = None if channel is None else channel.tls
+        if tls is not None and not tls.session_reused:
+            session = tls.session
+            if session is not None and session.has_ticket:
+                self._session = session
 
     def close_idle(self) -> None:
         for connection in list(self._idle):
@@ -300,15 +316,32 @@ class KubeletPool:
             if connection.channel is not None and connection.channel.is_open:
                 connection.is_reused = True
                 connection.send(exchange, request, timeout_s=timeout_s, is_upgrade=is_upgrade)
-                return connection
+                break
+        else:
+            connection = self._warming or self._new()
+            self._warming = None
+            connection.send(exchange, request, timeout_s=timeout_s, is_upgrade=is_upgrade)
+        if is_upgrade and not self._idle:
+            # It will not come back. Have the next one ready: half of what a shell waits for is this
+            # handshake.
+            self.channels.loop.call_soon(self.warm)
+        return connection
+
+    def _new(self) -> KubeletConnection:
         connection = KubeletConnection(self)
         self._all.add(connection)
-        connection.send(exchange, request, timeout_s=timeout_s, is_upgrade=is_upgrade)
         self.dial(connection)
         return connection
 
+    def warm(self) -> None:
+        """Have one connection ready, if there is none."""
+        if not self._idle and self._warming is None:
+            self._warming = self._new()
+
     def release(self, connection: KubeletConnection) -> None:
         """Take a connection back whose response ended cleanly."""
+        if connection is self._warming:
+            self._warming = None
         channel = connection.channel
         if channel is None or len(self._idle) >= MAX_IDLE:
             connection.abort()
@@ -319,6 +352,8 @@ class KubeletPool:
     def forget(self, connection: KubeletConnection) -> None:
         """The connection ends, or stopped being one of requests and responses."""
         self._all.discard(connection)
+        if connection is self._warming:
+            self._warming = None
         if connection in self._idle:
             self._idle.remove(connection)
 
@@ -339,6 +374,7 @@ class KubeletPool:
             connection,
             is_server=False,
             server_hostname=address.server_name,
+            session=self._session,
         )
         connection.channel = channel
         connection.set_deadline(DIAL_S)
