@@ -1,39 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The super cluster as a source, ready to run: a client for the kubeconfig around each watch.
+"""The super cluster as a source, from the path of a kubeconfig on.
 
-This is the only door from the daemon to aiohttp; a node that does not watch never opens it.
+What is here loads aiohttp: import it only where the super cluster is a source.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from daemonkit import logs
 from daemonkit.kube.client import Client
+from daemonkit.kube.credentials import CredentialsError
 from tenancy.ownership import ContainerPolicy
 from vnagent.sources.port import PublishPods, PublishTenants, Source
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
 
+# A credential that something else puts in place after boot is there within seconds.
+RETRY_S = 5.0
 
-class _Connected:
-    """A source together with the client that it speaks through, closed when the source ends."""
-
-    def __init__(self, kubeconfig: Path, make: Callable[[Client], Source]) -> None:
-        self._client = Client.from_kubeconfig(kubeconfig, user_agent="vn-agent")
-        self._source = make(self._client)
-
-    async def run(self) -> None:
-        async with self._client:
-            await self._source.run()
-
-    def age_s(self) -> float | None:
-        return self._source.age_s()
+_log = logs.get(__name__)
 
 
 def tenants(kubeconfig: Path, publish: PublishTenants) -> Source:
-    """Tenants from VirtualCluster objects and their Secrets. Raises KubeconfigError."""
-    return _Connected(kubeconfig, lambda client: SuperTenants(client, publish))
+    """A source of the super cluster's tenants."""
+    return _Opened(kubeconfig, lambda client: SuperTenants(client, publish))
 
 
 def pods(kubeconfig: Path, node_name: str, policy: ContainerPolicy, publish: PublishPods) -> Source:
-    """This node's pods from a watch. Raises KubeconfigError."""
-    return _Connected(kubeconfig, lambda client: SuperPods(client, node_name, policy, publish))
+    """A source of the tenant pods on the node `node_name`."""
+    return _Opened(kubeconfig, lambda client: SuperPods(client, node_name, policy, publish))
+
+
+class _Opened:
+    """A source with a client of its own.
+
+    A kubeconfig that cannot be used is waited for: an agent that was restarted goes on serving its
+    saved state meanwhile.
+    """
+
+    def __init__(self, kubeconfig: Path, make: Callable[[Client], Source]) -> None:
+        self._kubeconfig = kubeconfig
+        self._make = make
+        self._source: Source | None = None
+
+    def age_s(self) -> float | None:
+        return None if self._source is None else self._source.age_s()
+
+    async def run(self) -> None:
+        async with await self._client() as client:
+            self._source = self._make(client)
+            await self._source.run()
+
+    async def _client(self) -> Client:
+        known = ""
+        while True:
+            try:
+                return Client.from_kubeconfig(self._kubeconfig, user_agent="vn-agent")
+            except CredentialsError as error:
+                if str(error) != known:
+                    known = str(error)
+                    _log.error("kubeconfig cannot be used, waiting for a better one", reason=known)
+            await asyncio.sleep(RETRY_S)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import vnagent.sources.super_cluster
 from daemonkit.kube.client import Client
 from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, VIRTUAL_CLUSTERS
 from daemonkit.testing.kube_apiserver import KubeApiserver, Seen
@@ -162,3 +163,36 @@ async def test_pods_follow_the_super_cluster(tmp_path: Path) -> None:
             assert (owned.tenant, owned.namespace, owned.name) == ("a", "web", "p")
             server.storage.delete(PODS, "a-web", "p")
             await until(lambda: published[-1] == ())
+
+
+async def test_a_kubeconfig_that_is_not_there_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(vnagent.sources.super_cluster, "RETRY_S", 0.05)
+    tenants: list[Mapping[str, Tenant | Bad]] = []
+    pods: list[tuple[Owned, ...]] = []
+    late = tmp_path / "late"
+    async with super_cluster(tmp_path) as (server, _):
+        put_tenant(server, "a")
+        sources = (
+            vnagent.sources.super_cluster.tenants(late, tenants.append),
+            vnagent.sources.super_cluster.pods(
+                late, "n1", ContainerPolicy(), lambda owned, _: pods.append(owned)
+            ),
+        )
+        async with running(*(source.run() for source in sources)):
+            said = ""
+
+            def has_said(text: str) -> bool:
+                nonlocal said
+                said += capsys.readouterr().err
+                return text in said
+
+            await until(lambda: has_said("No such file or directory"))
+            late.write_text("half a kubeconf")
+            await until(lambda: has_said("not a kubeconfig"))
+            assert [source.age_s() for source in sources] == [None, None]
+            (tmp_path / "kubeconfig").rename(late)
+            await until(lambda: tenants and pods)
+            assert list(tenants[-1]) == ["a/vc"]
+            assert all(source.age_s() is not None for source in sources)
