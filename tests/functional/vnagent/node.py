@@ -99,7 +99,7 @@ class Node:
         self.kubelet.start()
         self.write_serving()
         self.write_agent_certificate()
-        self.kubelet_authority.write(self.directory, "kubelet-ca")
+        self.write_kubelet_authority()
         for key in self.tenants:
             self.write_tenant(key)
         self.write_config()
@@ -145,17 +145,19 @@ class Node:
     def write_tenant(self, key: str, *leaves: Leaf) -> None:
         replace_file(self.tenants_directory / f"{key}.yaml", self.tenants[key].document(*leaves))
 
-    def write_serving(self) -> Leaf:
+    def write_serving(self) -> None:
         """A new serving certificate for the agent."""
         leaf = self.serving.issue(f"system:node:{NAME}", sans_dns=[NAME], sans_ip=["127.0.0.1"])
         leaf.write(self.directory, "serving")
-        return leaf
 
-    def write_agent_certificate(self) -> Leaf:
+    def write_agent_certificate(self) -> None:
         """A new certificate of the agent's for the kubelet."""
         leaf = self.agent_clients.issue(f"system:vn-agent:{NAME}", usages=("client",))
         leaf.write(self.directory, "agent")
-        return leaf
+
+    def write_kubelet_authority(self) -> None:
+        """What the agent verifies the kubelet by."""
+        self.kubelet_authority.write(self.directory, "kubelet-ca")
 
     def write_pod_file(self, path: Path) -> None:
         """The kubelet's pods as a file, for `pods.source: file`."""
@@ -191,6 +193,10 @@ class Node:
         if leaf is None:
             self._contexts[key] = context
         return context
+
+    def forget_contexts(self) -> None:
+        """For the time after `serving` was replaced: clients trust the new authority alone."""
+        self._contexts.clear()
 
     @contextlib.contextmanager
     def client(self, key: str, leaf: Leaf | None = None) -> Iterator[Client]:
