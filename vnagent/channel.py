@@ -419,8 +419,8 @@ class TlsChannel:
             owner = self._owner
             if tls is None or owner is None or self._is_closing:
                 return
-            if not self._in.pending and not tls.pending():
-                break  # saves raising SSLWantReadError once an event
+            if not self._in.pending:
+                break  # saves raising SSLWantReadError once an event; a read takes a whole record
             try:
                 # typeshed knows only the form without a buffer, which returns bytes.
                 size: int = tls.read(_RECORD_BYTES, _PLAINTEXT)  # type: ignore[assignment]
@@ -436,7 +436,8 @@ class TlsChannel:
             owner.on_data(_PLAINTEXT_VIEW[:size])
         if self._owner is not None and not self._is_closing:
             self._owner.on_batch_end()
-        self.flush()  # a key update or an alert may wait in the BIO
+        if self._out.pending:
+            self.flush()  # a key update or an alert
         if ended is None and self._saw_eof and self._is_reading:
             ended = "closed"
         if ended is not None:

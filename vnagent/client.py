@@ -34,8 +34,6 @@ HEAD_S = 9.0
 IDLE_S = 180.0
 # What a client may send ahead of an answer: early stream data (RFC 9931) or a pipelined request.
 MAX_AHEAD_BYTES = 64 * 1024
-# A longer head is read anew each time rather than kept with the connection.
-MAX_KEPT_HEAD_BYTES = 2048
 
 
 class ClientExchange(Protocol):
@@ -57,8 +55,7 @@ class ClientConnection:
         "_buffer",
         "_is_counted",
         "_is_head_begun",
-        "_is_last",
-        "_last",
+        "_previous",
         "_scanned",
         "agent",
         "caller",
@@ -74,8 +71,7 @@ class ClientConnection:
         self.exchange: ClientExchange | None = None
         self._buffer = bytearray()
         self._scanned = 0  # so much of the buffer is known to hold no end of a head
-        self._last: tuple[bytes, RequestHead, Request] | None = None
-        self._is_last = False
+        self._previous: RequestHead | None = None
         self._is_counted = False
         self._is_head_begun = False
         self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True)
@@ -145,7 +141,8 @@ class ClientConnection:
             if self.caller.tenant is not None and not self._is_counted:
                 self._refuse(None, Deny(429, "too-many-connections", must_close=True))
                 return
-            request = self._read(head)
+            self._previous = parsed = parse_request_head(head, self._previous)
+            request = parse(parsed)
         except HeadError as error:
             self._refuse(None, Deny(error.status, error.reason, must_close=True))
             return
@@ -153,17 +150,6 @@ class ClientConnection:
             self._refuse(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
             return
         self.act(request, self.agent.decide(request, self.caller))
-
-    def _read(self, head: bytes) -> Request:
-        """Read a head. Whoever polls sends the same one again and again, to the byte."""
-        if self._last is not None and head == self._last[0]:
-            return self._last[2]
-        parsed = parse_request_head(head, self._last[1] if self._last is not None else None)
-        self._is_last = parsed.wants_close
-        request = parse(parsed)
-        if len(head) <= MAX_KEPT_HEAD_BYTES:
-            self._last = (head, parsed, request)
-        return request
 
     def act(self, request: Request, decision: Decision, *, is_final: bool = False) -> None:
         """Do what was decided. `is_final`: the index has been asked for news already."""
@@ -240,7 +226,7 @@ class ClientConnection:
     def finish(self, *, is_close: bool) -> None:
         """The reply has been written: wait for the next request, or close."""
         self.exchange = None
-        if is_close or self._is_last or self.agent.is_draining:
+        if is_close or (self._previous is not None and self._previous.wants_close) or self.agent.is_draining:
             self.close()
             return
         self.channel.deadline = self.agent.channels.now + IDLE_S

@@ -106,7 +106,8 @@ class KubeletConnection:
     def _send_request(self) -> None:
         channel = self.channel
         if channel is not None:
-            self.set_deadline(self._timeout_s)
+            timeout_s = self._timeout_s
+            channel.deadline = None if timeout_s is None else self._pool.channels.now + timeout_s
             channel.write(self._request)
             channel.flush()
 
@@ -163,7 +164,8 @@ class KubeletConnection:
             return
         if not self._has_answered:
             self._has_answered = True
-            self._pool.remember_session(self.channel)
+            if not self.is_reused:
+                self._pool.remember_session(self.channel)
         self._buffer += bytes(data)
         try:
             end = find_head(self._buffer)
@@ -346,7 +348,7 @@ class KubeletPool:
         if channel is None or len(self._idle) >= MAX_IDLE:
             connection.abort()
             return
-        connection.set_deadline(IDLE_S)
+        channel.deadline = self.channels.now + IDLE_S
         self._idle.append(connection)
 
     def forget(self, connection: KubeletConnection) -> None:

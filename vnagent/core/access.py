@@ -64,19 +64,19 @@ def decide(request: Request, caller: Caller, index: OwnerIndex) -> Decision:
     if caller.tenant is None or caller.role is None:
         return Deny(403, "unregistered-identity", must_close=True)
     match request:
-        case Refusal():
-            return Deny(request.status, request.reason, request.must_close, request.allow)
-        case Health():
-            return AnswerHealth(request)
-        case Page():
-            if not index.is_synced:
-                return NotYetKnown("not-synced")
-            return Serve(request, caller.tenant)
         case ContainerLogs() | Stream():
             must_close = isinstance(request, Stream)
             if caller.role is not Role.APISERVER:
                 return Deny(403, "role-not-allowed", must_close)
             return _decide_pod(request, caller.tenant, index, must_close)
+        case Page():
+            if not index.is_synced:
+                return NotYetKnown("not-synced")
+            return Serve(request, caller.tenant)
+        case Health():
+            return AnswerHealth(request)
+        case Refusal():
+            return Deny(request.status, request.reason, request.must_close, request.allow)
         case _:
             assert_never(request)
 

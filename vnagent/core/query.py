@@ -64,7 +64,13 @@ def render_query(options: Options) -> str:
     """Write parameters for the kubelet, `?` included, escaped as Go's url.QueryEscape does."""
     if not options:
         return ""
-    return "?" + "&".join(f"{key}={quote_plus(value, encoding='latin-1')}" for key, value in options)
+    return "?" + "&".join([f"{key}={_escaped(value)}" for key, value in options])
+
+
+def _escaped(value: str) -> str:
+    if value.isascii() and value.isalnum():
+        return value  # numbers and booleans, which are all that most requests have
+    return quote_plus(value, encoding="latin-1")
 
 
 def _is_boolean(value: str) -> bool:

@@ -195,7 +195,7 @@ def parse(head: RequestHead) -> Request:
     if page is not None:
         return _parse_page(head, page, query)
     if path in _HEALTH:
-        return _refuse_method(head, Endpoint.HEALTHZ, "GET, HEAD") or Health(head.method == "HEAD")
+        return _refuse_method(head, Endpoint.HEALTHZ, ("GET", "HEAD")) or Health(head.method == "HEAD")
     if segments[0] in _SHUT:
         return Refusal(Endpoint.SHUT, 403, "endpoint-shut", must_close=_asks_upgrade(head))
     return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_asks_upgrade(head))
@@ -205,9 +205,10 @@ def _asks_upgrade(head: RequestHead) -> bool:
     return head.fields.get(b"upgrade") is not None
 
 
-def _refuse_method(head: RequestHead, endpoint: Endpoint, allow: str) -> Refusal | None:
-    if head.method not in allow.split(", "):
-        return Refusal(endpoint, 405, "method-not-allowed", must_close=_asks_upgrade(head), allow=allow)
+def _refuse_method(head: RequestHead, endpoint: Endpoint, allow: tuple[str, ...]) -> Refusal | None:
+    if head.method not in allow:
+        must_close = _asks_upgrade(head)
+        return Refusal(endpoint, 405, "method-not-allowed", must_close, allow=", ".join(allow))
     if endpoint not in STREAMS and _asks_upgrade(head):
         return Refusal(endpoint, 400, "upgrade-not-offered", must_close=True)
     return None
@@ -215,7 +216,7 @@ def _refuse_method(head: RequestHead, endpoint: Endpoint, allow: str) -> Refusal
 
 def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> Page | Refusal:
     is_stats = endpoint is Endpoint.STATS_SUMMARY
-    refusal = _refuse_method(head, endpoint, "GET, HEAD, POST" if is_stats else "GET, HEAD")
+    refusal = _refuse_method(head, endpoint, ("GET", "HEAD", "POST") if is_stats else ("GET", "HEAD"))
     if refusal is not None:
         return refusal
     try:
@@ -235,7 +236,7 @@ def _parse_pod_request(
     wanted = (2,) if is_logs else (2, 3)
     if len(names) not in wanted:
         return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_asks_upgrade(head))
-    refusal = _refuse_method(head, endpoint, "GET" if is_logs else "GET, POST")
+    refusal = _refuse_method(head, endpoint, ("GET",) if is_logs else ("GET", "POST"))
     if refusal is not None:
         return refusal
     namespace, pod = names[0], names[1]
