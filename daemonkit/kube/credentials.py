@@ -9,13 +9,13 @@ whole, and what does not parse leaves the old in use until it changes again.
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemonkit import logs
 from daemonkit.kube.kubeconfig import Access, KubeconfigError
 
-_log = logs.get("kube.credentials")
+_log = logs.get(__name__)
 
 # Tokens are below 2 KB; a file of another kind named by mistake must not fill the memory.
 _MAX_FILE_BYTES = 1024 * 1024
@@ -33,7 +33,7 @@ class Current:
 
     access: Access
     tls: ssl.SSLContext | None
-    token: str | None
+    token: str | None = field(repr=False)
 
 
 class Credentials:

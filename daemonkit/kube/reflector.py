@@ -42,7 +42,7 @@ from daemonkit.kube.watch import (
     Unreadable,
 )
 
-_log = logs.get("kube.reflector")
+_log = logs.get(__name__)
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -47,6 +47,7 @@ def test_what_is_embedded_needs_no_file(tmp_path: Path, authority: Authority, le
 def test_loopback_without_tls() -> None:
     now = Credentials(lambda: Access("http://127.0.0.1:1", token="t")).current()
     assert (now.tls, now.token) == (None, "t")
+    assert "token" not in repr(now)
 
 
 def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
