@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No byte of one tenant reaches another: random tenants, names, pods, requests and orders of events,
+through everything that decides and renders, against a model that says who owns what.
+
+Names are made of few parts joined by hyphens, so that they collide all the time when they are joined
+(tenant `a` + namespace `b-c`, tenant `a-b` + namespace `c`). `tests/functional/vnagent/test_isolation.py`
+does the same with the real daemon.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemonkit.testing.kubelet_pods import StandInPod, page_for, pod_list
+from daemonkit.testing.kubelet_replies import Exchange, Tunnel, parse_head, plausible
+from tenancy import keys, names
+from tenancy.ownership import ContainerPolicy, OwnerIndex
+from tenancy.tenant import Role
+from vnagent.core.access import AnswerHealth, Caller, Deny, Forward, NotYetKnown, Serve, decide
+from vnagent.core.head import parse_request_head
+from vnagent.core.kubelet_request import build_logs, build_stream, page_path
+from vnagent.core.requests import ContainerLogs, Endpoint, Refusal, Request, Stream, parse
+from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
+from vnagent.pages.page import Page
+from vnagent.pages.podlist import owned_pods
+from vnagent.pages.pods import PODS
+from vnagent.pages.runningpods import RUNNING_PODS
+from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
+
+PAGES: dict[str, Page[Any]] = {
+    "/pods": PODS,
+    "/runningpods/": RUNNING_PODS,
+    "/stats/summary": SUMMARY,
+    "/stats/summary?only_cpu_and_memory=true": SUMMARY_ONLY_CPU_AND_MEMORY,
+    "/metrics/resource": RESOURCE,
+    "/metrics/cadvisor": CADVISOR,
+    "/metrics/probes": PROBES,
+}
+INJECTED = "mesh"
+POLICY = ContainerPolicy(injected=frozenset({INJECTED}))
+HOST = "127.0.0.1:10250"
+SPDY = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"
+
+_PARTS = ["a", "b", "c"]
+# "a", "a-b", "b-c", "a-b-c", ...: every join of two of them is also a join of two others.
+NAMES = ["-".join(_PARTS[i:j]) for i in range(3) for j in range(i + 1, 4)] + ["a--b", "c-a"]
+TENANTS = [*NAMES, "a" * 60]
+_NAME = st.sampled_from(NAMES)
+_TENANT = st.sampled_from(TENANTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pod as a tenant calls it, and what in it is the tenant's."""
+
+    tenant: str
+    namespace: str
+    name: str
+
+
+@dataclass
+class Model:
+    """The kubelet's pods, and who owns which. A name of the super cluster holds one pod at a time,
+    as at a real kubelet; who comes later takes it over."""
+
+    running: dict[tuple[str, str], tuple[StandInPod, Place | None]] = field(default_factory=dict)
+    count: int = 0
+    index: OwnerIndex = field(default_factory=OwnerIndex.unsynced)
+    is_synced: bool = False
+
+    def run(self, place: Place, super_namespace: str | None = None) -> None:
+        """Start a tenant's pod under the name that the syncer would give it, or another one."""
+        joined = super_namespace or names.super_namespace(place.tenant, place.namespace)
+        assert isinstance(joined, str)
+        annotations = {
+            keys.CLUSTER: place.tenant,
+            keys.NAMESPACE: place.namespace,
+            keys.UID: f"tenant-uid-{self.count}x",
+        }
+        self._put(StandInPod(joined, place.name, self._uid(), annotations=annotations), place)
+
+    def run_host(self, namespace: str, name: str) -> None:
+        self._put(StandInPod(namespace, name, self._uid()), None)
+
+    def _uid(self) -> str:
+        self.count += 1
+        return f"super-uid-{self.count}x"
+
+    def _put(self, pod: StandInPod, place: Place | None) -> None:
+        # One tenant pod has one body: the syncer deletes the old one first.
+        gone = [key for key, (_, other) in self.running.items() if place is not None and other == place]
+        for key in gone:
+            del self.running[key]
+        self.running[pod.namespace, pod.name] = replace(pod, injected=(INJECTED,)), place
+
+    def delete(self, number: int) -> None:
+        if self.running:
+            del self.running[sorted(self.running)[number % len(self.running)]]
+
+    def publish(self) -> None:
+        """What the agent learns when it reads the kubelet's list."""
+        page = json.dumps(pod_list(self.pods)).encode()
+        found, problems = owned_pods(page, POLICY)
+        assert problems == ()
+        self.index = OwnerIndex(found)
+        self.is_synced = True
+
+    def forget(self) -> None:
+        """The agent restarts and has heard nothing yet."""
+        self.index = OwnerIndex.unsynced()
+        self.is_synced = False
+
+    @property
+    def pods(self) -> list[StandInPod]:
+        return [pod for pod, _ in self.running.values()]
+
+    def of(self, place: Place) -> StandInPod | None:
+        return next((pod for pod, other in self.running.values() if other == place), None)
+
+    def owned_by(self, tenant: str) -> list[StandInPod]:
+        return [pod for pod, other in self.running.values() if other is not None and other.tenant == tenant]
+
+
+# ---- events and requests
+
+_EVENTS = st.one_of(
+    st.tuples(st.just("run"), _TENANT, _NAME, _NAME),
+    st.tuples(st.just("run elsewhere"), _TENANT, _NAME, _NAME),
+    st.tuples(st.just("host"), st.sampled_from(["kube-system", "a-b", "a-b-c"]), _NAME, st.none()),
+    st.tuples(st.just("delete"), st.integers(0, 20), st.none(), st.none()),
+    st.tuples(st.just("forget"), st.none(), st.none(), st.none()),
+)
+_KINDS = ["containerLogs", "exec", "attach", "portForward"]
+
+
+@st.composite
+def _asked(draw: st.DrawFn) -> tuple[str, str, str, str, str, str | None]:
+    """Caller, kind, namespace, pod, container, uid: tenants' names, super names, half of each."""
+    caller, other, namespace = draw(_TENANT), draw(_TENANT), draw(_NAME)
+    joined = f"{other}-{namespace}"[:63].rstrip("-")
+    return (
+        caller,
+        draw(st.sampled_from(_KINDS)),
+        draw(st.sampled_from([namespace, joined, "kube-system"])),
+        draw(_NAME),
+        draw(st.sampled_from(["app", "app", INJECTED, "no-such"])),
+        draw(st.sampled_from([None, None, "own", "super-uid-1x", "tenant-uid-0x"])),
+    )
+
+
+def request_of(kind: str, namespace: str, name: str, container: str, uid: str | None) -> Request:
+    """The request as bytes, parsed: what is decided on is what a client can really send."""
+    path = f"/{kind}/{namespace}/{name}"
+    if uid is not None and kind != "containerLogs":
+        path += f"/{uid}"
+    if kind != "portForward":
+        path += f"/{container}"
+    if kind in {"exec", "attach"}:
+        path += "?output=1"
+    method, extra = ("GET", "") if kind == "containerLogs" else ("POST", SPDY)
+    head = f"{method} {path} HTTP/1.1\r\nHost: a\r\n{extra}".removesuffix("\r\n")
+    return parse(parse_request_head(head.encode()))
+
+
+def kubelet_answer(model: Model, sent: bytes) -> tuple[int, bytes]:
+    """What the kubelet sends for these bytes: status, and everything in its reply."""
+    exchange = Exchange(0, sent)
+    parse_head(sent, exchange)
+    assert not exchange.is_malformed
+    reply = plausible(exchange, model.pods, {}, "node-1")
+    greeting = f"{exchange.path.split('/')[2:4]}".encode() if reply.tunnel is Tunnel.ECHO else b""
+    return reply.status, reply.body + reply.first_bytes + greeting
+
+
+_MARKER = re.compile(rb"(?:super|tenant)-uid-[0-9]+x")
+
+
+def markers(data: bytes) -> set[str]:
+    return {found.decode() for found in _MARKER.findall(data)}
+
+
+def check(model: Model, asked: tuple[str, str, str, str, str, str | None]) -> None:
+    caller, kind, namespace, name, container, uid = asked
+    mine = model.of(Place(caller, namespace, name))
+    if uid == "own":
+        uid = mine.annotations[keys.UID] if mine is not None else "none"
+    request = request_of(kind, namespace, name, container, uid)
+    decision = decide(request, Caller(caller, Role.APISERVER, "00"), model.index)
+    if isinstance(request, Refusal):
+        assert isinstance(decision, Deny)
+        return
+    assert isinstance(request, ContainerLogs | Stream)
+    if not model.is_synced:
+        assert decision == NotYetKnown("not-synced")
+        return
+    is_allowed = (
+        mine is not None
+        and (kind == "portForward" or container == "app")
+        and (kind == "containerLogs" or uid in {None, mine.annotations[keys.UID]})
+    )
+    assert isinstance(decision, Forward) == is_allowed
+    if not isinstance(decision, Forward):
+        assert isinstance(decision, Deny)
+        assert decision.status == 404
+        return
+    assert mine is not None
+    if isinstance(request, ContainerLogs):
+        sent = build_logs(request, decision.pod, HOST)
+    else:
+        sent = build_stream(request, decision.pod, HOST)
+    status, answered = kubelet_answer(model, sent)
+    assert status == (200 if kind == "containerLogs" else 101)
+    # Everything in it is this one pod's, and something is.
+    assert markers(answered) <= {mine.uid}
+    if kind != "portForward":
+        assert mine.marker.encode() in answered
+
+
+def check_pages(model: Model, tenant: str) -> None:
+    """Each page of a tenant's has its own pods and nothing that is another's or the super cluster's."""
+    caller = Caller(tenant, Role.METRICS, "00")
+    for path, page in PAGES.items():
+        request = parse(parse_request_head(f"GET {path} HTTP/1.1\r\nHost: a".encode()))
+        decision = decide(request, caller, model.index)
+        if not model.is_synced:
+            assert decision == NotYetKnown("not-synced")
+            continue
+        assert isinstance(decision, Serve)
+        assert decision.tenant == tenant
+        source = page_for(page_path(decision.page).partition("?")[0], model.pods, "node-1")
+        assert source is not None
+        body = page.rebuild(source[1], model.index, tenant)
+        own = {pod.annotations[keys.UID] for pod in model.owned_by(tenant)}
+        assert markers(body) <= own
+        assert INJECTED.encode() not in body
+        if path in {"/pods", "/runningpods/", "/stats/summary"}:
+            assert markers(body) == own
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(_EVENTS, st.lists(_asked(), max_size=6)), min_size=1, max_size=12),
+    _TENANT,
+)
+def test_whatever_happens_in_whatever_order(
+    steps: Sequence[tuple[tuple[object, ...], Sequence[tuple[str, str, str, str, str, str | None]]]],
+    reader: str,
+) -> None:
+    model = Model()
+    for (what, first, second, third), asked in steps:
+        match what, first, second, third:
+            case "run", str(tenant), str(namespace), str(name):
+                model.run(Place(tenant, namespace, name))
+            case "run elsewhere", str(tenant), str(namespace), str(name):
+                # A syncer with another rule for names, or the hashed form of a long one.
+                model.run(Place(tenant, namespace, name), f"x{model.count}")
+            case "host", str(namespace), str(name), None:
+                model.run_host(namespace, name)
+            case "delete", int(number), None, None:
+                model.delete(number)
+        if what == "forget":
+            model.forget()
+        else:
+            model.publish()
+        for each in asked:
+            check(model, each)
+        # And every tenant for every pod that there is, in its owner's words and in the super's.
+        for pod, place in list(model.running.values()):
+            for caller in {reader, *([place.tenant] if place is not None else [])}:
+                wanted = place.namespace if place is not None else pod.namespace
+                check(model, (caller, "containerLogs", wanted, pod.name, "app", None))
+                check(model, (caller, "exec", pod.namespace, pod.name, "app", None))
+        check_pages(model, reader)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(_TENANT, _NAME, _NAME), max_size=8, unique=True), st.lists(_asked(), max_size=20))
+def test_no_decision_depends_on_how_super_names_are_made(
+    places: list[tuple[str, str, str]],
+    asked: list[tuple[str, str, str, str, str, str | None]],
+) -> None:
+    """The same pods under opaque names of the super cluster: the same decisions but for those names.
+    So nothing is ever taken apart, put together or compared by its beginning."""
+    first, second = Model(), Model()
+    for number, (tenant, namespace, name) in enumerate(places):
+        first.run(Place(tenant, namespace, name), f"a-b-{number}")
+        second.run(Place(tenant, namespace, name), f"{'zyxwvuts'[number]}{number}")
+    first.publish()
+    second.publish()
+    opaque = {pod.uid: pod.namespace for pod in second.pods}
+    for caller, kind, namespace, name, container, uid in asked:
+        if namespace.startswith("a-b-") or uid == "own":
+            continue
+        request = request_of(kind, namespace, name, container, uid)
+        ours = decide(request, Caller(caller, Role.APISERVER, "00"), first.index)
+        theirs = decide(request, Caller(caller, Role.APISERVER, "00"), second.index)
+        if isinstance(ours, Forward):
+            moved = replace(ours.pod, super_namespace=opaque[ours.pod.super_uid])
+            ours = ours._replace(pod=moved)
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_what_needs_no_index_is_answered_without_one(is_synced: bool) -> None:
+    index = OwnerIndex([], is_synced=is_synced)
+    caller = Caller("a", Role.APISERVER, "00")
+    health = parse(parse_request_head(b"GET /healthz HTTP/1.1\r\nHost: a"))
+    shut = parse(parse_request_head(b"GET /logs/ HTTP/1.1\r\nHost: a"))
+    assert isinstance(decide(health, caller, index), AnswerHealth)
+    assert decide(shut, caller, index) == Deny(403, "endpoint-shut")
+    assert shut.endpoint is Endpoint.SHUT
