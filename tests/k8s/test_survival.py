@@ -65,7 +65,7 @@ def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: Tenant) 
         )
         wait_for(
             "exec with the new certificate",
-            lambda: acme.kubectl("exec", "web", "-c", "main", "--", "true").code == 0,
+            lambda: _shell_works(acme.kubectl),
             timeout_s=_NOTICED_WITHIN_S,
         )
         assert _works(acme.kubectl)
@@ -88,56 +88,60 @@ def test_rotation_of_the_kubelets_serving_certificate(served: Ring, acme: Tenant
         timeout_s=90,
     )
     assert _works(acme.kubectl)
-    # A stream is always a connection of its own, so this one was made with the new certificate.
+    acme.kubectl("exec", "web", "-c", "main", "--", "true").check()
+    # A kubelet that has started again resumes no session: now the new certificate must convince.
+    _restart_kubelet(served)
+    wait_for("logs by the new certificate", lambda: _works(acme.kubectl), timeout_s=20)
     acme.kubectl("exec", "web", "-c", "main", "--", "true").check()
 
 
 def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: Tenant) -> None:
-    before = _serving_certificate(served)
     impostor = Authority("impostor").issue(f"system:node:{NODE}", names=(NODE,))
     impostor.write(served.kubelet_identity.serving)
     try:
-        wait_for(
-            "kubelet serves the impostor's certificate",
-            lambda: _serving_certificate(served) != before,
-            timeout_s=90,
-        )
-        result = acme.kubectl("exec", "web", "-c", "main", "--", "true")
-        assert result.code != 0
-        assert "tenant-1" not in result.complaint
-        assert "impostor" not in result.complaint
+        _restart_kubelet(served)
+        for command in (("exec", "web", "-c", "main", "--", "true"), ("logs", "web")):
+            result = acme.kubectl(*command)
+            assert result.code != 0
+            assert result.out == b""
+            assert "cannot verify the kubelet of this node" in result.complaint
+            assert "tenant-1" not in result.complaint
+            assert "impostor" not in result.complaint
     finally:
         served.issue_kubelet_serving().write(served.kubelet_identity.serving)
-        wait_for(
-            "the kubelet's own certificate is back",
-            lambda: acme.kubectl("exec", "web", "-c", "main", "--", "true").code == 0,
-            timeout_s=90,
-        )
+        _restart_kubelet(served)
+        wait_for("the kubelet is believed again", lambda: _works(acme.kubectl), timeout_s=20)
 
 
 def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: Tenant) -> None:
-    old = acme.client
-    fresh = acme.apiserver.authority.issue("kube-apiserver-kubelet-client")
-    follower = acme.kubectl.start("logs", "-f", "web", "-c", "side")
+    old, fresh = acme.client, acme.apiserver.authority.issue("kube-apiserver-kubelet-client")
+    head = b"GET /containerLogs/default/web/side?follow=true HTTP/1.1\r\nHost: node\r\n\r\n"
     try:
-        assert follower.stdout is not None
-        assert follower.stdout.readline() == b"acme beside\n"
-        # Both are registered while the apiserver changes over: nothing is cut, nothing refused.
-        _register(served, acme, fresh)
-        _wait_served(served, fresh)
-        fresh.write(acme.apiserver.kubelet_client)
-        acme.kubectl("logs", "web", "-c", "side").check()
-        assert follower.poll() is None
-        # The old leaf goes, and with it every connection that was made with it.
-        acme.client = fresh
-        _register(served, acme)
-        follower.wait(_CUT_WITHIN_S)
+        with served.agent_as(old).dial(timeout_s=_CUT_WITHIN_S) as stream:
+            stream.sendall(head)
+            received = stream.recv(65536)
+            # Both are registered while the apiserver changes over: nothing is refused.
+            _register(served, acme, fresh)
+            _wait_served(served, fresh)
+            fresh.write(acme.apiserver.kubelet_client)
+            # A stream is a new connection, at which the apiserver reads its files again. It then
+            # closes all it has, the one that it is just making included, so the first may fail.
+            wait_for("exec with the new leaf", lambda: _shell_works(acme.kubectl), timeout_s=10)
+            assert served.agent.audit_lines()[-1]["identity"] == fresh.spki_sha256
+            assert served.agent_as(old).request("GET", "/healthz").status == 200
+            # The old leaf goes, and with it every connection that was made with it.
+            acme.client = fresh
+            _register(served, acme)
+            while chunk := stream.recv(65536):
+                received += chunk
+        assert b"acme beside\n" in received
         assert served.agent_as(old).request("GET", "/healthz").status == 403
-        # The apiserver reads its files again when it dials again, which it now has to.
-        wait_for("logs with the new leaf", lambda: _works(acme.kubectl), timeout_s=10)
+        assert _works(acme.kubectl)
     finally:
-        follower.kill()
-        follower.communicate()
+        # Later tests go by what the apiserver shows now, however far this one got.
+        acme.client = fresh
+        fresh.write(acme.apiserver.kubelet_client)
+        _register(served, acme)
 
 
 def test_a_tenant_that_is_removed_loses_its_streams(served: Ring, acme_x: Tenant) -> None:
@@ -168,9 +172,18 @@ def test_a_file_that_does_not_parse_changes_nothing(served: Ring, acme: Tenant) 
         _register(served, acme)
 
 
+def _restart_kubelet(ring: Ring) -> None:
+    ring.node.stop_kubelet()
+    ring.node.start_kubelet()
+
+
 def _works(kubectl: Kubectl) -> bool:
     result = kubectl("logs", "web", "-c", "side")
     return result.code == 0 and result.text.endswith(" beside\n")
+
+
+def _shell_works(kubectl: Kubectl) -> bool:
+    return kubectl("exec", "web", "-c", "main", "--", "true").code == 0
 
 
 def _register(ring: Ring, tenant: Tenant, *more: Leaf) -> None:
