@@ -40,7 +40,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one slice showed. Latencies are in microseconds, `cpu_s` is the proxy's."""
+    """What one slice showed. Latencies are in microseconds, `cpu_s` is the proxy's.
+
+    `waited_s` is how long the proxy's threads waited for their core, whoever had it.
+    """
 
     operations: int
     total_bytes: int
@@ -48,6 +51,7 @@ class Sample:
     p50_us: float
     p99_us: float
     cpu_s: float
+    waited_s: float
     cipher: str
 
 
@@ -92,13 +96,15 @@ class Bench:
         try:
             load.read_line()
             before = proxy.process.settled_cpu_s()
+            waited_s = proxy.process.waited_s()
             load.write_line("go")
             answer = load.read_line()
+            waited_s = max(0.0, proxy.process.waited_s() - waited_s)
             load.finish()
             after = proxy.process.settled_cpu_s()
         finally:
             load.stop()
-        return _sample(answer, after - before)
+        return _sample(answer, after - before, waited_s)
 
     def direct(self, what: Slice) -> Sample:
         """The same load without a proxy, in the super cluster's names."""
@@ -110,7 +116,7 @@ class Bench:
             load.finish()
         finally:
             load.stop()
-        return _sample(answer, 0.0)
+        return _sample(answer, 0.0, 0.0)
 
     def memory(self, proxy: Running) -> MemorySample:
         """Open 500 tunnels through a fresh proxy, measure, and close them."""
@@ -174,7 +180,7 @@ def _targets(what: Slice, direct: bool, scale: float) -> list[str]:
     ]
 
 
-def _sample(answer: str, cpu_s: float) -> Sample:
+def _sample(answer: str, cpu_s: float, waited_s: float) -> Sample:
     got = json.loads(answer)
     return Sample(
         operations=got["operations"],
@@ -183,6 +189,7 @@ def _sample(answer: str, cpu_s: float) -> Sample:
         p50_us=got["p50_us"],
         p99_us=got["p99_us"],
         cpu_s=cpu_s,
+        waited_s=waited_s,
         cipher=got["cipher"],
     )
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A measured process: pinned to a core, its log in a file, its CPU time and memory readable."""
 
+import contextlib
 import os
 import select
 import subprocess
@@ -112,6 +113,14 @@ class Process:
                 break
             before = now
         return self.cpu_s()
+
+    def waited_s(self) -> float:
+        """Seconds that its threads were ready to run and did not get the core (proc(5), schedstat)."""
+        waited_ns = 0
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # the thread has ended
+                waited_ns += int((thread / "schedstat").read_text().split()[1])
+        return waited_ns / 1e9
 
     def memory_mb(self) -> tuple[float, float]:
         """(PSS, RSS) in MB of 10^6 bytes. PSS divides a shared page by the number of its users."""

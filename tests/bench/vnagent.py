@@ -26,6 +26,8 @@ from .subjects import OURS, GoPeer, Place, Subject, VnAgent, start_upstream
 FULL = {"requests": 6, "stream": 7, "exec": 7, "memory": 3}
 QUICK = {"requests": 2, "stream": 3, "exec": 2, "memory": 1}
 QUICK_SCALE = 0.5
+# An idle machine's own housekeeping stays below this share of a core.
+QUIET_SHARE = 0.03
 
 
 def main() -> int:
@@ -116,6 +118,17 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
+def _disturbance(collected: Collected) -> str:
+    """How much of the proxy's core somebody else had: vn-agent has one thread, so whatever it waits
+    for is not its own. (The peer's threads also wait for each other.)"""
+    ours = [sample for by in collected.load.values() for sample in by[OURS]]
+    if not ours:
+        return "core not watched"
+    share = sum(sample.waited_s for sample in ours) / sum(sample.seconds for sample in ours)
+    words = "quiet" if share < QUIET_SHARE else "DISTURBED, rates and latencies say little"
+    return f"vn-agent waited for its core {share:.1%} of the time: {words}"
+
+
 def _setting(collected: Collected) -> str:
     ciphers = {
         f"{subject} {sample.cipher}"
@@ -126,7 +139,8 @@ def _setting(collected: Collected) -> str:
     return (
         f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, "
         f"Python {platform.python_version()}, {ssl.OPENSSL_VERSION}\n"
-        f"client leg: {', '.join(sorted(ciphers)) or 'not asked'}"
+        f"client leg: {', '.join(sorted(ciphers)) or 'not asked'}\n"
+        f"{_disturbance(collected)}"
     )
 
 
