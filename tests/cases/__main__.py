@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.cases [FILE ...] [--only PATTERN]`: files of cases against the real agent.
 
-A FILE is a path, or a name below ../shared/cases. Ends with a line `N passed, N failed`; the exit
+A FILE is a path, or a name below ../shared/cases; without one it is the shared file, where there is
+one, and `more.yaml` beside this module. Ends with a line `N passed, N failed`; the exit
 code is 1 if any case has failed, 2 if a file cannot be read.
 """
 
@@ -16,12 +17,13 @@ from tests.cases.runner import Result, Runner
 from tests.cases.shape import ShapeError, find_file, load
 
 SHARED = ROOT.parent / "shared" / "cases"
-GROUND = SHARED / "vnagent-requests.yaml"
+GROUND = Path(__file__).with_name("more.yaml")
+DEFAULTS = [path for path in (SHARED / "vnagent-requests.yaml", GROUND) if path.exists()]
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cases")
-    parser.add_argument("files", nargs="*", default=[GROUND.name], metavar="FILE")
+    parser.add_argument("files", nargs="*", default=[str(path) for path in DEFAULTS], metavar="FILE")
     parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression on case ids")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="leave logs and files here")
     parser.add_argument("--failed-only", action="store_true", help="say nothing of cases that pass")
@@ -30,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     passed = failed = 0
     for name in arguments.files:
         try:
-            file = load(find_file(name, SHARED), GROUND if GROUND.exists() else None)
+            file = load(find_file(name, SHARED), GROUND)
         except ShapeError as problem:
             sys.stderr.write(f"{problem}\n")
             return 2

@@ -47,7 +47,11 @@ class Client:
         if receive_buffer_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self._socket.settimeout(timeout_s)
-        self._socket.connect(address)
+        try:
+            self._socket.connect(address)
+        except OSError:
+            self._socket.close()
+            raise
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
         self._lock = threading.Lock()

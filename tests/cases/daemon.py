@@ -15,6 +15,7 @@ from daemonkit.status import StatusError, fetch
 from tests.cases.moved_clock import OFFSET
 
 ROOT = Path(__file__).resolve().parents[2]
+AGENT = "vnagent"
 _START_DEADLINE_S = 15.0
 _STOP_DEADLINE_S = 15.0
 _POLL_S = 0.02
@@ -41,7 +42,10 @@ class Daemon:
     With `is_clock_movable` the same module runs under `moved_clock`, and `advance` works.
     """
 
-    def __init__(self, config: Path, socket: Path, *, is_clock_movable: bool = False) -> None:
+    def __init__(
+        self, config: Path, socket: Path, *, is_clock_movable: bool = False, module: str = AGENT
+    ) -> None:
+        self._module = module
         self.config = config
         self.socket = socket
         self.log = config.with_suffix(".log")
@@ -67,7 +71,7 @@ class Daemon:
 
     def spawn(self) -> None:
         """Start the process and wait for nothing."""
-        command = [sys.executable, "-m", "vnagent"]
+        command = [sys.executable, "-m", self._module]
         if self._is_clock_movable:
             self._offset.write_bytes(OFFSET.pack(self._offset_s))
             command = [sys.executable, "-m", "tests.cases.moved_clock", str(self._offset)]

@@ -15,7 +15,7 @@ from tests.cases import invariants, upstream
 from tests.cases.admin import AdminError, parse_admin, run_admin
 from tests.cases.client import SendFailed
 from tests.cases.companion import REQUEST, Companion
-from tests.cases.daemon import DaemonError
+from tests.cases.daemon import AGENT, DaemonError
 from tests.cases.expand import ExpandError
 from tests.cases.identities import Identities, IdentityError
 from tests.cases.invariants import Evidence, look_before
@@ -47,7 +47,9 @@ class Result:
 class Runner:
     """Holds the stages of one file of cases. `close` ends them."""
 
-    def __init__(self, file: CaseFile, directory: Path | None = None) -> None:
+    def __init__(self, file: CaseFile, directory: Path | None = None, *, module: str = AGENT) -> None:
+        """`module` is run as the agent: `python -m module --config FILE`."""
+        self._module = module
         self._file = file
         self._is_own_directory = directory is None
         self._directory = directory or Path(tempfile.mkdtemp(prefix="vnagent-cases-"))
@@ -128,7 +130,8 @@ class Runner:
             self._count += 1
             directory = self._directory / f"stage-{self._count}"
             identities = Identities(self._file.identities, directory / "identities")
-            stage = Stage(World(self._file.fixtures, identities), directory, config)
+            world = World(self._file.fixtures, identities)
+            stage = Stage(world, directory, config, module=self._module)
             self._stages[key] = stage
             try:
                 stage.start()

@@ -16,7 +16,7 @@ from daemonkit.testing.kubelet_replies import Exchange, Reply
 from daemonkit.testing.pki import Authority, Leaf, self_signed
 from tests.cases import upstream
 from tests.cases.client import Client
-from tests.cases.daemon import Daemon, DaemonError, wait_for
+from tests.cases.daemon import AGENT, Daemon, DaemonError, wait_for
 from tests.cases.pages import PageError
 from tests.cases.replies import parse_reply
 from tests.cases.world import World, replace_file
@@ -54,7 +54,9 @@ def unknown_settings(config: Mapping[str, Any]) -> list[str]:
 class Stage:
     """`start`, then any number of cases with `reset` between them, then `stop`."""
 
-    def __init__(self, world: World, directory: Path, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, world: World, directory: Path, config: Mapping[str, Any], *, module: str = AGENT
+    ) -> None:
         self.world = world
         self.directory = directory
         self.config = config
@@ -78,6 +80,7 @@ class Stage:
             directory / "config.yaml",
             directory / "status.sock",
             is_clock_movable=bool(config.get("movable_clock")),
+            module=module,
         )
 
     @property

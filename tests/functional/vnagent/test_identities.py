@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is let in, and for how long: rotation, SPIFFE, removal, and what each does to live streams."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemonkit.testing.pki import Authority, Leaf
+from tests.cases.client import Client
+from tests.cases.daemon import wait_for
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
+
+SHOP = tenant_pod("ten-a", "web", "shop")
+BANK = tenant_pod("ten-b", "web", "bank")
+EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
+BANK_EXEC = "POST /exec/web/bank/app?command=cat&input=1&output=1"
+FOLLOW = "GET /containerLogs/web/shop/app?follow=true"
+# The contract: "loses its live connections within 5 s".
+CUT_S = 5.0
+
+
+@pytest.fixture
+def spiffe() -> Authority:
+    """The super cluster's own authority."""
+    return Authority.create("super")
+
+
+@pytest.fixture
+def node(tmp_path: Path, spiffe: Authority) -> Iterator[Node]:
+    ca_file = spiffe.write(tmp_path, "spiffe")
+    settings = {"spiffe": {"caFile": str(ca_file), "trustDomain": "super.example"}}
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node:
+        yield node
+
+
+def status(node: Node, key: str, line: str, *headers: str, leaf: Leaf | None = None) -> int | None:
+    reply = node.ask(key, line, *headers, leaf=leaf)
+    return None if reply is None else reply.status
+
+
+def is_cut(client: Client, since_s: float) -> bool:
+    """Whether the agent has ended the connection within the contract's time."""
+    client.receive_until_end(CUT_S - (time.monotonic() - since_s))
+    return client.end is not None
+
+
+def test_old_and_new_leaf_overlap_and_the_old_one_ends(node: Node) -> None:
+    tenant = node.tenants["ten-a"]
+    new = tenant.authority.issue("kube-apiserver-kubelet-client")
+    assert status(node, "ten-a", "GET /healthz", leaf=new) == 403
+    node.daemon.after_reload(lambda: node.write_tenant("ten-a", tenant.leaf, new))
+    for leaf in (tenant.leaf, new):
+        assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=leaf) == 200
+    with node.client("ten-a") as before, node.client("ten-a", new) as after:
+        for client in (before, after):
+            client.send(head(EXEC, *SPDY))
+            assert received(client, SHOP.marker.encode())
+        node.daemon.after_reload(lambda: node.write_tenant("ten-a", new))
+        assert is_cut(before, time.monotonic())
+        after.send(b"goes on")
+        assert received(after, b"goes on")
+    assert status(node, "ten-a", "GET /healthz") == 403
+    assert status(node, "ten-a", "GET /healthz", leaf=new) == 200
+
+
+def test_a_renewal_with_the_same_key_needs_no_registration(node: Node) -> None:
+    tenant = node.tenants["ten-a"]
+    renewed = tenant.authority.issue("kube-apiserver-kubelet-client", key=tenant.leaf.key)
+    assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=renewed) == 200
+
+
+def test_the_right_spiffe_name_is_the_tenant(node: Node, spiffe: Authority) -> None:
+    leaf = spiffe.issue("any", uris=["spiffe://super.example/tenant/ten-a/apiserver"])
+    assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=leaf) == 200
+    assert status(node, "ten-a", "GET /containerLogs/web/bank/app", leaf=leaf) == 404
+    assert status(node, "ten-a", "GET /metrics/resource", leaf=leaf) == 200
+
+
+def test_a_spiffe_metrics_client_gets_pages_only(node: Node, spiffe: Authority) -> None:
+    leaf = spiffe.issue("any", uris=["spiffe://super.example/tenant/ten-a/metrics"])
+    assert status(node, "ten-a", "GET /metrics/resource", leaf=leaf) == 200
+    assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=leaf) == 403
+    assert status(node, "ten-a", EXEC, *SPDY, leaf=leaf) == 403
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "spiffe://super.example/tenant/ten-x/apiserver",
+        "spiffe://super.example/tenant/ten-a/apiserver/more",
+        "spiffe://super.example/tenant/ten-a/apiserver?x=1",
+        "spiffe://super.example/tenant/ten-a/apiserver#x",
+        "spiffe://super.example/tenant/TEN-A/apiserver",
+        "spiffe://super.example/tenant/ten-a/",
+        "spiffe://SUPER.example/tenant/ten-a/apiserver",
+        "SPIFFE://super.example/tenant/ten-a/apiserver",
+        "https://super.example/tenant/ten-a/apiserver",
+    ],
+)
+def test_a_spiffe_name_that_is_not_exactly_right_is_nobody(node: Node, spiffe: Authority, uri: str) -> None:
+    leaf = spiffe.issue("ten-a", uris=[uri])
+    assert status(node, "ten-a", "GET /pods", leaf=leaf) == 403
+
+
+def test_a_tenants_authority_cannot_make_spiffe_names(node: Node) -> None:
+    uri = "spiffe://super.example/tenant/ten-b/apiserver"
+    leaf = node.tenants["ten-a"].authority.issue("ten-b", uris=[uri])
+    assert status(node, "ten-a", "GET /pods", leaf=leaf) == 403
+
+
+def test_a_removed_tenant_loses_everything_live_and_nobody_else_does(node: Node) -> None:
+    with (
+        node.client("ten-a") as tunnel,
+        node.client("ten-a") as follow,
+        node.client("ten-a") as idle,
+        node.client("ten-b") as other,
+    ):
+        tunnel.send(head(EXEC, *SPDY))
+        follow.send(head(FOLLOW))
+        idle.send(head("GET /healthz"))
+        other.send(head(BANK_EXEC, *SPDY))
+        assert received(tunnel, SHOP.marker.encode())
+        assert received(follow, SHOP.marker.encode())
+        assert received(idle, b"\r\n\r\nok")
+        assert received(other, BANK.marker.encode())
+        begin = time.monotonic()
+        (node.tenants_directory / "ten-a.yaml").unlink()
+        for client in (tunnel, follow, idle):
+            assert is_cut(client, begin)
+        streams = [e for e in node.kubelet.requests() if SHOP.namespace in e.path]
+        assert wait_for(lambda: all(e.ended_s is not None for e in streams), CUT_S)
+        other.send(b"goes on")
+        assert received(other, b"goes on")
+    with Client(("127.0.0.1", node.daemon.port), node.context("ten-a")) as again:
+        again.handshake()
+        assert again.receive_until_end(DEADLINE_S)
+        assert again.received == b""
+
+
+def test_a_tenant_that_comes_back_is_let_in_again(node: Node) -> None:
+    node.daemon.after_reload((node.tenants_directory / "ten-a.yaml").unlink)
+    node.daemon.after_reload(lambda: node.write_tenant("ten-a"))
+    assert status(node, "ten-a", "GET /containerLogs/web/shop/app") == 200

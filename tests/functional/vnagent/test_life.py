@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From start to end: unusable configuration, the first sync, bad files on the way, the drain."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cases.client import End, SendFailed
+from tests.cases.daemon import ROOT, Daemon, DaemonError, wait_for
+from tests.cases.world import replace_file
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
+
+SHOP = tenant_pod("ten-a", "web", "shop")
+BANK = tenant_pod("ten-b", "web", "bank")
+EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
+FOLLOW = "GET /containerLogs/web/shop/app?follow=true"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], {"drain": {"seconds": 2}}) as node:
+        yield node
+
+
+def run_agent(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vnagent", "--config", str(config), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("--check-config",)])
+def test_an_unusable_configuration_is_told_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    socket = tmp_path / "status.sock"
+    document: dict[str, Any] = {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "VnAgentConfiguration",
+        "nodeName": "node-1",
+        "listen": {"address": "127.0.0.1", "port": 70000},
+        "serving": {"certificateFile": str(tmp_path / "no.crt")},
+        "kubelet": {"address": "127.0.0.1", "port": "ten", "caFile": "x", "prot": 1},
+        "tenants": {"directory": str(tmp_path), "kubeconfigFile": str(tmp_path / "k")},
+        "pods": {"source": "nowhere"},
+        "status": {"socket": str(socket)},
+        "pages": {"maxAgeSeconds": -1},
+    }
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(document), encoding="utf-8")
+    ended = run_agent(config, *arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    for path in (
+        "listen.port",
+        "serving.keyFile",
+        "kubelet.port",
+        "kubelet.prot",
+        "kubelet.clientCertificateFile",
+        "tenants",
+        "pods.source",
+        "pages.maxAgeSeconds",
+    ):
+        assert path in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not socket.exists()
+
+
+def test_files_that_are_not_there_are_told_before_anything_starts(node: Node) -> None:
+    node.daemon.stop()
+    for name in ("serving.key", "kubelet-ca.crt"):
+        (node.directory / name).unlink()
+    ended = run_agent(node.daemon.config)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "serving" in ended.stderr
+    assert "kubelet.caFile" in ended.stderr
+
+
+def test_a_good_configuration_is_only_checked_when_that_is_asked(node: Node) -> None:
+    node.daemon.stop()
+    before = sorted(p.name for p in node.directory.iterdir())
+    ended = run_agent(node.daemon.config, "--check-config")
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert sorted(p.name for p in node.directory.iterdir()) == before
+
+
+def test_503_until_the_pods_have_been_read_once(tmp_path: Path) -> None:
+    node = Node(tmp_path / "n", ["ten-a"], [SHOP])
+    node.kubelet.start()
+    node.kubelet.pause()
+    try:
+        node.write_serving()
+        node.write_agent_certificate()
+        node.kubelet_authority.write(node.directory, "kubelet-ca")
+        node.write_tenant("ten-a")
+        node.write_config()
+        node.daemon.spawn()
+        assert wait_for(lambda: is_listening(node.daemon), DEADLINE_S)
+        for path in ("/containerLogs/web/shop/app", "/containerLogs/web/nothing/app", "/pods"):
+            reply = node.ask("ten-a", f"GET {path}")
+            assert reply is not None
+            assert reply.status == 503, path
+        stream = node.ask("ten-a", EXEC, *SPDY)
+        assert stream is not None
+        assert (stream.status, json.loads(stream.body)["code"]) == (503, 503)
+        status, text = node.daemon.get("/readyz")
+        assert (status, "pods" in text) == (503, True)
+        node.kubelet.resume()
+        assert wait_for(node.daemon.is_ready, DEADLINE_S)
+        reply = node.logs("ten-a", "web", "shop")
+        assert reply is not None
+        assert (reply.status, SHOP.marker.encode() in reply.body) == (200, True)
+        missing = node.logs("ten-a", "web", "nothing")
+        assert missing is not None
+        assert missing.status == 404
+    finally:
+        node.stop()
+
+
+def is_listening(daemon: Daemon) -> bool:
+    try:
+        daemon.port = daemon.listen_port()
+    except DaemonError:
+        return False
+    return True
+
+
+def test_a_bad_tenant_file_keeps_the_last_good_state(node: Node) -> None:
+    path = node.tenants_directory / "ten-a.yaml"
+    good = path.read_text(encoding="utf-8")
+    for bad in (
+        "kind: [broken",
+        "apiVersion: vcnode.io/v1alpha1\nkind: Tenant\n",
+        good.replace("BEGIN", "BEGUN"),
+    ):
+        node.daemon.after_reload(lambda bad=bad: replace_file(path, bad), result="error")  # type: ignore[misc] # a default binds the loop's variable
+        for key, namespace, name in (("ten-a", "web", "shop"), ("ten-b", "web", "bank")):
+            reply = node.logs(key, namespace, name)
+            assert reply is not None
+            assert reply.status == 200
+        said = json.dumps(node.daemon.status())
+        assert "ten-a" in json.dumps(node.daemon.status()["badTenants"])
+        assert "PRIVATE KEY" not in said
+    assert "ten-a.yaml" in node.daemon.log_tail(20_000)
+    node.daemon.after_reload(lambda: replace_file(path, good))
+    assert node.daemon.status()["badTenants"] == []
+    assert node.daemon.is_ready()
+
+
+def test_a_tenant_whose_file_is_new_and_bad_disturbs_nobody(node: Node) -> None:
+    path = node.tenants_directory / "ten-c.yaml"
+    node.daemon.after_reload(lambda: replace_file(path, "nonsense"), result="error")
+    reply = node.logs("ten-b", "web", "bank")
+    assert reply is not None
+    assert reply.status == 200
+
+
+def is_turned_away(node: Node) -> bool:
+    """Whether a new connection gets nowhere: not accepted, ended at once, or answered 503."""
+    try:
+        reply = node.ask("ten-a", "GET /healthz")
+    except (ConnectionError, SendFailed):
+        return True
+    return reply is None or reply.status == 503
+
+
+def test_the_drain_lets_streams_go_on_and_then_ends_them(node: Node) -> None:
+    with node.client("ten-a") as tunnel, node.client("ten-a") as follow, node.client("ten-a") as idle:
+        tunnel.send(head(EXEC, *SPDY))
+        follow.send(head(FOLLOW))
+        idle.send(head("GET /healthz"))
+        assert received(tunnel, SHOP.marker.encode())
+        assert received(follow, SHOP.marker.encode())
+        assert received(idle, b"\r\n\r\nok")
+        begin = time.monotonic()
+        node.daemon.signal(signal.SIGTERM)
+        assert idle.receive_until_end(1.5)  # it carries nothing that is worth waiting for
+        tunnel.send(b"still here")
+        assert received(tunnel, b"still here")
+        node.kubelet.append_log(SHOP.namespace, SHOP.name, "app", "one more line")
+        assert received(follow, b"one more line")
+        assert not node.daemon.is_ready()
+        assert is_turned_away(node)
+        assert tunnel.receive_until_end(DEADLINE_S)
+        assert follow.receive_until_end(DEADLINE_S)
+        assert time.monotonic() - begin >= 1.5
+    assert node.daemon.wait(DEADLINE_S) == 0
+    assert wait_for(lambda: all(e.ended_s is not None for e in node.kubelet.requests("/exec")), DEADLINE_S)
+
+
+def test_the_drain_is_over_when_the_last_stream_is(node: Node) -> None:
+    with node.client("ten-a") as tunnel:
+        tunnel.send(head(EXEC, *SPDY))
+        assert received(tunnel, SHOP.marker.encode())
+        node.daemon.signal(signal.SIGTERM)
+        assert not tunnel.receive_until_end(0.3)
+        begin = time.monotonic()
+    assert node.daemon.wait(DEADLINE_S) == 0
+    assert time.monotonic() - begin < 1.5
+
+
+def test_a_daemon_without_streams_ends_at_once(node: Node) -> None:
+    with node.client("ten-a") as idle:
+        idle.send(head("GET /healthz"))
+        assert received(idle, b"\r\n\r\nok")
+        begin = time.monotonic()
+        node.daemon.signal(signal.SIGTERM)
+        assert node.daemon.wait(DEADLINE_S) == 0
+        assert time.monotonic() - begin < 1.5
+        assert idle.receive_until_end(1)
+        assert idle.end is End.CLOSE_NOTIFY
+
+
+def test_nothing_of_a_life_is_on_stdout_and_no_trace_in_the_log(node: Node) -> None:
+    node.logs("ten-a", "web", "shop")
+    node.daemon.signal(signal.SIGHUP)
+    node.daemon.stop()
+    lines = node.daemon.log.read_text(encoding="utf-8").splitlines()
+    assert lines
+    assert all(json.loads(line)["level"] in ("debug", "info", "warning") for line in lines)

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single requests that the case files do not spell out: HEAD, odd Connection lines, leaving early,
+control characters, pages for many tenants, limits."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, switching
+from tests.cases.client import Client
+from tests.cases.daemon import wait_for
+from tests.cases.replies import parse_reply
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, reply_of, tenant_pod
+
+SHOP = tenant_pod("ten-a", "web", "shop")
+BANK = tenant_pod("ten-b", "web", "bank")
+VAULT = tenant_pod("ten-a-b", "c", "vault")
+EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
+PAGES = (
+    "/pods",
+    "/runningpods/",
+    "/stats/summary",
+    "/metrics/resource",
+    "/metrics/cadvisor",
+    "/metrics/probes",
+)
+
+
+def start_node(directory: Path, **settings: Any) -> Node:
+    node = Node(directory / "n", ["ten-a", "ten-b", "ten-a-b"], [SHOP, BANK, VAULT], settings)
+    pods = directory / "pods.json"
+    node.write_pod_file(pods)
+    # Pods from a file, so that the kubelet sees what clients cause and nothing else.
+    node.settings["pods"] = {"source": "file", "file": str(pods)}
+    node.start()
+    return node
+
+
+@pytest.fixture(scope="module")
+def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    node = start_node(tmp_path_factory.mktemp("node"))
+    yield node
+    node.stop()
+
+
+@pytest.fixture
+def node(running_node: Node) -> Iterator[Node]:
+    running_node.kubelet.exchanges.clear()
+    yield running_node
+    running_node.kubelet.script = None
+
+
+# ---- HEAD
+
+
+@pytest.mark.parametrize("path", ["/healthz", *PAGES])
+def test_head_is_get_without_the_body(node: Node, path: str) -> None:
+    with node.client("ten-a") as client:
+        client.send(head(f"HEAD {path}") + head("GET /healthz"))
+        first = reply_of(client, "HEAD")
+        assert first is not None
+        assert (first.status, first.body) == (200, b"")
+        # What follows the head is the next reply: nothing of a body has been sent.
+        deadline = time.monotonic() + DEADLINE_S
+        second = None
+        while (second is None or not second.is_complete) and time.monotonic() < deadline:
+            client.receive(0.05)
+            second = parse_reply(bytes(client.received[first.length_bytes :]), "GET")
+        assert second is not None
+        assert (second.status, second.body) == (200, b"ok")
+    got = node.ask("ten-a", f"GET {path}")
+    assert got is not None
+    assert got.values("Content-Type") == first.values("Content-Type")
+
+
+@pytest.mark.parametrize("path", ["/containerLogs/web/shop/app", "/containerLogs/web/bank/app"])
+def test_head_is_no_way_to_a_log(node: Node, path: str) -> None:
+    reply = node.ask("ten-a", f"HEAD {path}")
+    assert reply is not None
+    assert (reply.status, reply.values("Allow")) == (405, ["GET"])
+    assert node.kubelet.exchanges == []
+
+
+def test_head_of_nothing_is_refused_without_a_body(node: Node) -> None:
+    with node.client("ten-a") as client:
+        client.send(head("HEAD /configz", "Connection: close"))
+        assert client.receive_until_end(DEADLINE_S)
+        assert client.received.endswith(b"\r\n\r\n")
+        assert client.received.startswith(b"HTTP/1.1 403 ")
+
+
+# ---- upgrades
+
+
+@pytest.mark.parametrize(
+    "connection", ["keep-alive, Upgrade", "Upgrade,keep-alive", "UPGRADE", "keep-alive ,\tupgrade"]
+)
+def test_other_tokens_beside_upgrade(node: Node, connection: str) -> None:
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, f"Connection: {connection}", *SPDY[1:]))
+        assert received(client, SHOP.marker.encode())
+        client.send(b"ping")
+        assert received(client, b"ping")
+    (exchange,) = node.kubelet.exchanges
+    assert exchange.values("Connection") == ["Upgrade"]
+    assert exchange.values("Keep-Alive") == []
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "finish"])
+def test_a_client_that_leaves_while_the_101_is_pending(node: Node, how: str) -> None:
+    def late(exchange: Exchange) -> Reply | None:
+        plain = switching(exchange, Tunnel.ECHO)
+        return Reply(101, plain.headers, tunnel=Tunnel.ECHO, delay_s=20) if exchange.is_upgrade else None
+
+    node.kubelet.script = late
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, *SPDY) + b"early")
+        assert wait_for(lambda: len(node.kubelet.exchanges) == 1, DEADLINE_S)
+        left_s = time.monotonic()
+        getattr(client, how)()
+        exchange = node.kubelet.exchanges[0]
+        assert wait_for(lambda: exchange.ended_s is not None, DEADLINE_S)
+    assert exchange.ended_s is not None
+    assert exchange.ended_s - left_s < 1.0
+    assert exchange.after.count == 0
+    assert wait_for(lambda: node.daemon.metric("vcnode_tunnels") == 0, DEADLINE_S)
+
+
+# ---- what is written down
+
+
+CONTROLS = "".join(chr(code) for code in (*range(1, 9), 11, 12, *range(14, 32), 127))
+
+
+def test_control_characters_reach_neither_audit_nor_log(node: Node) -> None:
+    audit = node.directory / "audit.jsonl"
+    for raw in (
+        head("GET /containerLogs/web/shop/app", "User-Agent: a\x1b[31mred\x07", "X-A: \x7f\x80\xff"),
+        head("GET /containerLogs/web/shop/app", "X-\x1b: a"),
+        head("GET /containerLogs/web/sh%1b%5b31mop/app"),
+        head("GET /containerLogs/web/sh\x1b[31mop/app"),
+        head("GET /containerLogs/web/shop/app?tailLines=%0d%0a%1b"),
+        head(f"GET /{CONTROLS}"),
+        head("GET /exec/web/shop/app?command=%1b%0a&output=1", *SPDY),
+        head("G\x1bT /pods"),
+        b"\x00\x01\x02\x03\x1b\x1b\x1b\r\n\r\n",
+    ):
+        before = audit.stat().st_size if audit.exists() else 0
+        with node.client("ten-a") as client:
+            client.send(raw)
+            assert reply_of(client) is not None
+        assert wait_for(lambda before=before: audit.stat().st_size > before, DEADLINE_S)  # type: ignore[misc] # a default binds the loop's variable
+    for file in (audit, node.daemon.log):
+        for line in file.read_bytes().splitlines():
+            assert not [byte for byte in line if byte < 32 or byte == 127], line
+            for value in json.loads(line).values():
+                assert not [c for c in str(value) if ord(c) < 32 or ord(c) == 127], line
+
+
+def test_the_audit_line_has_the_keys_of_the_contract_and_no_others(node: Node) -> None:
+    audit = node.directory / "audit.jsonl"
+    before = audit.stat().st_size if audit.exists() else 0
+    reply = node.ask("ten-a", "GET /containerLogs/web/shop/app?tailLines=7", "Authorization: Bearer hunter2")
+    assert reply is not None
+    assert wait_for(lambda: audit.stat().st_size > before, DEADLINE_S)
+    line = audit.read_bytes()[before:].decode()
+    entry = json.loads(line)
+    assert set(entry) == {
+        *("time", "tenant", "identity", "endpoint", "namespace", "pod", "container"),
+        *("decision", "reason", "status", "requestId"),
+    }
+    assert (entry["tenant"], entry["endpoint"], entry["pod"], entry["status"]) == (
+        "ten-a",
+        "containerLogs",
+        "shop",
+        200,
+    )
+    assert entry["identity"] == node.tenants["ten-a"].leaf.spki_sha256
+    assert "hunter2" not in line
+
+
+# ---- pages that are shared
+
+
+def test_a_page_that_was_read_for_one_tenant_never_reaches_another(tmp_path: Path) -> None:
+    node = start_node(tmp_path, pages={"maxAgeSeconds": 60})
+    try:
+        for _ in range(2):
+            for path in PAGES:
+                for key, own in (("ten-a", SHOP), ("ten-b", BANK), ("ten-a-b", VAULT)):
+                    reply = node.ask(key, f"GET {path}")
+                    assert reply is not None
+                    assert reply.status == 200
+                    text = reply.body.decode()
+                    assert own.name in text, (path, key)
+                    for pod in (SHOP, BANK, VAULT):
+                        assert pod.marker not in text
+                        assert pod.uid not in text
+                        assert pod is own or pod.name not in text
+        for path in PAGES:
+            # They did share one read: else this test would say nothing of shared pages.
+            assert len([e for e in node.kubelet.exchanges if e.path == path]) == 1, path
+    finally:
+        node.stop()
+
+
+# ---- limits
+
+
+def open_tunnel(node: Node, key: str, client: Client) -> int | None:
+    namespace, name = ("web", "shop") if key == "ten-a" else ("web", "bank")
+    client.send(head(f"POST /exec/{namespace}/{name}/app?command=cat&input=1&output=1", *SPDY))
+    reply = reply_of(client)
+    return None if reply is None else reply.status
+
+
+def test_a_tenants_tunnels_are_limited_and_given_back(tmp_path: Path) -> None:
+    node = start_node(tmp_path, limits={"tunnelsPerTenant": 2})
+    try:
+        with node.client("ten-a") as one, node.client("ten-a") as three, node.client("ten-b") as other:
+            with node.client("ten-a") as two:
+                assert open_tunnel(node, "ten-a", one) == 101
+                assert open_tunnel(node, "ten-a", two) == 101
+                assert open_tunnel(node, "ten-a", three) in (429, 503)
+                assert open_tunnel(node, "ten-b", other) == 101
+                logs = node.logs("ten-a", "web", "shop")
+                assert logs is not None
+                assert logs.status == 200  # a log that ends is no tunnel
+
+            def is_free() -> bool:
+                with node.client("ten-a") as again:
+                    return open_tunnel(node, "ten-a", again) == 101
+
+            assert wait_for(is_free, DEADLINE_S)
+    finally:
+        node.stop()
+
+
+def test_a_tenants_connections_are_limited_and_no_other_tenants(tmp_path: Path) -> None:
+    node = start_node(tmp_path, limits={"connectionsPerTenant": 3})
+    clients: list[Client] = []
+    try:
+        statuses = []
+        for _ in range(5):
+            client = Client(("127.0.0.1", node.daemon.port), node.context("ten-a"))
+            clients.append(client)
+            client.handshake()
+            client.send(head("GET /healthz"))
+            reply = reply_of(client)
+            statuses.append(None if reply is None else reply.status)
+        assert statuses[:3] == [200, 200, 200]
+        assert set(statuses[3:]) <= {429, 503, None}
+        other = node.logs("ten-b", "web", "bank")
+        assert other is not None
+        assert other.status == 200
+    finally:
+        for client in clients:
+            client.close()
+        node.stop()
+
+
+def test_a_tenants_requests_per_second_are_limited(tmp_path: Path) -> None:
+    node = start_node(tmp_path, limits={"requestsPerSecondPerTenant": 5})
+    try:
+        begin = time.monotonic()
+        statuses = []
+        with node.client("ten-a") as client:
+            for _ in range(40):
+                used = len(client.received)
+                client.send(head("GET /containerLogs/web/shop/app"))
+                reply = None
+                while reply is None or not reply.is_complete:
+                    assert client.receive(DEADLINE_S)
+                    reply = parse_reply(bytes(client.received[used:]), "GET")
+                statuses.append(reply.status)
+        took_s = time.monotonic() - begin
+        assert set(statuses) == {200, 429}
+        assert statuses.count(200) <= 5 * (took_s + 2)
+        other = node.logs("ten-b", "web", "bank")
+        assert other is not None
+        assert other.status == 200
+
+        def is_served_again() -> bool:
+            reply = node.logs("ten-a", "web", "shop")
+            return reply is not None and reply.status == 200
+
+        assert wait_for(is_served_again, DEADLINE_S)
+    finally:
+        node.stop()
