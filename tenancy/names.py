@@ -19,8 +19,10 @@ from dataclasses import dataclass
 # (k8s.io/apimachinery, pkg/util/validation).
 LABEL_MAX_CHARS = 63
 SUBDOMAIN_MAX_CHARS = 253
-_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+LABEL_PATTERN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+SUBDOMAIN_PATTERN = rf"{LABEL_PATTERN}(?:\.{LABEL_PATTERN})*"
+_LABEL = re.compile(LABEL_PATTERN)
+_SUBDOMAIN = re.compile(SUBDOMAIN_PATTERN)
 
 # Kubernetes makes UUIDs, but the kubelet's static pods have 32 hex digits and the type is a plain
 # string: enough to keep separators, blanks and control characters out.

@@ -42,7 +42,7 @@ def split_query(query: str) -> list[tuple[str, str]]:
     command may hold any byte but NUL. Raises QueryError."""
     if not query:
         return []
-    if ";" in query or _BAD_ESCAPE.search(query):
+    if ";" in query or ("%" in query and _BAD_ESCAPE.search(query)):
         raise QueryError("malformed-query")
     parts = query.split("&")
     if len(parts) > MAX_PARAMETERS:

@@ -13,7 +13,15 @@ import enum
 import re
 from typing import Final, NamedTuple
 
-from tenancy.names import is_label, is_pod_name, is_uid
+from tenancy.names import (
+    LABEL_MAX_CHARS,
+    LABEL_PATTERN,
+    SUBDOMAIN_MAX_CHARS,
+    SUBDOMAIN_PATTERN,
+    is_label,
+    is_pod_name,
+    is_uid,
+)
 from vnagent.core.head import RequestHead
 from vnagent.core.query import (
     QueryError,
@@ -165,8 +173,11 @@ _POD_ENDPOINTS: Final = {
 
 # No name in a Kubernetes path needs a percent, a semicolon or a backslash; whoever sends one wants
 # two readers to see two paths.
-_TARGET = re.compile(
-    r"(/[A-Za-z0-9._~!$&'()*+,=:@/\-]*+)(?:\?([A-Za-z0-9._~!$&'()*+,=:@/?%\-]*+))?",
+_QUERY = r"(?:\?([A-Za-z0-9._~!$&'()*+,=:@/?%\-]*+))?"
+_TARGET = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,=:@/\-]*+)" + _QUERY)
+# What most requests are, in one match; whatever does not match goes the long way.
+_LOGS_TARGET = re.compile(
+    rf"/containerLogs/({LABEL_PATTERN})/({SUBDOMAIN_PATTERN})/({LABEL_PATTERN})" + _QUERY
 )
 # The subprotocols of Kubernetes streams, past and to come. An entry of another shape is not
 # passed on: one shape of entry carries the caller's bearer token (base64url.bearer.authorization.k8s.io).
@@ -178,6 +189,13 @@ _MAX_SUBPROTOCOLS = 16
 
 def parse(head: RequestHead) -> Request:
     """Turn a request head into a typed request. Total: whatever is not understood is a Refusal."""
+    if head.method == "GET" and not head.has_transfer_coding and not head.content_length:
+        logs = _LOGS_TARGET.fullmatch(head.target)
+        if logs is not None and not _asks_upgrade(head):
+            namespace, pod, container, query = logs.groups("")
+            is_short = len(namespace) <= LABEL_MAX_CHARS and len(container) <= LABEL_MAX_CHARS
+            if is_short and len(pod) <= SUBDOMAIN_MAX_CHARS:
+                return _parse_logs(namespace, pod, container, query)
     target = _TARGET.fullmatch(head.target)
     if target is None:
         return Refusal(Endpoint.MALFORMED, 400, "malformed-target", must_close=True)
@@ -227,6 +245,14 @@ def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> Page | Ref
     return Page(endpoint, head.method == "HEAD", only_cpu_and_memory)
 
 
+def _parse_logs(namespace: str, pod: str, container: str, query: str) -> ContainerLogs | Refusal:
+    try:
+        options, is_follow = parse_log_options(query)
+    except QueryError as error:
+        return Refusal(Endpoint.CONTAINER_LOGS, error.status, error.reason, must_close=True)
+    return ContainerLogs(namespace, pod, container, options, is_follow)
+
+
 def _parse_pod_request(
     head: RequestHead, endpoint: Endpoint, names: list[str], query: str
 ) -> ContainerLogs | Stream | Refusal:
@@ -248,10 +274,9 @@ def _parse_pod_request(
         or (uid is not None and not is_uid(uid))
     ):
         return Refusal(endpoint, 400, "malformed-name", must_close=True)
+    if is_logs and container is not None:
+        return _parse_logs(namespace, pod, container, query)
     try:
-        if is_logs and container is not None:
-            options, is_follow = parse_log_options(query)
-            return ContainerLogs(namespace, pod, container, options, is_follow)
         stream_options = parse_stream_options(query, is_exec=endpoint is Endpoint.EXEC, is_forward=is_forward)
     except QueryError as error:
         return Refusal(endpoint, error.status, error.reason, must_close=True)
