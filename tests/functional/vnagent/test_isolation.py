@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Isolation as a property of the real daemon: tenants whose names collide when joined, pods that come,
+go and change hands, tenants that are removed and come back. What each tenant gets holds its own pods'
+markers and nobody else's. `tests/unit/vnagent/test_isolation.py` asks the same with many more examples.
+"""
+
+import contextlib
+import json
+import re
+import ssl
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from daemonkit.testing.kubelet_pods import MACHINE_ID, StandInPod
+from daemonkit.testing.pki import Leaf
+from tenancy import keys, names
+from tests.cases.client import Client, SendFailed
+from tests.cases.daemon import wait_for
+from tests.cases.replies import Reply, parse_reply
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, reply_of
+
+TENANTS = ("a", "a-b", "a-b-c")
+NAMESPACES = ("b", "c", "b-c", "c-b")
+PODS = ("web", "web-b")
+PAGES = (
+    *("/pods", "/runningpods/", "/stats/summary"),
+    *("/metrics/resource", "/metrics/cadvisor", "/metrics/probes"),
+)
+HOST_POD = StandInPod("kube-system", "etcd-node-1", "s-host-0x")
+# Of tenant uids and super uids alike; the x at the end keeps one from being the beginning of another.
+_MARKER = re.compile(rb"[st]-(?:a|a-b|a-b-c|host)-[a-z0-9-]*x\b")
+
+
+def pod(tenant: str, namespace: str, name: str, number: int) -> StandInPod:
+    super_namespace = names.super_namespace(tenant, namespace)
+    assert isinstance(super_namespace, str)
+    tag = f"{tenant}-{namespace}-{name}-{number}x"
+    annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: namespace, keys.UID: f"t-{tag}"}
+    return StandInPod(super_namespace, name, f"s-{tag}", annotations=annotations, injected=("mesh",))
+
+
+def owner(each: StandInPod) -> tuple[str, str, str] | None:
+    if keys.CLUSTER not in each.annotations:
+        return None
+    return each.annotations[keys.CLUSTER], each.annotations[keys.NAMESPACE], each.name
+
+
+def markers(data: bytes) -> set[str]:
+    return {found.decode() for found in _MARKER.findall(data)}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    # Pages are shared among tenants here, as by default: what is shared must not be what is sent.
+    settings = {"injectedContainers": ["mesh"]}
+    with Node(tmp_path_factory.mktemp("node") / "n", TENANTS, [HOST_POD], settings) as running:
+        yield running
+
+
+_PLACES = st.tuples(st.sampled_from(TENANTS), st.sampled_from(NAMESPACES), st.sampled_from(PODS))
+_STEPS = st.lists(
+    st.tuples(
+        st.lists(_PLACES, max_size=6, unique=True),  # who runs now; a later one takes a super name over
+        st.sampled_from([None, None, None, *TENANTS]),  # who is not registered meanwhile
+    ),
+    min_size=2,
+    max_size=4,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(
+    max_examples=8,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # to shrink by restarting pods takes minutes
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(_STEPS)
+def test_no_byte_of_one_tenant_reaches_another(
+    node: Node, steps: Sequence[tuple[Sequence[tuple[str, str, str]], str | None]]
+) -> None:
+    for number, (places, absent) in enumerate(steps):
+        running: dict[tuple[str, str], StandInPod] = {}
+        for place in places:
+            new = pod(*place, number)
+            running[new.namespace, new.name] = new
+        node.set_pods(HOST_POD, *running.values())
+        with unregistered(node, absent):
+            for tenant in TENANTS:
+                if tenant == absent:
+                    assert_nothing(node, tenant)
+                else:
+                    assert_its_own(node, tenant, tuple(running.values()))
+
+
+@contextlib.contextmanager
+def unregistered(node: Node, tenant: str | None) -> Iterator[None]:
+    if tenant is None:
+        yield
+        return
+    node.daemon.after_reload((node.tenants_directory / f"{tenant}.yaml").unlink)
+    try:
+        yield
+    finally:
+        node.daemon.after_reload(lambda: node.write_tenant(tenant))
+
+
+def assert_nothing(node: Node, tenant: str) -> None:
+    """Whose authority is not known gets no reply at all."""
+    for path in ("/pods", "/healthz", "/containerLogs/b/web/app"):
+        with contextlib.suppress(OSError, SendFailed, ssl.SSLError), node.client(tenant) as client:
+            client.send(head(f"GET {path}"))
+            client.receive_until_end(DEADLINE_S)
+            assert client.received == b""
+
+
+def assert_its_own(node: Node, tenant: str, running: Sequence[StandInPod]) -> None:
+    mine = {place[1:]: each for each in running if (place := owner(each)) and place[0] == tenant}
+    super_names = {(each.namespace, each.name) for each in (*running, HOST_POD)}
+    wanted = {(namespace, name) for namespace in NAMESPACES for name in PODS} | super_names
+    missing: set[tuple[int, bytes]] = set()
+    with node.client(tenant) as client:
+        for namespace, name in sorted(wanted):
+            reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/app")
+            found = mine.get((namespace, name))
+            assert (reply.status == 200) == (found is not None)
+            assert markers(reply.body) == ({found.uid} if found is not None else set())
+            for container in ("mesh", "no-such") if found is not None else ("app",):
+                reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/{container}")
+                missing.add((reply.status, reply.body))
+        for path in PAGES:
+            assert wait_for(partial(_is_own_page, client, path, tuple(mine.values())), DEADLINE_S)
+    # Foreign, the host's, injected and missing: the same bytes.
+    assert len(missing) == 1
+    assert next(iter(missing))[0] == 404
+    for (namespace, name), found in mine.items():
+        with node.client(tenant) as client:
+            client.send(head(f"POST /exec/{namespace}/{name}/app?command=ls&output=1", *SPDY))
+            assert received(client, found.marker.encode())
+            assert markers(bytes(client.received)) == {found.uid}
+    for namespace, name in sorted(super_names - set(mine))[:3]:
+        refused = node.ask(tenant, f"POST /exec/{namespace}/{name}/app?command=ls&output=1", *SPDY)
+        assert refused is not None
+        assert refused.status == 404
+        assert markers(refused.body) == set()
+
+
+def _is_own_page(client: Client, path: str, mine: Sequence[StandInPod]) -> bool:
+    """Ask for a page, which must never hold what is not the tenant's; whether it holds all that is.
+
+    The kubelet's page may be some seconds old, and is shared among tenants.
+    """
+    own = {each.annotations[keys.UID] for each in mine}
+    reply = _ask(client, f"GET {path}")
+    assert reply.status == 200
+    assert markers(reply.body) <= own
+    assert MACHINE_ID.encode() not in reply.body
+    assert b"mesh" not in reply.body
+    has_uids = path in {"/pods", "/runningpods/", "/stats/summary"}
+    return markers(reply.body) == own or not has_uids
+
+
+def _ask(client: Client, line: str) -> Reply:
+    """One of several requests on a connection."""
+    client.received.clear()
+    client.send(head(line))
+    reply = reply_of(client)
+    assert reply is not None
+    assert len(client.received) == reply.length_bytes
+    return reply
+
+
+def test_the_audit_log_names_the_caller_and_never_the_owner(node: Node) -> None:
+    """A tenant's line says what it asked for, in its own words, and its own identity."""
+    audit = node.directory / "audit.jsonl"
+    node.set_pods(HOST_POD, pod("a-b", "c", "web", 900))
+    before = len(audit.read_bytes())
+    reply = node.logs("a", "b-c", "web")  # the super namespace of both is a-b-c
+    assert reply is not None
+    assert reply.status == 404
+    assert wait_for(lambda: audit.read_bytes()[before:].endswith(b"\n"), DEADLINE_S)
+    (line,) = audit.read_bytes()[before:].splitlines()
+    found = json.loads(line)
+    leaf: Leaf = node.tenants["a"].leaf
+    assert {key: found[key] for key in found if key not in {"time", "requestId"}} == {
+        "tenant": "a",
+        "identity": leaf.spki_sha256,
+        "endpoint": "containerLogs",
+        "namespace": "b-c",
+        "pod": "web",
+        "container": "app",
+        "decision": "deny",
+        "reason": "no-such-pod-of-tenant",
+        "status": 404,
+    }
+
+
+def test_one_connection_after_another_to_the_kubelet_carries_no_rest_of_anothers_answer(node: Node) -> None:
+    """Two tenants in turn on the same pooled connections, with answers of many sizes."""
+    one, two = pod("a", "b", "web", 901), pod("a-b", "b", "web", 901)
+    node.set_pods(one, two)
+    for size in (0, 1, 100, 9000, 70_000):
+        for each in (one, two):
+            line = f"{each.uid} " * (size // 10)
+            node.kubelet.append_log(each.namespace, each.name, "app", line)
+        with node.client("a") as first, node.client("a-b") as second:
+            for _ in range(5):
+                for client, each in ((first, one), (second, two)):
+                    client.received.clear()
+                    client.send(head("GET /containerLogs/b/web/app"))
+                    reply = reply_of(client)
+                    assert reply is not None
+                    assert markers(reply.body) == {each.uid}
+                    assert parse_reply(bytes(client.received), "GET") == reply
+                    assert len(client.received) == reply.length_bytes
