@@ -21,7 +21,7 @@ from tenancy import identity
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry
 from vnagent.audit_log import AuditLog
-from vnagent.channel import Channels
+from vnagent.channels import Channels
 from vnagent.client import ClientConnection
 from vnagent.core import audit
 from vnagent.core.access import Caller, Decision, decide

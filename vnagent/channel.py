@@ -15,12 +15,13 @@ Rules of this file:
 - One event handles one receive. So a stream that never pauses cannot hold the loop.
 """
 
-import asyncio
 import contextlib
 import select
 import socket
 import ssl
 from typing import Protocol
+
+from vnagent.channels import NO_ACCOUNT, Account, Channels
 
 # Small enough that a tunnel that was busy once does not keep much in its BIOs (OpenSSL's memory BIOs
 # grow and never shrink), large enough that a bulk stream costs few system calls.
@@ -39,7 +40,6 @@ LAST_WORDS_S = 10.0
 # A peer that reads nothing cannot hold a closed connection for longer.
 CLOSE_S = 10.0
 
-_EVENTS = 64
 # The most that one sendmsg takes (UIO_MAXIOV of Linux).
 _IOV_MAX = 1024
 _READ, _WRITE, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
@@ -49,23 +49,6 @@ _CIPHERTEXT = bytearray(RECEIVE_BYTES)
 _CIPHERTEXT_VIEW = memoryview(_CIPHERTEXT)
 _PLAINTEXT = bytearray(_RECORD_BYTES)
 _PLAINTEXT_VIEW = memoryview(_PLAINTEXT)
-
-
-class Account(Protocol):
-    """Whoever answers for the bytes that a channel's peer has not taken yet."""
-
-    unsent_bytes: int
-    max_unsent_bytes: int
-
-
-class _NoAccount:
-    """Counts for nobody."""
-
-    unsent_bytes = 0
-    max_unsent_bytes = 0
-
-
-_NO_ACCOUNT = _NoAccount()
 
 
 class Owner(Protocol):
@@ -86,67 +69,6 @@ class Owner(Protocol):
 
     def on_deadline(self) -> None:
         """`deadline` passed."""
-
-
-class Channels:
-    """All live channels: one epoll for their sockets, one sweep for their deadlines.
-
-    `now` is the loop's clock as of the last sweep. Deadlines are seconds and up; asking the clock for
-    each of them would be a noticeable part of a small request.
-    """
-
-    PERIOD_S = 0.25
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.now = loop.time()
-        self.by_fd: dict[int, TlsChannel] = {}
-        self.epoll = select.epoll()
-        self._is_empty = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        self.loop.add_reader(self.epoll.fileno(), self._dispatch)
-        self._sweep()
-
-    def stop(self) -> None:
-        """Abort what is left."""
-        if self._timer is not None:
-            self._timer.cancel()
-        for channel in list(self.by_fd.values()):
-            channel.abort()
-        self.loop.remove_reader(self.epoll.fileno())
-        self.epoll.close()
-
-    async def wait_closed(self, timeout_s: float) -> None:
-        """Wait until no channel is left, or so long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.by_fd:
-                    self._is_empty.clear()
-                    await self._is_empty.wait()
-
-    def forget(self, fd: int) -> None:
-        """The socket is about to be closed, which takes it out of the epoll."""
-        del self.by_fd[fd]
-        if not self.by_fd:
-            self._is_empty.set()
-
-    def _dispatch(self) -> None:
-        by_fd = self.by_fd
-        for fd, events in self.epoll.poll(0, _EVENTS):
-            # Gone, by an event before this one? A descriptor that was closed and opened again in
-            # between gets an event too many, which a non-blocking receive takes for nothing.
-            channel = by_fd.get(fd)
-            if channel is not None:
-                channel.on_events(events)
-
-    def _sweep(self) -> None:
-        self.now = now = self.loop.time()
-        self._timer = self.loop.call_later(self.PERIOD_S, self._sweep)
-        for channel in list(self.by_fd.values()):
-            if channel.deadline is not None and now >= channel.deadline:
-                channel.expire()
 
 
 class TlsChannel:
@@ -197,7 +119,7 @@ class TlsChannel:
         self._unsent: list[memoryview] = []
         self._unsent_bytes = 0
         self._is_awaited = False
-        self.account: Account = _NO_ACCOUNT
+        self.account: Account = NO_ACCOUNT
         self._is_server = is_server
         self._is_reading = True
         self._is_handshaken = False

@@ -21,7 +21,7 @@ from vnagent.core.access import (
 )
 from vnagent.core.audit import OWN_ANSWER
 from vnagent.core.head import END_OF_HEAD, HeadError, RequestHead, find_head, parse_request_head
-from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
+from vnagent.core.requests import ContainerLogs, Endpoint, Health, Page, Request, Stream, parse
 
 if TYPE_CHECKING:
     from vnagent.agent import Agent
@@ -191,25 +191,51 @@ class ClientConnection:
                 self._refuse(request, decision)
 
     def _refuse(self, request: Request | None, deny: Deny, retry_after_s: int | None = None) -> None:
-        request_id = self.agent.next_request_id()
-        self.agent.audit(self.caller, request, deny.reason, deny.status, request_id)
-        is_close = deny.must_close or self.agent.is_draining
-        self.answer(
-            replies.render(
-                Endpoint.MALFORMED if request is None else request.endpoint,
-                deny.status,
-                deny.reason,
-                request_id,
-                is_close=is_close,
-                is_head=getattr(request, "is_head", False),
-                allow=deny.allow,
-                retry_after_s=1 if deny.status == 429 else retry_after_s,
-                date=self.agent.date,
-            ),
-            is_close=is_close,
+        self.refuse(
+            request,
+            self.agent.next_request_id(),
+            deny.status,
+            deny.reason,
+            is_close=deny.must_close,
+            allow=deny.allow,
+            retry_after_s=retry_after_s,
         )
 
     # ---- what exchanges call
+
+    def refuse(
+        self,
+        request: Request | None,
+        request_id: str,
+        status: int,
+        reason: str,
+        *,
+        is_close: bool,
+        text: str | None = None,
+        allow: str | None = None,
+        protocols: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        """Record and send an answer that is not what was asked for, and end the exchange."""
+        agent = self.agent
+        is_close = is_close or agent.is_draining
+        agent.audit(self.caller, request, reason, status, request_id)
+        self.answer(
+            replies.render(
+                Endpoint.MALFORMED if request is None else request.endpoint,
+                status,
+                reason,
+                request_id,
+                is_close=is_close,
+                is_head=isinstance(request, (Page, Health)) and request.is_head,
+                allow=allow,
+                text=text,
+                protocols=protocols,
+                retry_after_s=1 if status == 429 else retry_after_s,
+                date=agent.date,
+            ),
+            is_close=is_close,
+        )
 
     def take_ahead(self) -> bytes:
         """The bytes that the client sent ahead of an answer."""

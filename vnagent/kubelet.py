@@ -12,7 +12,8 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from vnagent.channel import Channels, TlsChannel
+from vnagent.channel import TlsChannel
+from vnagent.channels import Channels
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
 

@@ -139,22 +139,8 @@ class PageExchange:
         )
 
     def _fail(self, status: int, reason: str) -> None:
-        client, agent = self._client, self._client.agent
-        if client.exchange is not self:
-            return
-        agent.audit(client.caller, self._page, reason, status, self._request_id)
-        client.answer(
-            replies.render(
-                self._page.endpoint,
-                status,
-                reason,
-                self._request_id,
-                is_close=agent.is_draining,
-                is_head=self._page.is_head,
-                date=agent.date,
-            ),
-            is_close=False,
-        )
+        if self._client.exchange is self:
+            self._client.refuse(self._page, self._request_id, status, reason, is_close=False)
 
     def on_client_writable(self) -> None:
         """A page is written whole; the channel keeps what the client has not taken."""

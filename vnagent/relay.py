@@ -171,22 +171,9 @@ class LogRelay:
         self._answer(*replies.translate_refusal(self._request, refused.head.status, refused.text()))
 
     def _answer(self, status: int, reason: str, text: str | None) -> None:
-        client, agent = self._client, self._client.agent
         # Where the kubelet's side went wrong nothing is taken for granted about what follows.
-        is_close = status >= 500 or agent.is_draining
-        agent.audit(client.caller, self._request, reason, status, self._request_id)
-        client.answer(
-            replies.render(
-                self._request.endpoint,
-                status,
-                reason,
-                self._request_id,
-                is_close=is_close,
-                text=text,
-                retry_after_s=1 if status == 429 else None,
-                date=agent.date,
-            ),
-            is_close=is_close,
+        self._client.refuse(
+            self._request, self._request_id, status, reason, is_close=status >= 500, text=text
         )
 
     # ---- the client's side
@@ -290,22 +277,15 @@ class StreamSetup:
         self._answer(504 if reason == "kubelet-timeout" else 502, reason, None)
 
     def _answer(self, status: int, reason: str, text: str | None, protocols: str | None = None) -> None:
-        client, agent = self._client, self._client.agent
-        agent.audit(client.caller, self._request, reason, status, self._request_id)
-        agent.drop_tunnel(client.caller)
-        client.answer(
-            replies.render(
-                self._request.endpoint,
-                status,
-                reason,
-                self._request_id,
-                is_close=True,
-                text=text,
-                protocols=protocols,
-                retry_after_s=1 if status == 429 else None,
-                date=agent.date,
-            ),
+        self._client.agent.drop_tunnel(self._client.caller)
+        self._client.refuse(
+            self._request,
+            self._request_id,
+            status,
+            reason,
             is_close=True,
+            text=text,
+            protocols=protocols,
         )
 
     # ---- the client's side

@@ -14,7 +14,7 @@ from daemonkit.tasks import Tasks
 from daemonkit.tls import TlsError
 from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog
-from vnagent.channel import Channels
+from vnagent.channels import Channels
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.limits import Limits
 from vnagent.feeds import PODS, TENANTS, Feeds

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from daemonkit.testing.pki import Authority
 from tests.functional.vnagent.far_end import End, FarEnd, loopback_pair
-from vnagent.channel import Channels, TlsChannel
+from vnagent.channel import TlsChannel
+from vnagent.channels import Channels
 from vnagent.tunnel import Tunnel
 
 DEADLINE_S = 10.0
