@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: Tenant) 
             # A stream is a new connection, at which the apiserver reads its files again. It then
             # closes all it has, the one that it is just making included, so the first may fail.
             wait_for("exec with the new leaf", lambda: _shell_works(acme.kubectl), timeout_s=10)
-            assert served.agent.audit_lines()[-1]["identity"] == fresh.spki_sha256
+            wait_for("audit of the new leaf", partial(_is_last, served, fresh), timeout_s=5)
             assert served.agent_as(old).request("GET", "/healthz").status == 200
             # The old leaf goes, and with it every connection that was made with it.
             acme.client = fresh
@@ -184,6 +185,11 @@ def _works(kubectl: Kubectl) -> bool:
 
 def _shell_works(kubectl: Kubectl) -> bool:
     return kubectl("exec", "web", "-c", "main", "--", "true").code == 0
+
+
+def _is_last(ring: Ring, leaf: Leaf) -> bool:
+    """Whether the last decision in the audit log was about this leaf."""
+    return bool(ring.agent.audit_lines()[-1]["identity"] == leaf.spki_sha256)
 
 
 def _register(ring: Ring, tenant: Tenant, *more: Leaf) -> None:

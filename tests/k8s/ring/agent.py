@@ -129,10 +129,14 @@ class Agent:
         return float(found.group(1)) if found else 0.0
 
     def audit_lines(self) -> list[JsonObject]:
-        """Every decision so far."""
+        """Every decision that is written so far: the agent may hold the last ones for a moment."""
         if not self.audit.exists():
             return []
-        return [json.loads(line) for line in self.audit.read_text().splitlines()]
+        return [
+            json.loads(line)
+            for line in self.audit.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
 
     def kubelet_connections(self) -> set[int]:
         """Local ports of the agent's established connections to the kubelet.
