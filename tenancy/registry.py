@@ -114,6 +114,20 @@ def merge(previous: Registry, incoming: Mapping[str, Tenant | Bad]) -> tuple[Reg
     trust is the previous one's. Merging the same again changes nothing, but to a source that
     keeps its last good state the problem is reported again.
     """
+    registry, problems = _merge_once(previous, incoming)
+    # One that was refused for the sake of another may have its place when the other is refused as
+    # well. Go on until it settles, or what is served would depend on how often a directory is read.
+    for _ in incoming:
+        again, told = _merge_once(registry, incoming)
+        if again.sources == registry.sources:
+            break
+        registry, problems = again, told
+    return registry, problems
+
+
+def _merge_once(
+    previous: Registry, incoming: Mapping[str, Tenant | Bad]
+) -> tuple[Registry, tuple[Problem, ...]]:
     standing: dict[str, Tenant] = {}
     problems: dict[str, Problem] = {}
 
