@@ -5,6 +5,7 @@ full disks. Each is survived, and each says so."""
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -431,3 +432,32 @@ def test_state_and_audit_on_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None
         assert len(ids) == len(set(ids)) == expected
         assert node.daemon.metric("vcnode_audit_lost_total") == 0
         assert [path.name for path in (tiny_disk / "state").iterdir() if path.name.startswith(".")] == []
+
+
+# ---- no descriptor left
+
+
+def test_a_dial_without_a_free_descriptor_is_answered(node: Node) -> None:
+    """502 and not silence, and all is well once there are descriptors again."""
+    limits = resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(node.client("ten-a")) for _ in range(8)]
+        for client in clients:
+            client.send(head("GET /healthz"))
+            assert reply_of(client) is not None
+            client.received.clear()
+        numbers = [int(path.name) for path in Path(f"/proc/{node.daemon.pid}/fd").iterdir()]
+        free = set(range(max(numbers) + 1)) - set(numbers)
+        assert len(free) < 4
+        resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE, (max(numbers) + 1, limits[1]))
+        statuses = []
+        for client in clients:
+            client.send(head(FOLLOW))
+            assert received(client, b"\r\n\r\n")
+            statuses.append(bytes(client.received[9:12]))
+        # The first ones found a connection in the pool, or a number that was free.
+        assert statuses == sorted(statuses)
+        assert statuses[-1] == b"502"
+        resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE, limits)
+        assert wait_for(lambda: serves(node), DEADLINE_S)
+    assert wait_for(lambda: node.daemon.samples()["vcnode_kubelet_connections"] <= 3, DEADLINE_S)
