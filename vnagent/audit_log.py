@@ -7,6 +7,8 @@ buffer and are tried again; what does not fit is counted, and said once when it 
 
 import asyncio
 import os
+import select
+import stat
 import sys
 from pathlib import Path
 
@@ -17,6 +19,8 @@ MAX_WAITING_BYTES = 1 << 20
 RETRY_S = 1.0
 # Under load a write for each turn of the loop costs as much as the request that it tells of.
 GATHER_S = 0.005
+
+_PAGE_BYTES = 4096
 
 _log = logs.get(__name__)
 
@@ -33,16 +37,19 @@ class AuditLog:
         self._size = 0
         self._is_scheduled = False
         self._is_failing = False
+        self._is_regular = True
 
     def open(self) -> None:
         """Open the file, or open it again after it was moved away. Raises OSError."""
         if self._path is None:
+            self._is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o640)
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = descriptor
+        self._is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
 
     def write(self, line: bytes) -> None:
         """Add a line, line end included."""
@@ -61,11 +68,7 @@ class AuditLog:
         if not self._lines:
             return
         data = b"".join(self._lines)
-        try:
-            written = os.write(self._descriptor, data)
-        except OSError as error:
-            written = 0
-            self._say_failing(error)
+        written = self._write(data)
         if written == len(data):
             self._lines.clear()
             self._size = 0
@@ -79,10 +82,29 @@ class AuditLog:
         self._is_scheduled = True
         self._loop.call_later(RETRY_S, self.flush)
 
-    def _say_failing(self, error: OSError) -> None:
+    def _write(self, data: bytes) -> int:
+        """Write as much as can be written without waiting; return how much."""
+        written = 0
+        try:
+            if self._is_regular:
+                return os.write(self._descriptor, data)
+            # A pipe or socket whose reader sleeps would stop the loop for good. One that is writable
+            # takes a page (pipe(7)).
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLOUT)
+            while written < len(data) and poll.poll(0):
+                written += os.write(self._descriptor, data[written : written + _PAGE_BYTES])
+        except OSError as error:
+            self._say_failing(str(error.strerror))
+            return written
+        if written < len(data):
+            self._say_failing("its reader does not read")
+        return written
+
+    def _say_failing(self, reason: str) -> None:
         if not self._is_failing:
             self._is_failing = True
-            _log.error("audit log cannot be written", path=self._path, error=error.strerror)
+            _log.error("audit log cannot be written", path=self._path, error=reason)
 
     def close(self) -> None:
         self.flush()
