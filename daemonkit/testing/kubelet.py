@@ -7,23 +7,25 @@ synchronous tests, asyncio tests and the demo can all drive it.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from http import HTTPStatus
 from typing import Any, TypeVar
 
+from daemonkit.testing.kubelet_plausible import plausible
 from daemonkit.testing.kubelet_pods import StandInPod
 from daemonkit.testing.kubelet_replies import (
     Ending,
     Exchange,
     Reply,
     Tunnel,
+    chunk,
     parse_head,
-    plausible,
+    render_head,
     switching,
     text,
 )
@@ -36,11 +38,18 @@ T = TypeVar("T")
 # The kubelet's own limit: net/http's 1 MiB of header bytes.
 _HEAD_LIMIT_BYTES = 1024 * 1024
 _READ_BYTES = 65536
+_WRITE_BYTES = 128 * 1024
 # What a peer may send ahead of its turn before this end only counts it.
 _AHEAD_LIMIT_BYTES = 4 * 1024 * 1024
 _FOLLOW_POLL_S = 0.02
 _START_DEADLINE_S = 10.0
 _CLOSE_DEADLINE_S = 2.0
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    """Reset a connection. Python 3.11.2 (Debian 12) fails on one that has been closed twice."""
+    with contextlib.suppress(AttributeError):
+        writer.transport.abort()
 
 
 def kubelet_context(cert_file: str, key_file: str, client_ca_pem: str) -> ssl.SSLContext:
@@ -70,6 +79,7 @@ class StandInKubelet:
         address: str = "127.0.0.1",
         port: int = 0,
         script: Script | None = None,
+        speaks_websocket_v5: bool = True,
     ) -> None:
         self.pods = tuple(pods)
         self.node_name = node_name
@@ -79,7 +89,9 @@ class StandInKubelet:
         self.exchanges: list[Exchange] = []
         self.connections_accepted = 0
         self._tls = tls
+        self._speaks_websocket_v5 = speaks_websocket_v5
         self._logs: dict[tuple[str, str, str], list[str]] = {}
+        self._previous: dict[tuple[str, str, str], list[str]] = {}
         self._open: dict[int, asyncio.StreamWriter] = {}
         self._all_closed = asyncio.Event()
         self._all_closed.set()
@@ -129,6 +141,10 @@ class StandInKubelet:
         """Add a line to a container's log; follows that are open get it."""
         self._logs.setdefault((namespace, pod, container), []).append(line)
 
+    def set_previous_log(self, namespace: str, pod: str, container: str, *lines: str) -> None:
+        """What a container wrote in the run before this one."""
+        self._previous[namespace, pod, container] = list(lines)
+
     def requests(self, path_start: str = "/") -> list[Exchange]:
         """The exchanges so far whose path starts so."""
         return [e for e in list(self.exchanges) if e.path.startswith(path_start)]
@@ -138,6 +154,9 @@ class StandInKubelet:
 
     async def _listen(self) -> None:
         listener = socket.create_server((self.address, self.port), backlog=1024)
+        # What is accepted inherits it. A real kubelet has it too, and asyncio sets it only for sockets
+        # that say IPPROTO_TCP: without it each reply in two writes takes 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port = listener.getsockname()[1]
         self._server = await asyncio.start_server(
             self._serve, sock=listener, ssl=self._tls, limit=_HEAD_LIMIT_BYTES
@@ -151,13 +170,13 @@ class StandInKubelet:
 
     async def _drop(self) -> None:
         for writer in list(self._open.values()):
-            writer.transport.abort()
+            _abort(writer)
         async with asyncio.timeout(_START_DEADLINE_S):
             await self._all_closed.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._server is None:  # its handshake ended after the listener had been closed
-            writer.transport.abort()
+            _abort(writer)
             return
         self.connections_accepted += 1
         number = self.connections_accepted
@@ -171,7 +190,7 @@ class StandInKubelet:
             pass  # the peer left, which the exchange's end time says
         finally:
             connection.ended()
-            writer.transport.abort()
+            _abort(writer)
             del self._open[number]
             if not self._open:
                 self._all_closed.set()
@@ -181,7 +200,14 @@ class StandInKubelet:
         scripted = self.script(exchange) if self.script is not None else None
         if scripted is not None:
             return scripted
-        return plausible(exchange, self.pods, self._logs, self.node_name)
+        return plausible(
+            exchange,
+            self.pods,
+            self._logs,
+            self.node_name,
+            previous=self._previous,
+            speaks_websocket_v5=self._speaks_websocket_v5,
+        )
 
     def log_lines(self, key: tuple[str, str, str]) -> list[str]:
         return self._logs.get(key, [])
@@ -201,6 +227,7 @@ class _Connection:
         self._number = number
         self._reader = reader
         self._writer = writer
+        self._peer = _common_name(writer.get_extra_info("peercert") or {})
         self._ahead = bytearray()
         self._is_eof = False
         self._current: Exchange | None = None
@@ -214,7 +241,7 @@ class _Connection:
         head = await self._read_head()
         if head is None:
             return False
-        exchange = Exchange(self._number, head, started_s=time.monotonic())
+        exchange = Exchange(self._number, head, peer=self._peer, started_s=time.monotonic())
         parse_head(head, exchange)
         if not exchange.is_malformed:
             exchange.body = await self._read_body(exchange)
@@ -280,7 +307,7 @@ class _Connection:
             if not reply.headers:
                 plain = switching(exchange, reply.tunnel or Tunnel.SINK)
                 reply = dataclasses.replace(reply, headers=plain.headers, tunnel=plain.tunnel)
-            await self._write(_head(reply, None))
+            await self._write(render_head(reply, None))
             return await self._tunnel(exchange, reply)
         if reply.raw is not None:
             await self._write(reply.raw)
@@ -295,17 +322,17 @@ class _Connection:
         is_chunked = reply.is_chunked or bool(reply.trailers) or is_open_ended
         # Counted before the client can see anything: what is added from then on is followed.
         sent = len(self._kubelet.log_lines(reply.follows)) if reply.follows is not None else 0
-        await self._write(_head(reply, None if is_chunked else len(reply.body)))
+        await self._write(render_head(reply, None if is_chunked else len(reply.body)))
         if exchange.method == "HEAD" or reply.status in (204, 304):
             return
         body = reply.body if reply.body_bytes is None else reply.body[: reply.body_bytes]
-        await self._write(_chunk(body) if is_chunked else body)
+        await self._write(chunk(body) if is_chunked else body)
         if reply.follows is not None:
             await self._follow(reply.follows, sent)
         if reply.repeat_every_s is not None:
             while not self._is_eof:
                 await self._wait(reply.repeat_every_s)
-                await self._write(_chunk(body))
+                await self._write(chunk(body))
         if is_chunked and not is_open_ended and reply.body_bytes is None:
             trailer = "".join(f"{name}: {value}\r\n" for name, value in reply.trailers)
             await self._write(f"0\r\n{trailer}\r\n".encode("latin-1"))
@@ -314,7 +341,7 @@ class _Connection:
         while not self._is_eof:
             lines = self._kubelet.log_lines(key)
             for line in lines[sent:]:
-                await self._write(_chunk(f"{line}\n".encode()))
+                await self._write(chunk(f"{line}\n".encode()))
             sent = len(lines)
             await self._wait(_FOLLOW_POLL_S)
 
@@ -361,24 +388,16 @@ class _Connection:
         return False
 
     async def _write(self, data: bytes) -> None:
-        self._writer.write(data)
-        await self._writer.drain()
+        # In pieces: a body of many megabytes in one write would hold up every other connection.
+        view = memoryview(data)
+        while view:
+            self._writer.write(view[:_WRITE_BYTES])
+            view = view[_WRITE_BYTES:]
+            await self._writer.drain()
+            await asyncio.sleep(0)
 
 
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
-
-
-def _head(reply: Reply, length_bytes: int | None) -> bytes:
-    try:
-        phrase = HTTPStatus(reply.status).phrase
-    except ValueError:
-        phrase = "Unknown"
-    lines = [f"HTTP/1.1 {reply.status} {phrase}"]
-    lines += [f"{name}: {value}" for name, value in reply.headers]
-    given = {name.lower() for name, _ in reply.headers}
-    if reply.status >= 200 and not given & {"content-length", "transfer-encoding"}:
-        lines.append(
-            "Transfer-Encoding: chunked" if length_bytes is None else f"Content-Length: {length_bytes}"
-        )
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+def _common_name(certificate: dict[str, Any]) -> str:
+    """The last common name of the subject, of `ssl.getpeercert()`'s shape."""
+    names = [value for rdn in certificate.get("subject", ()) for key, value in rdn if key == "commonName"]
+    return str(names[-1]) if names else ""

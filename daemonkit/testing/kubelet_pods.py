@@ -7,6 +7,7 @@ machine's identity. `StandInPod.marker` is planted wherever a value of the pod a
 test can tell whose byte it has received.
 """
 
+import enum
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,9 +20,20 @@ _STARTED_AT_S = 1767323045
 MACHINE_ID = "marker-machine-4f1c"
 
 
+class State(enum.Enum):
+    """How far a pod has come, as far as it changes what a kubelet answers."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
 @dataclass(frozen=True, slots=True)
 class StandInPod:
-    """One pod, in the super cluster's names. `injected` containers are not the owner's."""
+    """One pod, in the super cluster's names. `injected` containers are not the owner's.
+
+    The log of a container begins with a line that names it, unless the pod `is_quiet`.
+    """
 
     namespace: str
     name: str
@@ -32,6 +44,8 @@ class StandInPod:
     injected: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    state: State = State.RUNNING
+    is_quiet: bool = False
 
     @property
     def marker(self) -> str:
@@ -344,7 +358,7 @@ def _escaped(value: str) -> str:
 def page_for(path: str, pods: Iterable[StandInPod], node_name: str) -> tuple[str, bytes] | None:
     """The content type and body of the page at `path`, or None where a kubelet has none."""
     known = tuple(pods)
-    prometheus = "text/plain; version=0.0.4; charset=utf-8"
+    prometheus = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
     match path:
         case "/pods" | "/pods/":
             return "application/json", _json(pod_list(known))

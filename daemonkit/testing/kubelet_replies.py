@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stand-in kubelet was asked and what it answers: scripted, or as a real one would.
-
-The plain answers follow the kubelet's (pkg/kubelet/server/server.go): the endpoints, the status
-codes, and the error texts of a pod or container that is not there.
-"""
+"""What a stand-in kubelet was asked, and what it can be told to answer."""
 
 import base64
 import enum
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote
-
-from daemonkit.testing.kubelet_pods import READ_AT, StandInPod, page_for
+from http import HTTPStatus
+from urllib.parse import parse_qsl
 
 TEXT = "text/plain; charset=utf-8"
 STREAM_PROTOCOLS = (
@@ -103,6 +98,7 @@ class Exchange:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     is_malformed: bool = False
+    peer: str = ""  # common name of the client's certificate
     started_s: float = 0.0
     ended_s: float | None = None
     status: int | None = None
@@ -144,8 +140,14 @@ def parse_head(head: bytes, exchange: Exchange) -> None:
     exchange.method, exchange.target, exchange.version = (*parts, "", "", "")[:3]
 
 
-def switching(exchange: Exchange, tunnel: Tunnel, first_bytes: bytes = b"") -> Reply:
-    """The 101 that a kubelet answers to this upgrade, with the first protocol that it knows."""
+def switching(
+    exchange: Exchange,
+    tunnel: Tunnel,
+    first_bytes: bytes = b"",
+    *,
+    known: Sequence[str] | None = None,
+) -> Reply:
+    """The 101 that a kubelet answers to this upgrade, with the first protocol of `known`."""
     token = exchange.values("Upgrade")[0] if exchange.values("Upgrade") else "SPDY/3.1"
     headers = [("Connection", "Upgrade"), ("Upgrade", token)]
     if token.lower() == "websocket":
@@ -157,93 +159,30 @@ def switching(exchange: Exchange, tunnel: Tunnel, first_bytes: bytes = b"") -> R
     else:
         name = "X-Stream-Protocol-Version"
     offered = [p.strip() for line in exchange.values(name) for p in line.split(",")]
-    headers += [(name, p) for p in offered if p in STREAM_PROTOCOLS][:1]
+    headers += [(name, p) for p in offered if p in (known or STREAM_PROTOCOLS)][:1]
     return Reply(101, tuple(headers), tunnel=tunnel, first_bytes=first_bytes)
 
 
-def text(status: int, body: str) -> Reply:
-    return Reply(status, (("Content-Type", TEXT),), body.encode())
+def text(status: int, body: str, *headers: tuple[str, str]) -> Reply:
+    return Reply(status, (("Content-Type", TEXT), *headers), body.encode())
 
 
-def plausible(
-    exchange: Exchange,
-    pods: Sequence[StandInPod],
-    logs: Mapping[tuple[str, str, str], Sequence[str]],
-    node_name: str,
-) -> Reply:
-    """What a healthy kubelet that runs `pods` answers to one request."""
-    segments = [unquote(segment) for segment in exchange.path.split("/")[1:]]
-    match segments:
-        case ["containerLogs", namespace, name, container]:
-            return _logs(exchange, pods, logs, (namespace, name, container))
-        case ["exec" | "attach" as verb, namespace, name, container]:
-            return _stream(exchange, pods, (namespace, name, container, None), verb)
-        case ["exec" | "attach" as verb, namespace, name, uid, container]:
-            return _stream(exchange, pods, (namespace, name, container, uid), verb)
-        case ["portForward", namespace, name]:
-            return _stream(exchange, pods, (namespace, name, None, None), "portForward")
-        case ["portForward", namespace, name, uid]:
-            return _stream(exchange, pods, (namespace, name, None, uid), "portForward")
-    page = page_for(exchange.path, pods, node_name)
-    if page is None:
-        return text(404, "404 page not found\n")
-    return Reply(200, (("Content-Type", page[0]),), page[1])
+def chunk(data: bytes) -> bytes:
+    """One chunk (RFC 9112, 7.1); nothing for nothing, as an empty chunk is the last one."""
+    return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
 
 
-def _find(pods: Sequence[StandInPod], namespace: str, name: str) -> StandInPod | None:
-    return next((p for p in pods if (p.namespace, p.name) == (namespace, name)), None)
-
-
-def _logs(
-    exchange: Exchange,
-    pods: Sequence[StandInPod],
-    logs: Mapping[tuple[str, str, str], Sequence[str]],
-    key: tuple[str, str, str],
-) -> Reply:
-    if exchange.method not in ("GET", "HEAD"):
-        return Reply(405, (("Allow", "GET"), ("Content-Type", TEXT)), b"405: Method Not Allowed")
-    pod = _find(pods, key[0], key[1])
-    if pod is None:
-        return text(404, f'pod "{key[1]}" does not exist\n')
-    if key[2] not in pod.every_container:
-        return text(404, f'container "{key[2]}" not found in pod "{key[1]}"\n')
-    options = dict(exchange.query)
-    if options.get("previous") in ("true", "1"):
-        missing = f'previous terminated container "{key[2]}" in pod "{key[1]}" not found'
-        return text(400, missing)
-    lines = [f"{'/'.join(key)} {pod.marker}", *logs.get(key, ())]
-    if options.get("timestamps") in ("true", "1"):
-        lines = [f"{READ_AT} {line}" for line in lines]
-    if "tailLines" in options:
-        wanted = int(options["tailLines"])
-        lines = lines[-wanted:] if wanted else []
-    body = "".join(f"{line}\n" for line in lines).encode()
-    if "limitBytes" in options:
-        body = body[: int(options["limitBytes"])]
-    follows = key if options.get("follow") in ("true", "1") else None
-    return Reply(200, (("Content-Type", "text/plain"),), body, is_chunked=True, follows=follows)
-
-
-def _stream(
-    exchange: Exchange,
-    pods: Sequence[StandInPod],
-    wanted: tuple[str, str, str | None, str | None],
-    verb: str,
-) -> Reply:
-    namespace, name, container, uid = wanted
-    pod = _find(pods, namespace, name)
-    # Only portForward compares the uid (reference 1.2); the others ignore it.
-    if pod is None or (verb == "portForward" and uid not in (None, pod.uid)):
-        return text(404, "pod does not exist")
-    if container is not None and container not in pod.running_containers:
-        return text(404, f"container not found ({container})")
-    if not exchange.is_upgrade:
-        return text(400, "Upgrade request required")
-    streams = {"input", "output", "error"} & {key for key, value in exchange.query if value in ("1", "true")}
-    if verb != "portForward" and not streams:
-        return text(400, "you must specify at least 1 of stdin, stdout, stderr")
-    if verb == "portForward":
-        return switching(exchange, Tunnel.ECHO)
-    commands = " ".join(value for key, value in exchange.query if key == "command")
-    greeting = f"{verb} {namespace}/{name}/{container} {pod.marker} {commands}".rstrip() + "\n"
-    return switching(exchange, Tunnel.ECHO, greeting.encode())
+def render_head(reply: Reply, length_bytes: int | None) -> bytes:
+    """The head of `reply`; without a length it is chunked. Headers that are given stay as they are."""
+    try:
+        phrase = HTTPStatus(reply.status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    lines = [f"HTTP/1.1 {reply.status} {phrase}"]
+    lines += [f"{name}: {value}" for name, value in reply.headers]
+    given = {name.lower() for name, _ in reply.headers}
+    if reply.status >= 200 and not given & {"content-length", "transfer-encoding"}:
+        lines.append(
+            "Transfer-Encoding: chunked" if length_bytes is None else f"Content-Length: {length_bytes}"
+        )
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

@@ -3,20 +3,14 @@ import hashlib
 
 import pytest
 
-from daemonkit.testing.kubelet_pods import StandInPod
 from daemonkit.testing.kubelet_replies import (
     Digest,
     Exchange,
-    Reply,
     Tunnel,
     parse_head,
-    plausible,
     switching,
 )
 
-SHOP = StandInPod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",), init=("setup",))
-KEY = ("ten-a-web", "shop", "app")
-FIRST = "ten-a-web/shop/app marker-s-1"
 SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io")
 
 
@@ -25,10 +19,6 @@ def exchange(line: str, *headers: str) -> Exchange:
     made = Exchange(1, head)
     parse_head(head, made)
     return made
-
-
-def answer(line: str, *headers: str) -> Reply:
-    return plausible(exchange(line, *headers), [SHOP], {KEY: ["one", "two"]}, "node-1")
 
 
 def test_a_head_is_taken_apart() -> None:
@@ -64,49 +54,6 @@ def test_a_malformed_head_is_noticed(head: bytes) -> None:
 )
 def test_what_an_upgrade_is(headers: tuple[str, ...], is_upgrade: bool) -> None:
     assert exchange("POST /exec/a/b/c", *headers).is_upgrade is is_upgrade
-
-
-@pytest.mark.parametrize(
-    ("query", "status", "body"),
-    [
-        ("", 200, f"{FIRST}\none\ntwo\n"),
-        ("?tailLines=1", 200, "two\n"),
-        ("?tailLines=0", 200, ""),
-        ("?limitBytes=4", 200, FIRST[:4]),
-        ("?timestamps=true&tailLines=1", 200, "2026-01-02T04:05:06Z two\n"),
-        ("?previous=true", 400, 'previous terminated container "app" in pod "shop" not found'),
-    ],
-)
-def test_logs(query: str, status: int, body: str) -> None:
-    reply = answer(f"GET /containerLogs/ten-a-web/shop/app{query}")
-    assert (reply.status, reply.body.decode()) == (status, body)
-
-
-@pytest.mark.parametrize(
-    ("line", "headers", "status", "body"),
-    [
-        ("GET /containerLogs/ten-a-web/none/app", (), 404, 'pod "none" does not exist\n'),
-        ("GET /containerLogs/ten-a-web/shop/none", (), 404, 'container "none" not found in pod "shop"\n'),
-        ("POST /containerLogs/ten-a-web/shop/app", (), 405, "405: Method Not Allowed"),
-        ("POST /exec/ten-a-web/none/app?output=1", SPDY, 404, "pod does not exist"),
-        ("POST /exec/ten-a-web/shop/setup?output=1", SPDY, 404, "container not found (setup)"),
-        ("POST /portForward/ten-a-web/shop/other", SPDY, 404, "pod does not exist"),
-        ("GET /nothing", (), 404, "404 page not found\n"),
-    ],
-)
-def test_refusals(line: str, headers: tuple[str, ...], status: int, body: str) -> None:
-    reply = answer(line, *headers)
-    assert (reply.status, reply.body.decode()) == (status, body)
-
-
-def test_a_follow_goes_on_behind_its_first_lines() -> None:
-    assert answer("GET /containerLogs/ten-a-web/shop/app?follow=true").follows == KEY
-
-
-def test_an_exec_switches_and_greets() -> None:
-    reply = answer("POST /exec/ten-a-web/shop/app?command=ls&command=-l&output=1", *SPDY)
-    assert (reply.status, reply.tunnel) == (101, Tunnel.ECHO)
-    assert reply.first_bytes == b"exec ten-a-web/shop/app marker-s-1 ls -l\n"
 
 
 def test_a_websocket_is_accepted_as_rfc_6455_says() -> None:

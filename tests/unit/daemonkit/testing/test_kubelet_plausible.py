@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from daemonkit.testing.kubelet_plausible import plausible
+from daemonkit.testing.kubelet_pods import StandInPod, State
+from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, parse_head
+
+SHOP = StandInPod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",), init=("setup",))
+ENDED = StandInPod("ten-a-web", "ended", "s-2", state=State.ENDED, is_quiet=True)
+KEY = ("ten-a-web", "shop", "app")
+FIRST = "ten-a-web/shop/app marker-s-1"
+SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io")
+
+
+def answer(line: str, *headers: str, peer: str = "agent") -> Reply:
+    head = "\r\n".join([f"{line} HTTP/1.1", "Host: n", *headers, "", ""]).encode()
+    exchange = Exchange(1, head, peer=peer)
+    parse_head(head, exchange)
+    return plausible(exchange, [SHOP, ENDED], {KEY: ["one", "two"]}, "node-1")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "body"),
+    [
+        ("", 200, f"{FIRST}\none\ntwo\n"),
+        ("?tailLines=1", 200, "two\n"),
+        ("?tailLines=0", 200, ""),
+        ("?limitBytes=4", 200, FIRST[:4]),
+        ("?timestamps=true&tailLines=1", 200, "2026-01-02T04:05:06Z two\n"),
+        ("?previous=true", 400, 'previous terminated container "app" in pod "shop" not found'),
+    ],
+)
+def test_logs(query: str, status: int, body: str) -> None:
+    reply = answer(f"GET /containerLogs/ten-a-web/shop/app{query}")
+    assert (reply.status, reply.body.decode()) == (status, body)
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "status", "body"),
+    [
+        ("GET /containerLogs/ten-a-web/none/app", (), 404, 'pod "none" does not exist'),
+        ("GET /containerLogs/ten-a-web/shop/none", (), 404, 'container "none" not found in pod "shop"'),
+        ("POST /containerLogs/ten-a-web/shop/app", (), 405, "405: Method Not Allowed"),
+        ("POST /exec/ten-a-web/none/app?output=1", SPDY, 404, "pod does not exist"),
+        ("POST /exec/ten-a-web/shop/setup?output=1", SPDY, 500, 'container not found ("setup")'),
+        ("POST /portForward/ten-a-web/shop/other", SPDY, 404, "pod not found"),
+        ("GET /nothing", (), 404, "404 page not found\n"),
+    ],
+)
+def test_refusals(line: str, headers: tuple[str, ...], status: int, body: str) -> None:
+    reply = answer(line, *headers)
+    assert (reply.status, reply.body.decode()) == (status, body)
+
+
+def test_a_follow_goes_on_behind_its_first_lines() -> None:
+    assert answer("GET /containerLogs/ten-a-web/shop/app?follow=true").follows == KEY
+
+
+def test_an_exec_switches_and_greets() -> None:
+    reply = answer("POST /exec/ten-a-web/shop/app?command=ls&command=-l&output=1", *SPDY)
+    assert (reply.status, reply.tunnel) == (101, Tunnel.ECHO)
+    assert reply.first_bytes == b"exec ten-a-web/shop/app marker-s-1 ls -l\n"
+
+
+def test_what_the_credential_may_not_do() -> None:
+    said = answer("GET /logs/", peer="system:vn-agent:n")
+    assert said.status == 403
+    wanted = b"Forbidden (user=system:vn-agent:n, verb=get, resource=nodes, subresource(s)=[log])\n"
+    assert said.body == wanted
+
+
+def test_nothing_follows_the_log_of_an_ended_container() -> None:
+    reply = answer("GET /containerLogs/ten-a-web/ended/app?follow=true")
+    assert (reply.status, reply.body, reply.follows) == (200, b"", None)
