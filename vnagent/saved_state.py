@@ -44,6 +44,11 @@ class _Saved(msgspec.Struct, rename="camel"):
     content: msgspec.Raw
 
 
+class _Due(NamedTuple):
+    content: Callable[[], bytes]
+    confirmed_at: float
+
+
 class Restored(NamedTuple, Generic[T]):
     """What was saved, and how many seconds ago its source had confirmed it."""
 
@@ -58,7 +63,7 @@ class SavedState:
         self._directory = directory
         self._errors = errors
         self._clock = clock
-        self._due: dict[str, Callable[[], bytes]] = {}
+        self._due: dict[str, _Due] = {}
         self._written_at: dict[str, float] = {}
         self._is_failing = False
 
@@ -87,7 +92,7 @@ class SavedState:
             return None
         try:
             pods = msgspec.json.decode(saved.content, type=tuple[Owned, ...])
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             _log.error("saved pods cannot be used", reason=error)
             return None
         return Restored(OwnerIndex(pods), self._age(saved))
@@ -98,7 +103,7 @@ class SavedState:
             saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError, ValueError) as error:
+        except (OSError, msgspec.DecodeError, ValueError, RecursionError) as error:
             _log.error("saved state cannot be read", file=path, reason=error)
             return None
         if saved.version != _VERSION or self._age(saved) > MAX_AGE_S:
@@ -119,8 +124,9 @@ class SavedState:
         self._confirm(PODS_FILE, lambda: msgspec.json.encode(tuple(index)), is_new=is_new)
 
     def _confirm(self, name: str, content: Callable[[], bytes], *, is_new: bool) -> None:
-        if is_new or self._clock() - self._written_at.get(name, float("-inf")) >= CONFIRM_S:
-            self._due[name] = content
+        now = self._clock()
+        if is_new or now - self._written_at.get(name, float("-inf")) >= CONFIRM_S:
+            self._due[name] = _Due(content, now)
 
     async def run(self) -> None:
         """Write what is due, for ever; a failure is tried again with the next turn."""
@@ -129,8 +135,10 @@ class SavedState:
             await self.write_due()
 
     async def write_due(self) -> None:
-        for name, content in list(self._due.items()):
-            data = self._render(content())
+        for name, due in list(self._due.items()):
+            # The age counts from when the source was heard: the disk may have been full since.
+            saved = _Saved(_VERSION, due.confirmed_at, msgspec.Raw(due.content()))
+            data = msgspec.json.encode(saved)
             try:
                 await asyncio.to_thread(write_atomically, self._directory / name, data)
             except OSError as error:
@@ -142,8 +150,5 @@ class SavedState:
                 continue
             self._is_failing = False
             self._written_at[name] = self._clock()
-            if self._due.get(name) is content:
+            if self._due.get(name) is due:
                 del self._due[name]
-
-    def _render(self, content: bytes) -> bytes:
-        return msgspec.json.encode(_Saved(_VERSION, self._clock(), msgspec.Raw(content)))

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last good state comes back as it was, says how old it is, and never stands in the way."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from daemonkit import files
+from daemonkit.metrics import Counter
+from daemonkit.metrics import Registry as Metrics
+from daemonkit.testing.pki import Authority
+from tenancy.ownership import Owned, OwnerIndex
+from tenancy.registry import Registry, SpiffeTrust, merge
+from tenancy.tenant import Role, Tenant
+from vnagent import saved_state
+from vnagent.saved_state import CONFIRM_S, MAX_AGE_S, PODS_FILE, TENANTS_FILE, SavedState
+
+pytestmark = pytest.mark.asyncio
+
+CA = Authority.create("ca")
+A = Tenant("ten-a", (CA.der,), {"01" * 32: Role.APISERVER}, "a.local")
+REGISTRY, _ = merge(Registry(), {"a.yaml": A})
+SHOP = Owned("ten-a", "web", "shop", "t-1", "ten-a-web", "shop", "s-1", frozenset({"app", "setup"}))
+CART = Owned("ten-a", "web", "cart", "t-2", "ten-a-web", "cart", "s-2", frozenset())
+INDEX = OwnerIndex([SHOP, CART])
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: Clock) -> Callable[[], SavedState]:
+    def new() -> SavedState:
+        state = SavedState(tmp_path / "state", errors(), clock)
+        state.prepare()
+        return state
+
+    return new
+
+
+def errors() -> Counter:
+    return Metrics().counter("vcnode_state_errors_total", "Errors.")
+
+
+Make = Callable[[], SavedState]
+
+
+def pods_of(state: SavedState) -> tuple[set[Owned], float] | None:
+    found = state.load_pods()
+    return None if found is None else (set(found.value), found.age_s)
+
+
+async def test_nothing_was_saved(make: Make) -> None:
+    assert make().load_pods() is None
+    assert make().load_tenants(None) is None
+
+
+async def test_what_was_saved_comes_back_with_its_age(make: Make, clock: Clock) -> None:
+    state = make()
+    state.tenants_confirmed(REGISTRY, is_new=True)
+    state.pods_confirmed(INDEX, is_new=True)
+    await state.write_due()
+    clock.now += 12.5
+    tenants = make().load_tenants(None)
+    assert tenants is not None
+    registry, problems = tenants.value
+    assert (registry.sources, problems, tenants.age_s) == ({"a.yaml": A}, (), 12.5)
+    pods = make().load_pods()
+    assert pods is not None
+    assert pods.value.is_synced
+    assert (set(pods.value), pods.age_s) == ({SHOP, CART}, 12.5)
+
+
+async def test_the_spiffe_trust_is_the_configurations(make: Make) -> None:
+    state = make()
+    state.tenants_confirmed(REGISTRY, is_new=True)
+    await state.write_due()
+    trust = SpiffeTrust((Authority.create("super").der,), "super.example")
+    tenants = make().load_tenants(trust)
+    assert tenants is not None
+    assert tenants.value[0].spiffe == trust
+
+
+async def test_nobody_else_may_read_it(make: Make, tmp_path: Path) -> None:
+    state = make()
+    state.pods_confirmed(INDEX, is_new=True)
+    await state.write_due()
+    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "state" / PODS_FILE).stat().st_mode & 0o077 == 0
+
+
+async def test_what_did_not_change_is_confirmed_now_and_then(
+    make: Make, clock: Clock, tmp_path: Path
+) -> None:
+    state = make()
+    state.pods_confirmed(INDEX, is_new=True)
+    await state.write_due()
+    clock.now += CONFIRM_S - 1
+    state.pods_confirmed(INDEX, is_new=False)
+    await state.write_due()
+    assert pods_of(make()) == ({SHOP, CART}, CONFIRM_S - 1)
+    clock.now += 1
+    state.pods_confirmed(INDEX, is_new=False)
+    await state.write_due()
+    assert pods_of(make()) == ({SHOP, CART}, 0)
+
+
+async def test_a_burst_of_changes_is_one_write_of_the_last(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    monkeypatch.setattr(saved_state, "write_atomically", lambda path, data: written.append(data))
+    state = make()
+    for pods in ([SHOP], [CART], [SHOP, CART], []):
+        state.pods_confirmed(OwnerIndex(pods), is_new=True)
+    await state.write_due()
+    await state.write_due()
+    assert [json.loads(data)["content"] for data in written] == [[]]
+
+
+async def test_a_full_disk_is_counted_tried_again_and_does_not_make_state_younger(
+    make: Make, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = errors()
+    state = SavedState(tmp_path / "state", counter, clock)
+    state.prepare()
+    with monkeypatch.context() as patch:
+
+        def fail(path: Path, data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(saved_state, "write_atomically", fail)
+        state.pods_confirmed(INDEX, is_new=True)
+        await state.write_due()
+        await state.write_due()
+    assert counter.value == 2
+    assert make().load_pods() is None
+    # The source went away meanwhile: what is written now was confirmed then.
+    clock.now += 600
+    await state.write_due()
+    assert pods_of(make()) == ({SHOP, CART}, 600)
+    assert counter.value == 2
+
+
+async def test_one_file_that_cannot_be_written_does_not_hold_up_the_other(make: Make, tmp_path: Path) -> None:
+    state = make()
+    (tmp_path / "state" / TENANTS_FILE).mkdir()
+    state.tenants_confirmed(REGISTRY, is_new=True)
+    state.pods_confirmed(INDEX, is_new=True)
+    await state.write_due()
+    assert pods_of(make()) == ({SHOP, CART}, 0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b'{"version": 1}',
+        b'{"version": 2, "confirmedAt": 1700000000.0, "content": []}',
+        b'{"version": 1, "confirmedAt": "now", "content": []}',
+        b'{"version": 1, "confirmedAt": 1700000000.0, "content": {}}',
+        b'{"version": 1, "confirmedAt": 1700000000.0, "content": [{"tenant": "ten-a"}]}',
+        b'{"version": 1, "confirmedAt": 1700000000.0, "content": ' + b"[" * 100_000,
+    ],
+)
+async def test_a_damaged_file_is_no_state(make: Make, tmp_path: Path, content: bytes) -> None:
+    state = make()
+    for name in (TENANTS_FILE, PODS_FILE):
+        (tmp_path / "state" / name).write_bytes(content)
+    assert state.load_tenants(None) is None
+    assert state.load_pods() is None
+
+
+async def test_a_file_that_is_no_file_is_no_state(make: Make, tmp_path: Path) -> None:
+    state = make()
+    (tmp_path / "state" / PODS_FILE).mkdir()
+    assert state.load_pods() is None
+
+
+async def test_state_that_is_too_old_is_not_served(make: Make, clock: Clock) -> None:
+    state = make()
+    state.pods_confirmed(INDEX, is_new=True)
+    await state.write_due()
+    clock.now += MAX_AGE_S
+    assert pods_of(make()) == ({SHOP, CART}, MAX_AGE_S)
+    clock.now += 1
+    assert make().load_pods() is None
+
+
+async def test_a_clock_that_was_set_back_makes_no_negative_age(make: Make, clock: Clock) -> None:
+    state = make()
+    state.pods_confirmed(INDEX, is_new=True)
+    await state.write_due()
+    clock.now -= 3600
+    assert pods_of(make()) == ({SHOP, CART}, 0)
+
+
+async def test_what_a_killed_writer_left_is_cleared(make: Make, tmp_path: Path) -> None:
+    state = make()
+    state.pods_confirmed(INDEX, is_new=True)
+    await state.write_due()
+    (tmp_path / "state" / ".pods.json.0123.tmp").write_bytes(b"half")
+    make()
+    assert [path.name for path in (tmp_path / "state").iterdir()] == [PODS_FILE]
+    assert files.remove_leftovers(tmp_path / "state") == 0
+
+
+async def test_a_change_during_a_write_is_written_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make()
+    real = files.write_atomically
+
+    def write(path: Path, data: bytes) -> None:
+        real(path, data)
+        if b"s-1" in data:
+            state.pods_confirmed(OwnerIndex([CART]), is_new=True)
+
+    monkeypatch.setattr(saved_state, "write_atomically", write)
+    state.pods_confirmed(OwnerIndex([SHOP]), is_new=True)
+    await state.write_due()
+    assert pods_of(make()) == ({SHOP}, 0)
+    await state.write_due()
+    assert pods_of(make()) == ({CART}, 0)
