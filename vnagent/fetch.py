@@ -49,6 +49,7 @@ class _Fetch:
         self._parts.append(bytes(data))
 
     def on_response_end(self) -> None:
+        self.kubelet = None  # it is back in the pool, and may be another's already
         if not self._done.done():
             body = b"".join(self._parts)
             self._done.set_result(unchunk(body) if self._is_chunked else body)
@@ -57,12 +58,17 @@ class _Fetch:
         """Nothing is relayed."""
 
     def on_failure(self, reason: str) -> None:
+        self.kubelet = None
         if not self._done.done():
             self._done.set_exception(FetchError(reason))
 
-    def _give_up(self, reason: str) -> None:
+    def abort(self) -> None:
         if self.kubelet is not None:
             self.kubelet.abort()
+            self.kubelet = None
+
+    def _give_up(self, reason: str) -> None:
+        self.abort()
         self.on_failure(reason)
 
 
@@ -77,10 +83,10 @@ async def fetch(pool: KubeletPool, path: str) -> bytes:
         async with asyncio.timeout(FETCH_S):
             return await done
     except TimeoutError:
-        exchange.kubelet.abort()
+        exchange.abort()
         raise FetchError("kubelet-timeout") from None
     except asyncio.CancelledError:
-        exchange.kubelet.abort()
+        exchange.abort()
         raise
 
 

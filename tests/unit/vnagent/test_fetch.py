@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A page is read whole or not at all; a connection that was given back is nobody's to abort."""
+
+import asyncio
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemonkit.tasks import Tasks
+from vnagent import fetch as fetching
+from vnagent.core.framing import ChunkedBody
+from vnagent.core.head import ResponseHead, parse_response_head
+from vnagent.fetch import FETCH_S, FetchError, fetch, unchunk
+from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
+
+
+class FakeConnection:
+    def __init__(self) -> None:
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class FakeChannels:
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+
+
+class FakePool:
+    """Hands out one connection and lets the test play the kubelet."""
+
+    def __init__(self) -> None:
+        self.channels = FakeChannels()
+        self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
+        self.connection = FakeConnection()
+        self.sent = b""
+        self._asked: asyncio.Future[Exchange] = self.channels.loop.create_future()
+
+    def acquire(
+        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+    ) -> FakeConnection:
+        assert (timeout_s, is_upgrade) == (FETCH_S, False)
+        self.sent = request
+        self._asked.set_result(exchange)
+        return self.connection
+
+    def fetch(self, path: str) -> "asyncio.Task[bytes]":
+        return Tasks("test").spawn(fetch(cast(KubeletPool, self), path), "fetch")
+
+    async def asked(self) -> Exchange:
+        """The fetch's side, as soon as it has asked."""
+        return await self._asked
+
+
+def head(status: int, *lines: str) -> ResponseHead:
+    return parse_response_head("\r\n".join([f"HTTP/1.1 {status} X", *lines]).encode())
+
+
+@pytest.mark.asyncio
+async def test_a_page_of_known_length() -> None:
+    pool = FakePool()
+    task = pool.fetch("/pods")
+    exchange = await pool.asked()
+    exchange.on_response(head(200, "Content-Length: 6"))
+    exchange.on_body(memoryview(b"abc"))
+    exchange.on_batch_end()
+    exchange.on_body(memoryview(b"def"))
+    exchange.on_response_end()
+    assert await task == b"abcdef"
+    assert not pool.connection.is_aborted
+    assert pool.sent == (
+        b"GET /pods HTTP/1.1\r\nHost: 127.0.0.1:10250\r\nUser-Agent: vn-agent\r\n"
+        b"Accept-Encoding: identity\r\n\r\n"
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_chunked_page() -> None:
+    pool = FakePool()
+    task = pool.fetch("/metrics/cadvisor")
+    exchange = await pool.asked()
+    exchange.on_response(head(200, "Transfer-Encoding: chunked"))
+    for piece in (b"3\r\nab", b"c\r\n00", b"2\r\nde\r\n0\r\n"):
+        exchange.on_body(memoryview(piece))
+    exchange.on_response_end()
+    assert await task == b"abcde"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (head(401), "kubelet-refused"),
+        (head(403), "kubelet-refused"),
+        (head(404), "kubelet-failed"),
+        (head(500), "kubelet-failed"),
+        (head(204), "kubelet-malformed"),
+        (head(302, "Location: /x"), "kubelet-malformed"),
+        (head(200, "Content-Encoding: gzip"), "kubelet-malformed"),
+    ],
+)
+async def test_an_answer_that_is_no_page(answer: ResponseHead, reason: str) -> None:
+    pool = FakePool()
+    task = pool.fetch("/pods")
+    (await pool.asked()).on_response(answer)
+    with pytest.raises(FetchError, match=reason):
+        await task
+    assert pool.connection.is_aborted
+
+
+@pytest.mark.asyncio
+async def test_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "MAX_PAGE_BYTES", 10)
+    pool = FakePool()
+    task = pool.fetch("/pods")
+    exchange = await pool.asked()
+    exchange.on_response(head(200))
+    exchange.on_body(memoryview(b"x" * 10))
+    assert not pool.connection.is_aborted
+    exchange.on_body(memoryview(b"x"))
+    with pytest.raises(FetchError, match="kubelet-malformed"):
+        await task
+    assert pool.connection.is_aborted
+
+
+@pytest.mark.asyncio
+async def test_a_failure_of_the_connection() -> None:
+    pool = FakePool()
+    task = pool.fetch("/pods")
+    exchange = await pool.asked()
+    exchange.on_response(head(200, "Content-Length: 6"))
+    exchange.on_failure("kubelet-broke-off")
+    with pytest.raises(FetchError, match="kubelet-broke-off"):
+        await task
+
+
+@pytest.mark.asyncio
+async def test_a_kubelet_that_trickles() -> None:
+    """Each byte in time, the page not: the deadline is for the whole."""
+    pool = FakePool()
+    task = pool.fetch("/pods")
+    exchange = await pool.asked()
+    exchange.on_response(head(200))
+    while not task.done():
+        exchange.on_body(memoryview(b"x"))
+        await asyncio.sleep(1)
+    with pytest.raises(FetchError, match="kubelet-timeout"):
+        await task
+    assert pool.connection.is_aborted
+    assert asyncio.get_running_loop().time() <= FETCH_S + 1
+
+
+@pytest.mark.asyncio
+async def test_whoever_gives_up_closes_the_connection() -> None:
+    pool = FakePool()
+    task = pool.fetch("/pods")
+    await pool.asked()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert pool.connection.is_aborted
+
+
+@pytest.mark.asyncio
+async def test_whoever_gives_up_behind_the_end_leaves_the_connection_alone() -> None:
+    """It went back to the pool with the end of the page, and may be carrying another tenant's log."""
+    pool = FakePool()
+    task = pool.fetch("/pods")
+    exchange = await pool.asked()
+    await asyncio.sleep(0)
+    exchange.on_response(head(200, "Content-Length: 0"))
+    exchange.on_response_end()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not pool.connection.is_aborted
+
+
+@given(st.lists(st.binary(min_size=1), max_size=8), st.integers(1, 50))
+def test_unchunking_what_was_relayed(chunks: list[bytes], size: int) -> None:
+    data = b"".join(b"%X\r\n%s\r\n" % (len(each), each) for each in chunks) + b"0\r\nX: y\r\n\r\n"
+    body, taken = ChunkedBody(), b""
+    for at in range(0, len(data), size):
+        piece = data[at : at + size]
+        taken += piece[: body.feed(memoryview(piece)).take]
+    assert unchunk(taken) == b"".join(chunks)
