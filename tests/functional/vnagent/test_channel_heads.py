@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from daemonkit.testing.kubelet_replies import Ending, Exchange, Reply, Tunnel, switching
 from tests.cases.client import End
@@ -192,3 +194,49 @@ def test_a_log_that_breaks_off_is_not_taken_for_its_end(node: Node, raw: bytes) 
         assert client.receive_until_end(DEADLINE_S)
         reply = parse_reply(bytes(client.received), "GET")
         assert reply is None or reply.status == 502 or not reply.is_complete
+
+
+# ---- what a connection remembers
+
+
+_TARGETS = st.one_of(
+    st.sampled_from(
+        [
+            *("", "?", "?follow=false", "?tailLines=0", "?tail=all", "?tail=3", "?tailLines=1&tail=1"),
+            *("?follow=yes", "?limitBytes=0", "?x=y", "?tailLines=1;a", "?tailLines=%31", "?tailLines=%3"),
+            *("?tailLines=1&tailLines=1", '?stream="', "?#", "#", "%20", "/", "?sinceTime=now", "?&"),
+            *("?stream=All&timestamps=1", "?previous=true", "?sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z"),
+        ]
+    ),
+    st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=8),
+)
+_EXTRA = st.sampled_from(
+    [(), (), ("Content-Length: 0",), ("Content-Length: 1",), ("Upgrade: x",), ("Expect: x",), SPDY]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(["GET", "GET", "GET", "HEAD", "POST"]), _TARGETS, _EXTRA)
+def test_what_a_connection_remembers_changes_no_answer(
+    node: Node, method: str, target: str, extra: tuple[str, ...]
+) -> None:
+    """The same request on a connection that has read this log before, and on a new one: the same bytes
+    to the client but for date and number, the same request to the kubelet."""
+    request = head(f"{method} /containerLogs/web/shop/app{target}", *extra)
+    found = []
+    for is_warm in (False, True):
+        with node.client("ten-a") as client:
+            if is_warm:
+                for _ in range(2):
+                    client.received.clear()
+                    client.send(head(LOGS))
+                    assert reply_of(client) is not None
+                client.received.clear()
+            before = len(node.kubelet.requests("/containerLogs"))
+            client.send(request)
+            reply = reply_of(client, method)
+            asked = [each.head for each in node.kubelet.requests("/containerLogs")[before:]]
+        assert reply is not None
+        kept = [each for each in reply.headers if each[0] not in {"Date", "X-Request-Id"}]
+        found.append((reply.status, kept, reply.body, asked))
+    assert found[0] == found[1]

@@ -84,6 +84,18 @@ _STEPS = st.lists(
 def test_no_byte_of_one_tenant_reaches_another(
     node: Node, steps: Sequence[tuple[Sequence[tuple[str, str, str]], str | None]]
 ) -> None:
+    # One connection of each tenant stays through all of it: what it remembers must not outlive events.
+    with contextlib.ExitStack() as stack:
+        kept: dict[str, Client] = {}
+        _play(node, steps, kept, stack)
+
+
+def _play(
+    node: Node,
+    steps: Sequence[tuple[Sequence[tuple[str, str, str]], str | None]],
+    kept: dict[str, Client],
+    stack: contextlib.ExitStack,
+) -> None:
     for number, (places, absent) in enumerate(steps):
         running: dict[tuple[str, str], StandInPod] = {}
         for place in places:
@@ -94,8 +106,11 @@ def test_no_byte_of_one_tenant_reaches_another(
             for tenant in TENANTS:
                 if tenant == absent:
                     assert_nothing(node, tenant)
-                else:
-                    assert_its_own(node, tenant, tuple(running.values()))
+                    kept.pop(tenant, None)  # it was cut
+                    continue
+                if tenant not in kept:
+                    kept[tenant] = stack.enter_context(node.client(tenant))
+                assert_its_own(node, tenant, tuple(running.values()), kept[tenant])
 
 
 @contextlib.contextmanager
@@ -119,30 +134,30 @@ def assert_nothing(node: Node, tenant: str) -> None:
             assert client.received == b""
 
 
-def assert_its_own(node: Node, tenant: str, running: Sequence[StandInPod]) -> None:
+def assert_its_own(node: Node, tenant: str, running: Sequence[StandInPod], client: Client) -> None:
     mine = {place[1:]: each for each in running if (place := owner(each)) and place[0] == tenant}
     super_names = {(each.namespace, each.name) for each in (*running, HOST_POD)}
     wanted = {(namespace, name) for namespace in NAMESPACES for name in PODS} | super_names
     missing: set[tuple[int, bytes]] = set()
-    with node.client(tenant) as client:
-        for namespace, name in sorted(wanted):
-            reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/app")
-            found = mine.get((namespace, name))
+    for namespace, name in sorted(wanted):
+        found = mine.get((namespace, name))
+        for query in ("", "?tailLines=1"):  # the second time it is known
+            reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/app{query}")
             assert (reply.status == 200) == (found is not None)
             assert markers(reply.body) == ({found.uid} if found is not None else set())
-            for container in ("mesh", "no-such") if found is not None else ("app",):
-                reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/{container}")
-                missing.add((reply.status, reply.body))
-        for path in PAGES:
-            assert wait_for(partial(_is_own_page, client, path, tuple(mine.values())), DEADLINE_S)
+        for container in ("mesh", "no-such") if found is not None else ("app",):
+            reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/{container}")
+            missing.add((reply.status, reply.body))
+    for path in PAGES:
+        assert wait_for(partial(_is_own_page, client, path, tuple(mine.values())), DEADLINE_S)
     # Foreign, the host's, injected and missing: the same bytes.
     assert len(missing) == 1
     assert next(iter(missing))[0] == 404
     for (namespace, name), found in mine.items():
-        with node.client(tenant) as client:
-            client.send(head(f"POST /exec/{namespace}/{name}/app?command=ls&output=1", *SPDY))
-            assert received(client, found.marker.encode())
-            assert markers(bytes(client.received)) == {found.uid}
+        with node.client(tenant) as streaming:
+            streaming.send(head(f"POST /exec/{namespace}/{name}/app?command=ls&output=1", *SPDY))
+            assert received(streaming, found.marker.encode())
+            assert markers(bytes(streaming.received)) == {found.uid}
     for namespace, name in sorted(super_names - set(mine))[:3]:
         refused = node.ask(tenant, f"POST /exec/{namespace}/{name}/app?command=ls&output=1", *SPDY)
         assert refused is not None
