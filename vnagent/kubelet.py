@@ -73,6 +73,7 @@ class KubeletConnection:
         "_request",
         "_timeout_s",
         "channel",
+        "generation",
         "is_reused",
     )
 
@@ -89,6 +90,7 @@ class KubeletConnection:
         self._buffer = b""
         self._body: Body | None = None
         self.is_reused = False
+        self.generation = pool.generation  # of the certificates that it was dialled with
 
     # ---- what exchanges call
 
@@ -236,6 +238,7 @@ class KubeletConnection:
             if self.channel is not None:
                 self.channel.abort()
             self._is_established = self.is_reused = False
+            self.generation = self._pool.generation
             self._pool.dial(self)
         else:
             self._fail("kubelet-broke-off")
@@ -264,6 +267,7 @@ class KubeletPool:
         self.channels = channels
         self.address = address
         self._context = context
+        self.generation = 0
         self._idle: list[KubeletConnection] = []
         self._all: set[KubeletConnection] = set()
         self._last_head: tuple[bytes, ResponseHead] | None = None
@@ -291,10 +295,14 @@ class KubeletPool:
         return len(self._all)
 
     def replace_context(self, context: ssl.SSLContext) -> None:
-        """Use new certificates for what is dialled from now on; idle connections are dropped."""
+        """Use new certificates for what is dialled from now on; idle connections are dropped, and busy
+        ones when they have served what they are at."""
         self._context = context
         self._session = None
+        self.generation += 1
         self.close_idle()
+        if self._warming is not None:
+            self._warming.abort()
 
     def remember_session(self, channel: TlsChannel | None) -> None:
         """Keep the ticket for the next dial: in TLS 1.3 it comes with the first answer."""
@@ -346,7 +354,7 @@ class KubeletPool:
         if connection is self._warming:
             self._warming = None
         channel = connection.channel
-        if channel is None or len(self._idle) >= MAX_IDLE:
+        if channel is None or len(self._idle) >= MAX_IDLE or connection.generation != self.generation:
             connection.abort()
             return
         channel.deadline = self.channels.now + IDLE_S
