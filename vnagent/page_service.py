@@ -50,7 +50,11 @@ class _Shared:
     """One read of a page: begun at `begun_s`, done when `task` is."""
 
     begun_s: float
-    task: "asyncio.Task[tuple[Any, int]]"
+    task: "asyncio.Task[_Outcome]"
+
+
+# The page as it was parsed, with its size in bytes, or why there is none.
+_Outcome = tuple[Any, int] | FetchError | PageError
 
 
 class PageService:
@@ -79,11 +83,19 @@ class PageService:
         now = self._kubelet.channels.loop.time()
         shared = self._shared.get(path)
         if shared is None or now - shared.begun_s >= self._max_age_s or _has_failed(shared.task):
-            task = self._tasks.spawn(self._read(path, kind), f"page {path}")
-            # A failure belongs to those who wait for it; if they have all left, to nobody.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task = self._tasks.spawn(self._try_to_read(path, kind), f"page {path}")
             shared = self._shared[path] = _Shared(now, task)
-        return await asyncio.shield(shared.task)
+        outcome = await asyncio.shield(shared.task)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def _try_to_read(self, path: str, kind: pages.Page[Any]) -> "_Outcome":
+        """For a task: a kubelet that fails is told to those who wait, and is no failure of ours."""
+        try:
+            return await self._read(path, kind)
+        except (FetchError, PageError) as error:
+            return error
 
     async def _read(self, path: str, kind: pages.Page[Any]) -> tuple[Any, int]:
         raw = await fetch(self._kubelet, path)
@@ -92,8 +104,10 @@ class PageService:
         return kind.parse(raw), len(raw)
 
 
-def _has_failed(task: "asyncio.Task[tuple[Any, int]]") -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
+def _has_failed(task: "asyncio.Task[_Outcome]") -> bool:
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None or isinstance(task.result(), Exception)
 
 
 class PageExchange:

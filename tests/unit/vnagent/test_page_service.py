@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages: one read of the kubelet's for all tenants of a moment, and a rendering for each that asks."""
+
+import asyncio
+import json
+from typing import cast
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from daemonkit.testing.kubelet_pods import StandInPod, page_for
+from tenancy import keys
+from tenancy.ownership import Owned, OwnerIndex
+from vnagent.core.head import parse_response_head
+from vnagent.core.requests import Endpoint, Page
+from vnagent.fetch import FetchError
+from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.page_service import INLINE_BYTES, PageService
+from vnagent.pages.page import PageError
+
+pytestmark = pytest.mark.asyncio
+
+PODS = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
+STATS = Page(Endpoint.STATS_SUMMARY, is_head=False, only_cpu_and_memory=False)
+
+
+def pod(tenant: str, name: str, number: int = 0) -> StandInPod:
+    annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: "web", keys.UID: f"t-{tenant}-{name}"}
+    return StandInPod(f"{tenant}-web", name, f"s-{tenant}-{name}-{number}", annotations=annotations)
+
+
+def owned(each: StandInPod) -> Owned:
+    uid, tenant = each.annotations[keys.UID], each.annotations[keys.CLUSTER]
+    containers = frozenset(each.every_container)
+    return Owned(tenant, "web", each.name, uid, each.namespace, each.name, each.uid, containers)
+
+
+class FakeChannels:
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+
+
+class Kubelet:
+    """A pool that answers each request with a page of `pods` after `takes_s`; counts the reads."""
+
+    def __init__(self, *pods: StandInPod, takes_s: float = 0.0) -> None:
+        self.channels = FakeChannels()
+        self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
+        self.pods = pods
+        self.takes_s = takes_s
+        self.status = 200
+        self.is_cut = False
+        self.reads: list[str] = []
+
+    def acquire(
+        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+    ) -> "Kubelet":
+        path = request.split(b" ")[1].decode()
+        self.reads.append(path)
+        self.channels.loop.call_later(self.takes_s, self._answer, exchange, path)
+        return self
+
+    def _answer(self, exchange: Exchange, path: str) -> None:
+        page = page_for(path.partition("?")[0], self.pods, "node-1")
+        assert page is not None
+        body = page[1][: 100 if self.is_cut else None]
+        exchange.on_response(parse_response_head(b"HTTP/1.1 %d X" % self.status))
+        exchange.on_body(memoryview(body))
+        exchange.on_response_end()
+
+    def abort(self) -> None:
+        pass
+
+
+class Served:
+    """A service over a kubelet, and what its tasks had to say of failures."""
+
+    def __init__(self, kubelet: Kubelet, max_age_s: float) -> None:
+        self.kubelet = kubelet
+        self.failures: list[str] = []
+        tasks = Tasks("test", on_failure=lambda name, _error: self.failures.append(name))
+        self.service = PageService(cast(KubeletPool, kubelet), max_age_s, tasks)
+        self.index = OwnerIndex([owned(each) for each in kubelet.pods])
+
+    async def uids(self, tenant: str, page: Page = PODS) -> list[str]:
+        """The uids of the pods on a tenant's page."""
+        kind, body = await self.service.render(page, lambda: self.index, tenant)
+        assert kind == "application/json"
+        document = json.loads(body)
+        if page.endpoint is Endpoint.STATS_SUMMARY:
+            return [each["podRef"]["uid"] for each in document["pods"]]
+        return [each["metadata"]["uid"] for each in document["items"]]
+
+
+A, B = pod("ten-a", "shop"), pod("ten-b", "bank")
+
+
+async def test_tenants_share_a_read_and_never_a_page() -> None:
+    served = Served(Kubelet(A, B, takes_s=0.5), 2.0)
+    found = await asyncio.gather(*(served.uids(tenant) for tenant in ("ten-a", "ten-b", "ten-a", "none")))
+    assert found == [["t-ten-a-shop"], ["t-ten-b-bank"], ["t-ten-a-shop"], []]
+    assert served.kubelet.reads == ["/pods"]
+
+
+async def test_a_read_is_shared_for_so_long_and_not_longer() -> None:
+    served = Served(Kubelet(A), 2.0)
+    for _ in range(4):
+        await served.uids("ten-a")
+        await asyncio.sleep(0.9)
+    assert len(served.kubelet.reads) == 2  # at 0 and, when it was 2.7 s old, anew
+
+
+async def test_with_age_zero_each_answer_has_its_own_read() -> None:
+    served = Served(Kubelet(A, takes_s=0.5), 0.0)
+    await asyncio.gather(*(served.uids("ten-a") for _ in range(3)))
+    assert served.kubelet.reads == ["/pods"] * 3
+
+
+async def test_pages_of_different_kinds_are_read_apart() -> None:
+    served = Served(Kubelet(A), 2.0)
+    assert await served.uids("ten-a") == await served.uids("ten-a", STATS)
+    await served.uids("ten-a", STATS._replace(only_cpu_and_memory=True))
+    assert served.kubelet.reads == [
+        "/pods",
+        "/stats/summary",
+        "/stats/summary?only_cpu_and_memory=true",
+    ]
+
+
+async def test_who_owns_what_is_asked_when_the_answer_is_made() -> None:
+    """A pod that changed hands while the page was read, or since: by its uid it is not the same."""
+    served = Served(Kubelet(A, takes_s=1.0), 30.0)
+    asked = Tasks("test").spawn(served.uids("ten-a"), "ask")
+    await asyncio.sleep(0.5)
+    taken_over = Owned("ten-b", "web", "shop", "t-new", A.namespace, A.name, "s-new", frozenset({"app"}))
+    served.index = OwnerIndex([taken_over])
+    assert await asked == []
+    assert await served.uids("ten-b") == []  # the shared read knows the old body only
+    assert len(served.kubelet.reads) == 1
+
+
+async def test_a_failed_read_is_told_to_all_that_wait_and_kept_for_nobody() -> None:
+    served = Served(Kubelet(A, takes_s=0.5), 30.0)
+    served.kubelet.status = 500
+    found = await asyncio.gather(*(served.uids("ten-a") for _ in range(3)), return_exceptions=True)
+    assert [str(each) for each in found] == ["kubelet-failed"] * 3
+    assert all(isinstance(each, FetchError) for each in found)
+    served.kubelet.status = 200
+    assert await served.uids("ten-a") == ["t-ten-a-shop"]
+    assert len(served.kubelet.reads) == 2
+    # It was told to who asked; it is no failure of the daemon's.
+    assert served.failures == []
+
+
+async def test_a_page_that_is_cut_is_no_page() -> None:
+    served = Served(Kubelet(A), 30.0)
+    served.kubelet.is_cut = True
+    with pytest.raises(PageError):
+        await served.uids("ten-a")
+    served.kubelet.is_cut = False
+    assert await served.uids("ten-a") == ["t-ten-a-shop"]
+    assert served.failures == []
+
+
+async def test_one_who_leaves_takes_the_read_from_nobody() -> None:
+    served = Served(Kubelet(A, takes_s=1.0), 30.0)
+    tasks = Tasks("test")
+    first, second = tasks.spawn(served.uids("ten-a"), "first"), tasks.spawn(served.uids("ten-a"), "second")
+    await asyncio.sleep(0.5)
+    first.cancel()
+    assert await second == ["t-ten-a-shop"]
+    assert served.kubelet.reads == ["/pods"]
+
+
+async def test_a_large_page_is_the_same_page() -> None:
+    """Parsed and rendered in a thread."""
+    many = [pod("ten-a", f"p{number}") for number in range(200)]
+    served = Served(Kubelet(*many, B), 0.0)
+    page = page_for("/pods", served.kubelet.pods, "node-1")
+    assert page is not None
+    assert len(page[1]) > INLINE_BYTES
+    assert await served.uids("ten-a") == [each.annotations[keys.UID] for each in many]
+    assert await served.uids("ten-b") == ["t-ten-b-bank"]
