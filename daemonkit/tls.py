@@ -163,6 +163,11 @@ def check_authorities(authorities_der: Iterable[bytes]) -> None:
     _trust(_context(ssl.PROTOCOL_TLS_SERVER), authorities_der)
 
 
+def check_certificate(certificate_file: Path, key_file: Path) -> None:
+    """Raise `TlsError` unless the certificate and its key can be presented together."""
+    _present(_context(ssl.PROTOCOL_TLS_SERVER), certificate_file, key_file)
+
+
 def _context(protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -35,9 +35,10 @@ from vnagent.sources.port import PodFeed
 from vnagent.tunnel import Tunnel
 
 # Connections that nobody is known to own yet (no handshake, no registered leaf, or above a tenant's
-# cap). When they are more, the oldest goes: an honest one needs milliseconds, a flood cannot lock the
-# door.
-MAX_PENDING = 512
+# cap), of 43 KB each. When they are this many, the oldest goes if it had PENDING_S: an honest one needs
+# milliseconds, so a flood cannot lock the door; else the next one waits in the backlog.
+MAX_PENDING = 128
+PENDING_S = 0.5
 # An apiserver shows the same certificate on every connection; taking it apart costs 50 us.
 MAX_IDENTIFIED = 256
 # After the drain, for what was written last to leave.
@@ -78,8 +79,9 @@ class Agent:
         self._limits = limits
         self._audit_log = audit_log
         self._identified: dict[tuple[bytes, ...], identity.Identified] = {}
+        self._said: dict[Caller, str] = {}
         self._uses: dict[str, Use] = {}
-        self._pending: dict[ClientConnection, None] = {}
+        self._pending: dict[ClientConnection, float] = {}
         self._id_prefix = secrets.token_hex(4)
         self._id_count = 0
         self._stamp_second = 0
@@ -115,17 +117,25 @@ class Agent:
 
     # ---- connections
 
+    def has_room(self) -> bool:
+        """Whether another connection may be accepted now."""
+        if len(self._pending) < MAX_PENDING:
+            return True
+        oldest, since = next(iter(self._pending.items()))
+        if self.channels.loop.time() - since < PENDING_S:
+            return False
+        oldest.abort()
+        return True
+
     def accept(self, sock: socket.socket) -> None:
         """Take a connection from the listener, or close it if nobody could be served."""
         if self.context is None or self.is_draining:
             sock.close()
             return
-        if len(self._pending) >= MAX_PENDING:
-            next(iter(self._pending)).abort()
         connection = ClientConnection(self, sock, self.context)
         if connection.channel.is_open:
             self.connections.add(connection)
-            self._pending[connection] = None
+            self._pending[connection] = self.channels.loop.time()
 
     def admit(self, connection: ClientConnection) -> bool:
         """The handshake is done: find out who it is. True if the tenant has room for it."""
@@ -212,9 +222,7 @@ class Agent:
         return decide(request, caller, self.index)
 
     def relay_logs(self, client: ClientConnection, request: ContainerLogs, pod: Owned) -> None:
-        exchange = LogRelay(client, request, pod)
-        client.exchange = exchange
-        exchange.start()
+        LogRelay(client, request, pod).start()
 
     def open_stream(self, client: ClientConnection, request: Stream, pod: Owned) -> None:
         exchange = StreamSetup(client, request, pod)
@@ -248,7 +256,12 @@ class Agent:
         self, caller: Caller, request: Request | None, reason: str, status: int, request_id: str
     ) -> None:
         """Write the one line of a decision and count it."""
-        line = audit.render(self._timestamp(), caller, request, reason, status, request_id)
+        said = self._said.get(caller)
+        if said is None:
+            if len(self._said) >= MAX_IDENTIFIED:
+                self._said.clear()
+            said = self._said[caller] = audit.identity_of(caller)
+        line = audit.render(self._timestamp(), said, request, reason, status, request_id)
         self._audit_log.write(line)
         endpoint = Endpoint.MALFORMED if request is None else request.endpoint
         self.metrics.count_request(caller.tenant, endpoint, status)

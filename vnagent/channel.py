@@ -19,7 +19,7 @@ import contextlib
 import select
 import socket
 import ssl
-from typing import Protocol
+from typing import Any, Protocol
 
 from vnagent.channels import NO_ACCOUNT, Account, Channels
 
@@ -87,6 +87,7 @@ class TlsChannel:
         "_is_watched",
         "_out",
         "_owner",
+        "_raw",
         "_saw_eof",
         "_sock",
         "_tls",
@@ -115,6 +116,8 @@ class TlsChannel:
         self._tls: ssl.SSLObject | None = context.wrap_bio(
             self._in, self._out, is_server, server_hostname, session
         )
+        # The object behind SSLObject, whose read and write only add a call: five of them a request.
+        self._raw: Any = self._tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
         self._owner: Owner | None = owner
         self._unsent: list[memoryview] = []
         self._unsent_bytes = 0
@@ -215,16 +218,15 @@ class TlsChannel:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt; nothing leaves before `flush`. Quietly drops data once the channel is closed."""
-        tls = self._tls
-        if tls is None or self._is_closing:
+        if self._tls is None or self._is_closing:
             return
         size = len(data)
         try:
-            done = tls.write(data)
+            done = self._raw.write(data)
             if done != size:
                 view = memoryview(data)
                 while done < size:
-                    done += tls.write(view[done:])
+                    done += self._raw.write(view[done:])
         except ssl.SSLError:
             self._break("broken")
 
@@ -337,15 +339,13 @@ class TlsChannel:
             return
         ended = None
         while self._is_reading:
-            tls = self._tls
             owner = self._owner
-            if tls is None or owner is None or self._is_closing:
+            if owner is None or self._is_closing:
                 return
             if not self._in.pending:
                 break  # saves raising SSLWantReadError once an event; a read takes a whole record
             try:
-                # typeshed knows only the form without a buffer, which returns bytes.
-                size: int = tls.read(_RECORD_BYTES, _PLAINTEXT)  # type: ignore[assignment]
+                size = self._raw.read(_RECORD_BYTES, _PLAINTEXT)
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLError as error:
@@ -453,7 +453,7 @@ class TlsChannel:
             return
         self._channels.forget(self._fd)
         self._sock.close()
-        self._tls = None
+        self._tls = self._raw = None
         self._owner = None
         self._unsent.clear()
         self.account.unsent_bytes -= self._unsent_bytes

@@ -6,8 +6,9 @@ This is the one place where decisions become acts: `_act` is the whole list.
 
 import socket
 import ssl
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from tenancy.ownership import Owned, OwnerIndex
 from vnagent.channel import TlsChannel
 from vnagent.core import replies
 from vnagent.core.access import (
@@ -21,7 +22,8 @@ from vnagent.core.access import (
 )
 from vnagent.core.audit import OWN_ANSWER
 from vnagent.core.head import END_OF_HEAD, HeadError, RequestHead, find_head, parse_request_head
-from vnagent.core.requests import ContainerLogs, Endpoint, Health, Page, Request, Stream, parse
+from vnagent.core.query import QueryError, parse_log_options
+from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
 
 if TYPE_CHECKING:
     from vnagent.agent import Agent
@@ -34,6 +36,16 @@ HEAD_S = 9.0
 IDLE_S = 180.0
 # What a client may send ahead of an answer: early stream data (RFC 9931) or a pipelined request.
 MAX_AHEAD_BYTES = 64 * 1024
+
+
+# Pods whose logs one connection is remembered to have read.
+MAX_PLANS = 64
+_Plan = tuple[tuple[str, str, str], Owned]
+
+
+class _Recalled(NamedTuple):
+    request: ContainerLogs
+    pod: Owned
 
 
 class ClientExchange(Protocol):
@@ -54,7 +66,10 @@ class ClientConnection:
     __slots__ = (
         "_buffer",
         "_is_counted",
+        "_is_head",
         "_is_head_begun",
+        "_plans",
+        "_plans_of",
         "_previous",
         "_scanned",
         "agent",
@@ -72,7 +87,10 @@ class ClientConnection:
         self._buffer = bytearray()
         self._scanned = 0  # so much of the buffer is known to hold no end of a head
         self._previous: RequestHead | None = None
+        self._plans: dict[str, _Plan] = {}
+        self._plans_of: OwnerIndex | None = None
         self._is_counted = False
+        self._is_head = False
         self._is_head_begun = False
         self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True)
         self.channel.deadline = agent.channels.now + HANDSHAKE_S
@@ -141,15 +159,53 @@ class ClientConnection:
             if self.caller.tenant is not None and not self._is_counted:
                 self._refuse(None, Deny(429, "too-many-connections", must_close=True))
                 return
+            self._is_head = False
             self._previous = parsed = parse_request_head(head, self._previous)
-            request = parse(parsed)
+            self._is_head = parsed.method == "HEAD"
+            recalled = self._recall(parsed)
+            request = parse(parsed) if recalled is None else recalled.request
         except HeadError as error:
             self._refuse(None, Deny(error.status, error.reason, must_close=True))
             return
         if not self.agent.takes_request(self.caller):
             self._refuse(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
             return
-        self.act(request, self.agent.decide(request, self.caller))
+        if recalled is not None:
+            self.agent.relay_logs(self, *recalled)
+            return
+        decision = self.agent.decide(request, self.caller)
+        if isinstance(decision, Forward) and isinstance(request, ContainerLogs):
+            self._remember(parsed, request, decision.pod)
+        self.act(request, decision)
+
+    def _recall(self, head: RequestHead) -> "_Recalled | None":
+        """The decision on a pod whose log was asked for on this connection before, by the same index.
+
+        Who reads logs reads the same ones again. What is recalled is what stands between the path and
+        the pod; the parameters are read each time, and what is wrong with them is said the long way.
+        """
+        index = self.agent.index
+        if self._plans_of is not index:
+            self._plans_of = index
+            self._plans.clear()
+            return None
+        if not self._plans or head.method != "GET" or not head.is_bare:
+            return None
+        path, _, query = head.target.partition("?")
+        plan = self._plans.get(path)
+        if plan is None:
+            return None
+        try:
+            options, is_follow = parse_log_options(query)
+        except QueryError:
+            return None
+        names, pod = plan
+        return _Recalled(ContainerLogs(*names, options, is_follow), pod)
+
+    def _remember(self, head: RequestHead, request: ContainerLogs, pod: Owned) -> None:
+        if len(self._plans) < MAX_PLANS:
+            path = head.target.partition("?")[0]
+            self._plans[path] = (request.namespace, request.pod, request.container), pod
 
     def act(self, request: Request, decision: Decision, *, is_final: bool = False) -> None:
         """Do what was decided. `is_final`: the index has been asked for news already."""
@@ -227,7 +283,7 @@ class ClientConnection:
                 reason,
                 request_id,
                 is_close=is_close,
-                is_head=isinstance(request, (Page, Health)) and request.is_head,
+                is_head=self._is_head,
                 allow=allow,
                 text=text,
                 protocols=protocols,

@@ -107,9 +107,8 @@ class KubeletConnection:
             self._send_request()
 
     def _send_request(self) -> None:
-        channel = self.channel
+        channel, timeout_s = self.channel, self._timeout_s
         if channel is not None:
-            timeout_s = self._timeout_s
             channel.deadline = None if timeout_s is None else self._pool.channels.now + timeout_s
             channel.write(self._request)
             channel.flush()
@@ -171,14 +170,14 @@ class KubeletConnection:
                 self._pool.remember_session(self.channel)
         self._buffer += bytes(data)
         try:
-            end = find_head(self._buffer)
-            if end < 0:
-                return
-            head = self._pool.read_head(self._buffer[:end])
+            found = self._pool.read_head(self._buffer)
         except HeadError:
             self._fail("kubelet-malformed")
             return
-        rest = self._buffer[end + len(END_OF_HEAD) :]
+        if found is None:
+            return
+        head, size = found
+        rest = self._buffer[size:]
         if head.status == 101:
             self._buffer = rest
             exchange.on_response(head)
@@ -270,25 +269,30 @@ class KubeletPool:
         self.generation = 0
         self._idle: list[KubeletConnection] = []
         self._all: set[KubeletConnection] = set()
-        self._last_head: tuple[bytes, ResponseHead] | None = None
+        self._last_head: tuple[bytes, ResponseHead | None] = (b"", None)
         # The last ticket that the kubelet gave us. Resuming saves both sides the certificates, a third
         # of a handshake. It trusts the kubelet that was verified then, by the context that it is bound
         # to: new certificates of ours mean a new context, and a restarted kubelet has forgotten it.
         self._session: ssl.SSLSession | None = None
         self._warming: KubeletConnection | None = None
 
-    def read_head(self, head: bytes) -> ResponseHead:
-        """Read a response head. Raises HeadError.
+    def read_head(self, received: bytes) -> tuple[ResponseHead, int] | None:
+        """Read the response head that `received` begins with: the head and its length with the blank
+        line, or None if there is more to come. Raises HeadError.
 
         The kubelet's answers of one second have the same head to the byte, be they for whom they
         may; the one that was read last need not be read again.
         """
-        last = self._last_head
-        if last is not None and last[0] == head:
-            return last[1]
-        parsed = parse_response_head(head)
-        self._last_head = (head, parsed)
-        return parsed
+        raw, last = self._last_head
+        if last is not None and received.startswith(raw):
+            return last, len(raw)
+        end = find_head(received)
+        if end < 0:
+            return None
+        size = end + len(END_OF_HEAD)
+        parsed = parse_response_head(received[:end])
+        self._last_head = (received[:size], parsed)
+        return parsed, size
 
     @property
     def open_count(self) -> int:

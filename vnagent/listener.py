@@ -14,6 +14,7 @@ BACKLOG = 1024
 # So many accepts in one event; the rest gets its turn after other connections had theirs.
 _BATCH = 32
 _RETRY_S = 0.5
+_FULL_S = 0.02
 
 _log = logs.get(__name__)
 
@@ -27,11 +28,13 @@ class Listener:
         address: str,
         port: int,
         accept: Callable[[socket.socket], None],
+        has_room: Callable[[], bool],
     ) -> None:
         """Bind and listen. Raises OSError."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._loop = loop
         self._accept = accept
+        self._has_room = has_room
         self._sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -57,6 +60,9 @@ class Listener:
 
     def _on_readable(self) -> None:
         for _ in range(_BATCH):
+            if not self._has_room():
+                self._pause(_FULL_S)
+                return
             try:
                 sock, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -64,14 +70,18 @@ class Listener:
             except OSError as error:
                 # Out of descriptors or memory: the connection stays in the backlog meanwhile.
                 _log.error("connections cannot be accepted", reason=error)
-                self._loop.remove_reader(self._sock.fileno())
-                self._loop.call_later(_RETRY_S, self._resume)
+                self._pause(_RETRY_S)
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
             self._accept(sock)
+
+    def _pause(self, seconds: float) -> None:
+        """Leave what comes in the backlog for so long."""
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
         if self._sock.fileno() >= 0:

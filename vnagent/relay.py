@@ -86,6 +86,7 @@ class LogRelay:
         self._refused: _Refused | None = None
 
     def start(self) -> None:
+        self._client.exchange = self
         pool = self._client.agent.kubelet
         self._kubelet = pool.acquire(
             self,
@@ -108,7 +109,8 @@ class LogRelay:
             kubelet.abort()
             self.on_failure("kubelet-malformed")
             return
-        kubelet.set_deadline(None)  # the client may read as slowly as it likes
+        if not self._request.is_follow:
+            kubelet.set_deadline(None)  # the client may read as slowly as it likes
         self._is_started = True
         self._is_chunked = head.is_chunked
         self._is_wrapped = not head.is_chunked and head.content_length is None

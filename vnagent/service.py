@@ -73,7 +73,9 @@ class Service:
         self._sources = (*self._certificates(), *self._feeds.reloadables())
         self._reloader = Reloader(self._sources, self._metrics.reloads)
         self._metrics.watch(self.agent)
-        self._listener = Listener(loop, config.listen.address, config.listen.port, self.agent.accept)
+        self._listener = Listener(
+            loop, config.listen.address, config.listen.port, self.agent.accept, self.agent.has_room
+        )
         self._status = self._make_status()
 
     def _certificates(self) -> tuple[Reloadable, ...]:

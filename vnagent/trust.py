@@ -2,8 +2,10 @@
 """The TLS contexts of both legs, built from the files that the configuration names."""
 
 import ssl
+from collections.abc import Callable
+from pathlib import Path
 
-from daemonkit.tls import TlsError, client_context, pem_certificates, server_context
+from daemonkit.tls import TlsError, check_certificate, client_context, pem_certificates, server_context
 from tenancy.registry import SpiffeTrust
 from vnagent.config import VnAgentConfiguration
 
@@ -38,28 +40,39 @@ def spiffe_trust(config: VnAgentConfiguration) -> SpiffeTrust | None:
 
 def problems(config: VnAgentConfiguration) -> list[str]:
     """What about the files that the configuration names keeps the daemon from starting."""
-    found = []
-    try:
-        kubelet_context(config)
-    except TlsError as error:
-        found.append(f"kubelet: {error}")
-    try:
-        spiffe_trust(config)
-    except TlsError as error:
-        found.append(f"spiffe: {error}")
-    try:
-        # Any authority will do to try out the serving certificate and its key.
-        tenants_context(config, pem_certificates(config.kubelet.ca_file.read_bytes()))
-    except TlsError as error:
-        found.append(f"serving: {error}")
-    except OSError:
-        pass  # said above
+    kubelet, serving = config.kubelet, config.serving
+    ours = {"serving.certificateFile": serving.certificate_file, "serving.keyFile": serving.key_file}
+    theirs = {
+        "kubelet.caFile": kubelet.ca_file,
+        "kubelet.clientCertificateFile": kubelet.client_certificate_file,
+        "kubelet.clientKeyFile": kubelet.client_key_file,
+    }
+    found = _unusable("serving", ours, lambda: check_certificate(serving.certificate_file, serving.key_file))
+    found += _unusable("kubelet", theirs, lambda: kubelet_context(config))
+    if config.spiffe is not None:
+        found += _unusable("spiffe", {"spiffe.caFile": config.spiffe.ca_file}, lambda: spiffe_trust(config))
     found += _kubeconfig_problems(config)
     directory = config.tenants.directory
     if directory is not None and not directory.is_dir():
         found.append(f"tenants.directory: {directory} is not a directory")
     if config.pods.file is not None and not config.pods.file.is_file():
         found.append(f"pods.file: {config.pods.file} is not a file")
+    return found
+
+
+def _unusable(what: str, files: dict[str, Path], use: Callable[[], object]) -> list[str]:
+    """The files that cannot be read, each by its key; if all can, why they are of no use together."""
+    found = []
+    for key, path in files.items():
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            found.append(f"{key}: {path}: {error.strerror}")
+    if not found:
+        try:
+            use()
+        except TlsError as error:
+            found.append(f"{what}: {error}")
     return found
 
 

@@ -74,6 +74,11 @@ class RequestHead(NamedTuple):
     wants_close: bool = False
     block: bytes = b""
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether it brings nothing but itself: no body and no upgrade."""
+        return not (self.content_length or self.has_transfer_coding or b"upgrade" in self.fields.last)
+
 
 class ResponseHead(NamedTuple):
     """`content_length` is None where the field is missing; `is_chunked` is the exact coding;

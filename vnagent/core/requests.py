@@ -189,9 +189,9 @@ _MAX_SUBPROTOCOLS = 16
 
 def parse(head: RequestHead) -> Request:
     """Turn a request head into a typed request. Total: whatever is not understood is a Refusal."""
-    if head.method == "GET" and not head.has_transfer_coding and not head.content_length:
+    if head.method == "GET" and head.is_bare:
         logs = _LOGS_TARGET.fullmatch(head.target)
-        if logs is not None and not _asks_upgrade(head):
+        if logs is not None:
             namespace, pod, container, query = logs.groups("")
             is_short = len(namespace) <= LABEL_MAX_CHARS and len(container) <= LABEL_MAX_CHARS
             if is_short and len(pod) <= SUBDOMAIN_MAX_CHARS:

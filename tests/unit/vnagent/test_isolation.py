@@ -166,6 +166,8 @@ def request_of(kind: str, namespace: str, name: str, container: str, uid: str | 
     if kind in {"exec", "attach"}:
         path += "?output=1"
     method, extra = ("GET", "") if kind == "containerLogs" else ("POST", SPDY)
+    if kind == "portForward":
+        extra = extra.replace("v4.channel.k8s.io", "portforward.k8s.io")
     head = f"{method} {path} HTTP/1.1\r\nHost: a\r\n{extra}".removesuffix("\r\n")
     return parse(parse_request_head(head.encode()))
 

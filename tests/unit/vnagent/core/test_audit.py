@@ -8,7 +8,7 @@ import pytest
 from tenancy.tenant import Role
 from vnagent.core import audit, replies
 from vnagent.core.access import Caller
-from vnagent.core.audit import ALLOWED, HOP_FAILURES, render
+from vnagent.core.audit import ALLOWED, HOP_FAILURES, identity_of, render
 from vnagent.core.head import parse_request_head
 from vnagent.core.requests import Endpoint, Refusal, Request, parse
 
@@ -95,13 +95,13 @@ FORWARD = request(
     ],
 )
 def test_lines(caller: Caller, request_: Request | None, reason: str, status: int, expected: bytes) -> None:
-    line = render(AT, caller, request_, reason, status, "0f-1")
+    line = render(AT, identity_of(caller), request_, reason, status, "0f-1")
     spki = b"ab" * 32
     assert line == b'{"time":"%s",%s,"requestId":"0f-1"}\n' % (AT.encode(), expected % spki)
 
 
 def test_nobody() -> None:
-    line = render(AT, NOBODY, None, "unregistered-identity", 403, "0f-2")
+    line = render(AT, identity_of(NOBODY), None, "unregistered-identity", 403, "0f-2")
     assert line == (
         b'{"time":"2026-11-20T16:00:00.123Z","tenant":null,"identity":"","endpoint":"malformed",'
         b'"namespace":null,"pod":null,"container":null,"decision":"deny",'
@@ -111,7 +111,7 @@ def test_nobody() -> None:
 
 def test_nothing_else_of_a_request_is_in_it() -> None:
     """The contract's fields and no other; no command, query, header or path."""
-    line = render(AT, CALLER, EXEC, "owned", 101, "0f-3")
+    line = render(AT, identity_of(CALLER), EXEC, "owned", 101, "0f-3")
     assert list(json.loads(line)) == [
         *("time", "tenant", "identity", "endpoint", "namespace", "pod", "container"),
         *("decision", "reason", "status", "requestId"),
@@ -122,12 +122,12 @@ def test_nothing_else_of_a_request_is_in_it() -> None:
 
 @pytest.mark.parametrize("reason", sorted({*ALLOWED, *HOP_FAILURES}))
 def test_what_a_tenant_may_have_is_allowed_whatever_came_of_it(reason: str) -> None:
-    assert json.loads(render(AT, CALLER, LOGS, reason, 200, "x"))["decision"] == "allow"
+    assert json.loads(render(AT, identity_of(CALLER), LOGS, reason, 200, "x"))["decision"] == "allow"
 
 
 @pytest.mark.parametrize("endpoint", list(Endpoint))
 def test_a_denial_of_any_endpoint(endpoint: Endpoint) -> None:
-    found = json.loads(render(AT, CALLER, Refusal(endpoint, 400, "x"), "x", 400, "x"))
+    found = json.loads(render(AT, identity_of(CALLER), Refusal(endpoint, 400, "x"), "x", 400, "x"))
     assert (found["endpoint"], found["decision"]) == (endpoint.value, "deny")
 
 
