@@ -58,9 +58,7 @@ def test_key_identifiers_can_be_left_out(has_key_identifier: bool) -> None:
 
 def test_validity_is_as_asked() -> None:
     end = dt.datetime(2021, 1, 2, tzinfo=dt.UTC)
-    leaf = Authority.create("tenant-a").issue(
-        "late", not_before=end - dt.timedelta(days=1), not_after=end
-    )
+    leaf = Authority.create("tenant-a").issue("late", not_before=end - dt.timedelta(days=1), not_after=end)
     assert x509.load_der_x509_certificate(leaf.der).not_valid_after_utc == end
 
 
