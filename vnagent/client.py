@@ -108,8 +108,9 @@ class ClientConnection:
         exchange = self.exchange
         if exchange is None:
             self._next()
-        elif len(self._buffer) > MAX_AHEAD_BYTES:
-            if exchange.is_bounded:
+            exchange = self.exchange
+        if len(self._buffer) > MAX_AHEAD_BYTES and not self._is_head_begun:
+            if exchange is None or exchange.is_bounded:
                 self.channel.pause()
             else:
                 # Paused for ever we would not see it leave; nobody honest sends this.
@@ -121,6 +122,9 @@ class ClientConnection:
     def on_writable(self) -> None:
         if self.exchange is not None:
             self.exchange.on_client_writable()
+        else:
+            self.channel.resume()
+            self._next()
 
     def on_end(self, reason: str) -> None:
         if self.caller is NOBODY and reason not in {"closed", "reset"}:
@@ -143,10 +147,15 @@ class ClientConnection:
         """Serve the next request in the buffer, if it is whole."""
         if self.exchange is not None or not self._buffer or not self.channel.is_open:
             return
+        if self.channel.is_congested():
+            # It asks and does not read: until it does, it is not even listened to.
+            self.channel.pause()
+            return
         try:
             end = find_head(self._buffer, self._scanned)
             if end < 0:
                 self._scanned = len(self._buffer)
+                self.channel.resume()  # what came before this head may have been too much at once
                 if not self._is_head_begun:
                     self._is_head_begun = True
                     self.channel.deadline = self.agent.channels.now + HEAD_S
@@ -312,7 +321,8 @@ class ClientConnection:
             self.close()
             return
         self.channel.deadline = self.agent.channels.now + IDLE_S
-        self.channel.resume()
+        if len(self._buffer) <= MAX_AHEAD_BYTES:
+            self.channel.resume()
         if self._buffer:
             self.agent.channels.loop.call_soon(self._next)
 

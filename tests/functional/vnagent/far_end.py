@@ -89,6 +89,11 @@ class FarEnd:
         return not self._unsent
 
     @property
+    def unsent_bytes(self) -> int:
+        """What was said and has not left, encrypted."""
+        return len(self._unsent) + self._out.pending
+
+    @property
     def has_arrived(self) -> bool:
         """Whether all that was pushed is at the other side's kernel (tcp(7), SIOCOUTQ)."""
         left = fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4))

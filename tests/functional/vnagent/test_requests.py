@@ -3,6 +3,7 @@
 control characters, pages for many tenants, limits."""
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, switching
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, reply_of, tenant_pod
+from tests.functional.vnagent.far_end import FarEnd
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -291,3 +293,59 @@ def test_a_tenants_requests_per_second_are_limited(tmp_path: Path) -> None:
         assert wait_for(is_served_again, DEADLINE_S)
     finally:
         node.stop()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/containerLogs/web/shop/app"])
+def test_who_asks_and_does_not_read_is_not_listened_to(node: Node, path: str) -> None:
+    """Answers that nobody reads must not pile up in the agent; once they are read, none is missing."""
+    count = 200_000 if path == "/healthz" else 1_000
+    if path != "/healthz":
+        node.kubelet.script = lambda _: Reply(body=b"x" * 100_000)
+    with socket.create_connection(("127.0.0.1", node.daemon.port)) as sock:
+        for size in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, size, 65536)
+        sock.setblocking(False)
+        far = FarEnd(sock, node.context("ten-a"), is_server=False, name=NAME)
+        far.shake()
+
+        def is_shaken() -> bool:
+            far.push()
+            far.pull()
+            return far.is_handshaken
+
+        assert wait_for(is_shaken, DEADLINE_S)
+        before = memory_kib(node)
+        far.say(head(f"GET {path}") * count)
+        quiet_since, left = time.monotonic(), far.unsent_bytes
+        while time.monotonic() - quiet_since < 1.0:
+            far.push()
+            if far.unsent_bytes != left:
+                quiet_since, left = time.monotonic(), far.unsent_bytes
+            time.sleep(0.001)
+        assert memory_kib(node) - before < 16 << 10
+        other = node.logs("ten-b", "web", "bank")
+        assert other is not None
+        answered, kept = 0, bytearray()
+
+        def is_answered() -> bool:
+            nonlocal answered
+            far.push()
+            far.pull()
+            kept.extend(far.received)
+            far.received.clear()
+            whole = kept.rfind(b"HTTP/1.1 200 OK")
+            if whole > 0:
+                answered += kept.count(b"HTTP/1.1 200 OK", 0, whole)
+                del kept[:whole]
+            return answered == count - 1 or far.end is not None
+
+        end = time.monotonic() + 4 * DEADLINE_S
+        while not is_answered() and time.monotonic() < end:
+            pass
+        assert (answered, far.end) == (count - 1, None)
+
+
+def memory_kib(node: Node) -> int:
+    """The agent's resident memory."""
+    lines = Path(f"/proc/{node.daemon.pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
