@@ -288,6 +288,7 @@ class TlsChannel:
             return
         self._is_mute = True
         self._unsent.clear()
+        self.account.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
         self._watch()
         if self._is_awaited and self._owner is not None:

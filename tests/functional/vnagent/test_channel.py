@@ -19,6 +19,7 @@ from daemonkit.testing.pki import Authority
 from tests.functional.vnagent.far_end import End, FarEnd, loopback_pair
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels
+from vnagent.core.limits import Use
 from vnagent.tunnel import Tunnel
 
 DEADLINE_S = 10.0
@@ -381,6 +382,24 @@ def test_writing_to_a_peer_that_has_reset_ends_the_channel(is_server: bool) -> N
         link.channel.resume()
         link.channel.pause()
         link.channel.close()
+
+    run(body)
+
+
+@both_sides
+def test_what_a_peer_did_not_take_is_off_the_account_when_it_is_gone(is_server: bool) -> None:
+    """Or each such end would bring the tenant closer to its limit for good."""
+
+    async def body(channels: Channels) -> None:
+        link = await shaken_link(channels, is_server=is_server, buffer_bytes=SMALL)
+        account = link.channel.account = Use()
+        link.channel.write(b"a" * 200_000)
+        link.channel.flush()
+        assert account.unsent_bytes > 0
+        link.far.reset()
+        await until(lambda: link.owner.ends != [])
+        link.channel.abort()
+        assert account.unsent_bytes == 0
 
     run(body)
 
