@@ -47,7 +47,8 @@ _BROKEN = select.EPOLLERR | select.EPOLLHUP
 
 _CIPHERTEXT = bytearray(RECEIVE_BYTES)
 _CIPHERTEXT_VIEW = memoryview(_CIPHERTEXT)
-_PLAINTEXT = bytearray(_RECORD_BYTES)
+_PLAINTEXT_BYTES = 4 * _RECORD_BYTES
+_PLAINTEXT = bytearray(_PLAINTEXT_BYTES)
 _PLAINTEXT_VIEW = memoryview(_PLAINTEXT)
 
 
@@ -106,16 +107,13 @@ class TlsChannel:
         *,
         is_server: bool,
         server_hostname: str | None = None,
-        session: ssl.SSLSession | None = None,
     ) -> None:
         self._channels = channels
         self._sock = sock
         self._fd = sock.fileno()
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
-        self._tls: ssl.SSLObject | None = context.wrap_bio(
-            self._in, self._out, is_server, server_hostname, session
-        )
+        self._tls: ssl.SSLObject | None = context.wrap_bio(self._in, self._out, is_server, server_hostname)
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self._tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
         self._owner: Owner | None = owner
@@ -339,24 +337,15 @@ class TlsChannel:
         if not self._is_handshaken and not self._shake():
             return
         ended = None
-        while self._is_reading:
+        while ended is None and self._is_reading:
             owner = self._owner
             if owner is None or self._is_closing:
                 return
-            if not self._in.pending:
-                break  # saves raising SSLWantReadError once an event; a read takes a whole record
-            try:
-                size = self._raw.read(_RECORD_BYTES, _PLAINTEXT)
-            except ssl.SSLWantReadError:
+            size, ended = self._decrypt()
+            if size:
+                owner.on_data(_PLAINTEXT_VIEW[:size])
+            else:
                 break
-            except ssl.SSLError as error:
-                is_clean = isinstance(error, (ssl.SSLZeroReturnError, ssl.SSLEOFError))
-                ended = "closed" if is_clean else "broken"
-                break
-            if not size:
-                ended = "closed"
-                break
-            owner.on_data(_PLAINTEXT_VIEW[:size])
         if self._owner is not None and not self._is_closing:
             self._owner.on_batch_end()
         if self._out.pending:
@@ -365,6 +354,24 @@ class TlsChannel:
             ended = "closed"
         if ended is not None:
             self._end(ended)
+
+    def _decrypt(self) -> tuple[int, str | None]:
+        """Decrypt as many records as the shared buffer has room for; how many bytes, and the end if it
+        came. A small answer and its end are two records, and one piece to whoever gets them."""
+        at = 0
+        # To ask the BIO saves raising SSLWantReadError once an event; a read takes a whole record.
+        while self._in.pending and at <= _PLAINTEXT_BYTES - _RECORD_BYTES:
+            try:
+                size = self._raw.read(_RECORD_BYTES, _PLAINTEXT_VIEW[at:])
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLError as error:
+                is_clean = isinstance(error, (ssl.SSLZeroReturnError, ssl.SSLEOFError))
+                return at, "closed" if is_clean else "broken"
+            if not size:
+                return at, "closed"
+            at += size
+        return at, None
 
     def _shake(self) -> bool:
         tls = self._tls

@@ -164,10 +164,7 @@ class KubeletConnection:
         if self._body is not None:
             self._feed(exchange, self._body, data)
             return
-        if not self._has_answered:
-            self._has_answered = True
-            if not self.is_reused:
-                self._pool.remember_session(self.channel)
+        self._has_answered = True
         self._buffer += bytes(data)
         try:
             found = self._pool.read_head(self._buffer)
@@ -270,10 +267,6 @@ class KubeletPool:
         self._idle: list[KubeletConnection] = []
         self._all: set[KubeletConnection] = set()
         self._last_head: tuple[bytes, ResponseHead | None] = (b"", None)
-        # The last ticket that the kubelet gave us. Resuming saves both sides the certificates, a third
-        # of a handshake. It trusts the kubelet that was verified then, by the context that it is bound
-        # to: new certificates of ours mean a new context, and a restarted kubelet has forgotten it.
-        self._session: ssl.SSLSession | None = None
         self._warming: KubeletConnection | None = None
 
     def read_head(self, received: bytes) -> tuple[ResponseHead, int] | None:
@@ -302,19 +295,10 @@ class KubeletPool:
         """Use new certificates for what is dialled from now on; idle connections are dropped, and busy
         ones when they have served what they are at."""
         self._context = context
-        self._session = None
         self.generation += 1
         self.close_idle()
         if self._warming is not None:
             self._warming.abort()
-
-    def remember_session(self, channel: TlsChannel | None) -> None:
-        """Keep the ticket for the next dial: in TLS 1.3 it comes with the first answer."""
-        tls = None if channel is None else channel.tls
-        if tls is not None and not tls.session_reused:
-            session = tls.session
-            if session is not None and session.has_ticket:
-                self._session = session
 
     def close_idle(self) -> None:
         for connection in list(self._idle):
@@ -393,7 +377,6 @@ class KubeletPool:
             connection,
             is_server=False,
             server_hostname=address.server_name,
-            session=self._session,
         )
         connection.channel = channel
         connection.set_deadline(DIAL_S)
