@@ -30,10 +30,6 @@ class Fed(NamedTuple):
     surplus: int
 
 
-_LAST_CHUNK = b"0\r\n\r\n"
-_ENDED = Fed(3, True, 0)
-
-
 class Body(Protocol):
     """A reader of one body. `is_chunked` says in which framing the taken bytes are."""
 
@@ -100,10 +96,22 @@ class ChunkedBody:
     def feed(self, data: memoryview) -> Fed:
         if self._is_in_trailer:
             return self._feed_trailer(data, 0)
-        if data == _LAST_CHUNK and not self._data_left and not self._partial:
-            return _ENDED  # how nearly every body ends: in a write of its own
         size = len(data)
         at = 0
+        if not self._data_left and not self._partial:
+            # Chunks that are here as a whole, which most are, take one step each.
+            match = _SIZE_LINE.match(data)
+            while match is not None:
+                length, start = int(match[1], 16), match.end()
+                end = start + length
+                if not length:
+                    if bytes(data[start : start + 3]) == b"\r\n":
+                        return Fed(start, True, 0)
+                    break
+                if bytes(data[end : end + 2]) != b"\r\n":
+                    break
+                at = end + 2
+                match = _SIZE_LINE.match(data, at)
         while at < size:
             if self._data_left > 2:
                 step = min(self._data_left - 2, size - at)
