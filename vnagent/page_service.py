@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from daemonkit import logs
 from daemonkit.tasks import Tasks
 from tenancy.ownership import OwnerIndex
 from vnagent.core import replies
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # Above this size a page is parsed and rendered in a thread, so that streams keep flowing meanwhile.
 INLINE_BYTES = 128 * 1024
+
+_log = logs.get(__name__)
 
 _PAGES: dict[Endpoint, pages.Page[Any]] = {
     Endpoint.PODS: PODS,
@@ -96,12 +99,19 @@ class PageService:
             return await self._read(path, kind)
         except (FetchError, PageError) as error:
             return error
+        except Exception as error:  # noqa: BLE001 - it is said here, once, and not by each who waits
+            _say_unexpected(path, error)
+            return PageError("could not be read")
 
     async def _read(self, path: str, kind: pages.Page[Any]) -> tuple[Any, int]:
         raw = await fetch(self._kubelet, path)
         if len(raw) > INLINE_BYTES:
             return await asyncio.to_thread(kind.parse, raw), len(raw)
         return kind.parse(raw), len(raw)
+
+
+def _say_unexpected(path: str, error: Exception) -> None:
+    _log.error("page cannot be served", page=path, error=error, traceback=logs.trace(error))
 
 
 def _has_failed(task: "asyncio.Task[_Outcome]") -> bool:
@@ -134,6 +144,10 @@ class PageExchange:
             self._fail(504 if error.reason == "kubelet-timeout" else 502, error.reason)
             return
         except PageError:
+            self._fail(502, "page-malformed")
+            return
+        except Exception as error:  # noqa: BLE001 - a client without an answer waits for ever
+            _say_unexpected(page_path(self._page), error)
             self._fail(502, "page-malformed")
             return
         if client.exchange is not self:

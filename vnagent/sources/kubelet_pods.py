@@ -81,12 +81,8 @@ class KubeletPods:
                     pods, problems = owned_pods(raw, self._policy)
                 self._publish(pods, problems)
                 self._published = digest
-        except (FetchError, PageError) as error:
-            if not self._is_failing:
-                self._is_failing = True
-                _log.warning(
-                    "pods cannot be read from the kubelet", reason=error, kept=self._published is not None
-                )
+        except Exception as error:  # noqa: BLE001 - the next read may go well, and requests wait for this one
+            self._say_failing(error)
             return False
         finally:
             self._reading = None
@@ -95,3 +91,13 @@ class KubeletPods:
             self._is_failing = False
             _log.info("pods are read from the kubelet again")
         return True
+
+    def _say_failing(self, error: Exception) -> None:
+        if self._is_failing:
+            return
+        self._is_failing = True
+        kept = self._published is not None
+        if isinstance(error, (FetchError, PageError)):
+            _log.warning("pods cannot be read from the kubelet", reason=error, kept=kept)
+        else:
+            _log.error("pods cannot be read", error=error, kept=kept, traceback=logs.trace(error))

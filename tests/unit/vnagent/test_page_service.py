@@ -11,11 +11,14 @@ from daemonkit.tasks import Tasks
 from daemonkit.testing.kubelet_pods import StandInPod, page_for
 from tenancy import keys
 from tenancy.ownership import Owned, OwnerIndex
+from tenancy.tenant import Role
+from vnagent.client import ClientConnection
+from vnagent.core.access import Caller
 from vnagent.core.head import parse_response_head
 from vnagent.core.requests import Endpoint, Page
 from vnagent.fetch import FetchError
 from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
-from vnagent.page_service import INLINE_BYTES, PageService
+from vnagent.page_service import INLINE_BYTES, PageExchange, PageService
 from vnagent.pages.page import PageError
 
 pytestmark = pytest.mark.asyncio
@@ -181,3 +184,52 @@ async def test_a_large_page_is_the_same_page() -> None:
     assert len(page[1]) > INLINE_BYTES
     assert await served.uids("ten-a") == [each.annotations[keys.UID] for each in many]
     assert await served.uids("ten-b") == ["t-ten-b-bank"]
+
+
+class BrokenIndex(OwnerIndex):
+    """Stands for a fault of ours that nobody thought of."""
+
+    def pods_of(self, tenant: str) -> tuple[Owned, ...]:
+        raise ZeroDivisionError(tenant)
+
+
+class Client:
+    """A connection that records how it is refused, with as much of an agent as a page needs."""
+
+    def __init__(self, index: OwnerIndex) -> None:
+        self.agent = self
+        self.index = index
+        self.tasks = Tasks("test")
+        self.caller = Caller("ten-a", Role.APISERVER, "00")
+        self.exchange: object = None
+        self.refused: list[tuple[int, str]] = []
+
+    def next_request_id(self) -> str:
+        return "1"
+
+    def refuse(self, _page: Page, _id: str, status: int, reason: str, *, is_close: bool) -> None:
+        assert not is_close
+        self.refused.append((status, reason))
+
+
+@pytest.mark.parametrize("max_age_s", [0.0, 30.0])
+@pytest.mark.parametrize("is_fault_in", ["reading", "rendering"])
+async def test_a_fault_of_ours_is_answered_and_said_once_and_kept_for_nobody(
+    capsys: pytest.CaptureFixture[str], max_age_s: float, is_fault_in: str
+) -> None:
+    kubelet = Kubelet(A, takes_s=0.5)
+    served = Served(kubelet, max_age_s)
+    client = Client(BrokenIndex([]) if is_fault_in == "rendering" else served.index)
+    if is_fault_in == "reading":
+        kubelet.acquire = broken  # type: ignore[method-assign]  # as a dial that fails in Python
+    exchange = PageExchange(cast(ClientConnection, client), PODS, served.service)
+    client.exchange = exchange
+    exchange.start()
+    await asyncio.sleep(1.0)
+    assert client.refused == [(502, "page-malformed")]
+    assert capsys.readouterr().err.count("ERROR") == 1
+    assert len(client.tasks) == 0
+
+
+def broken(*_: object, **__: object) -> Kubelet:
+    raise ValueError

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kubelet as the source of pods: what goes wrong in a read is said once and ends no later one."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from tenancy.ownership import ContainerPolicy, Owned
+from vnagent.kubelet import KubeletPool
+from vnagent.sources.kubelet_pods import KubeletPods
+
+pytestmark = pytest.mark.asyncio
+
+
+class BrokenPool:
+    """Fails as only a fault of ours could; counts how often it was asked."""
+
+    class Channels:
+        def __init__(self) -> None:
+            self.loop = asyncio.get_running_loop()
+
+    class Address:
+        authority = "127.0.0.1:10250"
+
+    def __init__(self) -> None:
+        self.channels = self.Channels()
+        self.address = self.Address()
+        self.asked = 0
+
+    def acquire(self, *_: object, **__: object) -> None:
+        self.asked += 1
+        raise ZeroDivisionError
+
+
+async def test_a_fault_of_ours_ends_neither_the_reads_nor_who_waits_for_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pool, tasks = BrokenPool(), Tasks("test")
+    published: list[tuple[Owned, ...]] = []
+    feed = KubeletPods(
+        cast(KubeletPool, pool), ContainerPolicy(), 5.0, tasks, lambda pods, _: published.append(pods)
+    )
+    run = tasks.spawn(feed.run(), "run")
+    await asyncio.sleep(10.0)
+    await feed.refresh()
+    assert not run.done()
+    assert pool.asked > 5
+    assert (published, feed.age_s()) == ([], None)
+    assert capsys.readouterr().err.count("ERROR") == 1
+    await tasks.close(1.0)
