@@ -79,7 +79,7 @@ class Agent:
         self._limits = limits
         self._audit_log = audit_log
         self._identified: dict[tuple[bytes, ...], identity.Identified] = {}
-        self._said: dict[Caller, str] = {}
+        self._said: dict[tuple[str | None, str], str] = {}
         self._uses: dict[str, Use] = {}
         self._pending: dict[ClientConnection, float] = {}
         self._id_prefix = secrets.token_hex(4)
@@ -256,11 +256,12 @@ class Agent:
         self, caller: Caller, request: Request | None, reason: str, status: int, request_id: str
     ) -> None:
         """Write the one line of a decision and count it."""
-        said = self._said.get(caller)
+        who = (caller.tenant, caller.spki)
+        said = self._said.get(who)
         if said is None:
             if len(self._said) >= MAX_IDENTIFIED:
                 self._said.clear()
-            said = self._said[caller] = audit.identity_of(caller)
+            said = self._said[who] = audit.identity_of(caller)
         line = audit.render(self._timestamp(), said, request, reason, status, request_id)
         self._audit_log.write(line)
         endpoint = Endpoint.MALFORMED if request is None else request.endpoint

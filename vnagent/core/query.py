@@ -47,17 +47,18 @@ def split_query(query: str) -> list[tuple[str, str]]:
     parts = query.split("&")
     if len(parts) > MAX_PARAMETERS:
         raise QueryError("too-many-parameters")
-    pairs = []
-    for part in parts:
-        key, equals, value = part.partition("=")
-        if not equals or not key:
+    return [_pair(part) for part in parts]
+
+
+def _pair(part: str) -> tuple[str, str]:
+    key, equals, value = part.partition("=")
+    if not equals or not key:
+        raise QueryError("malformed-query")
+    if "%" in value or "+" in value:
+        value = unquote_to_bytes(value.replace("+", " ")).decode("latin-1")
+        if "\0" in value:
             raise QueryError("malformed-query")
-        if "%" in value or "+" in value:
-            value = unquote_to_bytes(value.replace("+", " ")).decode("latin-1")
-            if "\0" in value:
-                raise QueryError("malformed-query")
-        pairs.append((key, value))
-    return pairs
+    return key, value
 
 
 def render_query(options: Options) -> str:
