@@ -2,22 +2,32 @@
 """vn-agent's configuration: `kind: VnAgentConfiguration`, one file, all errors at once."""
 
 import enum
+import ipaddress
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemonkit import config
 from daemonkit.config import setting
+from tenancy.names import is_pod_name
 
 KIND = "VnAgentConfiguration"
 DEFAULT_PORT = 10550
 KUBELET_PORT = 10250
+
+# SPIFFE-ID, 2.1.
+_TRUST_DOMAIN = re.compile(r"[a-z0-9._-]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
     address: str = setting("0.0.0.0", doc="IP address that tenants' apiservers dial")  # noqa: S104 - it serves a network
     port: int = setting(DEFAULT_PORT, minimum=0, maximum=65535, doc="0 takes any; /status tells which")
+
+    def problems(self) -> Iterator[str]:
+        if not _is_ip(self.address):
+            yield f"address: expected an IP address, got {self.address!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,14 @@ class Kubelet:
     address: str = "127.0.0.1"
     port: int = setting(KUBELET_PORT, minimum=1, maximum=65535)
     server_name: str | None = setting(None, doc="name in the kubelet's certificate; default: the address")
+
+    def problems(self) -> Iterator[str]:
+        # A name would have to be resolved at each dial, and nothing else could be served meanwhile.
+        if not _is_ip(self.address) and self.address != "localhost":
+            yield f"address: expected an IP address, got {self.address!r}"
+        name = self.server_name
+        if name is not None and not _is_ip(name) and not is_pod_name(name.lower()):
+            yield f"serverName: expected a DNS name or an IP address, got {name!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +119,9 @@ class Status:
     def problems(self) -> Iterator[str]:
         if self.socket is not None and self.address is not None:
             yield "socket: give socket or address, not both"
+        address = self.address
+        if address is not None and address != "localhost" and not _is_loopback(address):
+            yield f"address: expected a loopback address, got {address!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +149,10 @@ class Spiffe:
 
     ca_file: Path
     trust_domain: str
+
+    def problems(self) -> Iterator[str]:
+        if _TRUST_DOMAIN.fullmatch(self.trust_domain) is None:
+            yield "trustDomain: lower-case letters, digits, dots, dashes and underscores, no scheme or path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +182,9 @@ class VnAgentConfiguration:
     drain: Drain = field(default_factory=Drain)
 
     def problems(self) -> Iterator[str]:
+        # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
+        if not is_pod_name(self.node_name):
+            yield f"nodeName: expected the name of a node, got {self.node_name!r}"
         is_watched = self.pods.source is PodSource.SUPER_CLUSTER
         if is_watched and self.pods_kubeconfig_file is None:
             yield "pods.kubeconfigFile: needed for source: superCluster"
@@ -164,6 +192,18 @@ class VnAgentConfiguration:
     @property
     def pods_kubeconfig_file(self) -> Path | None:
         return self.pods.kubeconfig_file or self.tenants.kubeconfig_file
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(text: str) -> bool:
+    return _is_ip(text) and ipaddress.ip_address(text).is_loopback
 
 
 def load(path: Path) -> VnAgentConfiguration:

@@ -5,7 +5,15 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from daemonkit.tls import TlsError, check_certificate, client_context, pem_certificates, server_context
+from daemonkit.tls import (
+    TlsError,
+    check_authorities,
+    check_certificate,
+    client_context,
+    pem_certificates,
+    server_context,
+)
+from tenancy import x509
 from tenancy.registry import SpiffeTrust
 from vnagent.config import VnAgentConfiguration
 
@@ -31,11 +39,16 @@ def spiffe_trust(config: VnAgentConfiguration) -> SpiffeTrust | None:
     if spiffe is None:
         return None
     try:
-        return SpiffeTrust(pem_certificates(spiffe.ca_file.read_bytes()), spiffe.trust_domain)
+        authorities = pem_certificates(spiffe.ca_file.read_bytes())
+        check_authorities(authorities)
+        for der in authorities:
+            x509.canonical_subject(der)
+            x509.subject_key_identifier(der)
     except OSError as error:
         raise TlsError(f"{spiffe.ca_file}: {error.strerror}") from None
-    except TlsError as error:
+    except (TlsError, x509.CertificateError) as error:
         raise TlsError(f"{spiffe.ca_file}: {error}") from None
+    return SpiffeTrust(authorities, spiffe.trust_domain)
 
 
 def problems(config: VnAgentConfiguration) -> list[str]:
@@ -57,6 +70,20 @@ def problems(config: VnAgentConfiguration) -> list[str]:
         found.append(f"tenants.directory: {directory} is not a directory")
     if config.pods.file is not None and not config.pods.file.is_file():
         found.append(f"pods.file: {config.pods.file} is not a file")
+    return found + _unwritable(config)
+
+
+def _unwritable(config: VnAgentConfiguration) -> list[str]:
+    """The places where what the daemon writes cannot be."""
+    found = []
+    audit, state, status = config.audit.path, config.state_directory, config.status.socket
+    for key, path in (("audit.file", audit), ("status.socket", status)):
+        if path is None:
+            continue
+        if not path.parent.is_dir() or path.is_dir():
+            found.append(f"{key}: {path} is a directory, or in none")
+    if state is not None and state.exists() and not state.is_dir():
+        found.append(f"stateDirectory: {state} is not a directory")
     return found
 
 

@@ -21,6 +21,8 @@ from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
+# A DER sequence, which is all that can be said for it.
+NO_CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n"
 FOLLOW = "GET /containerLogs/web/shop/app?follow=true"
 
 
@@ -83,6 +85,55 @@ def test_files_that_are_not_there_are_told_before_anything_starts(node: Node) ->
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "serving" in ended.stderr
     assert "kubelet.caFile" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("--check-config",)])
+@pytest.mark.parametrize("what", ["leaf", "no certificate", "domain"])
+def test_a_spiffe_trust_that_cannot_be_used_is_told(
+    node: Node, what: str, arguments: tuple[str, ...]
+) -> None:
+    node.daemon.stop()
+    authority = {"leaf": node.tenants["ten-a"].leaf.cert_pem, "domain": node.serving.cert_pem}
+    path = node.directory / "spiffe.crt"
+    path.write_bytes(authority.get(what, NO_CERTIFICATE))
+    domain = "" if what == "domain" else "super.example"
+    node.settings["spiffe"] = {"caFile": str(path), "trustDomain": domain}
+    node.write_config()
+    ended = run_agent(node.daemon.config, *arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ("spiffe.trustDomain" if what == "domain" else f"spiffe: {path}") in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("listen", "address", "node-1"),
+        ("kubelet", "address", "node-1.example"),
+        ("kubelet", "address", "127.0.0.1\r\nX: y"),
+        ("kubelet", "serverName", ".node"),
+        ("kubelet", "serverName", ""),
+        ("status", "address", "0.0.0.0"),  # noqa: S104 - it must be refused
+        ("audit", "file", "/"),
+        ("status", "socket", "/no/such/directory/status.sock"),
+        ("", "stateDirectory", "config.yaml"),
+        ("", "nodeName", ""),
+    ],
+)
+def test_places_and_names_that_cannot_be_are_told_before_anything_starts(
+    node: Node, section: str, key: str, value: str
+) -> None:
+    node.daemon.stop()
+    document = yaml.safe_load(node.daemon.config.read_text(encoding="utf-8"))
+    if key == "address" and section == "status":
+        document["status"] = {}
+    (document[section] if section else document)[key] = value
+    node.daemon.config.write_text(yaml.safe_dump(document), encoding="utf-8")
+    for arguments in ((), ("--check-config",)):
+        ended = run_agent(node.daemon.config, *arguments)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert f"{section}.{key}".strip(".") + ": " in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
 
 
 def test_a_good_configuration_is_only_checked_when_that_is_asked(node: Node) -> None:
