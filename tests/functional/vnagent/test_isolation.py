@@ -5,6 +5,7 @@ markers and nobody else's. `tests/unit/vnagent/test_isolation.py` asks the same 
 """
 
 import contextlib
+import itertools
 import json
 import re
 import ssl
@@ -233,3 +234,15 @@ def test_one_connection_after_another_to_the_kubelet_carries_no_rest_of_anothers
                     assert markers(reply.body) == {each.uid}
                     assert parse_reply(bytes(client.received), "GET") == reply
                     assert len(client.received) == reply.length_bytes
+
+
+def test_request_identifiers_tell_nothing_of_what_others_ask(node: Node) -> None:
+    """A count would: who asks twice learns how many requests all others made in between."""
+    found = []
+    with node.client(TENANTS[0]) as client:
+        for _ in range(300):
+            (value,) = _ask(client, "GET /healthz").values("X-Request-Id")
+            found.append(int(value, 16))
+    assert len(set(found)) == 300
+    steps = [abs(after - before) for before, after in itertools.pairwise(found)]
+    assert sum(step > 1 << 48 for step in steps) > 280
