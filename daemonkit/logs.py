@@ -38,6 +38,9 @@ class _Sink:
     __slots__ = ("clock", "dropped", "is_json", "level", "stream")
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
         self.level = INFO
         self.is_json = False
         self.stream: TextIO | None = None
@@ -135,6 +138,11 @@ def setup(
     root.handlers[:] = [_Bridge()]
     # Libraries are quieter by one step: their "info" is our "debug".
     root.setLevel(DEBUG if level == "debug" else max(LEVELS[level], WARNING))
+
+
+def reset() -> None:
+    """Undo `setup`: text at level info, to whatever stderr is then. For tests, which share a process."""
+    _sink.reset()
 
 
 class _Bridge(logging.Handler):

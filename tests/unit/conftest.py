@@ -13,10 +13,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+
+from daemonkit import logs
 
 _OURS = ("tenancy", "daemonkit", "vnagent", "vcnode")
 
@@ -118,3 +120,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"virtual-time": VirtualTimeLoop}
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_at_the_start() -> Iterator[None]:
+    """What one test sets up for its log lines must not swallow those of the next."""
+    yield
+    logs.reset()
