@@ -28,7 +28,7 @@ MAX_REFUSAL_BYTES = 4096
 _COALESCE_BYTES = 8192
 
 
-class _Refused:
+class Refusal:
     """Collects the body of a kubelet's refusal, then answers in our own words."""
 
     __slots__ = ("body", "head")
@@ -83,7 +83,7 @@ class LogRelay:
         self._is_sent = False
         self._is_chunked = False
         self._is_wrapped = False
-        self._refused: _Refused | None = None
+        self._refused: Refusal | None = None
 
     def start(self) -> None:
         self._client.exchange = self
@@ -102,7 +102,7 @@ class LogRelay:
         if kubelet is None:
             return
         if head.status >= 400:
-            self._refused = _Refused(head)
+            self._refused = Refusal(head)
             kubelet.set_deadline(REFUSAL_S)
             return
         if head.status != 200 or head.fields.get(b"content-encoding") not in {None, b"identity"}:
@@ -169,7 +169,7 @@ class LogRelay:
             self._client.channel.write(self._held)
             self._held = b""
 
-    def _answer_refusal(self, refused: _Refused) -> None:
+    def _answer_refusal(self, refused: Refusal) -> None:
         self._answer(*replies.translate_refusal(self._request, refused.head.status, refused.text()))
 
     def _answer(self, status: int, reason: str, text: str | None) -> None:
@@ -210,7 +210,7 @@ class StreamSetup:
         self._pod = pod
         self._request_id = client.agent.next_request_id()
         self._kubelet: KubeletConnection | None = None
-        self._refused: _Refused | None = None
+        self._refused: Refusal | None = None
 
     def start(self) -> None:
         pool = self._client.agent.kubelet
@@ -228,7 +228,7 @@ class StreamSetup:
         if kubelet is None:
             return
         if head.status >= 400:
-            self._refused = _Refused(head)
+            self._refused = Refusal(head)
             kubelet.set_deadline(REFUSAL_S)
             return
         switching = replies.switching_head(self._request, head, self._request_id)

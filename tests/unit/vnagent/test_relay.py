@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a kubelet's refusal is read: its sentence, whatever the framing and wherever it is cut."""
+
+import pytest
+
+from vnagent.core.framing import body_of
+from vnagent.core.head import parse_response_head
+from vnagent.core.replies import translate_refusal
+from vnagent.core.requests import ContainerLogs
+from vnagent.relay import MAX_REFUSAL_BYTES, Refusal
+
+SENTENCE = b'container "app" in pod "shop" is waiting to start: ContainerCreating'
+CHUNKED = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked"
+PLAIN = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d" % len(SENTENCE)
+
+
+def chunks(text: bytes, size: int) -> bytes:
+    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+def read(head: bytes, body: bytes, step: int) -> Refusal:
+    """Feed a refusal as a connection would, in pieces of `step` bytes."""
+    parsed = parse_response_head(head)
+    refused, reader = Refusal(parsed), body_of(parsed)
+    for at in range(0, len(body), step):
+        piece = memoryview(body)[at : at + step]
+        fed = reader.feed(piece)
+        if (fed.take and refused.is_full(piece[: fed.take])) or fed.is_end:
+            break
+    return refused
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 10_000])
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [(PLAIN, SENTENCE), (CHUNKED, chunks(SENTENCE, 4096)), (CHUNKED, chunks(SENTENCE, 5))],
+)
+def test_the_sentence_of_a_log_that_is_not_there_yet(head: bytes, body: bytes, step: int) -> None:
+    """A real kubelet sends it in chunks."""
+    refused = read(head, body, step)
+    assert refused.text() == SENTENCE
+    request = ContainerLogs("web", "shop", "app", (), is_follow=False)
+    said = translate_refusal(request, 400, refused.text())
+    assert said == (400, "kubelet-rejected", "container is waiting to start: ContainerCreating")
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000, 4088, 4089, 4090, 4091, 4092, 4093, 5000, 100_000])
+@pytest.mark.parametrize("step", [1, 1000, 200_000])
+def test_a_refusal_without_end_is_read_so_far_and_no_further(size: int, step: int) -> None:
+    refused = read(CHUNKED, chunks(b"a" * 100_000, size), step)
+    assert len(refused.body) == MAX_REFUSAL_BYTES
+    text = refused.text()
+    assert text == b"a" * len(text)
+    assert len(text) >= MAX_REFUSAL_BYTES // 6 - 1  # of chunks of one byte five sixths are framing
+
+
+def test_a_refusal_without_a_word() -> None:
+    assert read(CHUNKED, b"0\r\n\r\n", 1).text() == b""
+    assert Refusal(parse_response_head(CHUNKED)).text() == b""
