@@ -89,7 +89,7 @@ class Agent:
         self._id_at = 0
         self._stamp_second = 0
         self._stamp = ""
-        self.date = ""
+        self._date = ""
 
     # ---- what sources set
 
@@ -275,16 +275,28 @@ class Agent:
         endpoint = Endpoint.MALFORMED if request is None else request.endpoint
         self.metrics.count_request(caller.tenant, endpoint, status)
 
+    @property
+    def date(self) -> str:
+        """Now, for the Date field. Never that of the last record: it would tell a tenant when another
+        one asked for something."""
+        self._turn(int(time.time()))
+        return self._date
+
     def _timestamp(self) -> str:
-        """RFC 3339 in UTC with milliseconds; what changes once a second is made once a second."""
+        """RFC 3339 in UTC with milliseconds."""
         now = time.time()
         second = int(now)
-        if second != self._stamp_second:
-            self._stamp_second = second
-            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            # RFC 9110, 5.6.7. Not email.utils, which is 0.9 MB; no daemon sets a locale for times.
-            self.date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(second))
+        self._turn(second)
         return f"{self._stamp}.{int((now - second) * 1000):03d}Z"
+
+    def _turn(self, second: int) -> None:
+        """What changes once a second is made once a second."""
+        if second == self._stamp_second:
+            return
+        self._stamp_second = second
+        self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        # RFC 9110, 5.6.7. Not email.utils, which is 0.9 MB; no daemon sets a locale for times.
+        self._date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(second))
 
     # ---- the end
 

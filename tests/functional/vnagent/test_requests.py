@@ -2,6 +2,7 @@
 """Single requests that the case files do not spell out: HEAD, odd Connection lines, leaving early,
 control characters, pages for many tenants, limits."""
 
+import email.utils
 import json
 import socket
 import time
@@ -54,6 +55,25 @@ def node(running_node: Node) -> Iterator[Node]:
     running_node.kubelet.exchanges.clear()
     yield running_node
     running_node.kubelet.script = None
+
+
+# ---- Date
+
+
+def test_the_date_is_that_of_the_answer(tmp_path: Path) -> None:
+    """Also on the first log after nobody asked for anything: an older date would tell who waited when
+    others last asked."""
+    node = start_node(tmp_path)
+    try:
+        for _ in range(2):
+            begin = int(time.time())
+            reply = node.logs("ten-a", "web", "shop")
+            assert reply is not None
+            (date,) = reply.values("Date")
+            assert begin <= email.utils.parsedate_to_datetime(date).timestamp() <= time.time()
+            assert wait_for(lambda: int(time.time()) > begin, DEADLINE_S)  # noqa: B023 - used at once
+    finally:
+        node.stop()
 
 
 # ---- HEAD
