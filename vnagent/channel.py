@@ -166,6 +166,12 @@ class TlsChannel:
     def has_unsent(self) -> bool:
         return bool(self._unsent)
 
+    def await_drain(self, seconds: float) -> None:
+        """Call `on_writable` as the peer takes what is due to it, and `on_deadline` if it has not
+        taken all within `seconds`."""
+        self._is_awaited = True
+        self.deadline = self._channels.now + seconds
+
     def set_owner(self, owner: Owner) -> None:
         self._owner = owner
 

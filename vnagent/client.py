@@ -87,7 +87,7 @@ class ClientConnection:
         self._buffer = bytearray()
         self._scanned = 0  # so much of the buffer is known to hold no end of a head
         self._previous: RequestHead | None = None
-        self._plans: dict[str, _Plan] = {}
+        self._plans: dict[bytes, _Plan] = {}
         self._plans_of: OwnerIndex | None = None
         self._is_counted = False
         self._is_head = False
@@ -165,56 +165,76 @@ class ClientConnection:
             del self._buffer[: end + len(END_OF_HEAD)]
             self._is_head_begun = False
             self.channel.deadline = None
-            if self.caller.tenant is not None and not self._is_counted:
-                self._refuse(None, Deny(429, "too-many-connections", must_close=True))
-                return
-            self._is_head = False
-            self._previous = parsed = parse_request_head(head, self._previous)
-            self._is_head = parsed.method == "HEAD"
-            recalled = self._recall(parsed)
-            request = parse(parsed) if recalled is None else recalled.request
         except HeadError as error:
             self._refuse(None, Deny(error.status, error.reason, must_close=True))
             return
-        if not self.agent.takes_request(self.caller):
-            self._refuse(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
+        self._serve(head)
+
+    def _serve(self, head: bytes) -> None:
+        """Read one head and act on it."""
+        self._is_head = False
+        if self.caller.tenant is not None and not self._is_counted:
+            self._refuse(None, Deny(429, "too-many-connections", must_close=True))
             return
+        recalled = self._recall(head)
         if recalled is not None:
-            self.agent.relay_logs(self, *recalled)
+            if self._takes(recalled.request):
+                self.agent.relay_logs(self, *recalled)
+            return
+        try:
+            self._previous = parsed = parse_request_head(head, self._previous)
+        except HeadError as error:
+            self._refuse(None, Deny(error.status, error.reason, must_close=True))
+            return
+        self._is_head = parsed.method == "HEAD"
+        request = parse(parsed)
+        if not self._takes(request):
             return
         decision = self.agent.decide(request, self.caller)
         if isinstance(decision, Forward) and isinstance(request, ContainerLogs):
             self._remember(parsed, request, decision.pod)
         self.act(request, decision)
 
-    def _recall(self, head: RequestHead) -> "_Recalled | None":
+    def _takes(self, request: Request) -> bool:
+        """Whether the tenant may ask for more in this second; if not, it has been told."""
+        if self.agent.takes_request(self.caller):
+            return True
+        self._refuse(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
+        return False
+
+    def _recall(self, head: bytes) -> "_Recalled | None":
         """The decision on a pod whose log was asked for on this connection before, by the same index.
 
-        Who reads logs reads the same ones again. What is recalled is what stands between the path and
-        the pod; the parameters are read each time, and what is wrong with them is said the long way.
+        Who reads logs reads the same ones again, with the same fields. What is recalled is what stands
+        between the path and the pod, and that these very fields were read and found in order; the
+        parameters are read each time, and what is wrong with them is said the long way.
         """
         index = self.agent.index
         if self._plans_of is not index:
             self._plans_of = index
             self._plans.clear()
             return None
-        if not self._plans or head.method != "GET" or not head.is_bare:
+        previous = self._previous
+        if not self._plans or previous is None or not previous.is_bare:
             return None
-        path, _, query = head.target.partition("?")
-        plan = self._plans.get(path)
+        line_end = head.find(b"\r\n")
+        if head[line_end:] != previous.block or not head.endswith(b" HTTP/1.1", 0, line_end):
+            return None
+        line, _, query = head[: line_end - len(b" HTTP/1.1")].partition(b"?")
+        plan = self._plans.get(line)
         if plan is None:
             return None
         try:
-            options, is_follow = parse_log_options(query)
-        except QueryError:
+            options, is_follow = parse_log_options(query.decode("ascii"))
+        except (QueryError, UnicodeDecodeError):
             return None
         names, pod = plan
         return _Recalled(ContainerLogs(*names, options, is_follow), pod)
 
     def _remember(self, head: RequestHead, request: ContainerLogs, pod: Owned) -> None:
         if len(self._plans) < MAX_PLANS:
-            path = head.target.partition("?")[0]
-            self._plans[path] = (request.namespace, request.pod, request.container), pod
+            line = b"GET " + head.target.partition("?")[0].encode("ascii")
+            self._plans[line] = (request.namespace, request.pod, request.container), pod
 
     def act(self, request: Request, decision: Decision, *, is_final: bool = False) -> None:
         """Do what was decided. `is_final`: the index has been asked for news already."""

@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 from vnagent.channel import TlsChannel
 
+# How long a client that takes nothing may keep the tail of a stream that has ended.
+TAIL_S = 600.0
+
 
 class Tunnel:
     """Joins a client's channel with a kubelet's until one of them ends.
@@ -32,8 +35,18 @@ class Tunnel:
         self._on_close: Callable[[Tunnel], None] | None = on_close
         self.caller = caller
         client.deadline = kubelet.deadline = None  # the kubelet cuts at 4 h; we never do
-        client.set_owner(_Side(self, client, kubelet))
-        kubelet.set_owner(_Side(self, kubelet, client))
+        client.set_owner(_Side(client, kubelet, self.close))
+        kubelet.set_owner(_Side(kubelet, client, self.kubelet_ended))
+
+    def kubelet_ended(self) -> None:
+        """The kubelet has said all there is. What the client has not taken yet is still its own, at its
+        own pace (`kubectl exec ... | less`); the tunnel counts as the tenant's until then."""
+        if self._on_close is None or not self._client.has_unsent:
+            self.close()
+            return
+        self._kubelet.close()
+        self._client.set_owner(_Tail(self, self._client))
+        self._client.await_drain(TAIL_S)
 
     def close(self) -> None:
         """End both sides, each after what is due to it."""
@@ -57,10 +70,10 @@ class Tunnel:
 class _Side:
     """The owner of one channel of a tunnel: what is read here is written there."""
 
-    __slots__ = ("_from", "_to", "_tunnel", "on_data")
+    __slots__ = ("_ended", "_from", "_to", "on_data")
 
-    def __init__(self, tunnel: Tunnel, source: TlsChannel, target: TlsChannel) -> None:
-        self._tunnel = tunnel
+    def __init__(self, source: TlsChannel, target: TlsChannel, ended: Callable[[], None]) -> None:
+        self._ended = ended
         self._from = source
         self._to = target
         self.on_data = target.write  # the hot path has no frame of ours in it
@@ -77,8 +90,39 @@ class _Side:
         self._to.resume()
 
     def on_end(self, reason: str) -> None:
-        self._tunnel.close()
+        self._ended()
 
     def on_deadline(self) -> None:
         """Only what a client said before it left has one."""
+        self._ended()
+
+
+class _Tail:
+    """The owner of a client's channel whose kubelet has ended: nothing is left but to be read."""
+
+    __slots__ = ("_client", "_tunnel")
+
+    def __init__(self, tunnel: Tunnel, client: TlsChannel) -> None:
+        self._tunnel = tunnel
+        self._client = client
+
+    def on_handshake(self) -> None:
+        raise AssertionError("a tunnel begins after the handshake")
+
+    def on_data(self, data: memoryview) -> None:
+        """Nobody is there to hear it."""
+
+    def on_batch_end(self) -> None:
+        """Nothing was relayed."""
+
+    def on_writable(self) -> None:
+        if self._client.has_unsent:
+            self._client.await_drain(TAIL_S)
+        else:
+            self._tunnel.close()
+
+    def on_end(self, reason: str) -> None:
+        self._tunnel.close()
+
+    def on_deadline(self) -> None:
         self._tunnel.close()

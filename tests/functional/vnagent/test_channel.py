@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from daemonkit.testing.pki import Authority
 from tests.functional.vnagent.far_end import End, FarEnd, loopback_pair
-from vnagent.channel import TlsChannel
+from vnagent.channel import CLOSE_S, TlsChannel
 from vnagent.channels import Channels
 from vnagent.core.limits import Use
 from vnagent.tunnel import Tunnel
@@ -548,6 +548,29 @@ async def joined(
     closed: list[Tunnel] = []
     tunnel = Tunnel(client.channel, kubelet.channel, "caller", closed.append)
     return Joined(channels, client.far, kubelet.far, tunnel, closed)
+
+
+def test_a_client_that_stands_still_keeps_the_tail_of_what_has_ended() -> None:
+    """`kubectl exec ... | less`: longer than a closed connection is waited for, and still counted."""
+
+    async def body(channels: Channels) -> None:
+        both = await joined(channels, SMALL, SMALL)
+        sent = os.urandom(200_000)
+        both.kubelet.say(sent)
+        both.kubelet.finish(with_notify=True)
+        await until(lambda: both.kubelet.end is not None, both.kubelet.push, both.kubelet.pull)
+        for channel in list(channels.by_fd.values()):
+            if channel.deadline is not None and channel.deadline < channels.now + 5 * CLOSE_S:
+                channel.expire()
+        assert both.closed == []
+        await until(lambda: both.client.end is not None, lambda: both.client.pull(2000))
+        assert bytes(both.client.received) == sent
+        assert both.client.end is End.CLOSE_NOTIFY
+        both.client.close()
+        both.kubelet.close()
+        assert both.closed == [both.tunnel]
+
+    run(body)
 
 
 def test_output_reaches_a_slow_client_whole_though_the_kubelet_has_closed() -> None:
