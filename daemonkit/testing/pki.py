@@ -11,7 +11,6 @@ import hashlib
 import ipaddress
 import os
 import ssl
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +79,11 @@ class Leaf:
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Make this the certificate that `context` shows, without a file that stays."""
-        with tempfile.TemporaryDirectory() as directory:
-            context.load_cert_chain(*self.write(directory, "leaf"))
+        descriptor = os.memfd_create("leaf", os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(self.cert_pem + self.key_pem)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}")
 
     def write(self, directory: Path | str, name: str) -> tuple[Path, Path]:
         """Write `name.crt` and `name.key` (0600), each replaced whole; return both paths."""
