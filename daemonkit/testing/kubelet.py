@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -47,9 +48,18 @@ _CLOSE_DEADLINE_S = 2.0
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    """Reset a connection. Python 3.11.2 (Debian 12) fails on one that has been closed twice."""
+    """End a connection without a word: a FIN and no close_notify. Python 3.11.2 (Debian 12) fails on
+    one that has been closed twice."""
     with contextlib.suppress(AttributeError):
         writer.transport.abort()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection as a process does that is gone."""
+    with contextlib.suppress(AttributeError):  # as in _abort
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    _abort(writer)
 
 
 def kubelet_context(cert_file: str, key_file: str, client_ca_pem: str) -> ssl.SSLContext:
@@ -170,7 +180,7 @@ class StandInKubelet:
 
     async def _drop(self) -> None:
         for writer in list(self._open.values()):
-            _abort(writer)
+            _reset(writer)
         async with asyncio.timeout(_START_DEADLINE_S):
             await self._all_closed.wait()
 
