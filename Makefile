@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python
 	&& { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := tenancy daemonkit vnagent vcnode
+PACKAGES := tenancy ruleset daemonkit vnagent kubeproxy_ext kata_bridge vcnode
 SOURCES := $(PACKAGES) tests
 
 .DEFAULT_GOAL := help
