@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a daemon says of itself, over HTTP on a unix socket or on loopback, and how to ask it.
 
-`/healthz` (the loop turns), `/readyz` (200 or 503 and why), `/metrics`, `/status` (JSON). Never on
-another address: an apiserver can be made to proxy to any port of a node's address, without a
-client certificate (`nodes/https:N:PORT/proxy`), so what listens there every tenant can read.
+`/healthz` (the loop turns), `/readyz` (200 or 503 and why), `/metrics`, `/status` (JSON), and what
+else a daemon has to show. Never on another address: an apiserver can be made to proxy to any port
+of a node's address, without a client certificate (`nodes/https:N:PORT/proxy`), so what listens
+there every tenant can read.
 
 The server reads one request without a body, answers and closes, and bounds all of it; it is no
 place for an HTTP framework.
@@ -17,14 +18,14 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from daemonkit import metrics
-from daemonkit.status_pages import Pages, Readiness, too_large
+from daemonkit.status_pages import Page, Pages, Query, Readiness, Reply, too_large
 from daemonkit.tasks import Tasks
 
-__all__ = ["Address", "Readiness", "StatusError", "StatusServer", "fetch"]
+__all__ = ["Address", "Page", "Query", "Readiness", "Reply", "StatusError", "StatusServer", "fetch"]
 
 Address = Path | tuple[str, int]
 
@@ -46,9 +47,10 @@ class StatusError(Exception):
 
 
 class StatusServer:
-    """Serves the four pages on `address`: the path of a unix socket, or (loopback host, port).
+    """Serves a daemon's pages on `address`: the path of a unix socket, or (loopback host, port).
 
-    `readiness` and `status` are asked at each request, on the loop; see `Pages`.
+    `readiness`, `status` and the daemon's `own` pages are asked at each request, on the loop; see
+    `Pages`.
     """
 
     def __init__(
@@ -58,11 +60,12 @@ class StatusServer:
         *,
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
+        own: Mapping[str, Page] | None = None,
         max_connections: int = MAX_CONNECTIONS,
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self._address = _checked(address)
-        self._pages = Pages(registry, readiness=readiness, status=status)
+        self._pages = Pages(registry, readiness=readiness, status=status, own=own)
         self._max_connections = max_connections
         self._deadline_s = deadline_s
         self._server: asyncio.Server | None = None

@@ -7,9 +7,10 @@ us to interpret (RFC 9112, 2.2: a recipient SHOULD respond with 400 and close).
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -29,7 +30,10 @@ _REASONS = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
-_TEXT = "text/plain; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+# The query of a page of a daemon's own: a few names and addresses.
+_MAX_FIELDS = 16
 
 _log = logs.get(__name__)
 
@@ -43,17 +47,31 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
+class Reply:
+    """The answer of one page; `status` is one of those that have a reason here."""
+
     status: int
     body: bytes
-    content_type: str = _TEXT
+    content_type: str = TEXT
+
+    @classmethod
+    def json(cls, value: object, status: int = 200) -> "Reply":
+        """A page of values that msgspec encodes, and paths."""
+        return cls(status, msgspec.json.encode(value, enc_hook=_encode) + b"\n", JSON)
+
+
+Query = Mapping[str, str]
+"""The fields of a request's query, decoded; of a name that is repeated, the last."""
+
+Page = Callable[[Query], Reply]
 
 
 class Pages:
-    """The four pages of a daemon: `/healthz`, `/readyz`, `/metrics`, `/status`.
+    """The pages of a daemon: `/healthz`, `/readyz`, `/metrics`, `/status`, and those of its own.
 
     `readiness` and `status` are asked at each request and must not block; what `status` returns
-    must be made of values that msgspec encodes, and paths.
+    must be made of values that msgspec encodes, and paths. `own` are further pages by their path;
+    they too are called on the loop.
     """
 
     def __init__(
@@ -62,10 +80,12 @@ class Pages:
         *,
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
+        own: Mapping[str, Page] | None = None,
     ) -> None:
         self._registry = registry
         self._readiness = readiness
         self._status = status
+        self._own = {path.encode("ascii"): page for path, page in (own or {}).items()}
 
     def answer(self, head: bytes) -> bytes:
         """Return the response to a request, given its head with the empty line at the end.
@@ -77,39 +97,58 @@ class Pages:
         request = _REQUEST_LINE.fullmatch(request_line)
         fields = [_HEADER.fullmatch(header) for header in headers]
         if request is None or None in fields:
-            return _response(_Reply(400, b"malformed request\n"))
+            return _response(Reply(400, b"malformed request\n"))
         is_head = request[1] == b"HEAD"
         if not _REFUSED_HEADERS.isdisjoint(field[1].lower() for field in fields if field):
-            return _response(_Reply(400, b"no body and no upgrade here\n"), is_head)
+            return _response(Reply(400, b"no body and no upgrade here\n"), is_head)
         if not is_head and request[1] != b"GET":
-            return _response(_Reply(405, b"only GET and HEAD\n"))
+            return _response(Reply(405, b"only GET and HEAD\n"))
         try:
-            return _response(self._page(request[2]), is_head)
+            return _response(self._page(request[2], request[3] or b""), is_head)
         except Exception as error:  # noqa: BLE001 - see above
             _log.error("status page failed", path=request[2], error=error, traceback=logs.trace(error))
-            return _response(_Reply(500, b"this page failed; the log says why\n"), is_head)
+            return _response(Reply(500, b"this page failed; the log says why\n"), is_head)
 
-    def _page(self, path: bytes) -> _Reply:
+    def _page(self, path: bytes, query: bytes) -> Reply:
         if path == b"/healthz":
-            return _Reply(200, b"ok\n")
+            return Reply(200, b"ok\n")
         if path == b"/readyz":
             readiness = self._readiness()
             body = "".join(f"{line}\n" for line in readiness.lines).encode()
-            return _Reply(200 if readiness.is_ready else 503, body)
+            return Reply(200 if readiness.is_ready else 503, body)
         if path == b"/metrics":
-            return _Reply(200, self._registry.render(), metrics.CONTENT_TYPE)
+            return Reply(200, self._registry.render(), metrics.CONTENT_TYPE)
         if path == b"/status":
-            body = msgspec.json.encode(self._status(), enc_hook=_encode) + b"\n"
-            return _Reply(200, body, "application/json")
-        return _Reply(404, b"no such page: /healthz /readyz /metrics /status\n")
+            return Reply.json(self._status())
+        page = self._own.get(path)
+        if page is None:
+            known = b" ".join([b"/healthz /readyz /metrics /status", *self._own])
+            return Reply(404, b"no such page: " + known + b"\n")
+        fields = _fields(query[1:])
+        return Reply(400, b"malformed query\n") if fields is None else page(fields)
+
+
+def _fields(query: bytes) -> Query | None:
+    try:
+        return dict(
+            parse_qsl(
+                query.decode("ascii"),
+                keep_blank_values=True,
+                strict_parsing=bool(query),
+                errors="strict",
+                max_num_fields=_MAX_FIELDS,
+            )
+        )
+    except ValueError:  # UnicodeDecodeError among them
+        return None
 
 
 def too_large() -> bytes:
     """Return the response to a head that is larger than the server reads."""
-    return _response(_Reply(431, b"the request is too large\n"))
+    return _response(Reply(431, b"the request is too large\n"))
 
 
-def _response(reply: _Reply, is_head: bool = False) -> bytes:
+def _response(reply: Reply, is_head: bool = False) -> bytes:
     lines = [
         f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}",
         f"Content-Type: {reply.content_type}",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from daemonkit import logs
 from daemonkit.metrics import Registry
-from daemonkit.status_pages import Pages, Readiness, too_large
+from daemonkit.status_pages import Pages, Query, Readiness, Reply, too_large
 
 
 @dataclass(frozen=True)
@@ -141,3 +141,35 @@ def test_any_bytes_get_one_whole_response(data: bytes) -> None:
     head, _, body = pages().answer(data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 ")
     assert b"\r\nContent-Length: %d\r\n" % len(body) in head
+
+
+def own_pages() -> Pages:
+    def echo(query: Query) -> Reply:
+        if "why" not in query:
+            return Reply(400, b"why is needed\n")
+        return Reply.json({"query": query, "at": Path("/run/x")})
+
+    def fail(_: Query) -> Reply:
+        raise ZeroDivisionError
+
+    return Pages(Registry(), readiness=lambda: READY, status=dict, own={"/explain": echo, "/broken": fail})
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "body"),
+    [
+        ("/explain?why=a%20b&x=&why=c+d", 200, b'{"query":{"why":"c d","x":""},"at":"/run/x"}\n'),
+        ("/explain?why=%5B2001:db8::1%5D:80", 200, b'{"query":{"why":"[2001:db8::1]:80"},"at":"/run/x"}\n'),
+        ("/explain", 400, b"why is needed\n"),
+        ("/explain?", 400, b"why is needed\n"),
+        ("/explain?why", 400, b"malformed query\n"),
+        ("/explain?why=%ff", 400, b"malformed query\n"),
+        ("/explain?" + "&".join(["a=b"] * 17), 400, b"malformed query\n"),
+        ("/broken", 500, b"this page failed; the log says why\n"),
+        ("/other", 404, b"no such page: /healthz /readyz /metrics /status /explain /broken\n"),
+    ],
+)
+def test_a_daemons_own_pages(target: str, status: int, body: bytes) -> None:
+    head, _, got = own_pages().answer(get(target)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert got == body
