@@ -31,7 +31,7 @@ from daemonkit.kube.progress import (
     Unreachable,
     after,
 )
-from daemonkit.kube.resources import Key, KubeObject, Page, Resource
+from daemonkit.kube.resources import Identity, Key, KubeObject, Page, Resource
 from daemonkit.kube.store import Change, RegressedError, Store
 from daemonkit.kube.watch import (
     EventDecoder,
@@ -39,6 +39,7 @@ from daemonkit.kube.watch import (
     GarbageError,
     LineSplitter,
     Put,
+    Removed,
     Unreadable,
 )
 
@@ -81,7 +82,8 @@ class Reflector(Generic[T]):
     `kind` is a msgspec Struct with `metadata: ObjectMeta` and the fields that are wanted. `on_change`
     is called, without an await in between, after each batch of changes has been taken into the
     store; it must not raise. It is also called for an empty first list, so that "synced, and there
-    is nothing" can be told from "not synced".
+    is nothing" can be told from "not synced". What `keep` is false for never gets into the store:
+    for what no selector of the server's can say; it must give the same answer for a name each time.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Reflector(Generic[T]):
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
+        keep: Callable[[Identity], bool] | None = None,
         on_change: Callable[[Sequence[Change[T]]], None] | None = None,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -106,6 +109,7 @@ class Reflector(Generic[T]):
             self._selectors["labelSelector"] = label_selector
         if field_selector:
             self._selectors["fieldSelector"] = field_selector
+        self._keep = keep
         self._on_change = on_change
         self._timing = timing or Timing()
         self._clock = clock
@@ -116,6 +120,7 @@ class Reflector(Generic[T]):
         self._heard_at: float | None = None
         self._lists = 0
         self._proofs = 0
+        self._is_relisting = False
         self.synced = asyncio.Event()
 
     @property
@@ -136,6 +141,14 @@ class Reflector(Generic[T]):
     @property
     def resource_version(self) -> str:
         return self._store.version
+
+    @property
+    def is_relisting(self) -> bool:
+        """Whether what the handler is told now comes of a list, and not of the events of a watch.
+
+        An event says that an object was deleted; a list only does not have it.
+        """
+        return self._is_relisting
 
     @property
     def lists(self) -> int:
@@ -212,7 +225,8 @@ class Reflector(Generic[T]):
         version = ""
         while True:
             page = self._page(await self._client.request("GET", self._path, params))
-            items += [self._decoder.item(raw) for raw in page.items or ()]
+            decoded = [self._decoder.item(raw) for raw in page.items or ()]
+            items += [item for item in decoded if self._is_kept(item)]
             version = version or page.metadata.resource_version
             if not page.metadata.continue_:
                 break
@@ -222,9 +236,14 @@ class Reflector(Generic[T]):
             params["continue"] = page.metadata.continue_
         # No await from here: the store, the handlers and `synced` change as one.
         changes = self._store.replace(items, version)
+        self._is_relisting = True
         self._deliver(changes, is_due=not self.synced.is_set())
+        self._is_relisting = False
         self._proved(asked_at)
         self.synced.set()
+
+    def _is_kept(self, item: Put[T] | Unreadable) -> bool:
+        return self._keep is None or self._keep(_metadata(item))
 
     def _page(self, body: bytes) -> Page:
         try:
@@ -265,6 +284,8 @@ class Reflector(Generic[T]):
                 if isinstance(event, Failed):
                     details = event.status.details
                     raise ApiError(event.status, details.retry_after_seconds if details else 0)
+                if isinstance(event, Put | Unreadable) and not self._is_kept(event):
+                    event = Removed(_metadata(event))
                 changes += self._store.apply(event)
                 self._proved(self._clock())
         finally:
@@ -319,3 +340,7 @@ class Reflector(Generic[T]):
             next=following.step.action,
             delay_s=round(following.step.delay_s, 3),
         )
+
+
+def _metadata(item: Put[T] | Unreadable) -> Identity:
+    return item.value.metadata if isinstance(item, Put) else item.metadata

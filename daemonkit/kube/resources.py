@@ -22,11 +22,27 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
+class Identity(Protocol):
+    """The part of `metadata` by which an object is known and its versions are told apart.
+
+    A caller that holds many objects declares a Struct of these and of what else it uses.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
+
+
 class KubeObject(Protocol):
     """What a reflector's type has to have."""
 
     @property
-    def metadata(self) -> ObjectMeta: ...
+    def metadata(self) -> Identity: ...
 
 
 class MetadataOnly(msgspec.Struct, frozen=True):
@@ -102,6 +118,9 @@ PODS = Resource("", "v1", "pods")
 SECRETS = Resource("", "v1", "secrets")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 NAMESPACES = Resource("", "v1", "namespaces", is_namespaced=False)
+NODES = Resource("", "v1", "nodes", is_namespaced=False)
+SERVICES = Resource("", "v1", "services")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 VIRTUAL_CLUSTERS = Resource("tenancy.x-k8s.io", "v1alpha1", "virtualclusters")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from daemonkit.kube.resources import Key, KubeObject, ObjectMeta, is_older
+from daemonkit.kube.resources import Identity, Key, KubeObject, is_older
 from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Unreadable
 
 T = TypeVar("T", bound=KubeObject)
@@ -59,7 +59,7 @@ class RegressedError(ValueError):
         self.offered = offered
 
 
-def key_of(metadata: ObjectMeta) -> Key:
+def key_of(metadata: Identity) -> Key:
     return metadata.namespace, metadata.name
 
 

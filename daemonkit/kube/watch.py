@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from daemonkit.kube.resources import KubeObject, MetadataOnly, ObjectMeta, Status
+from daemonkit.kube.resources import Identity, KubeObject, MetadataOnly, ObjectMeta, Status
 
 # etcd takes requests of 1.5 MiB and the API server bodies of 3 MiB; an event carries one object,
 # and JSON escapes may blow it up by some factor.
@@ -70,7 +70,7 @@ class Put(Generic[T]):
 class Removed:
     """An object was deleted, or does not match the selectors any more."""
 
-    metadata: ObjectMeta
+    metadata: Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,6 @@ class EventDecoder(Generic[T]):
         return metadata
 
 
-def _check(metadata: ObjectMeta) -> None:
+def _check(metadata: Identity) -> None:
     if not metadata.name or not metadata.resource_version:
         raise GarbageError("an object without a name or a resource version")

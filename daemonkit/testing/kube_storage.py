@@ -8,6 +8,7 @@ selector as deleted; what was compacted is gone with 410.
 
 import bisect
 import copy
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -64,7 +65,11 @@ class Selection:
     def parse(
         cls, resource: Resource, namespace: str = "", labels: str = "", fields: str = ""
     ) -> "Selection":
-        """Selectors as in a query: `a=b,c!=d`, and `e` for labels that exist. Raises StatusError."""
+        """Selectors as in a query. Raises StatusError.
+
+        `a=b,c!=d`; `e` and `!f` for labels that are there and that are not; `g in (h,i)` and
+        `g notin (h,i)`.
+        """
         wanted = tuple(_requirements(fields))
         for name, _, _ in wanted:
             if name not in _FIELDS:
@@ -90,6 +95,7 @@ class Selection:
 
 
 _EXACT_NAME = ("metadata.name", "=")
+_IN_SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,20 +252,30 @@ def _at(value: Object, revision: int) -> Object:
 
 
 def _requirements(text: str) -> Iterator[tuple[str, str, str]]:
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    # A comma within parentheses is between the values of a set.
+    for part in filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", text))):
+        in_set = _IN_SET.fullmatch(part)
+        if in_set is not None:
+            name, operation, values = in_set.groups()
+            yield name, operation, ",".join(value.strip() for value in values.split(","))
+            continue
         for sign, meaning in (("!=", "!="), ("==", "="), ("=", "=")):
             name, found, value = part.partition(sign)
             if found:
                 yield name.strip(), meaning, value.strip()
                 break
         else:
-            yield part, "exists", ""
+            yield part.removeprefix("!").strip(), "absent" if part.startswith("!") else "exists", ""
 
 
 def _holds(found: str | None, operation: str, wanted: str) -> bool:
-    if operation == "exists":
-        return found is not None
-    return (found == wanted) == (operation == "=")
+    match operation:
+        case "exists" | "absent":
+            return (found is not None) == (operation == "exists")
+        case "in" | "notin":
+            return (found is not None and found in wanted.split(",")) == (operation == "in")
+        case _:
+            return (found == wanted) == (operation == "=")
 
 
 def _field(value: Object, path: str) -> str:

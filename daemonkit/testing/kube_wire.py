@@ -18,6 +18,8 @@ _KINDS = {
     "configmaps": "ConfigMap",
     "namespaces": "Namespace",
     "nodes": "Node",
+    "services": "Service",
+    "endpointslices": "EndpointSlice",
     "virtualclusters": "VirtualCluster",
 }
 _CLUSTER_SCOPED = frozenset({"namespaces", "nodes"})

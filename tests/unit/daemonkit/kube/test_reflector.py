@@ -7,7 +7,7 @@ transport that does to a client whatever a list of random acts says.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.reflector import Reflector, Timing
-from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta, Status, is_older
+from daemonkit.kube.resources import CONFIG_MAPS, Identity, ObjectMeta, Status, is_older
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.testing import kube_wire as wire
 from daemonkit.testing.kube_storage import Selection, StatusError, Storage
@@ -38,11 +38,12 @@ def refused(code: int) -> ApiError:
 class World:
     """A storage, a reflector that follows it, and a second picture, made of what handlers are told."""
 
-    def __init__(self, timing: Timing | None = None) -> None:
+    def __init__(self, timing: Timing | None = None, keep: Callable[[Identity], bool] | None = None) -> None:
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
         self.told: list[Change[ConfigMap]] = []
         self.batches = 0
+        self.by_list: list[bool] = []
         self.mirror: dict[tuple[str, str], ConfigMap] = {}
         self.versions: list[str] = []
         self.errors: list[BaseException] = []
@@ -50,6 +51,7 @@ class World:
             self.transport,
             CONFIG_MAPS,
             ConfigMap,
+            keep=keep,
             on_change=self._checked,
             timing=timing,
             clock=asyncio.get_running_loop().time,
@@ -66,6 +68,7 @@ class World:
 
     def _on_change(self, changes: Sequence[Change[ConfigMap]]) -> None:
         self.batches += 1
+        self.by_list.append(self.reflector.is_relisting)
         self.told.extend(changes)
         for change in changes:
             match change:
@@ -227,6 +230,41 @@ async def test_one_that_does_not_decode_does_not_hide_the_others() -> None:
         world.put("odd", x="1")
         await asyncio.sleep(1)
         assert world.is_converged()
+
+
+@pytest.mark.asyncio
+async def test_a_handler_can_tell_a_list_from_events() -> None:
+    world = World()
+    world.put("a")
+    async with world.running():
+        await asyncio.sleep(1)
+        world.put("b")
+        await asyncio.sleep(1)
+        world.transport.is_stalled = True
+        world.storage.delete(CONFIG_MAPS, "ns", "b")
+        world.storage.compact()
+        world.transport.heal()
+        await asyncio.sleep(120)
+        assert world.is_converged()
+        assert world.by_list == [True, False, True]
+        assert not world.reflector.is_relisting
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_kept_is_never_held() -> None:
+    world = World(keep=lambda metadata: metadata.name != "b")
+    for name in "abc":
+        world.put(name)
+    async with world.running():
+        await asyncio.sleep(1)
+        world.put("b", x="1")
+        world.storage.create(CONFIG_MAPS, {"metadata": {"name": "b", "namespace": "ns2"}})
+        world.put("d")
+        world.storage.create(CONFIG_MAPS, {"metadata": {"name": "b", "namespace": "ns3"}, "data": 1})
+        await asyncio.sleep(1)
+        assert [name for _, name in world.reflector.objects] == ["a", "c", "d"]
+        assert world.reflector.unreadable == {}
+        assert world.reflector.resource_version == str(world.storage.revision)
 
 
 @pytest.mark.asyncio
