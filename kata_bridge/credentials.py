@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a guest is: kata-bridge's own authority, and one certificate per sandbox.
+
+Layout of the state directory, which nobody but root may enter:
+
+    ca.crt ca.key server.crt server.key
+    sandboxes/<sandbox id>/{ca.crt,tls.crt,tls.key}     what gets into that guest
+
+A certificate is good while its directory is there, and only that very leaf: the directories are the
+register, so a restart knows it too, and revoking is removing. Dates decide nothing. A guest's clock
+may be anything just after it booted, and a renewal that fails at night would cut a healthy guest
+off, while a short life adds nothing: what is copied out of a guest works only while that guest
+lives, and only as that guest. So nothing is renewed over the stream. A new authority (remove the
+state directory and restart) means new certificates for all, which agents pick up by themselves:
+they read their directory at every attempt to connect.
+"""
+
+import contextlib
+import datetime as dt
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from daemonkit import files
+
+# What agents expect in the server's certificate, whatever address they dialled.
+SERVER_NAME = "kata-bridge.vcnode.internal"
+
+URI_PREFIX = "vcnode://sandbox/"
+
+# containerd's are 64 hex digits. It becomes a file name, so nothing that a path could be made of.
+_SANDBOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+# RFC 5280, 4.1.2.5: "To indicate that a certificate has no well-defined expiration date, the
+# notAfter SHOULD be assigned the GeneralizedTime value of 99991231235959Z."
+_FROM = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+_UNTIL = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_Key = ec.EllipticCurvePrivateKey
+
+
+class CredentialsError(Exception):
+    """The state directory cannot be used, or a sandbox has no usable name; says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """The certificate of one sandbox: where its files are, and the SHA-256 of the leaf's DER."""
+
+    sandbox: str
+    directory: Path
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What a server shows to guests, PEM."""
+
+    authority_pem: bytes
+    certificate_pem: bytes
+    key_pem: bytes
+
+
+class Credentials:
+    """The authority and its register. Make one with `open`; nothing here waits on a network."""
+
+    def __init__(
+        self, directory: Path, server: ServerIdentity, authority: x509.Certificate, key: _Key
+    ) -> None:
+        self.server = server
+        self._sandboxes = directory / "sandboxes"
+        self._authority = authority
+        self._key = key
+        self._issued: dict[str, Issued] = {}
+        self._by_fingerprint: dict[str, str] = {}
+
+    @classmethod
+    def open(cls, directory: Path) -> "Credentials":
+        """Take up the state directory, or make it. Raises `CredentialsError`.
+
+        Half a state is an error and not a reason to start anew: guests trust what is there.
+        """
+        try:
+            _private_directory(directory)
+            files.remove_leftovers(directory)
+            authority, key = _authority(directory)
+            server = _server(directory, authority, key)
+            self = cls(directory, server, authority, key)
+            self._load()
+        except OSError as error:
+            raise CredentialsError(f"{error.filename or directory}: {error.strerror}") from None
+        return self
+
+    def issue(self, sandbox: str) -> Issued:
+        """Give the certificate of `sandbox`, a new one if it has none. Raises `CredentialsError`."""
+        known = self._issued.get(sandbox)
+        if known is not None:
+            return known
+        if not _SANDBOX.fullmatch(sandbox):
+            raise CredentialsError(f"{sandbox!r} is no sandbox id")
+        key = ec.generate_private_key(ec.SECP256R1())
+        leaf = _certificate(
+            f"sandbox {sandbox}"[:64],
+            key,
+            issuer=(self._authority.subject, self._key),
+            name=x509.UniformResourceIdentifier(URI_PREFIX + sandbox),
+            usage=ExtendedKeyUsageOID.CLIENT_AUTH,
+        )
+        content = {"ca.crt": self.server.authority_pem, "tls.crt": _pem(leaf), "tls.key": _key_pem(key)}
+        directory = self._sandboxes / sandbox
+        try:
+            self._write(directory, content)
+        except OSError as error:
+            raise CredentialsError(f"{directory}: {error.strerror}") from None
+        return self._register(sandbox, leaf)
+
+    def revoke(self, sandbox: str) -> None:
+        """Forget the certificate of `sandbox`, now and for ever. One that has none is no error.
+
+        Raises `CredentialsError` when its files cannot be removed; it is refused in any case, until
+        a restart reads the files again.
+        """
+        issued = self._issued.pop(sandbox, None)
+        if issued is None:
+            return
+        self._by_fingerprint.pop(issued.fingerprint, None)
+        try:
+            # The leaf first: without it a directory that is half removed registers nothing.
+            (issued.directory / "tls.crt").unlink(missing_ok=True)
+            shutil.rmtree(issued.directory)
+        except OSError as error:
+            raise CredentialsError(f"{issued.directory}: {error.strerror}") from None
+
+    def retain(self, sandboxes: Iterable[str]) -> tuple[str, ...]:
+        """Revoke all but these, for a start after which some sandboxes are gone; return which."""
+        gone = tuple(sorted(self._issued.keys() - set(sandboxes)))
+        for sandbox in gone:
+            self.revoke(sandbox)
+        return gone
+
+    def sandboxes(self) -> frozenset[str]:
+        """The sandboxes that have a certificate."""
+        return frozenset(self._issued)
+
+    def sandbox_of(self, leaf_pem: bytes) -> str | None:
+        """Say whose certificate this is, if it is registered to the byte, else None.
+
+        That TLS verified its chain and the possession of its key is the caller's premise.
+        """
+        try:
+            leaf = x509.load_pem_x509_certificate(leaf_pem)
+        except ValueError:
+            return None
+        return self._by_fingerprint.get(_fingerprint(leaf))
+
+    def _load(self) -> None:
+        _private_directory(self._sandboxes)
+        for directory in self._sandboxes.iterdir():
+            leaf = self._leaf_in(directory)
+            if leaf is None:
+                # Cut short while it was written or removed: no guest has it, or none may use it.
+                shutil.rmtree(directory)
+            else:
+                self._register(directory.name, leaf)
+
+    def _leaf_in(self, directory: Path) -> x509.Certificate | None:
+        if not _SANDBOX.fullmatch(directory.name) or not (directory / "tls.key").is_file():
+            return None
+        try:
+            leaf = x509.load_pem_x509_certificate((directory / "tls.crt").read_bytes())
+            leaf.verify_directly_issued_by(self._authority)
+        except (FileNotFoundError, ValueError, TypeError, InvalidSignature):
+            return None
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        return leaf if uris == [URI_PREFIX + directory.name] else None
+
+    def _register(self, sandbox: str, leaf: x509.Certificate) -> Issued:
+        issued = Issued(sandbox, self._sandboxes / sandbox, _fingerprint(leaf))
+        self._issued[sandbox] = issued
+        self._by_fingerprint[issued.fingerprint] = sandbox
+        return issued
+
+    def _write(self, directory: Path, content: dict[str, bytes]) -> None:
+        """Make a directory with these files, whole or not at all: it may be mounted at once."""
+        # A leading dot keeps it out of `_SANDBOX`, so that a start clears away what is left of it.
+        unfinished = directory.with_name(f".{directory.name}")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            unfinished.mkdir(mode=0o700)
+            for name, data in content.items():
+                # Not synced to the disk: after a crash of the node there is no such sandbox.
+                with os.fdopen(os.open(unfinished / name, _NEW_FILE, 0o600), "wb") as file:
+                    file.write(data)
+            unfinished.rename(directory)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+
+
+def _authority(directory: Path) -> tuple[x509.Certificate, _Key]:
+    certificate, key = directory / "ca.crt", directory / "ca.key"
+    if not certificate.exists():
+        if any((directory / "sandboxes").glob("*")):
+            raise CredentialsError(f"{certificate} is missing, but guests were given certificates of it")
+        made = ec.generate_private_key(ec.SECP256R1())
+        # The key first: a certificate is what says that there is an authority.
+        files.write_atomically(key, _key_pem(made))
+        files.write_atomically(certificate, _pem(_self_signed("vcnode kata-bridge", made)))
+    return _loaded(certificate, key)
+
+
+def _server(directory: Path, authority: x509.Certificate, key: _Key) -> ServerIdentity:
+    certificate_file, key_file = directory / "server.crt", directory / "server.key"
+    if not certificate_file.exists():
+        own = ec.generate_private_key(ec.SECP256R1())
+        leaf = _certificate(
+            SERVER_NAME,
+            own,
+            issuer=(authority.subject, key),
+            name=x509.DNSName(SERVER_NAME),
+            usage=ExtendedKeyUsageOID.SERVER_AUTH,
+        )
+        files.write_atomically(key_file, _key_pem(own))
+        files.write_atomically(certificate_file, _pem(leaf))
+    leaf, own = _loaded(certificate_file, key_file)
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        raise CredentialsError(f"{certificate_file} is not of {directory / 'ca.crt'}; remove it") from None
+    return ServerIdentity(_pem(authority), _pem(leaf), _key_pem(own))
+
+
+def _loaded(certificate_file: Path, key_file: Path) -> tuple[x509.Certificate, _Key]:
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+    except ValueError:
+        raise CredentialsError(f"{certificate_file} is no PEM certificate") from None
+    try:
+        key = load_pem_private_key(key_file.read_bytes(), password=None)
+    except (ValueError, TypeError):
+        raise CredentialsError(f"{key_file} is no PEM key without passphrase") from None
+    if not isinstance(key, _Key) or key.public_key() != certificate.public_key():
+        raise CredentialsError(f"{key_file} is not the key of {certificate_file}")
+    return certificate, key
+
+
+def _builder(subject: str, key: _Key, issuer: x509.Name) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_FROM)
+        .not_valid_after(_UNTIL)
+    )
+
+
+def _self_signed(subject: str, key: _Key) -> x509.Certificate:
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return (
+        _builder(subject, key, issuer)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _certificate(
+    subject: str,
+    key: _Key,
+    *,
+    issuer: tuple[x509.Name, _Key],
+    name: x509.GeneralName,
+    usage: x509.ObjectIdentifier,
+) -> x509.Certificate:
+    issuer_name, issuer_key = issuer
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    return (
+        _builder(subject, key, issuer_name)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
+        .add_extension(x509.SubjectAlternativeName([name]), critical=False)
+        .add_extension(identifier, critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _key_pem(key: _Key) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _fingerprint(leaf: x509.Certificate) -> str:
+    return hashlib.sha256(leaf.public_bytes(Encoding.DER)).hexdigest()
+
+
+def _private_directory(path: Path) -> None:
+    """Make the directory if need be; whatever it was before, only its owner enters it."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    path.chmod(0o700)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from kata_bridge.credentials import SERVER_NAME, Credentials, CredentialsError
+
+ID = "5f3c" * 16
+
+
+@pytest.fixture
+def credentials(tmp_path: Path) -> Credentials:
+    return Credentials.open(tmp_path / "state")
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(directory)): stat.S_IMODE(path.stat().st_mode)
+        for path in (directory, *directory.rglob("*"))
+    }
+
+
+def leaf_of(directory: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate((directory / "tls.crt").read_bytes())
+
+
+def test_nobody_but_the_owner_can_read_anything(tmp_path: Path, credentials: Credentials) -> None:
+    credentials.issue(ID)
+    assert modes(tmp_path / "state") == {
+        ".": 0o700,
+        "ca.crt": 0o600,
+        "ca.key": 0o600,
+        "server.crt": 0o600,
+        "server.key": 0o600,
+        "sandboxes": 0o700,
+        f"sandboxes/{ID}": 0o700,
+        f"sandboxes/{ID}/ca.crt": 0o600,
+        f"sandboxes/{ID}/tls.crt": 0o600,
+        f"sandboxes/{ID}/tls.key": 0o600,
+    }
+
+
+def test_a_sandbox_gets_a_client_certificate_in_its_name_alone(credentials: Credentials) -> None:
+    leaf = leaf_of(credentials.issue(ID).directory)
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(names) == [x509.UniformResourceIdentifier(f"vcnode://sandbox/{ID}")]
+    assert list(usages) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert leaf.not_valid_after_utc.year == 9999
+    leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(credentials.server.authority_pem))
+
+
+def test_the_server_has_one_name_and_is_no_client(credentials: Credentials) -> None:
+    server = x509.load_pem_x509_certificate(credentials.server.certificate_pem)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert list(names) == [x509.DNSName(SERVER_NAME)]
+    usages = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usages) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+def test_a_certificate_is_made_once(credentials: Credentials) -> None:
+    assert credentials.issue(ID) == credentials.issue(ID)
+    assert credentials.issue("other").fingerprint != credentials.issue(ID).fingerprint
+
+
+def test_a_leaf_belongs_to_the_sandbox_it_was_made_for(credentials: Credentials) -> None:
+    pem = (credentials.issue(ID).directory / "tls.crt").read_bytes()
+    assert credentials.sandbox_of(pem) == ID
+    assert credentials.sandbox_of(b"no certificate") is None
+    assert credentials.sandbox_of(credentials.server.certificate_pem) is None
+
+
+def test_a_second_leaf_of_the_same_authority_and_name_is_nobody(tmp_path: Path) -> None:
+    first = Credentials.open(tmp_path / "state")
+    issued = first.issue(ID)
+    old = (issued.directory / "tls.crt").read_bytes()
+    first.revoke(ID)
+    new = (first.issue(ID).directory / "tls.crt").read_bytes()
+    assert first.sandbox_of(old) is None
+    assert first.sandbox_of(new) == ID
+
+
+def test_revoking_leaves_nothing(credentials: Credentials) -> None:
+    issued = credentials.issue(ID)
+    pem = (issued.directory / "tls.crt").read_bytes()
+    credentials.revoke(ID)
+    credentials.revoke(ID)
+    assert not issued.directory.exists()
+    assert credentials.sandbox_of(pem) is None
+    assert credentials.sandboxes() == frozenset()
+
+
+def test_only_those_that_live_are_retained(credentials: Credentials) -> None:
+    for name in ("a", "b", "c"):
+        credentials.issue(name)
+    assert credentials.retain(["b", "d"]) == ("a", "c")
+    assert credentials.sandboxes() == {"b"}
+
+
+def test_a_restart_knows_what_was_issued(tmp_path: Path, credentials: Credentials) -> None:
+    issued = credentials.issue(ID)
+    again = Credentials.open(tmp_path / "state")
+    assert again.server == credentials.server
+    assert again.issue(ID) == issued
+    assert again.sandbox_of((issued.directory / "tls.crt").read_bytes()) == ID
+
+
+@pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
+def test_what_was_cut_short_is_cleared_away_at_the_start(
+    tmp_path: Path, credentials: Credentials, missing: str
+) -> None:
+    issued = credentials.issue(ID)
+    (issued.directory / missing).unlink()
+    (issued.directory.parent / ".half").mkdir()
+    again = Credentials.open(tmp_path / "state")
+    assert again.sandboxes() == frozenset()
+    assert list(issued.directory.parent.iterdir()) == []
+    assert again.issue(ID).directory == issued.directory
+
+
+def test_anothers_certificate_in_a_directory_registers_nothing(
+    tmp_path: Path, credentials: Credentials
+) -> None:
+    one, two = credentials.issue("one"), credentials.issue("two")
+    (two.directory / "tls.crt").write_bytes((one.directory / "tls.crt").read_bytes())
+    foreign = Credentials.open(tmp_path / "elsewhere").issue("three")
+    stolen = one.directory.parent / "three"
+    stolen.mkdir()
+    for name in ("tls.crt", "tls.key"):
+        (stolen / name).write_bytes((foreign.directory / name).read_bytes())
+    assert Credentials.open(tmp_path / "state").sandboxes() == {"one"}
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", ".hidden", "a\n", "x" * 129, "sandbox?"])
+def test_a_name_that_a_path_could_be_made_of_is_refused(credentials: Credentials, name: str) -> None:
+    with pytest.raises(CredentialsError, match="is no sandbox id"):
+        credentials.issue(name)
+
+
+def test_half_a_state_is_an_error_and_not_a_new_authority(tmp_path: Path, credentials: Credentials) -> None:
+    credentials.issue(ID)
+    (tmp_path / "state" / "ca.crt").unlink()
+    with pytest.raises(CredentialsError, match=r"ca\.crt is missing, but guests were given"):
+        Credentials.open(tmp_path / "state")
+
+
+def test_a_key_of_another_certificate_is_named(tmp_path: Path, credentials: Credentials) -> None:
+    state = tmp_path / "state"
+    (state / "ca.key").write_bytes((state / "server.key").read_bytes())
+    with pytest.raises(CredentialsError, match=r"ca\.key is not the key of .*ca\.crt"):
+        Credentials.open(state)
+    (state / "ca.key").unlink()
+    with pytest.raises(CredentialsError, match=r"ca\.key: No such file"):
+        Credentials.open(state)
+
+
+def test_a_full_disk_leaves_no_directory_behind(
+    credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    def full(*_args: object) -> object:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdopen", full)
+        with pytest.raises(CredentialsError, match="No space left"):
+            credentials.issue(ID)
+    assert credentials.sandboxes() == frozenset()
+    assert credentials.issue(ID).directory.is_dir()
