@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What turns one ruleset into the next, as a value and as text.
+
+The unit is the object (chain, map, set). One that changed a little, as the dispatch chain does when
+a Service goes from two endpoints to one, is sent as edits of its lines: a delta is as small as the
+change, whatever the ruleset's size. The text of a delta, line by line:
+
+    - nat/VCN-SVC-ABC           the object is removed
+    = nat/VCN-SVC-DEF           the object is replaced, or new; its lines follow, each after "+"
+    ~ nat/VCN-SERVICES          the object is edited
+    @ 12 1                      ... at its 12th line from 0, as it was before: 1 line goes
+    + -d 10.0.0.1/32 ...        ... and this one comes
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+from ruleset.document import BadDocument, Document, Ruleset, make_ruleset
+from ruleset.model import Family
+from ruleset.names import Backend
+
+_EDIT = re.compile(r"@ (0|[1-9][0-9]{0,8}) (0|[1-9][0-9]{0,8})")
+
+
+class NotTheBase(Exception):  # noqa: N818 - the answer is to send the whole ruleset: no error
+    """A delta whose base is not the ruleset that it is applied to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """At line `at` (from 0) of the object as it was, `removed` lines go and `added` come."""
+
+    at: int
+    removed: int
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentDelta:
+    """What changes in one document. An object is in one of the three at most.
+
+    `changed` has the whole of objects that are new or became other ones, `edited` what changes in
+    the others: edits in the order of their lines, none touching the next.
+    """
+
+    family: Family
+    backend: Backend
+    changed: Mapping[str, tuple[str, ...]]
+    removed: tuple[str, ...]
+    edited: Mapping[str, tuple[Edit, ...]]
+
+    def text(self) -> str:
+        """The delta as text; see the top of this file."""
+        lines = [f"- {name}" for name in sorted(self.removed)]
+        for name in sorted(self.changed):
+            lines.append(f"= {name}")
+            lines += (f"+ {line}" for line in self.changed[name])
+        for name in sorted(self.edited):
+            lines.append(f"~ {name}")
+            lines += _edit_lines(self.edited[name])
+        return "".join(f"{line}\n" for line in lines)
+
+    def touched(self) -> frozenset[str]:
+        """The names of all objects that this changes, makes or removes."""
+        return frozenset((*self.changed, *self.edited, *self.removed))
+
+
+@dataclass(frozen=True, slots=True)
+class RulesetDelta:
+    """What turns the ruleset with `base_digest` into the one with `digest`."""
+
+    generation: int
+    digest: str
+    base_digest: str
+    documents: tuple[DocumentDelta, ...]
+
+
+def difference(old: Ruleset, new: Ruleset) -> RulesetDelta | None:
+    """Return what turns `old` into `new`, or None when they say the same.
+
+    A document that only one of them has is compared with one without objects, so there is a delta
+    between any two rulesets; whether it is smaller than the whole is for the caller to see.
+    """
+    if old.digest == new.digest:
+        return None
+    pairs = {(d.family, d.backend): None for d in (*old.documents, *new.documents)}
+    deltas = (document_difference(old.document(*pair), new.document(*pair)) for pair in pairs)
+    changing = tuple(delta for delta in deltas if delta.touched())
+    return RulesetDelta(new.generation, new.digest, old.digest, changing)
+
+
+def apply_delta(old: Ruleset, delta: RulesetDelta) -> Ruleset:
+    """Return the ruleset that `delta` makes of `old`; applied to its own result it changes nothing.
+
+    Raises `NotTheBase` where `old` is not what the delta was made from, or where the outcome has
+    not the digest that it should have.
+    """
+    if old.digest == delta.digest:
+        return Ruleset(delta.generation, old.digest, old.documents)
+    if old.digest != delta.base_digest:
+        raise NotTheBase(f"have {old.digest[:16]}, the delta is from {delta.base_digest[:16]}")
+    documents = {(d.family, d.backend): d for d in old.documents}
+    for change in delta.documents:
+        pair = (change.family, change.backend)
+        documents[pair] = applied(old.document(*pair), change)
+    new = make_ruleset(delta.generation, documents.values())
+    if new.digest != delta.digest:
+        raise NotTheBase(f"the delta makes {new.digest[:16]}, not {delta.digest[:16]}")
+    return new
+
+
+def document_difference(old: Document, new: Document) -> DocumentDelta:
+    """Return what turns one document into the other of its family and backend."""
+    changed: dict[str, tuple[str, ...]] = {}
+    edited: dict[str, tuple[Edit, ...]] = {}
+    for name, lines in new.objects.items():
+        before = old.objects.get(name)
+        if before == lines:
+            continue
+        edits = () if before is None else _edits(before, lines)
+        # Most chains are two or three lines, where the whole is as short and easier to read.
+        if before is not None and _size(_edit_lines(edits)) < _size(lines):
+            edited[name] = edits
+        else:
+            changed[name] = lines
+    removed = tuple(sorted(old.objects.keys() - new.objects.keys()))
+    return DocumentDelta(new.family, new.backend, changed, removed, edited)
+
+
+def applied(old: Document, delta: DocumentDelta) -> Document:
+    """Return the document that `delta` makes of `old`. Raises `NotTheBase` where it does not fit."""
+    objects = dict(old.objects)
+    for name in delta.removed:
+        if objects.pop(name, None) is None:
+            raise NotTheBase(f"{name} is not there to be removed")
+    objects.update(delta.changed)
+    for name, edits in delta.edited.items():
+        if name not in objects:
+            raise NotTheBase(f"{name} is not there to be edited")
+        objects[name] = _edit(name, objects[name], edits)
+    return Document(old.family, old.backend, objects)
+
+
+def parse_delta(text: str, family: Family, backend: Backend) -> DocumentDelta:
+    """The inverse of `DocumentDelta.text`. Raises `BadDocument` with the line that is to blame.
+
+    Whether names and lines are of the backend's language is checked when the delta is applied.
+    """
+    changed: dict[str, list[str]] = {}
+    edited: dict[str, list[tuple[int, int, list[str]]]] = {}
+    removed: list[str] = []
+    seen: set[str] = set()
+    added: list[str] | None = None
+    edits: list[tuple[int, int, list[str]]] | None = None
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
+        mark, _, rest = line.partition(" ")
+        if mark in ("-", "=", "~"):
+            if rest in seen:
+                raise BadDocument(number, line, "an object named twice")
+            seen.add(rest)
+            added, edits = None, None
+        if mark == "-":
+            removed.append(rest)
+        elif mark == "=":
+            added = changed[rest] = []
+        elif mark == "~":
+            edits = edited[rest] = []
+        elif mark == "@" and edits is not None and (place := _EDIT.fullmatch(line)):
+            added = []
+            edits.append((int(place[1]), int(place[2]), added))
+        elif mark == "+" and added is not None:
+            added.append(rest)
+        else:
+            raise BadDocument(number, line, "not a line of a delta")
+    return DocumentDelta(
+        family,
+        backend,
+        {name: tuple(lines) for name, lines in changed.items()},
+        tuple(removed),
+        {name: tuple(Edit(a, r, tuple(lines)) for a, r, lines in made) for name, made in edited.items()},
+    )
+
+
+def _edit_lines(edits: tuple[Edit, ...]) -> list[str]:
+    lines: list[str] = []
+    for edit in edits:
+        lines.append(f"@ {edit.at} {edit.removed}")
+        lines += (f"+ {line}" for line in edit.added)
+    return lines
+
+
+def _size(lines: list[str] | tuple[str, ...]) -> int:
+    return sum(len(line) + 3 for line in lines)
+
+
+def _edit(name: str, lines: tuple[str, ...], edits: tuple[Edit, ...]) -> tuple[str, ...]:
+    made: list[str] = []
+    done = 0
+    for edit in edits:
+        if edit.at < done or edit.at + edit.removed > len(lines):
+            raise NotTheBase(f"an edit outside {name}")
+        made += lines[done : edit.at]
+        made += edit.added
+        done = edit.at + edit.removed
+    return (*made, *lines[done:])
+
+
+def _edits(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Edit, ...]:
+    """Edits that turn `old` into `new`: few where lines are unique and keep their order.
+
+    Dispatch chains are of that kind, each line has its own address and port. difflib takes seconds
+    for thousands of lines; this is linear, and merely longer where its assumption fails.
+    """
+    places = {line: place for place, line in enumerate(old)}
+    if len(places) != len(old):
+        return (_whole(old, new),)
+    edits: list[Edit] = []
+    done = 0  # lines of `old` that are kept or gone
+    added: list[str] = []
+    for line in new:
+        place = places.get(line, -1)
+        if place < done:
+            added.append(line)
+            continue
+        if added or place > done:
+            edits.append(Edit(done, place - done, tuple(added)))
+            added = []
+        done = place + 1
+    if added or done < len(old):
+        edits.append(Edit(done, len(old) - done, tuple(added)))
+    return tuple(edits)
+
+
+def _whole(old: tuple[str, ...], new: tuple[str, ...]) -> Edit:
+    """One edit of all between the first and the last line that differ."""
+    head = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+    rest = zip(reversed(old[head:]), reversed(new[head:]), strict=False)
+    tail = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], rest))
+    return Edit(head, len(old) - head - tail, new[head : len(new) - tail])

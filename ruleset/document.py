@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rulesets as documents: objects of a packet filter, their canonical text, and one digest.
+
+A document is built only from objects and lines of the closed vocabulary that its language admits
+(`ruleset.iptables.language`, `ruleset.nft.language`): whoever applies one as root knows that it
+touches nothing but our chains and our table, wherever it came from.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ruleset.iptables import language as iptables
+from ruleset.language import BadDocument
+from ruleset.model import Family
+from ruleset.names import Backend
+from ruleset.nft import language as nft
+
+__all__ = ["BadDocument", "Document", "Ruleset", "make_ruleset", "parse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The rules of one family in one packet filter's language.
+
+    iptables: `objects` has "nat/VCN-SERVICES" -> its rules without "-A CHAIN "; a hook is an object
+    of a built-in chain ("nat/OUTPUT" -> ("-j VCN-SERVICES",)) and is appended, never prepended.
+    nft: "chain nat-output", "map service-ips" or "set service-cidrs" -> the lines inside, the
+    elements of maps and sets last, one a line.
+
+    Raises `BadDocument` for a name or line that is not of the language.
+    """
+
+    family: Family
+    backend: Backend
+    objects: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        check = iptables.check if self.backend is Backend.IPTABLES else nft.check
+        for name, lines in self.objects.items():
+            check(name, lines)
+
+    def text(self) -> str:
+        """The canonical text: loads with `iptables-restore --noflush` or `nft -f`.
+
+        A function of the objects alone, whatever their order. The iptables text is for a guest that
+        has nothing of ours (`ruleset.restore` writes for the others); the nft text replaces our table.
+        """
+        if self.backend is Backend.IPTABLES:
+            return iptables.write(self.objects)
+        return nft.write(self.family, self.objects)
+
+
+def parse(text: str, family: Family, backend: Backend) -> Document:
+    """The inverse of `Document.text`. Raises `BadDocument` with the line that is to blame."""
+    read = iptables.read(text) if backend is Backend.IPTABLES else nft.read(text, family)
+    return Document(family, backend, read)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """Everything one guest needs to reach its Services. Made by `make_ruleset`.
+
+    `generation` grows with each ruleset that its author makes; `digest` is a SHA-256 in hex of the
+    documents, which are sorted by family and backend and have objects, each.
+    """
+
+    generation: int
+    digest: str
+    documents: tuple[Document, ...]
+
+    def document(self, family: Family, backend: Backend) -> Document:
+        """Return the document of that family and backend, one without objects if there is none."""
+        for document in self.documents:
+            if document.family is family and document.backend is backend:
+                return document
+        return Document(family, backend, {})
+
+
+def make_ruleset(generation: int, documents: Iterable[Document]) -> Ruleset:
+    """Make the ruleset of these documents; one without objects says nothing and is left out."""
+    kept = sorted((d for d in documents if d.objects), key=lambda d: (d.family.value, d.backend.value))
+    digest = hashlib.sha256()
+    for document in kept:
+        text = document.text().encode()
+        digest.update(f"{document.family.value} {document.backend.value} {len(text)}\n".encode())
+        digest.update(text)
+    return Ruleset(generation, digest.hexdigest(), tuple(kept))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the language of iptables-restore that our documents are written in.
+
+Rules are written as `iptables-save` prints them, so that what a guest holds can be compared with
+what it was given. The vocabulary is closed, and small for the sake of old guests.
+"""
+
+import re
+from collections import defaultdict
+
+from ruleset.language import BadDocument, Objects, check_line
+from ruleset.names import is_our_chain
+
+TABLES = ("filter", "nat")
+HOOKS = frozenset({"filter/OUTPUT", "nat/OUTPUT"})
+
+# `iptables-restore` reads a rule as a command line, run as root: `--modprobe PROGRAM` would be
+# obeyed in one. So no option is let through but those that the renderer writes.
+_OPTION = re.compile(
+    "-[dpmj]|--(dport|to-destination|reject-with|ctstate|mode|probability|rcheck|set|seconds|reap|name|mask|rsource)"
+)
+_WORD = re.compile(r"!|[A-Za-z0-9.:/\[\],_][A-Za-z0-9.:/\[\],_-]*")
+_DECLARATION = re.compile(r":(\S+) - \[0:0\]")
+
+
+def check(name: str, lines: tuple[str, ...]) -> None:
+    """Raise `BadDocument` unless these are a chain or hook of ours and rules of this language."""
+    table, _, chain = name.partition("/")
+    if table not in TABLES or not (name in HOOKS or is_our_chain(chain)):
+        raise BadDocument(0, name, "not a chain of ours")
+    if name in HOOKS and not lines:
+        raise BadDocument(0, name, "a hook without rules")
+    for line in lines:
+        check_rule(line)
+
+
+def check_rule(line: str) -> None:
+    """Raise `BadDocument` unless `line` is a rule (without `-A CHAIN `) of this language."""
+    check_line(line)
+    for word in line.split(" "):
+        if not _OPTION.fullmatch(word) and not _WORD.fullmatch(word):
+            raise BadDocument(0, line, f"{word!r} is not of our vocabulary")
+
+
+def write(objects: Objects) -> str:
+    """The text for `iptables-restore --noflush` of a guest that has nothing of ours.
+
+    Tables are committed one by one, filter first: for a moment Services are refused at once, which
+    a client may try again, where the other order would let packets out that nobody answers.
+    """
+    lines: list[str] = []
+    for table in TABLES:
+        chains = sorted(name.partition("/")[2] for name in objects if name.startswith(f"{table}/"))
+        if not chains:
+            continue
+        lines.append(f"*{table}")
+        lines += (f":{chain} - [0:0]" for chain in chains if is_our_chain(chain))
+        for chain in chains:
+            lines += (f"-A {chain} {rule}" for rule in objects[f"{table}/{chain}"])
+        lines.append("COMMIT")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def read(text: str) -> Objects:
+    """The inverse of `write`; raises `BadDocument`."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    table = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line or line == "COMMIT":
+            table = ""
+        elif line[0] == "*" and not table:
+            table = line[1:]
+        elif not table:
+            raise BadDocument(number, line, "outside a table")
+        elif declared := _DECLARATION.fullmatch(line):
+            found[f"{table}/{declared[1]}"]
+        else:
+            command, _, rest = line.partition(" ")
+            chain, _, rule = rest.partition(" ")
+            if command != "-A" or not rule:
+                raise BadDocument(number, line, "neither a chain nor a rule")
+            name = f"{table}/{chain}"
+            if name not in HOOKS and name not in found:
+                raise BadDocument(number, line, "a rule of a chain that is not declared")
+            _check_at(number, line, rule)
+            found[name].append(rule)
+    return {name: tuple(rules) for name, rules in found.items()}
+
+
+def _check_at(number: int, line: str, rule: str) -> None:
+    try:
+        check_rule(rule)
+    except BadDocument as error:
+        raise BadDocument(number, line, error.why) from None

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from ruleset.model import Endpoint, Protocol, Target
+from ruleset.names import chain_hash, endpoint_chain, is_our_chain, target_chain
+
+# The vectors of ../shared/cases/service-proxy.yaml, all of which upstream's own tests print.
+VECTORS = {
+    "ns1/svc1:p80tcp": "XPGD46QRK7WJZT7O",
+    "ns2/svc2:p80tcp": "GNZBNJ2PO5MGZ6GT",
+    "ns3/svc3:p80tcp": "X27LE4BHSL4DOUIK",
+    "ns4/svc4:p80tcp": "4SW47YFZTEDKD3PK",
+    "ns5/svc5:p80tcp": "NUKIZ6OKUXPJNT4C",
+    "ns2/svc2:p8080tcp": "2VJB64SDSIJUP5T6",
+    "ns4/svc4:p8082tcp": "EBDQOQU5SJFXRIL3",
+    "ns1/svc1:p80tcp10.180.0.1:80": "SXIVWICOYRO3J4NJ",
+    "ns2/svc2:p80tcp10.180.0.2:80": "RS4RBKLTHTF2IUXJ",
+    "ns4/svc4:p80tcp10.180.0.4:80": "UKSFD7AGPMPPLUHC",
+    "ns4/svc4:p80tcp10.180.0.5:80": "C6EBXVWJJZMIWKLZ",
+    "ns1/svc1:p80tcp10.0.0.0:80": "DKGQUZGBKLTPAR56",
+    "ns3/svc3:p8081tcp203.0.113.4:8081": "RUVVH7YV3PHQBDOS",
+    "ns4/svc4:p8082tcp10.4.0.1:8082": "SU5STNODRYEWJAUF",
+    "default/kubernetes:httpstcp": "NPX46M4PTMTKRN6Y",
+    "kube-system/kube-dns:dnsudp": "TCOU7JCQXEZGVUNU",
+    "ns1/svc1tcp": "AQI2S6QIMU7PVVRP",
+    "ns1/svc1:p80tcp[fd00:10:180::1]:80": "OGYCNMB4EMRUSJ6N",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), VECTORS.items(), ids=VECTORS)
+def test_hash_is_that_of_kube_proxy(text: str, expected: str) -> None:
+    assert chain_hash(text) == expected
+
+
+def _target(service_port: str, *endpoints: Endpoint, is_local: bool = False) -> Target:
+    return Target(service_port, Protocol.TCP, is_local, endpoints)
+
+
+def test_chains_of_a_service_port_share_its_hash() -> None:
+    endpoint = Endpoint("10.180.0.1", 80)
+    assert target_chain(_target("ns1/svc1:p80", endpoint)) == "VCN-SVC-XPGD46QRK7WJZT7O"
+    assert target_chain(_target("ns1/svc1:p80", endpoint, is_local=True)) == "VCN-SVL-XPGD46QRK7WJZT7O"
+    assert target_chain(_target("ns1/svc1", endpoint)) == "VCN-SVC-AQI2S6QIMU7PVVRP"
+    assert endpoint_chain(_target("ns1/svc1:p80", endpoint), endpoint) == "VCN-SEP-SXIVWICOYRO3J4NJ"
+
+
+def test_an_ipv6_endpoint_is_hashed_in_brackets() -> None:
+    endpoint = Endpoint("fd00:10:180::1", 80)
+    assert endpoint_chain(_target("ns1/svc1:p80", endpoint), endpoint) == "VCN-SEP-OGYCNMB4EMRUSJ6N"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("VCN-SERVICES", True),
+        ("VCN-SVC-XPGD46QRK7WJZT7O", True),
+        ("VCN-MARK-0123456789abcdef", True),
+        ("VCN-" + "A" * 24, True),
+        ("VCN-" + "A" * 25, False),
+        ("VCN-", False),
+        ("KUBE-SERVICES", False),
+        ("OUTPUT", False),
+        ("VCN-A B", False),
+        ("VCN-A\n", False),
+    ],
+)
+def test_what_counts_as_ours(name: str, expected: bool) -> None:
+    assert is_our_chain(name) is expected
