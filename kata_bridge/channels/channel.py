@@ -14,19 +14,19 @@ from ruleset.delta import RulesetDelta
 from ruleset.document import Document, Ruleset
 
 
-class Unreachable(Exception):
+class Unreachable(Exception):  # noqa: N818 - named as the outcome it is in the interface
     """The guest does not answer, or not yet: worth another try. The text names the hop."""
 
 
-class NotInjectable(Exception):
+class NotInjectable(Exception):  # noqa: N818 - named as the outcome it is in the interface
     """No try helps while this guest lives as it is. The text tells a person why, and the remedy."""
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - named as the outcome it is in the interface
     """The guest's packet filter said no. The text has the offending line."""
 
 
-class NeedsFull(Exception):
+class NeedsFull(Exception):  # noqa: N818 - named as the outcome it is in the interface
     """A delta came whose base is not what the guest has."""
 
 
