@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a file of service cases; a key that is not known is an error. Any section may be missing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from tests.cases.services.shape import (
+    CaseFile,
+    Check,
+    Choice,
+    ChoiceEndpoint,
+    Conntrack,
+    Endpoint,
+    EndpointMap,
+    Entry,
+    Flow,
+    GuestCase,
+    Ingress,
+    Selection,
+    Service,
+    ServicePort,
+    Slice,
+    SlicePort,
+    State,
+    Word,
+    World,
+)
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "cases" / "service-proxy.yaml"
+
+_WORDS = frozenset(get_args(Word))
+
+
+class ShapeError(Exception):
+    """The file is not of this shape."""
+
+
+def load(path: Path = SHARED) -> CaseFile:
+    """Read one file. Raises ShapeError, which names the place."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as problem:
+        raise ShapeError(f"{path}: {problem}") from problem
+    if not isinstance(document, dict):
+        raise ShapeError(f"{path}: not a mapping")
+    try:
+        return _case_file(path, document)
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise ShapeError(f"{path}: {type(problem).__name__} {problem}") from problem
+
+
+def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
+    many = {name: document.get(name) or () for name in ("flows", "guest", "selection", "endpoint_map")}
+    raw_conntrack = document.get("conntrack")
+    return CaseFile(
+        path=path,
+        world=_world(document.get("world") or {}),
+        guest_world=_world(document.get("guest_world") or {}),
+        chain_names={raw["input"]: raw["hash"] for raw in document.get("chain_names") or ()},
+        probabilities=dict(document.get("probabilities") or {}),
+        flows=tuple(_flow(raw) for raw in many["flows"]),
+        guest=tuple(_guest(raw) for raw in many["guest"]),
+        selection=tuple(_selection(raw) for raw in many["selection"]),
+        slice_rules={raw["why"]: raw["effect"] for raw in document.get("slice_rules") or ()},
+        endpoint_map=tuple(_endpoint_map(raw) for raw in many["endpoint_map"]),
+        choices=tuple(_choice(raw) for raw in document.get("categorize") or ()),
+        conntrack=None if raw_conntrack is None else _conntrack(raw_conntrack),
+    )
+
+
+def _known(raw: Mapping[str, Any], known: Sequence[str], where: object) -> None:
+    unknown = sorted(set(raw) - set(known))
+    if unknown:
+        raise ShapeError(f"{where}: unknown keys {unknown}")
+
+
+def _plain(kind: Any, raw: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """The keys of `raw` as arguments of `kind`; lists become tuples."""
+    _known(raw, [one.name for one in fields(kind)], where)
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+
+
+def _world(raw: Mapping[str, Any]) -> World:
+    return World(**_plain(World, raw, "world"))
+
+
+def _service(raw: Mapping[str, Any]) -> Service:
+    where = raw.get("svc")
+    plain = _plain(Service, raw, where)
+    plain["ports"] = tuple(ServicePort(**_plain(ServicePort, p, where)) for p in raw.get("ports", ()))
+    plain["lb"] = tuple(Ingress(**_plain(Ingress, one, where)) for one in raw.get("lb", ()))
+    return Service(**plain)
+
+
+def _slice(raw: Mapping[str, Any]) -> Slice:
+    where = raw.get("svc")
+    plain = _plain(Slice, raw, where)
+    plain["ports"] = tuple(SlicePort(**_plain(SlicePort, p, where)) for p in raw.get("ports", ()))
+    plain["eps"] = tuple(Endpoint(**_plain(Endpoint, ep, where)) for ep in raw.get("eps", ()))
+    return Slice(**plain)
+
+
+def _state(raw: Mapping[str, Any]) -> State:
+    services = tuple(_service(one) for one in raw.get("services") or ())
+    return State(services, tuple(_slice(one) for one in raw.get("slices") or ()))
+
+
+def _check(raw: Sequence[Any]) -> Check:
+    name, source, protocol, destination, port, expect, masquerade = raw
+    if isinstance(expect, str) and expect not in _WORDS:
+        raise ShapeError(f"check {name!r}: unknown expectation {expect!r}")
+    wanted = expect if isinstance(expect, str) else tuple(expect)
+    return Check(str(name), source, protocol.lower(), destination, int(port), wanted, masquerade)  # type: ignore[arg-type]  # one of the words, as checked above
+
+
+def _flow(raw: Mapping[str, Any]) -> Flow:
+    _known(raw, ("id", "from", "config", "services", "slices", "checks", "note"), raw.get("id"))
+    checks = tuple(_check(one) for one in raw["checks"])
+    return Flow(raw["id"], str(raw.get("from", "")), _state(raw), checks, raw.get("config") or {})
+
+
+_GUEST_KEYS = ("id", "live", "given", "when", "then", "so", "need", "note", "run")
+_RUN_KEYS = (
+    *("how", "catch_all", "before", "services", "slices"),
+    *("checks", "networks", "tenant", "within_ms"),
+)
+
+
+def _guest(raw: Mapping[str, Any]) -> GuestCase:
+    _known(raw, _GUEST_KEYS, raw.get("id"))
+    run = raw["run"]
+    _known(run, _RUN_KEYS, raw["id"])
+    return GuestCase(
+        id=raw["id"],
+        is_live=bool(raw.get("live", False)),
+        given=str(raw.get("given", "")),
+        state=_state(run),
+        checks=tuple(_check(one) for one in run["checks"]),
+        how=run.get("how", "load"),
+        before=_state(run["before"]) if "before" in run else None,
+        has_catch_all=run.get("catch_all", True),
+        networks=tuple(run.get("networks", ())),
+        tenant=run.get("tenant"),
+        within_ms=run.get("within_ms"),
+    )
+
+
+def _selection(raw: Mapping[str, Any]) -> Selection:
+    _known(raw, ("why", "service", "proxied", "service_ports", "ipv4", "ipv6", "note"), raw.get("why"))
+    return Selection(
+        raw["why"],
+        _service(raw["service"]),
+        raw["proxied"],
+        raw.get("service_ports"),
+        raw.get("ipv4"),
+        raw.get("ipv6"),
+    )
+
+
+def _endpoint_map(raw: Mapping[str, Any]) -> EndpointMap:
+    _known(raw, ("id", "from", "before", "after", "note", "udp_conntrack_pass"), raw.get("id"))
+    before, after = ({name: tuple(ips) for name, ips in raw[key].items()} for key in ("before", "after"))
+    return EndpointMap(raw["id"], before, after, raw.get("udp_conntrack_pass"))
+
+
+_CHOICE_KEYS = ("id", "me", "zone", "itp", "etp", "node_port", "eps", "cluster", "local", "all", "any", "why")
+
+
+def _choice(raw: Mapping[str, Any]) -> Choice:
+    _known(raw, _CHOICE_KEYS, raw.get("id"))
+    endpoints = []
+    for name, place, state, *hints in raw["eps"]:
+        zones, nodes = (*hints, [], [])[:2]
+        endpoints.append(ChoiceEndpoint(name, place == "L", state, tuple(zones), tuple(nodes)))
+    plain = {key: raw[key] for key in ("id", "zone", "me", "itp", "etp", "node_port") if key in raw}
+    return Choice(
+        endpoints=tuple(endpoints),
+        cluster=_names(raw.get("cluster")),
+        local=_names(raw.get("local")),
+        all=_names(raw.get("all")),
+        has_any=raw["any"],
+        **plain,
+    )
+
+
+def _names(raw: Sequence[str] | None) -> frozenset[str] | None:
+    return None if raw is None else frozenset(raw)
+
+
+def _conntrack(raw: Mapping[str, Any]) -> Conntrack:
+    _known(raw, ("service", "endpoints", "checks", "later_fixes"), "conntrack")
+    entries = tuple(_entry(one) for one in raw["checks"])
+    return Conntrack(raw["service"], raw["endpoints"], entries, tuple(raw.get("later_fixes") or ()))
+
+
+def _entry(raw: Sequence[Any]) -> Entry:
+    protocol, destination, port, reply_source, reply_port, word = raw
+    return Entry(protocol, destination, port, reply_source, reply_port, {"keep": True, "delete": False}[word])
