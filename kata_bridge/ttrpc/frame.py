@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ttrpc's frames: ten bytes of header, then data. Pure: bytes in, frames out.
+
+Header: length of the data (u32, big endian), stream id (u32), type, flags. There is no handshake,
+no ping and no flow control.
+"""
+
+import struct
+from dataclasses import dataclass
+
+# The limit of the Go and the Rust implementation; a larger frame is discarded by its reader.
+MAX_DATA_BYTES = 4 << 20
+
+HEADER_BYTES = 10
+REQUEST, RESPONSE, DATA = 1, 2, 3
+REMOTE_CLOSED, REMOTE_OPEN, NO_DATA = 0x01, 0x02, 0x04
+
+_HEADER = struct.Struct(">IIBB")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame. A unary request and every response have no flags."""
+
+    stream_id: int
+    type: int
+    data: bytes
+    flags: int = 0
+
+    def header(self) -> bytes:
+        return _HEADER.pack(len(self.data), self.stream_id, self.type, self.flags)
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """A frame whose data was skipped, since there is more of it than any frame may have."""
+
+    stream_id: int
+    type: int
+    size_bytes: int
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames; holds at most one unfinished frame."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._needed_bytes = HEADER_BYTES
+        self._to_skip_bytes = 0
+
+    def feed(self, data: bytes) -> list[Frame | TooLarge]:
+        """Return what `data` completes. A frame that is too large is told of at once."""
+        self._buffer += data
+        done: list[Frame | TooLarge] = []
+        while True:
+            if self._to_skip_bytes:
+                skipped = min(self._to_skip_bytes, len(self._buffer))
+                del self._buffer[:skipped]
+                self._to_skip_bytes -= skipped
+            if len(self._buffer) < self._needed_bytes:
+                return done
+            size_bytes, stream_id, kind, flags = _HEADER.unpack_from(self._buffer)
+            end = HEADER_BYTES + size_bytes
+            if size_bytes > MAX_DATA_BYTES:
+                done.append(TooLarge(stream_id, kind, size_bytes))
+                self._to_skip_bytes = end
+            elif len(self._buffer) < end:
+                self._needed_bytes = end
+                return done
+            else:
+                done.append(Frame(stream_id, kind, bytes(self._buffer[HEADER_BYTES:end]), flags))
+                del self._buffer[:end]
+            self._needed_bytes = HEADER_BYTES

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The serving end of a ttrpc connection."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from daemonkit.protobuf import BadMessage
+from daemonkit.tasks import Tasks
+from kata_bridge.ttrpc.connection import Call, ServerConnection, answer, refusal
+from kata_bridge.ttrpc.frame import Frame
+from kata_bridge.ttrpc.status import Code, StatusError
+
+# One of these at most is given service, method and payload of a call and returns the answer's
+# payload. It raises `StatusError` to refuse it; UNIMPLEMENTED for a service or method it has not.
+Answer = Callable[[str, str, bytes], Awaitable[bytes]]
+
+# Calls under way on one connection; each may hold a payload of 4 MiB.
+MAX_RUNNING = 64
+MAX_CONNECTIONS = 64
+
+_READ_BYTES = 64 << 10
+_STOP_S = 1.0
+
+
+class Serving:
+    """The calls that one connection brings, for whoever moves its bytes.
+
+    Each is a task of `tasks` and ends after the time that its caller gave it, or after `longest_s`
+    if that is less, with DEADLINE_EXCEEDED. Answers go to `send` as they are ready.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        send: Callable[[Frame], None],
+        tasks: Tasks,
+        *,
+        longest_s: float | None = None,
+    ) -> None:
+        self._connection = ServerConnection()
+        self._answer = answer
+        self._send = send
+        self._tasks = tasks
+        self._longest_s = longest_s
+        self._running = 0
+
+    def receive(self, data: bytes) -> None:
+        """Take what the peer sent and begin to serve it."""
+        for each in self._connection.receive(data):
+            if isinstance(each, Frame):
+                self._send(each)
+            elif self._running >= MAX_RUNNING:
+                self._send(refusal(each.stream_id, Code.RESOURCE_EXHAUSTED, "too many calls at once"))
+            else:
+                self._running += 1
+                self._tasks.spawn(self._serve(each), each.method[:40])
+
+    async def _serve(self, call: Call) -> None:
+        # What an unexpected exception leaves behind; the tasks' owner logs that, with its trace.
+        reply = refusal(call.stream_id, Code.INTERNAL, "failed; the log of the server says why")
+        limits = [limit for limit in (call.timeout_s, self._longest_s) if limit is not None]
+        try:
+            async with asyncio.timeout(min(limits, default=None)):
+                payload = await self._answer(call.service, call.method, call.payload)
+            reply = answer(call.stream_id, payload)
+        except TimeoutError:
+            reply = refusal(call.stream_id, Code.DEADLINE_EXCEEDED, "timeout")
+        except StatusError as error:
+            reply = refusal(call.stream_id, error.code, error.message)
+        except BadMessage as error:
+            reply = refusal(call.stream_id, Code.INVALID_ARGUMENT, str(error))
+        finally:
+            self._running -= 1
+            self._send(reply)
+
+
+class Server:
+    """Serves `answer` to all who connect."""
+
+    def __init__(self, answer: Answer, *, longest_s: float | None = None) -> None:
+        self._answer = answer
+        self._longest_s = longest_s
+        self._tasks = Tasks("ttrpc-server")
+        self._connections = 0
+        self._listener: asyncio.Server | None = None
+
+    async def start_unix(self, path: Path | str) -> None:
+        """Listen on a unix socket; raises `OSError`."""
+        self._listener = await asyncio.start_unix_server(self._connected, str(path))
+
+    async def stop(self) -> None:
+        """Close the socket and every connection; calls under way are cancelled."""
+        if self._listener is not None:
+            self._listener.close()
+        await self._tasks.close(_STOP_S)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connections >= MAX_CONNECTIONS:
+            writer.close()
+            return
+        self._connections += 1
+        self._tasks.spawn(self._read(reader, writer), "connection")
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def send(frame: Frame) -> None:
+            if not writer.is_closing():
+                writer.write(frame.header())
+                writer.write(frame.data)
+
+        serving = Serving(self._answer, send, self._tasks, longest_s=self._longest_s)
+        try:
+            while data := await reader.read(_READ_BYTES):
+                serving.receive(data)
+                # Who does not read the answers is not read from either.
+                await writer.drain()
+        except OSError:
+            pass  # the peer is gone, and there is nobody to tell
+        finally:
+            self._connections -= 1
+            writer.close()

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a ttrpc call ends badly: the codes are those of gRPC."""
+
+from daemonkit.protobuf import OpenEnum
+
+
+class Code(OpenEnum):
+    """The codes that ttrpc peers use, and any other number as it comes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class StatusError(Exception):
+    """The peer's refusal of a call, or the one that it is to be given."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code = Code(code)
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message}"
