@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of the super cluster counts now: between what watches tell and what rules are made of. Pure.
+
+Everything that is told goes on to the world at once, with one exception, the brake. An event of a
+watch says that an object was deleted; a list only lacks it, and a list that lacks everything is
+what a restored backup, a broken cache or a half-started API server gives. So where a list takes the
+last Service of a namespace while EndpointSlices of it have endpoints, or takes a namespace while
+there are Services in it, the old state goes on to count. It is let go
+
+- when what contradicts the list has gone too, be it by the next list;
+- when a list or event brings something after all: it is then believed in the rest as well;
+- after `hold_s`: somebody has been told by then, by the log, a metric and the status page.
+
+A controller removes the slices of a deleted Service within seconds: a true deletion that a list
+tells is late by that.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from daemonkit.kube.resources import Key
+from kubeproxy_ext.core.wire import EndpointSliceObject, NamespaceObject, ServiceObject
+from tenancy import keys
+
+Namespaced = ServiceObject | EndpointSliceObject
+
+
+class Target(Protocol):
+    """The part of `core.world.World` that is fed."""
+
+    def put_service(self, item: ServiceObject) -> None: ...
+    def remove_service(self, key: Key) -> None: ...
+    def put_slice(self, item: EndpointSliceObject) -> None: ...
+    def remove_slice(self, key: Key) -> None: ...
+    def put_namespace(self, item: NamespaceObject) -> None: ...
+    def remove_namespace(self, name: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a list took and what counts all the same: names of Services, or the namespace itself."""
+
+    namespace: str
+    tenant: str
+    services: frozenset[str]
+    since: float
+
+    @property
+    def is_namespace(self) -> bool:
+        return not self.services
+
+
+@dataclass(slots=True)
+class _Contents:
+    services: dict[str, ServiceObject] = field(default_factory=dict)
+    slices: dict[str, EndpointSliceObject] = field(default_factory=dict)
+
+    @property
+    def has_endpoints(self) -> bool:
+        return any(each.endpoints for each in self.slices.values())
+
+
+def tenant_of(namespace: NamespaceObject) -> str:
+    """The cluster key of whose namespace it is; empty for the super cluster's own."""
+    return namespace.metadata.annotations.get(keys.CLUSTER, "")
+
+
+class Feed:
+    """The objects that count, and those of them that are held against a list.
+
+    Times are of one monotonic clock.
+    """
+
+    def __init__(self, world: Target, hold_s: float) -> None:
+        self._world = world
+        self._hold_s = hold_s
+        self._namespaces: dict[str, NamespaceObject] = {}
+        self._by_tenant: dict[str, set[str]] = {}
+        self._contents: dict[str, _Contents] = {}
+        self._held: dict[tuple[str, bool], Held] = {}
+        # Grows whenever `namespaces` changes.
+        self.namespace_changes = 0
+
+    # ---- what counts
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        return tuple(self._held.values())
+
+    @property
+    def namespaces(self) -> Mapping[str, NamespaceObject]:
+        return self._namespaces
+
+    @property
+    def tenants(self) -> Mapping[str, set[str]]:
+        """The namespaces of each tenant that has any."""
+        return self._by_tenant
+
+    def objects(self, namespace: str) -> Iterator[Namespaced]:
+        """The Services and EndpointSlices of a namespace that count."""
+        contents = self._contents.get(namespace)
+        if contents is not None:
+            yield from contents.services.values()
+            yield from contents.slices.values()
+
+    def counts(self) -> tuple[int, int]:
+        """How many Services and EndpointSlices there are."""
+        contents = self._contents.values()
+        return sum(len(each.services) for each in contents), sum(len(each.slices) for each in contents)
+
+    # ---- what is told
+
+    def put_namespace(self, item: NamespaceObject) -> None:
+        name = item.metadata.name
+        self._let_go(name, is_namespace=True)
+        before = self._namespaces.get(name)
+        if before is not None:
+            self._unlist(before)
+        self._namespaces[name] = item
+        self.namespace_changes += 1
+        if tenant_of(item):
+            self._by_tenant.setdefault(tenant_of(item), set()).add(name)
+        self._world.put_namespace(item)
+
+    def remove_namespaces(self, names: Iterable[str], now: float, *, by_list: bool) -> None:
+        for name in names:
+            known = self._namespaces.get(name)
+            if known is None:
+                continue
+            if by_list and self._contents.get(name, _Contents()).services:
+                self._hold(Held(name, tenant_of(known), frozenset(), now))
+            else:
+                self._drop_namespace(name)
+
+    def put(self, item: Namespaced) -> None:
+        """A Service or EndpointSlice is there, or has changed."""
+        namespace, name = item.metadata.namespace, item.metadata.name
+        contents = self._contents.setdefault(namespace, _Contents())
+        if isinstance(item, ServiceObject):
+            contents.services[name] = item
+            self._world.put_service(item)
+            held = self._held.get((namespace, False))
+            if held is not None:
+                # The namespace is not empty after all: what the list lacked is gone.
+                del self._held[namespace, False]
+                for gone in held.services - {name}:
+                    self._drop_service(namespace, gone)
+        else:
+            contents.slices[name] = item
+            self._world.put_slice(item)
+            self._settle(namespace)
+
+    def remove_services(self, gone: Iterable[Key], now: float, *, by_list: bool) -> None:
+        """Services are gone; what one list takes has to be told in one call."""
+        by_namespace: dict[str, set[str]] = {}
+        for namespace, name in gone:
+            by_namespace.setdefault(namespace, set()).add(name)
+        for namespace, names in by_namespace.items():
+            contents = self._contents.get(namespace, _Contents())
+            known = names & contents.services.keys()
+            is_last = known and known == contents.services.keys()
+            if by_list and is_last and contents.has_endpoints:
+                self._hold(Held(namespace, self._owner(namespace), frozenset(known), now))
+                continue
+            for name in known:
+                self._drop_service(namespace, name)
+
+    def remove_slices(self, gone: Iterable[Key]) -> None:
+        for namespace, name in gone:
+            contents = self._contents.get(namespace)
+            if contents is not None and contents.slices.pop(name, None) is not None:
+                self._world.remove_slice((namespace, name))
+                self._settle(namespace)
+
+    def take_over(
+        self,
+        namespace: str,
+        services: Mapping[str, ServiceObject],
+        slices: Mapping[str, EndpointSliceObject],
+        now: float,
+    ) -> None:
+        """The lists of another watch say what there is in a namespace."""
+        contents = self._contents.setdefault(namespace, _Contents())
+        for slice_name, each in slices.items():
+            if contents.slices.get(slice_name) is not each:
+                self.put(each)
+        self.remove_slices([(namespace, name) for name in contents.slices.keys() - slices.keys()])
+        for name, service in services.items():
+            if contents.services.get(name) is not service:
+                self.put(service)
+        gone = contents.services.keys() - services.keys()
+        self.remove_services([(namespace, name) for name in gone], now, by_list=True)
+
+    def forget(self, namespace: str) -> None:
+        """Nobody wants what is in this namespace any more. That there is one stays known."""
+        held = self._held.get((namespace, True))
+        self._held.pop((namespace, False), None)
+        contents = self._contents.pop(namespace, _Contents())
+        for name in contents.services:
+            self._world.remove_service((namespace, name))
+        for name in contents.slices:
+            self._world.remove_slice((namespace, name))
+        if held is not None:
+            self._drop_namespace(namespace)
+
+    # ---- the brake
+
+    def tick(self, now: float) -> tuple[Held, ...]:
+        """Let go what has been held for long enough, and return it."""
+        due = tuple(held for held in self._held.values() if held.since + self._hold_s <= now)
+        for held in due:
+            self._release(held)
+        return due
+
+    @property
+    def next_tick(self) -> float | None:
+        return min((held.since + self._hold_s for held in self._held.values()), default=None)
+
+    def _hold(self, held: Held) -> None:
+        # A list that says so again does not begin the time anew.
+        self._held.setdefault((held.namespace, held.is_namespace), held)
+
+    def _let_go(self, namespace: str, *, is_namespace: bool) -> None:
+        self._held.pop((namespace, is_namespace), None)
+
+    def _release(self, held: Held) -> None:
+        self._let_go(held.namespace, is_namespace=held.is_namespace)
+        if held.is_namespace:
+            self._drop_namespace(held.namespace)
+        for name in held.services:
+            self._drop_service(held.namespace, name)
+
+    def _settle(self, namespace: str) -> None:
+        """Let go what nothing speaks for any more."""
+        held = self._held.get((namespace, False))
+        if held is not None and not self._contents[namespace].has_endpoints:
+            self._release(held)
+        whole = self._held.get((namespace, True))
+        if whole is not None and not self._contents[namespace].services:
+            self._release(whole)
+
+    # ---- dropping
+
+    def _owner(self, namespace: str) -> str:
+        known = self._namespaces.get(namespace)
+        return "" if known is None else tenant_of(known)
+
+    def _drop_service(self, namespace: str, name: str) -> None:
+        contents = self._contents.get(namespace)
+        if contents is not None and contents.services.pop(name, None) is not None:
+            self._world.remove_service((namespace, name))
+            self._settle(namespace)
+
+    def _drop_namespace(self, name: str) -> None:
+        self._let_go(name, is_namespace=True)
+        known = self._namespaces.pop(name, None)
+        if known is not None:
+            self.namespace_changes += 1
+            self._unlist(known)
+            self._world.remove_namespace(name)
+
+    def _unlist(self, known: NamespaceObject) -> None:
+        tenant, name = tenant_of(known), known.metadata.name
+        if tenant:
+            self._by_tenant[tenant].discard(name)
+            if not self._by_tenant[tenant]:
+                del self._by_tenant[tenant]

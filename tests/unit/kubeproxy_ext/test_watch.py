@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is followed of the super cluster, against a storage without a socket, in virtual time."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.resources import NAMESPACES
+from daemonkit.tasks import Tasks
+from daemonkit.testing.kube_storage import Object, Storage
+from daemonkit.testing.kube_transport import StorageTransport
+from kubeproxy_ext.core.wire import ENDPOINT_SLICES, NODES, SERVICES, EndpointSliceObject, NodeObject
+from kubeproxy_ext.feed import Feed
+from kubeproxy_ext.scope import MAX_NAMESPACES
+from kubeproxy_ext.watch import LINGER_S, Watch
+from tenancy import keys
+from tests.unit.kubeproxy_ext.test_feed import HOLD_S, Shown
+
+pytestmark = pytest.mark.asyncio
+
+
+class ShownWithNode(Shown):
+    zone: str | None = None
+
+    def put_node(self, item: NodeObject) -> None:
+        self.zone = item.metadata.labels.get("topology.kubernetes.io/zone", "")
+
+    def remove_node(self, name: str) -> None:
+        self.zone = None
+
+
+class Cluster:
+    """A super cluster, and what is followed of it."""
+
+    def __init__(self) -> None:
+        self.storage = Storage()
+        self.transport = StorageTransport(self.storage)
+        self.shown = ShownWithNode()
+        self.feed = Feed(self.shown, HOLD_S)
+        self.tasks = Tasks("test")
+        self.changes = 0
+        self.slices: list[EndpointSliceObject] = []
+        self.watch = Watch(
+            self.transport,
+            "n1",
+            self.feed,
+            self.shown,
+            self._changed,
+            self.tasks,
+            clock=asyncio.get_running_loop().time,
+        )
+        self.watch.on_slice = self.slices.append
+        for node, zone in (("n1", "z1"), ("n2", "z2")):
+            labels = {"topology.kubernetes.io/zone": zone}
+            self.storage.put(NODES, {"metadata": {"name": node, "labels": labels}})
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def put_tenant(self, tenant: str, *namespaces: str, is_labelled: bool = True) -> None:
+        for name in namespaces:
+            annotations = {keys.CLUSTER: tenant}
+            if is_labelled:
+                annotations |= {keys.VC_NAMESPACE: "tenants", keys.VC_NAME: tenant}
+            super_name = f"{tenant}-{name}"
+            self.storage.put(NAMESPACES, {"metadata": {"name": super_name, "annotations": annotations}})
+
+    def put_service(self, tenant: str, namespace: str, name: str, **labels: str) -> None:
+        self.storage.put(SERVICES, {"metadata": _metadata(tenant, namespace, name, labels)})
+        metadata = _metadata(tenant, namespace, f"{name}-1", labels)
+        endpoints = [{"addresses": ["10.0.0.1"]}]
+        self.storage.put(ENDPOINT_SLICES, {"metadata": metadata, "endpoints": endpoints})
+
+    def queries(self, verb: str) -> int:
+        return sum(("watch" in query) == (verb == "watch") for query in self.transport.queries)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self.watch.start()
+        await asyncio.sleep(1)
+        try:
+            yield
+        finally:
+            assert await self.tasks.close(5.0) == ()
+
+
+def _metadata(tenant: str, namespace: str, name: str, labels: dict[str, str]) -> Object:
+    its = {keys.VC_NAMESPACE: "tenants", keys.VC_NAME: tenant} | labels
+    return {"name": name, "namespace": f"{tenant}-{namespace}", "labels": its}
+
+
+def cluster() -> Cluster:
+    made = Cluster()
+    for tenant in ("a", "b"):
+        made.put_tenant(tenant, "default", "web")
+        made.put_service(tenant, "default", f"{tenant}1")
+        made.put_service(tenant, "web", f"{tenant}2")
+    return made
+
+
+async def test_without_guests_only_namespaces_and_the_node_are_watched() -> None:
+    world = cluster()
+    world.put_tenant("", "kube-system")
+    async with world.running():
+        assert world.watch.has_listed
+        assert (world.watch.count, world.watch.lists) == (2, 2)
+        assert world.shown.zone == "z1"
+        assert world.shown.names("namespace") == ["a-default", "a-web", "b-default", "b-web"]
+        assert world.feed.counts() == (0, 0)
+        assert not world.watch.is_heard("a")
+
+
+async def test_a_tenant_on_the_node_is_followed_and_the_others_are_not() -> None:
+    world = cluster()
+    async with world.running():
+        world.watch.want({"a"})
+        assert not world.watch.is_heard("a")
+        await asyncio.sleep(1)
+        assert world.watch.is_heard("a")
+        assert not world.watch.is_heard("b")
+        assert (world.shown.names("service"), world.shown.names("slice")) == (["a1", "a2"], ["a1-1", "a2-1"])
+        assert world.watch.count == 2 + 2 * 2
+        before = world.changes
+        world.put_service("b", "web", "b3")
+        await asyncio.sleep(1)
+        assert world.changes == before
+        world.put_service("a", "web", "a3")
+        await asyncio.sleep(1)
+        assert world.shown.names("service") == ["a1", "a2", "a3"]
+
+
+async def test_what_another_proxy_serves_is_not_asked_for() -> None:
+    world = cluster()
+    world.put_service("a", "web", "other", **{"service.kubernetes.io/service-proxy-name": "x"})
+    world.put_service("a", "web", "headless", **{"service.kubernetes.io/headless": ""})
+    async with world.running():
+        world.watch.want({"a"})
+        await asyncio.sleep(1)
+        assert world.shown.names("service") == ["a1", "a2"]
+        assert world.shown.names("slice") == ["a1-1", "a2-1"]
+
+
+async def test_namespaces_come_and_go() -> None:
+    world = cluster()
+    async with world.running():
+        world.watch.want({"a"})
+        await asyncio.sleep(1)
+        world.put_service("a", "new", "a9")
+        world.put_tenant("a", "new")
+        await asyncio.sleep(0)
+        await asyncio.sleep(1)
+        assert world.watch.is_heard("a")
+        assert world.shown.names("service") == ["a1", "a2", "a9"]
+        world.storage.delete(NAMESPACES, "", "a-web")
+        await asyncio.sleep(1)
+        assert world.shown.names("service") == ["a1", "a9"]
+        assert world.watch.count == 2 + 2 * 2
+
+
+async def test_a_tenant_whose_guests_are_gone_is_followed_for_a_while() -> None:
+    world = cluster()
+    async with world.running():
+        world.watch.want({"a", "b"})
+        await asyncio.sleep(1)
+        lists = world.queries("list")
+        world.watch.want({"b"})
+        end = world.watch.next_end
+        assert end is not None
+        await asyncio.sleep(LINGER_S / 2)
+        world.watch.want({"a", "b"})
+        assert world.watch.next_end is None
+        world.watch.want({"b"})
+        await asyncio.sleep(LINGER_S)
+        assert world.queries("list") == lists
+        world.watch.want({"b"})
+        await asyncio.sleep(1)
+        assert world.shown.names("service") == ["b1", "b2"]
+        assert world.watch.count == 2 + 2 * 2
+
+
+async def test_many_namespaces_change_the_scope_and_nothing_is_missing_in_between() -> None:
+    world = cluster()
+    async with world.running():
+        world.watch.want({"a"})
+        await asyncio.sleep(1)
+        names = [f"n{number}" for number in range(MAX_NAMESPACES)]
+        for name in names:
+            world.put_tenant("a", name)
+            world.put_service("a", name, f"s-{name}")
+        # One that the syncer did not bring down, and that is the tenant's all the same.
+        world.storage.put(SERVICES, {"metadata": {"name": "by-hand", "namespace": "a-web"}})
+        await asyncio.sleep(5)
+        assert world.shown.names("service") == sorted(["a1", "a2", "by-hand", *(f"s-{n}" for n in names)])
+        assert (world.watch.count, world.shown.removed) == (2 + 2 * 2, [])
+        assert world.watch.is_heard("a")
+        world.storage.put(SERVICES, {"metadata": {"name": "late", "namespace": "a-n3"}})
+        await asyncio.sleep(1)
+        assert "late" in world.shown.names("service")
+
+
+async def test_the_whole_cluster_is_watched_where_namespaces_do_not_say_enough() -> None:
+    world = cluster()
+    names = [f"n{number}" for number in range(MAX_NAMESPACES)]
+    world.put_tenant("a", *names, is_labelled=False)
+    for name in names:
+        world.put_service("a", name, f"s-{name}")
+    async with world.running():
+        world.watch.want({"a"})
+        await asyncio.sleep(1)
+        assert world.shown.names("service") == sorted(["a1", "a2", *(f"s-{n}" for n in names)])
+        assert world.watch.count == 2 + 2
+        before = world.changes
+        world.put_service("b", "web", "b3")
+        await asyncio.sleep(1)
+        assert world.changes == before
+
+
+async def test_a_list_that_comes_back_empty_is_held_against_and_let_go_later() -> None:
+    world = cluster()
+    async with world.running():
+        world.watch.want({"a"})
+        await asyncio.sleep(1)
+        world.transport.is_stalled = True
+        for name, namespace in (("a1", "a-default"), ("a2", "a-web")):
+            world.storage.delete(SERVICES, namespace, name)
+        world.storage.compact()
+        world.transport.heal()
+        await asyncio.sleep(100)
+        assert world.shown.names("service") == ["a1", "a2"]
+        assert {held.namespace for held in world.feed.held} == {"a-default", "a-web"}
+        world.storage.delete(ENDPOINT_SLICES, "a-web", "a2-1")
+        await asyncio.sleep(1)
+        assert world.shown.names("service") == ["a1"]
+
+
+async def test_while_the_api_server_is_away_nobody_is_heard_and_nothing_is_forgotten() -> None:
+    world = cluster()
+    world.transport.failures = [UnreachableError("connect: refused")] * 6
+    async with world.running():
+        world.watch.want({"a"})
+        assert not world.watch.is_heard("a")
+        assert world.watch.ages() == dict.fromkeys(("namespaces", "node", "services", "endpointSlices"))
+        await asyncio.sleep(60)
+        assert world.watch.is_heard("a")
+        world.transport.is_stalled = True
+        await asyncio.sleep(600)
+        assert world.shown.names("service") == ["a1", "a2"]
+        assert all(age is not None and age > 100 for age in world.watch.ages().values())
+
+
+async def test_slices_that_change_are_told_and_those_of_a_list_are_not() -> None:
+    world = cluster()
+    async with world.running():
+        world.watch.want({"a"})
+        await asyncio.sleep(1)
+        assert world.slices == []
+        world.put_service("a", "web", "a2")
+        await asyncio.sleep(1)
+        assert [each.metadata.name for each in world.slices] == ["a2-1"]
+
+
+async def test_an_object_that_does_not_decode_is_told() -> None:
+    world = cluster()
+    async with world.running():
+        world.watch.want({"a"})
+        world.storage.put(SERVICES, {"metadata": {"name": "odd", "namespace": "a-web"}, "spec": {"ports": 1}})
+        await asyncio.sleep(1)
+        assert list(world.watch.unreadable()) == ["services a-web/odd"]
