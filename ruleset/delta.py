@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ruleset.document import BadDocument, Document, Ruleset, make_ruleset
+from ruleset.document import BadDocument, Document, Ruleset, check_objects, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
 
@@ -146,7 +146,7 @@ def applied(old: Document, delta: DocumentDelta) -> Document:
 def parse_delta(text: str, family: Family, backend: Backend) -> DocumentDelta:
     """The inverse of `DocumentDelta.text`. Raises `BadDocument` with the line that is to blame.
 
-    Whether names and lines are of the backend's language is checked when the delta is applied.
+    Names and lines are of the backend's language, as those of `ruleset.document.parse`.
     """
     changed: dict[str, list[str]] = {}
     edited: dict[str, list[tuple[int, int, list[str]]]] = {}
@@ -174,13 +174,18 @@ def parse_delta(text: str, family: Family, backend: Backend) -> DocumentDelta:
             added.append(rest)
         else:
             raise BadDocument(number, line, "not a line of a delta")
-    return DocumentDelta(
+    delta = DocumentDelta(
         family,
         backend,
         {name: tuple(lines) for name, lines in changed.items()},
         tuple(removed),
         {name: tuple(Edit(a, r, tuple(lines)) for a, r, lines in made) for name, made in edited.items()},
     )
+    check_objects(delta.changed, backend)
+    for name, made in delta.edited.items():
+        for edit in made:
+            check_objects({name: edit.added}, backend)
+    return delta
 
 
 def _edit_lines(edits: tuple[Edit, ...]) -> list[str]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rulesets as documents: objects of a packet filter, their canonical text, and one digest.
 
-A document is built only from objects and lines of the closed vocabulary that its language admits
-(`ruleset.iptables.language`, `ruleset.nft.language`): whoever applies one as root knows that it
-touches nothing but our chains and our table, wherever it came from.
+`parse`, and `parse_delta` of `ruleset.delta`, let in only objects and lines of the closed vocabulary
+of their language (`ruleset.iptables.language`, `ruleset.nft.language`): whoever reads one that comes
+from elsewhere and applies it as root knows that it touches nothing but our chains and our table.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.nft import language as nft
 
-__all__ = ["BadDocument", "Document", "Ruleset", "make_ruleset", "parse"]
+__all__ = ["BadDocument", "Document", "Ruleset", "check_objects", "make_ruleset", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,11 @@ class Document:
     of a built-in chain ("nat/OUTPUT" -> ("-j VCN-SERVICES",)) and is appended, never prepended.
     nft: "chain nat-output", "map service-ips" or "set service-cidrs" -> the lines inside, the
     elements of maps and sets last, one a line.
-
-    Raises `BadDocument` for a name or line that is not of the language.
     """
 
     family: Family
     backend: Backend
     objects: Mapping[str, tuple[str, ...]]
-
-    def __post_init__(self) -> None:
-        check = iptables.check if self.backend is Backend.IPTABLES else nft.check
-        for name, lines in self.objects.items():
-            check(name, lines)
 
     def text(self) -> str:
         """The canonical text: loads with `iptables-restore --noflush` or `nft -f`.
@@ -53,8 +46,16 @@ class Document:
 
 def parse(text: str, family: Family, backend: Backend) -> Document:
     """The inverse of `Document.text`. Raises `BadDocument` with the line that is to blame."""
-    read = iptables.read(text) if backend is Backend.IPTABLES else nft.read(text, family)
-    return Document(family, backend, read)
+    objects = iptables.read(text) if backend is Backend.IPTABLES else nft.read(text, family)
+    check_objects(objects, backend)
+    return Document(family, backend, objects)
+
+
+def check_objects(objects: Mapping[str, tuple[str, ...]], backend: Backend) -> None:
+    """Raise `BadDocument` unless names and lines are all of the backend's language."""
+    check = iptables.check if backend is Backend.IPTABLES else nft.check
+    for name, lines in objects.items():
+        check(name, lines)
 
 
 @dataclass(frozen=True, slots=True)

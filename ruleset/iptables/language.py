@@ -15,11 +15,13 @@ TABLES = ("filter", "nat")
 HOOKS = frozenset({"filter/OUTPUT", "nat/OUTPUT"})
 
 # `iptables-restore` reads a rule as a command line, run as root: `--modprobe PROGRAM` would be
-# obeyed in one. So no option is let through but those that the renderer writes.
-_OPTION = re.compile(
-    "-[dpmj]|--(dport|to-destination|reject-with|ctstate|mode|probability|rcheck|set|seconds|reap|name|mask|rsource)"
+# obeyed in one. So no option is let through but those that the renderer writes. One expression for
+# the whole rule: a thousand Services are checked in milliseconds.
+_WORD = (
+    "(?:!|-[dpmj]|--(?:dport|to-destination|reject-with|ctstate|mode|probability"
+    r"|rcheck|set|seconds|reap|name|mask|rsource)|[A-Za-z0-9.:/\[\],_][A-Za-z0-9.:/\[\],_-]*)"
 )
-_WORD = re.compile(r"!|[A-Za-z0-9.:/\[\],_][A-Za-z0-9.:/\[\],_-]*")
+_RULE = re.compile(f"{_WORD}(?: {_WORD})*")
 _DECLARATION = re.compile(r":(\S+) - \[0:0\]")
 
 
@@ -28,8 +30,6 @@ def check(name: str, lines: tuple[str, ...]) -> None:
     table, _, chain = name.partition("/")
     if table not in TABLES or not (name in HOOKS or is_our_chain(chain)):
         raise BadDocument(0, name, "not a chain of ours")
-    if name in HOOKS and not lines:
-        raise BadDocument(0, name, "a hook without rules")
     for line in lines:
         check_rule(line)
 
@@ -37,9 +37,8 @@ def check(name: str, lines: tuple[str, ...]) -> None:
 def check_rule(line: str) -> None:
     """Raise `BadDocument` unless `line` is a rule (without `-A CHAIN `) of this language."""
     check_line(line)
-    for word in line.split(" "):
-        if not _OPTION.fullmatch(word) and not _WORD.fullmatch(word):
-            raise BadDocument(0, line, f"{word!r} is not of our vocabulary")
+    if not _RULE.fullmatch(line):
+        raise BadDocument(0, line, "a word that is not of our vocabulary")
 
 
 def write(objects: Objects) -> str:
