@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client and server over a real unix socket."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.ttrpc.client import Client, ConnectionLost
+from kata_bridge.ttrpc.connection import ClientConnection
+from kata_bridge.ttrpc.server import Server
+from kata_bridge.ttrpc.status import Code, StatusError
+
+TIMEOUT_S = 20.0
+LARGE = bytes(range(256)) * (12 << 10)  # 3 MiB
+
+
+async def answer(service: str, method: str, payload: bytes) -> bytes:
+    match method:
+        case "echo":
+            return payload
+        case "reversed":
+            await asyncio.sleep(0)
+            return payload[::-1]
+        case "never":
+            await asyncio.sleep(3600)
+    raise StatusError(Code.UNIMPLEMENTED, f"{service} has no {method}")
+
+
+@asynccontextmanager
+async def serving(path: Path) -> AsyncIterator[Server]:
+    server = Server(answer)
+    await server.start_unix(path)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@pytest.mark.asyncio
+async def test_many_calls_at_once_small_and_large(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    async with serving(path), Client(*await asyncio.open_unix_connection(path)) as client:
+        payloads = [b"%d" % number for number in range(50)] + [LARGE] * 4
+        answers = await asyncio.gather(
+            *(client.call("trial", "reversed", payload, TIMEOUT_S) for payload in payloads)
+        )
+    assert answers == [payload[::-1] for payload in payloads]
+
+
+@pytest.mark.asyncio
+async def test_refusals_and_deadlines_leave_the_connection_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    async with serving(path), Client(*await asyncio.open_unix_connection(path)) as client:
+        with pytest.raises(StatusError, match="UNIMPLEMENTED: trial has no such"):
+            await client.call("trial", "such", b"", TIMEOUT_S)
+        with pytest.raises((TimeoutError, StatusError)):
+            await client.call("trial", "never", b"", 0.05)
+        with pytest.raises(StatusError, match="RESOURCE_EXHAUSTED"):
+            await client.call("trial", "echo", bytes(5 << 20), TIMEOUT_S)
+        assert await client.call("trial", "echo", b"still there", TIMEOUT_S) == b"still there"
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_the_server_is_told_to_all_who_wait(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    async with serving(path) as server, Client(*await asyncio.open_unix_connection(path)) as client:
+        calls = [
+            asyncio.ensure_future(client.call("trial", "never", b"", TIMEOUT_S))  # noqa: TID251 - awaited below
+            for _ in range(3)
+        ]
+        await client.call("trial", "echo", b"", TIMEOUT_S)
+        await server.stop()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(end, ConnectionLost | StatusError) for end in ends)
+        with pytest.raises(ConnectionLost, match="closed by the peer"):
+            await client.call("trial", "echo", b"", TIMEOUT_S)
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_reads_no_answers_is_read_from_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    async with serving(path):
+        connection = ClientConnection()
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(str(path))
+            peer.setblocking(False)
+            sent_bytes = 0
+            loop = asyncio.get_running_loop()
+            with pytest.raises(TimeoutError):  # noqa: PT012 - it is the loop that must stop
+                while sent_bytes < 200 << 20:
+                    frame = connection.call("trial", "echo", LARGE, TIMEOUT_S)
+                    async with asyncio.timeout(3):
+                        await loop.sock_sendall(peer, frame.header() + frame.data)
+                    sent_bytes += len(frame.data)
+            assert sent_bytes < 64 << 20
+        # Others are served meanwhile and afterwards.
+        async with Client(*await asyncio.open_unix_connection(path)) as client:
+            assert await client.call("trial", "echo", b"served", TIMEOUT_S) == b"served"
