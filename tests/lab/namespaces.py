@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network namespaces, programs and sockets in them, and links between them.
+
+Everything gets a name with a random prefix, so that runs do not meet, and goes when the `Lab` ends,
+also after a failure: programs that still run are killed, by their ids, and then the namespaces.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import secrets
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+_CLONE_NEWNET = 0x40000000
+_NAMED = Path("/run/netns")
+_DEADLINE_S = 60.0
+_libc = ctypes.CDLL(None, use_errno=True)
+
+T = TypeVar("T")
+
+
+class ProgramError(Exception):
+    """A program ended with an error; the text has its words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A network namespace with its loopback up."""
+
+    name: str
+    environment: Mapping[str, str]
+
+    @property
+    def path(self) -> Path:
+        """The file that holds it open."""
+        return _NAMED / self.name
+
+    def command(self, *argv: str) -> list[str]:
+        """The command that runs `argv` in it, and ends it when the thread that started it ends.
+
+        Not `ip netns exec`: that mounts a new /sys and hides the control groups.
+        """
+        return ["nsenter", f"--net={self.path}", "setpriv", "--pdeathsig", "KILL", *argv]
+
+    def run(self, *argv: str, stdin: str = "") -> str:
+        """What `argv` prints. Raises `ProgramError`."""
+        done = subprocess.run(
+            self.command(*argv),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=dict(self.environment),
+            timeout=_DEADLINE_S,
+            check=False,
+        )
+        if done.returncode:
+            raise ProgramError(f"{' '.join(argv)}: {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def inside(self, function: Callable[[], T]) -> T:
+        """Call `function` on a thread that is in the namespace.
+
+        A socket belongs to the namespace that its thread is in when it is made. `os.setns` exists
+        from Python 3.12 on only.
+        """
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self._enter_and_call, function).result(_DEADLINE_S)
+
+    def _enter_and_call(self, function: Callable[[], T]) -> T:
+        with self.path.open() as inside:
+            if _libc.setns(inside.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+        return function()
+
+    def socket(self, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
+        """A socket of the namespace, which stays one on whatever thread it is used."""
+        return self.inside(lambda: socket.socket(family, kind))
+
+
+class Lab:
+    """Makes namespaces; a context manager, since it has to take them away again."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory` gets the lock of legacy iptables: /run's is one for all namespaces."""
+        self._prefix = f"vcl{secrets.token_hex(3)}"
+        self._stack = ExitStack()
+        self._environment = {"PATH": SYSTEM_PATH, "XTABLES_LOCKFILE": str(directory / "xtables.lock")}
+        self._links = 0
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def namespace(self, name: str) -> Namespace:
+        """A new namespace; `name` tells it from the test's others."""
+        made = Namespace(f"{self._prefix}-{name}", self._environment)
+        _ip("netns", "add", made.name)
+        self._stack.callback(_delete, made)
+        made.run("ip", "link", "set", "lo", "up")
+        return made
+
+    def link(self, one: Namespace, other: Namespace, ones: Sequence[str], others: Sequence[str]) -> None:
+        """A link between two namespaces, with addresses (`10.1.0.2/24`) at its ends.
+
+        The first address of each family is the other end's default route. IPv6 addresses can be used
+        at once: nobody else is on the link to ask for them.
+        """
+        device = f"eth{self._links}"
+        self._links += 1
+        _ip(
+            "link",
+            "add",
+            device,
+            "netns",
+            one.name,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            device,
+            "netns",
+            other.name,
+        )
+        ends = ((one, ones), (other, others))
+        for end, addresses in ends:
+            for address in addresses:
+                more = ["nodad"] if ":" in address else []
+                end.run("ip", "addr", "add", address, "dev", device, *more)
+            end.run("ip", "link", "set", device, "up")
+        for end, addresses in ((one, others), (other, ones)):
+            for is_six in (False, True):
+                via = next((a.partition("/")[0] for a in addresses if (":" in a) is is_six), None)
+                if via is not None:
+                    end.run("ip", "-6" if is_six else "-4", "route", "add", "default", "via", via)
+
+    def start(self, namespace: Namespace, *argv: str) -> subprocess.Popen[str]:
+        """Start a program that runs until it is told otherwise, at the latest until the lab ends."""
+        process = subprocess.Popen(
+            namespace.command(*argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(namespace.environment),
+        )
+        self._stack.callback(_end, process)
+        return process
+
+    def keep(self, made: socket.socket) -> socket.socket:
+        """Close this with the lab."""
+        self._stack.callback(made.close)
+        return made
+
+    def at_the_end(self, call: Callable[[], object]) -> None:
+        """Call this when the lab ends, before what was made earlier goes."""
+        self._stack.callback(call)
+
+
+def _ip(*argv: str) -> None:
+    done = subprocess.run(
+        ["ip", *argv],
+        capture_output=True,
+        text=True,
+        env={"PATH": SYSTEM_PATH},
+        timeout=_DEADLINE_S,
+        check=False,
+    )
+    if done.returncode:
+        raise ProgramError(f"ip {' '.join(argv)}: {done.stderr.strip()}")
+
+
+def _delete(namespace: Namespace) -> None:
+    with suppress(ProgramError):
+        _ip("netns", "del", namespace.name)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait(_DEADLINE_S)
+    if process.stdout is not None:
+        process.stdout.close()
