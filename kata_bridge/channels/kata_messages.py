@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages of a stock kata-agent that we use: protocol package `grpc`, over ttrpc.
+
+Services `grpc.AgentService` and `grpc.Health`; proto3; fields that we do not read are left out.
+"""
+
+from dataclasses import dataclass
+
+from daemonkit.protobuf import BOOL, BYTES, STRING, UINT64, OpenEnum, enumeration, field, message_of, repeated
+
+AGENT = "grpc.AgentService"
+HEALTH = "grpc.Health"
+
+
+@dataclass(frozen=True, slots=True)
+class GetIPTablesRequest:
+    is_ipv6: bool = field(1, BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class GetIPTablesResponse:
+    data: bytes = field(1, BYTES)  # what ip(6)tables-save printed
+
+
+@dataclass(frozen=True, slots=True)
+class SetIPTablesRequest:
+    is_ipv6: bool = field(1, BOOL)
+    data: bytes = field(2, BYTES)  # for ip(6)tables-restore
+
+
+@dataclass(frozen=True, slots=True)
+class SetIPTablesResponse:
+    data: bytes = field(1, BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDetailsRequest:
+    """The request of the call `GetGuestDetails`."""
+
+    mem_block_size: bool = field(1, BOOL)
+    mem_hotplug_probe: bool = field(2, BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDetails:
+    version: str = field(1, STRING)
+    init_daemon: bool = field(2, BOOL)
+    device_handlers: tuple[str, ...] = field(3, repeated(STRING))
+    storage_handlers: tuple[str, ...] = field(4, repeated(STRING))
+    supports_seccomp: bool = field(5, BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDetailsResponse:
+    mem_block_size_bytes: int = field(1, UINT64)
+    agent_details: AgentDetails | None = field(2, message_of(AgentDetails))
+    support_mem_hotplug_probe: bool = field(3, BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class SetPolicyRequest:
+    policy: str = field(1, STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """google.protobuf.Empty"""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    service: str = field(1, STRING)
+
+
+class ServingStatus(OpenEnum):
+    UNKNOWN = 0
+    SERVING = 1
+    NOT_SERVING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheckResponse:
+    status: ServingStatus = field(1, enumeration(ServingStatus))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCheckResponse:
+    """The answer of `Health/Version`, which takes a CheckRequest too."""
+
+    grpc_version: str = field(1, STRING)
+    agent_version: str = field(2, STRING)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The iptables of a stand-in guest: the real ones in a network namespace, or tables in memory."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ruleset.model import Family
+
+_RUN_DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended."""
+
+    code: int
+    stdout: bytes = b""
+    stderr: str = ""
+
+
+class GuestTables(Protocol):
+    """What runs `iptables-save`, `iptables-restore` and their ip6tables twins in a guest."""
+
+    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Ended: ...
+
+
+class NamespaceTables:
+    """Runs the real tools in the network namespace `namespace` (a path); needs root.
+
+    `variant` is `legacy` or `nft`: a guest image has one of them.
+    """
+
+    def __init__(self, namespace: Path, variant: str = "nft") -> None:
+        self.namespace = namespace
+        self.variant = variant
+
+    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Ended:
+        family, _, action = tool.partition("-")
+        process = await asyncio.create_subprocess_exec(
+            "nsenter",
+            f"--net={self.namespace}",
+            "--",
+            f"{family}-{self.variant}-{action}",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(_RUN_DEADLINE_S):
+                stdout, stderr = await process.communicate(stdin)
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        return Ended(process.returncode or 0, stdout, stderr.decode("utf-8", "replace"))
+
+
+_BUILT_IN = {
+    "raw": ("PREROUTING", "OUTPUT"),
+    "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),
+    "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"),
+    "filter": ("INPUT", "FORWARD", "OUTPUT"),
+}
+_VERDICTS = frozenset({"ACCEPT", "DROP", "RETURN", "DNAT", "MARK", "MASQUERADE", "REDIRECT", "REJECT"})
+_CHAIN = re.compile(r":(\S{1,28}) (ACCEPT|DROP|-)(?: \[\d+:\d+\])?")
+_RULE = re.compile(r"-A (\S+)(.*)")
+_TARGET = re.compile(r" -[jg] (\S+)")
+
+
+class _BadLineError(Exception):
+    def __init__(self, number: int) -> None:
+        super().__init__(f"line {number} failed")
+
+
+@dataclass(slots=True)
+class _Table:
+    policies: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, list[str]] = field(default_factory=dict)
+
+    def lines(self, name: str) -> list[str]:
+        counters = (f":{chain} {policy} [0:0]" for chain, policy in self.policies.items())
+        rules = (f"-A {chain}{rest}" for chain, rests in self.rules.items() for rest in rests)
+        return [f"*{name}", *counters, *rules, "COMMIT"]
+
+
+class MemoryTables:
+    """Tables in memory, for tests without root: what is restored is printed again, word for word.
+
+    Knows tables, chains and jumps as iptables-restore does without `--noflush`: a table that is named
+    is replaced whole, at its COMMIT; one faulty line and nothing of its table happens. It does not
+    know what a rule means.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[Family, dict[str, _Table]] = {family: {} for family in Family}
+
+    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Ended:
+        family = Family.IPV6 if tool.startswith("ip6") else Family.IPV4
+        if tool.endswith("-save"):
+            if arguments:
+                return Ended(1, stderr=f"{tool}: unrecognized option '{arguments[0]}'\n")
+            return Ended(0, self.save(family).encode())
+        try:
+            self._restore(family, stdin.decode())
+        except _BadLineError as error:
+            return Ended(1, stderr=f"{tool}: {error}\n")
+        return Ended(0)
+
+    def save(self, family: Family) -> str:
+        """What the save tool prints now."""
+        tables = self._tables[family]
+        lines = [line for name, table in tables.items() for line in table.lines(name)]
+        return "".join(f"{line}\n" for line in lines)
+
+    def flush(self, family: Family, table: str, chain: str | None = None) -> None:
+        """As `iptables -t TABLE -F [CHAIN]`: the chains stay, their rules go."""
+        rules = self._tables[family][table].rules
+        for name in [chain] if chain is not None else list(rules):
+            rules[name] = []
+
+    def append(self, family: Family, table: str, chain: str, rule: str) -> None:
+        """As `iptables -t TABLE -A CHAIN RULE`."""
+        self._tables[family][table].rules[chain].append(f" {rule}")
+
+    def _restore(self, family: Family, text: str) -> None:
+        name, new = "", _Table()
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            if line == "COMMIT":
+                self._commit(family, name, new, number)
+                name = ""
+            elif not name:
+                name, new = _begun(line, number)
+            else:
+                _add(new, line, number)
+        if name:
+            raise _BadLineError(len(text.splitlines()) + 1)
+
+    def _commit(self, family: Family, name: str, new: _Table, number: int) -> None:
+        targets = (_TARGET.search(rest) for rests in new.rules.values() for rest in rests)
+        known = _VERDICTS.union(new.policies)
+        if not name or any(target is not None and target[1] not in known for target in targets):
+            raise _BadLineError(number)
+        self._tables[family][name] = new
+
+
+def _begun(line: str, number: int) -> tuple[str, _Table]:
+    name = line.removeprefix("*")
+    if name == line or name not in _BUILT_IN:
+        raise _BadLineError(number)
+    chains = _BUILT_IN[name]
+    return name, _Table(dict.fromkeys(chains, "ACCEPT"), {chain: [] for chain in chains})
+
+
+def _add(table: _Table, line: str, number: int) -> None:
+    if chain := _CHAIN.fullmatch(line):
+        table.policies[chain[1]] = chain[2]
+        table.rules.setdefault(chain[1], [])
+    elif (rule := _RULE.fullmatch(line)) and rule[1] in table.rules:
+        table.rules[rule[1]].append(rule[2])
+    else:
+        raise _BadLineError(number)
