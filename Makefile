@@ -8,11 +8,13 @@ PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python
 	&& { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+# What packages install: the byte path compiled.
+TREE := build/tree
 PACKAGES := tenancy ruleset daemonkit vnagent kubeproxy_ext kata_bridge vcnode
-SOURCES := $(PACKAGES) tests
+SOURCES := $(PACKAGES) tests packaging setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format unit functional cases k8s bench bench-vnagent rings clean
+.PHONY: help demo test check format unit functional cases compiled k8s bench bench-vnagent rings clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -30,7 +32,7 @@ $(VENV)/dev: $(VENV)/runtime
 demo: $(VENV)/runtime  ## two tenants, one node, a real vn-agent: a story, no root, no cluster
 	$(BIN)/python -m vcnode demo $(ARGS)
 
-test: check functional cases k8s  ## everything that this machine can run
+test: check functional cases compiled k8s  ## everything that this machine can run
 
 check: $(VENV)/dev unit  ## format, lint, types, import layers, unit tests
 	$(BIN)/ruff format --check $(SOURCES)
@@ -51,13 +53,23 @@ functional: $(VENV)/dev  ## the functional ring: real TLS, sockets and processes
 cases: $(VENV)/dev  ## the request cases against the real daemon; FILES="x.yaml ..." for others
 	$(BIN)/python -m tests.cases $(FILES)
 
+compiled: $(VENV)/dev  ## the request cases against vn-agent as packages install it
+	@if $(BIN)/python packaging/tree.py --check; then \
+		$(MAKE) $(TREE)/bin/vn-agent && $(BIN)/python -m tests.cases.compiled $(TREE) --failed-only; \
+	else \
+		echo "compiled ring: LEFT OUT, it needs a C compiler and Python's headers"; test -z "$(REQUIRE_RINGS)"; \
+	fi
+
+$(TREE)/bin/vn-agent: $(VENV)/dev setup.py packaging/tree.py $(shell find $(PACKAGES) -name '*.py')
+	$(BIN)/python packaging/tree.py $(TREE)
+
 k8s: $(VENV)/dev  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
 	$(BIN)/python -m pytest tests/k8s $(K8S_ARGS)
 
 bench: bench-vnagent  ## all benchmarks
 
-bench-vnagent: $(VENV)/dev  ## vn-agent beside a tuned Go reverse proxy
-	$(BIN)/python -m tests.bench.vnagent $(ARGS)
+bench-vnagent: $(TREE)/bin/vn-agent  ## vn-agent, as installed, beside a tuned Go reverse proxy
+	$(BIN)/python -m tests.bench.vnagent --program $(TREE)/bin/vn-agent $(ARGS)
 
 clean:  ## remove what the targets made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -93,12 +93,12 @@ class GoPeer:
 
 @dataclass(slots=True)
 class VnAgent:
-    """Our daemon, as an operator starts it. `python` runs it, with `flags` before `-m`."""
+    """Our daemon, as an operator starts it: `command`, with the configuration behind it."""
 
     place: Place
     files: Fixture
     upstream: str
-    python: Sequence[str]
+    command: Sequence[str]
     name: str = OURS
 
     def start(self) -> Running:
@@ -110,7 +110,7 @@ class VnAgent:
         config.write_text(self._config(port, status))
         process = Process(
             self.name,
-            [*self.python, "-m", "vnagent", "--config", config],
+            [*self.command, "--config", config],
             self.place.proxy_core,
             directory / f"{self.name}.log",
         )

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import platform
+import shlex
 import ssl
 import sys
 import tempfile
@@ -58,7 +59,11 @@ def _arguments() -> argparse.Namespace:
         "--null", action="store_true", help="the Go peer against itself: every ratio should be 1"
     )
     parser.add_argument("--resume", action="store_true", help="peer resumes TLS to the kubelet")
-    parser.add_argument("--python", default=sys.executable, help="interpreter that runs vn-agent")
+    parser.add_argument(
+        "--program",
+        default=f"{sys.executable} -m vnagent",
+        help="what runs vn-agent: the launcher of an installed tree; default: the sources as they are",
+    )
     parser.add_argument(
         "--cache", type=Path, default=Path.home() / ".cache/vcnode/bench", help="of Go builds"
     )
@@ -110,7 +115,7 @@ def _subjects(
     peer = GoPeer(place, files, upstream, flags)
     if arguments.null:
         return [GoPeer(place, files, upstream, flags, name=OURS), peer]
-    return [VnAgent(place, files, upstream, [arguments.python]), peer]
+    return [VnAgent(place, files, upstream, shlex.split(arguments.program)), peer]
 
 
 def _say(line: str) -> None:

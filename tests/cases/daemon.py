@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from daemonkit.status import StatusError, fetch
 from tests.cases.moved_clock import OFFSET
@@ -41,6 +41,9 @@ class Daemon:
 
     With `is_clock_movable` the same module runs under `moved_clock`, and `advance` works.
     """
+
+    # A tree that `packaging/tree.py` made, whose daemon is then the one under test.
+    tree: ClassVar[Path | None] = None
 
     def __init__(
         self, config: Path, socket: Path, *, is_clock_movable: bool = False, module: str = AGENT
@@ -75,6 +78,11 @@ class Daemon:
         if self._is_clock_movable:
             self._offset.write_bytes(OFFSET.pack(self._offset_s))
             command = [sys.executable, "-m", "tests.cases.moved_clock", str(self._offset)]
+        environment = None
+        if self.tree is not None:
+            # Not the working directory first: there are the sources.
+            command.insert(1, "-P")
+            environment = {"PYTHONPATH": f"{self.tree}:{ROOT}"}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--config", str(self.config)],
@@ -82,6 +90,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=environment,
             )
 
     def start(self) -> None:

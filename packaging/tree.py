@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the tree that packages install: `python packaging/tree.py DIRECTORY`, or tells with `--check`
+whether it could (exit code 0) and what is missing (1).
+
+Our packages with the byte path compiled (setup.py says which modules), their dependencies and byte
+code, and a launcher for each daemon in `bin/`. A launcher runs the interpreter that built the tree,
+isolated: no user site, no environment, nothing but the standard library and this directory
+(`python -ISE`). Needs a C compiler and Python's headers; setuptools and mypy come from the
+interpreter that runs this. Exit code 1 when something could not be built.
+"""
+
+import compileall
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import tomllib
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1]
+_LAUNCHER = """\
+#!{python} -ISE
+import sys
+
+sys.path.insert(0, "{tree}")
+from {module} import {function}
+
+sys.exit({function}())
+"""
+
+
+def main() -> int:
+    if sys.argv[1] == "--check":
+        missing = _missing()
+        sys.stderr.write(f"tree: {missing} is missing\n" if missing else "")
+        return 1 if missing else 0
+    tree = Path(sys.argv[1]).resolve()
+    shutil.rmtree(tree, ignore_errors=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="vcnode-tree-") as scratch:
+            wheel = _build_wheel(Path(scratch))
+            _pip("install", "--no-compile", "--target", str(tree), str(wheel))
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"tree: {' '.join(error.cmd)} ended with {error.returncode}\n")
+        return 1
+    shutil.rmtree(tree / "bin", ignore_errors=True)
+    _write_launchers(tree)
+    return 0 if compileall.compile_dir(tree, quiet=1) else 1
+
+
+def _missing() -> str | None:
+    """What building needs and this machine lacks."""
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        return "a C compiler"
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    return None if header.exists() else str(header)
+
+
+def _build_wheel(scratch: Path) -> Path:
+    """From a copy of the sources: setuptools leaves its own marks beside what it builds."""
+    copy = scratch / "source"
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "docs", "tests", "__pycache__", "*.egg-info")
+    shutil.copytree(SOURCE, copy, ignore=ignored)
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(scratch), str(copy), compiled=True)
+    return next(scratch.glob("vcnode-*.whl"))
+
+
+def _pip(*words: str, compiled: bool = False) -> None:
+    environment = {**os.environ, "VCNODE_COMPILE": "1" if compiled else "0"}  # noqa: TID251 - see setup.py
+    subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words],
+        check=True,
+        env=environment,
+    )
+
+
+def _write_launchers(tree: Path) -> None:
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
+    python = Path(sys.executable).resolve()
+    (tree / "bin").mkdir()
+    for name, target in project["scripts"].items():
+        module, _, function = target.partition(":")
+        launcher = tree / "bin" / name
+        launcher.write_text(_LAUNCHER.format(python=python, tree=tree, module=module, function=function))
+        launcher.chmod(0o755)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
