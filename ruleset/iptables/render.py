@@ -8,8 +8,8 @@ whatever is still addressed to a service range.
 
 Both hooks are appended. A mesh's rules in nat come first and see cluster IPs, as they would on a
 node where kube-proxy acts outside the pod. What its proxy sends returns from its chain and meets
-ours. The hook of filter passes packets by that were translated: an endpoint may lie in the service
-range, and who reached a Service is never refused.
+ours. In filter, packets that were translated are let by first: an endpoint may lie in the service
+range itself, and whoever got to a Service is not to be refused.
 """
 
 from collections import OrderedDict
@@ -23,8 +23,10 @@ from ruleset.names import SERVICES, Backend, endpoint_chain, target_chain
 
 HOOKS = {
     "nat/OUTPUT": (f"-j {SERVICES}",),
-    "filter/OUTPUT": (f"-m conntrack --ctstate NEW -m conntrack ! --ctstate DNAT -j {SERVICES}",),
+    "filter/OUTPUT": (f"-m conntrack --ctstate NEW -j {SERVICES}",),
 }
+
+PASS_TRANSLATED = "-m conntrack --ctstate DNAT -j RETURN"
 
 MAX_FRAGMENTS = 16384
 """Services whose rules a renderer keeps; each costs some kilobytes."""
@@ -69,7 +71,7 @@ class Renderer:
             refusals += fragment.refusals
             objects.update(fragment.chains)
         objects[f"nat/{SERVICES}"] = tuple(dispatch)
-        objects[f"filter/{SERVICES}"] = (*refusals, *_catch_all(rules))
+        objects[f"filter/{SERVICES}"] = (PASS_TRANSLATED, *refusals, *_catch_all(rules))
         return Document(rules.family, Backend.IPTABLES, objects)
 
     def _fragment(self, service: ServiceRules, family: Family) -> _Fragment:

@@ -34,8 +34,9 @@ def change(wanted: Held, held: Held, touched: frozenset[str], base: Document | N
         return "".join(texts.values())
     if frozenset(before).issuperset(after):
         return texts["nat"] + texts["filter"]
-    # Some refusals come and some go: filter has both while nat changes.
-    both = (f"-A {SERVICES} {rule}" for rule in (*gone, *after))
+    # Some refusals come and some go: filter has both while nat changes. What goes stands behind the
+    # first rule, which lets pass what was translated.
+    both = (f"-A {SERVICES} {rule}" for rule in (*after[:1], *gone, *after[1:]))
     return _transaction("filter", (f":{SERVICES} - [0:0]", *both)) + texts["nat"] + texts["filter"]
 
 
