@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+from pathlib import Path
+
+import pytest
+
+import kubeproxy_ext.saved_state
+from daemonkit.metrics import Counter
+from kubeproxy_ext.core.wire import EndpointSliceObject, Meta, NamespaceObject, ServiceObject, SliceEndpoint
+from kubeproxy_ext.saved_state import CONFIRM_S, INTERVAL_S, MAX_AGE_S, Restored, SavedState, TenantState
+
+pytestmark = pytest.mark.asyncio
+
+NOW = 1_800_000_000.0
+
+
+def state(tenant: str = "a", *services: str) -> TenantState:
+    return TenantState(
+        tenant,
+        [NamespaceObject(Meta(name=f"{tenant}-web", annotations={"tenancy.x-k8s.io/cluster": tenant}))],
+        [ServiceObject(Meta(name=name, namespace=f"{tenant}-web")) for name in services],
+        [EndpointSliceObject(Meta(name="x"), endpoints=[SliceEndpoint(addresses=["10.0.0.1"])])],
+    )
+
+
+class Disk:
+    """A directory, two clocks and what is known now."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.wall = NOW
+        self.now = 0.0
+        self.known = {"a": state("a", "one")}
+        self.errors = Counter()
+        self.saved = self.started()
+
+    def started(self) -> SavedState:
+        saved = SavedState(
+            self.directory,
+            lambda tenant: self.known[tenant],
+            self.errors,
+            wall=lambda: self.wall,
+            now=lambda: self.now,
+        )
+        saved.prepare()
+        return saved
+
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+        self.wall += seconds
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "state")
+
+
+async def test_what_was_saved_is_restored_with_its_age(disk: Disk) -> None:
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 2.0})
+    disk.later(100.0)
+    assert await disk.started().load("a") == Restored(disk.known["a"], 102.0)
+    assert await disk.started().load("b") is None
+    assert (disk.directory.stat().st_mode & 0o777) == 0o700
+
+
+async def test_a_tenant_that_was_not_heard_is_not_saved(disk: Disk) -> None:
+    disk.saved.changed({"a"})
+    await disk.saved.keep({})
+    await disk.saved.write_due({})
+    assert list(disk.directory.iterdir()) == []
+
+
+async def test_churn_is_written_at_intervals_and_at_the_end(disk: Disk) -> None:
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 0.0})
+    disk.known["a"] = state("a", "one", "two")
+    disk.saved.changed({"a"})
+    disk.later(INTERVAL_S - 1)
+    await disk.saved.keep({"a": 0.0})
+    restored = await disk.saved.load("a")
+    assert restored is not None
+    assert len(restored.state.services) == 1
+    await disk.saved.write_due({"a": 0.0})
+    assert await disk.saved.load("a") == Restored(disk.known["a"], 0.0)
+
+
+async def test_what_does_not_change_is_confirmed_without_being_written(disk: Disk) -> None:
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 0.0})
+    file = next(disk.directory.iterdir())
+    inode = file.stat().st_ino
+    disk.later(CONFIRM_S)
+    await disk.saved.keep({"a": 5.0})
+    assert (file.stat().st_ino, file.stat().st_mtime) == (inode, disk.wall - 5.0)
+    file.unlink()
+    disk.later(CONFIRM_S)
+    await disk.saved.keep({"a": 0.0})
+    await disk.saved.keep({"a": 0.0})
+    assert file.exists()
+
+
+async def test_old_state_is_not_used_and_goes(disk: Disk) -> None:
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 0.0})
+    disk.later(MAX_AGE_S + 1)
+    assert await disk.saved.load("a") is None
+    disk.started()
+    assert list(disk.directory.iterdir()) == []
+
+
+async def test_a_clock_that_was_set_back_makes_nothing_of_the_future(disk: Disk) -> None:
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 0.0})
+    disk.wall -= 5000
+    assert await disk.started().load("a") == Restored(disk.known["a"], 0.0)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[", b'{"tenant":1}', b"\xff", b"[" * 100_000])
+async def test_a_damaged_file_is_ignored(disk: Disk, content: bytes) -> None:
+    (disk.directory / "a.json").write_bytes(content)
+    os.utime(disk.directory / "a.json", (NOW, NOW))
+    assert await disk.saved.load("a") is None
+
+
+async def test_a_file_of_another_tenant_is_ignored(disk: Disk) -> None:
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 0.0})
+    (disk.directory / "a.json").rename(disk.directory / "b.json")
+    assert await disk.saved.load("b") is None
+
+
+async def test_a_key_that_is_none_gets_no_file(disk: Disk) -> None:
+    disk.saved.changed({"../a"})
+    await disk.saved.write_due({"../a": 0.0})
+    assert list(disk.directory.iterdir()) == []
+
+
+async def test_a_full_disk_is_counted_and_tried_again(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kubeproxy_ext.saved_state, "write_atomically", full)
+        disk.saved.changed({"a"})
+        await disk.saved.keep({"a": 0.0})
+        disk.later(INTERVAL_S)
+        await disk.saved.keep({"a": 0.0})
+    assert disk.errors.value == 2
+    disk.later(INTERVAL_S)
+    await disk.saved.keep({"a": 0.0})
+    assert await disk.saved.load("a") == Restored(disk.known["a"], 0.0)
+
+
+async def test_what_is_too_large_is_not_written(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeproxy_ext.saved_state, "MAX_FILE_BYTES", 500)
+    disk.known["a"] = state("a", *(f"s{number}" for number in range(50)))
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 0.0})
+    assert list(disk.directory.iterdir()) == []
+
+
+async def test_what_was_confirmed_the_longest_ago_makes_room(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tenant in "bca":
+        disk.known[tenant] = state(tenant, "one")
+        disk.saved.changed({tenant})
+        await disk.saved.keep({tenant: 0.0})
+        disk.later(INTERVAL_S)
+    size = sum(file.stat().st_size for file in disk.directory.iterdir())
+    monkeypatch.setattr(kubeproxy_ext.saved_state, "MAX_TOTAL_BYTES", size)
+    disk.known["d"] = state("d", "one")
+    disk.saved.changed({"d"})
+    await disk.saved.keep({"d": 0.0})
+    assert sorted(file.name for file in disk.directory.iterdir()) == ["a.json", "c.json", "d.json"]
