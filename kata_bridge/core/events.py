@@ -146,5 +146,10 @@ class Note:
     loss: Loss | None
 
 
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Give up the probe that is under way, and tell no result of it: a better way in has opened."""
+
+
 Call = Probe | Push | Check | Flush
-Action = Call | Answer | Note
+Action = Call | Answer | Note | Abandon

@@ -12,6 +12,7 @@ its rules to somebody gets it without anyone asking again. What is there already
 from kata_bridge.api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.core.events import (
+    Abandon,
     Action,
     Answer,
     Began,
@@ -155,6 +156,10 @@ class GuestMachine:
             case Began() | Tick():
                 pass
             case ChannelChanged():
+                # A shim that is waited for must not hold up an agent that has just attached.
+                if isinstance(self.in_flight, Probe):
+                    self.in_flight = None
+                    out.append(Abandon())
                 self._probe_due = True
                 self._failures = 0
                 self._not_before_s = now_s

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kata_bridge.api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.core.events import (
+    Abandon,
     Action,
     Answer,
     Began,
@@ -165,6 +166,13 @@ def test_an_unreachable_guest_is_retried_ever_more_slowly_and_then_probed_again(
     assert script.machine.is_current
 
 
+def test_a_better_way_in_does_not_wait_for_a_worse_one() -> None:
+    script = _Script()
+    script(Desired(A, (), 1))
+    assert script(ChannelChanged()) == (Abandon(), Probe())
+    assert script.attach() == (Push(A, None, (), 1),)
+
+
 def test_flows_of_a_push_whose_end_is_not_known_are_flushed_though_it_was_applied() -> None:
     script = _Script()
     script.attach()
@@ -305,6 +313,8 @@ class _World:
                 if action.code in (ResultCode.APPLIED, ResultCode.UNCHANGED):
                     assert self.machine.desired is not None
                     assert action.digest == self.machine.desired.digest
+            elif isinstance(action, Abandon):
+                assert isinstance(self.calls.pop(), Probe)
             elif not isinstance(action, Note):
                 self.calls.append(action)
         assert len(self.calls) <= 1, "the guest has one writer"
