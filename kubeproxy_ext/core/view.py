@@ -49,7 +49,12 @@ class GuestView:
     @property
     def groups(self) -> tuple[Group, ...]:
         """The groups whose changes can change this guest's rules."""
-        return tuple(Group(self.tenant, network) for network in (EVERY_NETWORK, *self.networks))
+        return groups_of(self.tenant, self.networks)
+
+
+def groups_of(tenant: str | None, networks: tuple[str, ...]) -> tuple[Group, ...]:
+    """What a guest of some networks sees: these, and what is of every network."""
+    return tuple(Group(tenant, network) for network in (EVERY_NETWORK, *networks))
 
 
 @dataclass(frozen=True, slots=True)

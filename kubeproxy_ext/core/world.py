@@ -1,85 +1,250 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that is known of the cluster, and what it means for each guest."""
+"""What the cluster means for each guest: the rules that follow from all that is known.
 
-from collections.abc import Collection
+Whatever is computed is kept for one Service seen from one place, so that one change of one endpoint
+costs one Service; a guest's rules are put together of those. The answers are functions of the objects
+held alone: the order of events and what was asked before leave no trace in them.
+"""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from weakref import WeakValueDictionary
 
 from daemonkit.kube.resources import Key
-from kubeproxy_ext.core.view import Group, GroupKey, GuestView, Outcome, Problem
-from kubeproxy_ext.core.wire import (
-    EndpointSliceObject,
-    NamespaceObject,
-    NodeObject,
-    ServiceObject,
+from kubeproxy_ext.core import wire
+from kubeproxy_ext.core.cluster import Cluster
+from kubeproxy_ext.core.inputs import Service, parse_namespace, parse_service, parse_slice, parse_zone
+from kubeproxy_ext.core.problems import find_problems
+from kubeproxy_ext.core.roster import Roster, admits, make_roster
+from kubeproxy_ext.core.services import Compiled, Place, compile_service
+from kubeproxy_ext.core.view import (
+    Group,
+    GroupKey,
+    GuestView,
+    Outcome,
+    Problem,
+    Serving,
+    groups_of,
 )
-from ruleset.model import GuestRules
+from ruleset.model import Family, GuestRules, ServiceRules
+
+_Variant = tuple[Place, bool]
+"""From where a Service is looked at, and whether its source ranges admit the one who looks."""
+
+_Compiled = Mapping[_Variant, Compiled]
+_RosterKey = tuple[str | None, tuple[str, ...], Family]
+
+_NOTHING: _Compiled = MappingProxyType({})
 
 
 class World:
     """Services, EndpointSlices, Namespaces and Nodes, and the rules that follow from them.
 
-    Tell it of every change with `put_*` and `remove_*`; the order does not matter, and a change that
-    changes nothing costs nothing. After a batch, `settle` names the groups of guests to look at.
-    The answers are functions of the objects held alone, whatever came before.
+    Tell it of every change with `put_*` and `remove_*`, in any order; a change that changes nothing
+    that is read costs next to nothing. After a batch, `settle` names the groups of guests to look at.
 
     A Service in a namespace that has not been heard of is nobody's: unknown is not no. With
     `has_all_namespaces` there is no such thing: what is not there has no tenant.
     """
 
     def __init__(self, *, has_all_namespaces: bool = False) -> None:
-        raise NotImplementedError
+        self._cluster = Cluster(has_all_namespaces=has_all_namespaces)
+        self._zones: dict[str, str] = {}
+        self._asked_zones: set[str] = set()
+        self._compiled: dict[Key, dict[_Variant, Compiled]] = {}
+        # Services whose rules may have changed, with what was computed when they last held.
+        self._stale: dict[Key, _Compiled] = {}
+        self._touched: set[Group] = set()
+        self._rosters: dict[_RosterKey, Roster] = {}
+        # Held by whoever uses them: what no guest has any more goes by itself.
+        self._outcomes: WeakValueDictionary[GroupKey, Outcome] = WeakValueDictionary()
 
-    def put_service(self, item: ServiceObject) -> None:
-        raise NotImplementedError
+    def put_service(self, item: wire.ServiceObject) -> None:
+        key = (item.metadata.namespace, item.metadata.name)
+        old = self._cluster.services.get(key)
+        if self._cluster.put_service(key, parse_service(item)):
+            self._service_changed(key, old)
 
     def remove_service(self, key: Key) -> None:
         """Forget one, by (namespace, name); nothing happens if it is not held."""
-        raise NotImplementedError
+        old = self._cluster.services.get(key)
+        if self._cluster.remove_service(key):
+            self._service_changed(key, old)
 
-    def put_slice(self, item: EndpointSliceObject) -> None:
-        raise NotImplementedError
+    def put_slice(self, item: wire.EndpointSliceObject) -> None:
+        key = (item.metadata.namespace, item.metadata.name)
+        for service in self._cluster.put_slice(key, parse_slice(item)):
+            self._mark(service)
 
     def remove_slice(self, key: Key) -> None:
-        raise NotImplementedError
+        for service in self._cluster.remove_slice(key):
+            self._mark(service)
 
-    def put_namespace(self, item: NamespaceObject) -> None:
-        raise NotImplementedError
+    def put_namespace(self, item: wire.NamespaceObject) -> None:
+        name = item.metadata.name
+        before = self._cluster.groups_in(name)
+        if self._cluster.put_namespace(name, parse_namespace(item)):
+            self._regrouped(before | self._cluster.groups_in(name))
 
     def remove_namespace(self, name: str) -> None:
-        raise NotImplementedError
+        before = self._cluster.groups_in(name)
+        if self._cluster.put_namespace(name, None):
+            self._regrouped(before | self._cluster.groups_in(name))
 
-    def put_node(self, item: NodeObject) -> None:
-        raise NotImplementedError
+    def put_node(self, item: wire.NodeObject) -> None:
+        self._zone_changed(item.metadata.name, parse_zone(item))
 
     def remove_node(self, name: str) -> None:
-        raise NotImplementedError
+        self._zone_changed(name, "")
 
     def settle(self) -> frozenset[Group]:
         """The groups whose computed rules or serving endpoints may have changed since the last call.
 
-        Guests with none of these among `GuestView.groups` have the rules that they had.
+        Guests with none of these among `GuestView.groups` have the rules that they had. A group that
+        nobody has asked about is named at every change, and nothing is computed for it.
         """
-        raise NotImplementedError
+        self._refresh()
+        touched = frozenset(self._touched)
+        self._touched.clear()
+        return touched
 
     def group_key(self, view: GuestView) -> GroupKey:
-        """What the guest shares its rules by. Changes with the objects; ask again after `settle`."""
-        raise NotImplementedError
+        """What the guest shares its rules by. Changes with the objects: ask again after `settle`."""
+        self._refresh()
+        roster = self._roster(view)
+        admitted = frozenset(
+            service.reference for service in roster.ranged if admits(service, view.pod_ips, view.family)
+        )
+        if view.zone is None:
+            self._asked_zones.add(view.node)
+        zone = self._zones.get(view.node, "") if view.zone is None else view.zone
+        cidrs = tuple(cidr for cidr in view.service_cidrs if (":" in cidr) == (view.family is Family.IPV6))
+        return GroupKey(view.tenant, view.networks, view.node, zone, cidrs, view.family, admitted)
 
     def outcome_for(self, view: GuestView) -> Outcome:
         """What the guest gets. Guests of one key get the same object as long as someone holds it."""
-        raise NotImplementedError
+        key = self.group_key(view)
+        outcome = self._outcomes.get(key)
+        if outcome is None:
+            outcome = self._outcomes[key] = self._assemble(key, self._roster(view))
+        return outcome
 
     def rules_for(self, view: GuestView) -> GuestRules:
         return self.outcome_for(view).rules
 
     def problems(self) -> tuple[Problem, ...]:
-        """What was left out of tenants' objects, sorted: malformed values, and addresses that two
-        Services claim (of groups whose rules have been asked for)."""
-        raise NotImplementedError
+        """What was left out of tenants' objects, sorted: malformed values, and addresses that another
+        Service has (of groups whose rules have been asked for). Goes through all objects."""
+        return find_problems(self._cluster, self._rosters.values())
 
     def emptied_tenants(self) -> frozenset[str | None]:
         """Tenants that have endpoints but not one Service, as after a list that came back empty."""
-        raise NotImplementedError
+        return frozenset(one for one in self._cluster.tenants() if self._cluster.is_emptied(one))
 
     def retain(self, groups: Collection[Group]) -> None:
-        """Drop what was computed for other groups than these; their objects stay."""
-        raise NotImplementedError
+        """Drop what was computed for other groups than these; their objects stay.
+
+        `groups` are those of all views that are still asked about.
+        """
+        self._refresh()
+        kept = set(groups)
+        services = self._cluster.services
+        for key in list(self._compiled):
+            if self._cluster.group(services[key]) not in kept:
+                del self._compiled[key]
+        for tenant, networks, family in list(self._rosters):
+            if not kept.issuperset(groups_of(tenant, networks)):
+                del self._rosters[tenant, networks, family]
+
+    def _service_changed(self, key: Key, old: Service | None) -> None:
+        new = self._cluster.services.get(key)
+        if old is None or new is None or _standing(old) != _standing(new) or old.network != new.network:
+            groups = (self._cluster.group(one) for one in (old, new) if one is not None)
+            self._regrouped({group for group in groups if group is not None})
+        self._mark(key)
+
+    def _regrouped(self, groups: Collection[Group]) -> None:
+        """Services came to these groups, left them, or changed the addresses that they claim."""
+        for group in groups:
+            self._touch(group)
+            for key in [key for key in self._rosters if group in groups_of(*key[:2])]:
+                del self._rosters[key]
+
+    def _zone_changed(self, node: str, zone: str) -> None:
+        if self._zones.get(node, "") == zone:
+            return
+        if zone:
+            self._zones[node] = zone
+        else:
+            del self._zones[node]
+        if node in self._asked_zones:
+            self._refresh()
+            self._compiled.clear()
+            for group in list(self._cluster.groups):
+                self._touch(group)
+
+    def _mark(self, key: Key) -> None:
+        """The rules of a Service may have changed: looked at in `_refresh`, once for a whole batch, so
+        that endpoints that pass from one slice to another are never away in between."""
+        self._stale.setdefault(key, self._compiled.pop(key, _NOTHING))
+
+    def _refresh(self) -> None:
+        if not self._stale:
+            return
+        stale, self._stale = self._stale, {}
+        for key, before in stale.items():
+            service = self._cluster.services.get(key)
+            group = None if service is None else self._cluster.group(service)
+            if service is None or group is None:
+                continue
+            if not before:
+                self._touch(group)
+                continue
+            now = {variant: self._compile(service, variant) for variant in before}
+            changed = [variant for variant in now if now[variant] != before[variant]]
+            # Equal values stay the same value: whatever was made of them stays good.
+            self._compiled[key] = {**before, **{variant: now[variant] for variant in changed}}
+            if changed:
+                self._touch(group)
+
+    def _touch(self, group: Group) -> None:
+        self._touched.add(group)
+        for key in [key for key in self._outcomes if group in groups_of(key.tenant, key.networks)]:
+            self._outcomes.pop(key, None)
+
+    def _roster(self, view: GuestView) -> Roster:
+        key = (view.tenant, view.networks, view.family)
+        roster = self._rosters.get(key)
+        if roster is None:
+            services = self._cluster.services
+            members = (services[one] for group in view.groups for one in self._cluster.members(group))
+            roster = self._rosters[key] = make_roster(members, view.family)
+        return roster
+
+    def _assemble(self, key: GroupKey, roster: Roster) -> Outcome:
+        place = Place(key.node, key.zone, key.family)
+        shut_out = {service.reference for service in roster.ranged} - key.admitted
+        rules: list[ServiceRules] = []
+        serving: list[Serving] = []
+        services = self._cluster.services
+        for one in roster.services:
+            service = services[one]
+            variant = (place, service.reference not in shut_out)
+            known = self._compiled.setdefault(one, {})
+            compiled = known.get(variant)
+            if compiled is None:
+                compiled = known[variant] = self._compile(service, variant)
+            trimmed = roster.trim(compiled.rules)
+            if trimmed.captures:
+                rules.append(trimmed)
+                serving += compiled.serving
+        return Outcome(GuestRules(key.family, tuple(rules), key.service_cidrs), tuple(serving))
+
+    def _compile(self, service: Service, variant: _Variant) -> Compiled:
+        slices = self._cluster.slices((service.namespace, service.name))
+        return compile_service(service, slices, variant[0], is_admitted=variant[1])
+
+
+def _standing(service: Service) -> tuple[object, ...]:
+    """What of a Service decides which addresses it claims, and how well."""
+    return service.created, service.ports, service.ipv4, service.ipv6

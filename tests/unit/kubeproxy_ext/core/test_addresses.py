@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses come out as a packet filter prints them, or not at all."""
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeproxy_ext.core.addresses import Range, canonical_cidr, canonical_ip, family_of, parse_range
+from ruleset.model import Family
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("172.30.0.41", "172.30.0.41"),
+        ("192.168.000.010", "192.168.0.10"),
+        ("10.0.0.08", "10.0.0.8"),
+        ("fd00:10:180:0:0:0:0:1", "fd00:10:180::1"),
+        ("FD00::A", "fd00::a"),
+        ("::ffff:1.2.3.4", "1.2.3.4"),
+        ("", None),
+        ("None", None),
+        ("1.2.3", None),
+        ("1.2.3.4.5", None),
+        ("1.2.3.256", None),
+        ("1.2.3.-4", None),
+        ("1.2.3.٤", None),
+        (" 1.2.3.4", None),
+        ("1.2.3.4\n-A INPUT", None),
+        ("1.2.3." + "0" * 17, None),
+        ("fe80::1%eth0", None),
+        ("fd00:::1", None),
+    ],
+)
+def test_an_address_is_canonical_or_none(text: str, canonical: str | None) -> None:
+    assert canonical_ip(text) == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("203.0.113.0/25", "203.0.113.0/25"),
+        ("203.0.113.77/25", "203.0.113.0/25"),
+        ("010.0.0.0/08", "10.0.0.0/8"),
+        ("fd00:0::/64", "fd00::/64"),
+        ("0.0.0.0/0", "0.0.0.0/0"),
+        ("203.0.113.0", None),
+        ("203.0.113.0/", None),
+        ("203.0.113.0/33", None),
+        ("203.0.113.0/255.255.255.0", None),
+        ("::ffff:1.2.3.0/120", None),
+        ("fd00::/129", None),
+    ],
+)
+def test_a_range_is_canonical_or_none(text: str, canonical: str | None) -> None:
+    assert canonical_cidr(text) == canonical
+    assert (parse_range(text) is None) == (canonical is None)
+
+
+def test_a_range_holds_what_lies_in_it() -> None:
+    half = parse_range("203.0.113.0/25")
+    assert half == Range(Family.IPV4, 0xCB007100, 0xCB00717F)
+    assert half.holds("203.0.113.2")
+    assert not half.holds("203.0.113.130")
+    assert not half.holds("::cb00:7102")
+
+
+@given(st.ip_addresses())
+def test_every_address_survives(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+    found = canonical_ip(str(ip))
+    assert found is not None
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    assert found == str(mapped or ip)
+    assert canonical_ip(found) == found
+    assert family_of(found) is (Family.IPV4 if mapped or ip.version == 4 else Family.IPV6)
+
+
+@given(st.text())
+def test_no_text_breaks_the_parser(text: str) -> None:
+    found = canonical_ip(text)
+    assert found is None or canonical_ip(found) == found
+    canonical_cidr(text)
+    parse_range(text)
