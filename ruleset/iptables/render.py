@@ -26,7 +26,7 @@ HOOKS = {
     "filter/OUTPUT": (f"-m conntrack --ctstate NEW -j {SERVICES}",),
 }
 
-PASS_TRANSLATED = "-m conntrack --ctstate DNAT -j RETURN"
+RETURN_TRANSLATED = "-m conntrack --ctstate DNAT -j RETURN"
 
 MAX_FRAGMENTS = 16384
 """Services whose rules a renderer keeps; each costs some kilobytes."""
@@ -71,7 +71,7 @@ class Renderer:
             refusals += fragment.refusals
             objects.update(fragment.chains)
         objects[f"nat/{SERVICES}"] = tuple(dispatch)
-        objects[f"filter/{SERVICES}"] = (PASS_TRANSLATED, *refusals, *_catch_all(rules))
+        objects[f"filter/{SERVICES}"] = (RETURN_TRANSLATED, *refusals, *_catch_all(rules))
         return Document(rules.family, Backend.IPTABLES, objects)
 
     def _fragment(self, service: ServiceRules, family: Family) -> _Fragment:

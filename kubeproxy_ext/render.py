@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m kubeproxy_ext render`: the ruleset of one guest from a file of objects, on stdout.
+
+For reading, comparing and testing: the same code computes it as in the daemon, without a cluster.
+What other programs may rely on of it stands in this package's README.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import msgspec
+
+from kubeproxy_ext.core import wire
+from kubeproxy_ext.core.view import GuestView
+from kubeproxy_ext.core.world import World
+from ruleset.document import Document
+from ruleset.iptables.render import render as render_iptables
+from ruleset.model import Family
+from ruleset.names import Backend
+from ruleset.nft.render import render as render_nft
+
+EXIT_UNUSABLE = 2
+
+_RENDERERS = {Backend.IPTABLES: render_iptables, Backend.NFT: render_nft}
+
+
+class UnusableInputError(Exception):
+    """The objects or the guest that were given cannot be used; the text says what and where."""
+
+
+def main(argv: Sequence[str], stdin: BinaryIO, stdout: TextIO, stderr: TextIO) -> int:
+    """Print the ruleset; the exit code is 2 after an explanation on stderr.
+
+    Raises `SystemExit` with code 2 for arguments that make no sense.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        view = _view(arguments)
+        world = read_world(_read(arguments.objects, stdin))
+    except UnusableInputError as error:
+        stderr.write(f"kubeproxy-ext render: {error}\n")
+        return EXIT_UNUSABLE
+    stdout.write(rendered(world, view, Backend(arguments.format)).text())
+    for problem in world.problems():
+        where = f"{problem.namespace}/{problem.service}"
+        stderr.write(f"kubeproxy-ext render: left out of {where}: {problem.text}\n")
+    return 0
+
+
+def read_world(data: bytes) -> World:
+    """The world of a v1 List in JSON; kinds that decide nothing are passed over.
+
+    The list is all there is: a namespace that is not in it belongs to no tenant. Raises
+    `UnusableInputError`.
+    """
+    try:
+        given = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise UnusableInputError(f"the objects are not JSON: {error}") from error
+    if not isinstance(given, dict) or (given.get("apiVersion"), given.get("kind")) != ("v1", "List"):
+        raise UnusableInputError("the objects are not a v1 List (what `kubectl get -o json` prints)")
+    items = given.get("items")
+    if not isinstance(items, list):
+        raise UnusableInputError("items: expected an array of objects")
+    world = World(has_all_namespaces=True)
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise UnusableInputError(f"items[{index}]: expected an object")
+        try:
+            _put(world, wire.read(item))
+        except wire.UnreadableError as error:
+            raise UnusableInputError(f"items[{index}]: {error}") from error
+    return world
+
+
+def rendered(world: World, view: GuestView, backend: Backend) -> Document:
+    """The document of one guest."""
+    return _RENDERERS[backend](world.rules_for(view))
+
+
+def _put(world: World, item: wire.AnyObject | None) -> None:
+    match item:
+        case wire.ServiceObject():
+            world.put_service(item)
+        case wire.EndpointSliceObject():
+            world.put_slice(item)
+        case wire.NamespaceObject():
+            world.put_namespace(item)
+        case wire.NodeObject():
+            world.put_node(item)
+        case None:
+            pass
+
+
+def _view(arguments: argparse.Namespace) -> GuestView:
+    try:
+        return GuestView(
+            tenant=arguments.tenant,
+            networks=tuple(arguments.network),
+            pod_ips=tuple(arguments.pod_ip),
+            node=arguments.node,
+            zone=arguments.zone,
+            service_cidrs=tuple(arguments.service_cidr),
+            family=Family(arguments.family),
+        )
+    except ValueError as error:
+        raise UnusableInputError(str(error)) from error
+
+
+def _read(name: str, stdin: BinaryIO) -> bytes:
+    try:
+        return stdin.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise UnusableInputError(f"{name}: {error.strerror}") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kubeproxy-ext render",
+        allow_abbrev=False,
+        description="Print the complete ruleset of one guest, computed from a file of objects.",
+    )
+    add = parser.add_argument
+    add("--objects", required=True, metavar="FILE|-", help="a v1 List in JSON; - is standard input")
+    add("--node", required=True, help="the node that runs the guest")
+    add("--zone", help="the node's zone; default: its Node object's label")
+    add("--tenant", help="the guest's tenant, its cluster key; default: the super cluster itself")
+    add(
+        "--network",
+        action="append",
+        default=[],
+        help="a network of the guest; repeat for more; default: default",
+    )
+    add(
+        "--pod-ip",
+        action="append",
+        required=True,
+        metavar="IP",
+        help="an address of the guest; repeat for more",
+    )
+    add(
+        "--service-cidr",
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="refuse what no Service captures in this range; repeat for more",
+    )
+    add("--family", choices=[family.value for family in Family], default=Family.IPV4.value)
+    add("--format", choices=[backend.value for backend in Backend], default=Backend.IPTABLES.value)
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """`main` on this process's own streams."""
+    return main(argv, sys.stdin.buffer, sys.stdout, sys.stderr)
