@@ -15,8 +15,13 @@ from kata_bridge.channels.stock_faults import NoAnswerError
 # What Kata's own shim gives the handshake.
 HANDSHAKE_TIMEOUT_S = 10.0
 
-_MAX_LINE_BYTES = 64
+_SHOWN_BYTES = 64
 _OK = re.compile(rb"OK [0-9]{1,10}\r?\n")
+
+
+def is_accepted(line: bytes) -> bool:
+    """Whether a VMM's line says that what follows is the guest's stream."""
+    return _OK.fullmatch(line) is not None
 
 
 async def connect(
@@ -33,8 +38,8 @@ async def connect(
             try:
                 writer.write(f"CONNECT {port}\n".encode("ascii"))
                 line = await reader.readuntil(b"\n")
-                if len(line) > _MAX_LINE_BYTES or not _OK.fullmatch(line):
-                    raise NoAnswerError(f"{hop}: the VMM answers {line[:_MAX_LINE_BYTES]!r}")
+                if not is_accepted(line):
+                    raise NoAnswerError(f"{hop}: the VMM answers {line[:_SHOWN_BYTES]!r}")
             except BaseException:
                 writer.transport.abort()
                 raise

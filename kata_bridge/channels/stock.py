@@ -12,6 +12,7 @@ Not to be had this way: deltas, conntrack, resolv.conf, nft's own language.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from daemonkit import logs
 from kata_bridge.api.messages import Capabilities, Flow
@@ -21,7 +22,7 @@ from kata_bridge.channels.stock_calls import FaultError, StockCalls
 from kata_bridge.channels.stock_faults import Fault, NoAnswerError
 from kata_bridge.channels.ttrpc import TIMEOUT_S
 from ruleset.delta import RulesetDelta
-from ruleset.document import BadDocument, Document, Ruleset, make_ruleset
+from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.held import Held, held_objects, state_digest
 from ruleset.marker import MARK
 from ruleset.merge import TooLarge, merged
@@ -53,25 +54,45 @@ class _Applied:
         return state_digest([held]) == self.printed.get(held.family)
 
 
-class StockKata:
-    """One guest of stock Kata, by its sandbox id; a `channel.Channel`.
+class Calls(Protocol):
+    """What `stock_calls.StockCalls` does, as far as it is needed here."""
+
+    @property
+    def route(self) -> str: ...
+
+    async def read(self, family: Family) -> str: ...
+
+    async def push(self, family: Family, text: str) -> None: ...
+
+    def release(self) -> None: ...
+
+    async def version(self) -> str: ...
+
+
+def stock_kata(
+    sandbox_id: str,
+    *,
+    roots: Sequence[Path] = ROOTS,
+    timeout_s: float = TIMEOUT_S,
+    hold_s: float = PUSH_HOLD_S,
+    policy: str | None = None,
+) -> "StockKata":
+    """Return the channel to the guest of a sandbox, whose shim has its socket below one of `roots`.
 
     `policy` is the whole policy text that may be given to an agent which refuses the iptables calls;
-    None leaves it alone. Whoever passes one has asked `stock_policy.why_untouchable`.
+    None leaves it alone. Whoever passes one has asked `stock_policy.why_untouchable`. Raises
+    `ValueError` for what is no sandbox id.
     """
+    calls = StockCalls(sandbox_id, roots=roots, timeout_s=timeout_s, hold_s=hold_s, policy=policy)
+    return StockKata(sandbox_id, calls)
 
-    def __init__(
-        self,
-        sandbox_id: str,
-        *,
-        roots: Sequence[Path] = ROOTS,
-        timeout_s: float = TIMEOUT_S,
-        hold_s: float = PUSH_HOLD_S,
-        policy: str | None = None,
-    ) -> None:
-        """Raises `ValueError` for what is no sandbox id."""
+
+class StockKata:
+    """One guest of stock Kata, by its sandbox id; a `channel.Channel`."""
+
+    def __init__(self, sandbox_id: str, calls: Calls) -> None:
         self._sandbox_id = sandbox_id
-        self._calls = StockCalls(sandbox_id, roots=roots, timeout_s=timeout_s, hold_s=hold_s, policy=policy)
+        self._calls = calls
         self._applied: _Applied | None = None
         # Why the guest takes no IPv6 rules; empty if it does, None until it was tried.
         self.ipv6_problem: str | None = None
@@ -119,11 +140,8 @@ class StockKata:
     async def read_back(self) -> tuple[Document, ...]:
         await self._settle()
         families = [Family.IPV4] if self.ipv6_problem else list(Family)
-        helds = [await self._held(family) for family in families]
-        try:
-            return tuple(held.document() for held in helds if _has_rules(held))
-        except BadDocument as error:
-            raise Refused(f"a chain of ours holds what is not ours: {error}") from None
+        documents = [(await self._held(family)).document() for family in families]
+        return tuple(document for document in documents if set(document.objects) - {_PROOF})
 
     async def flush_conntrack(self, flows: Sequence[Flow]) -> None:
         """Do nothing, as the capabilities say: stock Kata has no call for it, entries time out."""
@@ -208,7 +226,7 @@ class StockKata:
             return False
         applied = self._applied
         is_printed = applied is not None and applied.ruleset.digest == digest and applied.is_as_printed(held)
-        return is_printed or _is_held(document, held)
+        return is_printed or held.holds(document)
 
     async def _find_ipv6_problem(self) -> str:
         family = Family.IPV6
@@ -264,16 +282,6 @@ def _has_rules(held: Held) -> bool:
     return bool(held.hooks) or any(name != _PROOF for name in held.objects)
 
 
-def _is_held(document: Document, held: Held) -> bool:
-    try:
-        return held.holds(document)
-    except BadDocument:  # a chain of ours has a line that cannot be ours
-        return False
-
-
 def _digest(helds: Sequence[Held]) -> str:
-    """The digest of the ruleset that this would be; empty if it is nothing or no ruleset."""
-    try:
-        return make_ruleset(0, [held.document() for held in helds]).digest if helds else ""
-    except BadDocument:
-        return ""
+    """The digest of the ruleset that this would be, empty if it is nothing."""
+    return make_ruleset(0, [held.document() for held in helds]).digest if helds else ""

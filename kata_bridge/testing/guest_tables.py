@@ -3,7 +3,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -31,21 +31,28 @@ class GuestTables(Protocol):
 class NamespaceTables:
     """Runs the real tools in the network namespace `namespace` (a path); needs root.
 
-    `variant` is `legacy` or `nft`: a guest image has one of them.
+    `variant` is `legacy` or `nft`: a guest image has one of them. `environment` is theirs; a guest
+    has a lock of its own, which XTABLES_LOCKFILE gives it here.
     """
 
-    def __init__(self, namespace: Path, variant: str = "nft") -> None:
+    def __init__(
+        self, namespace: Path, variant: str = "nft", environment: Mapping[str, str] | None = None
+    ) -> None:
         self.namespace = namespace
         self.variant = variant
+        self._environment = environment
 
     async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Ended:
         family, _, action = tool.partition("-")
         process = await asyncio.create_subprocess_exec(
             "nsenter",
             f"--net={self.namespace}",
-            "--",
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
             f"{family}-{self.variant}-{action}",
             *arguments,
+            env=self._environment,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -116,6 +123,10 @@ class MemoryTables:
         tables = self._tables[family]
         lines = [line for name, table in tables.items() for line in table.lines(name)]
         return "".join(f"{line}\n" for line in lines)
+
+    def rules(self, family: Family, table: str, chain: str) -> tuple[str, ...]:
+        """The rules of a chain, without `-A CHAIN `."""
+        return tuple(rule.removeprefix(" ") for rule in self._tables[family][table].rules[chain])
 
     def flush(self, family: Family, table: str, chain: str | None = None) -> None:
         """As `iptables -t TABLE -F [CHAIN]`: the chains stay, their rules go."""
