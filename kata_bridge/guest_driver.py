@@ -4,7 +4,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import TypeVar
 
 from daemonkit import logs
@@ -63,7 +62,7 @@ class Shared:
     metrics: Metrics
     tasks: Tasks
     turns: Mapping[str, asyncio.Semaphore]
-    luck: Random
+    luck: Callable[[], float]
     check_s: float
 
 
@@ -100,7 +99,7 @@ class GuestDriver:
     def feed(self, event: Event) -> None:
         """Tell the machine what happened, and start what it asks for. Never waits."""
         now_s = self._loop.time()
-        actions = self.machine.on(event, now_s, self._shared.luck.random())
+        actions = self.machine.on(event, now_s, self._shared.luck())
         for action in actions:
             if isinstance(action, Answer):
                 self._answered(self.sandbox.id, action)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bridge's interface over its real socket, with guests in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kata_bridge import watchers
+from kata_bridge.api.client import BridgeAway, BridgeClient, BridgeRefuses
+from kata_bridge.api.messages import Flow, GuestEventKind, GuestResult, ResultCode
+from kata_bridge.api.rulesets import from_part
+from ruleset.delta import RulesetDelta, difference
+from ruleset.document import Ruleset
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S, Bridge, FakeOpener, bridge, ruleset, until
+
+FLOW = Flow(protocol="udp", destination="10.0.0.10", port=53)
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Bridge]:
+    async with bridge(tmp_path, FakeOpener()) as running:
+        running.guests.synced()
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(node: Bridge) -> AsyncIterator[BridgeClient]:
+    async with BridgeClient(node.socket, timeout_s=DEADLINE_S) as connected:
+        yield connected
+
+
+async def results(stream: AsyncIterator[GuestResult]) -> dict[str, GuestResult]:
+    async with asyncio.timeout(DEADLINE_S):
+        return {result.guest: result async for result in stream}
+
+
+async def test_a_ruleset_goes_to_all_guests_and_each_is_answered_for(
+    node: Bridge, client: BridgeClient
+) -> None:
+    guests = node.place(*(f"g{n}" for n in range(30)))
+    wanted = ruleset(1, 100)
+    answers = await results(client.set_ruleset([f"g{n}" for n in range(30)], wanted, [FLOW]))
+    assert {answer.code for answer in answers.values()} == {ResultCode.APPLIED}
+    assert {answer.digest for answer in answers.values()} == {wanted.digest}
+    assert all(guest.holds == wanted and guest.flushed == [FLOW] for guest in guests)
+    # One value for all of them, and one that is there is not applied again.
+    assert len({id(guest.holds.documents[0]) for guest in guests if guest.holds}) == 1
+    answers = await results(client.set_ruleset(["g0"], ruleset(2, 100)))
+    assert answers["g0"].code is ResultCode.UNCHANGED
+    assert len(guests[0].applied) == 1
+
+
+async def test_a_delta_goes_as_a_delta_and_a_wrong_base_is_said(node: Bridge, client: BridgeClient) -> None:
+    (guest,) = node.place("g")
+    first, second = ruleset(1, 2), ruleset(2, 3)
+    delta = difference(first, second)
+    assert delta is not None
+    answers = await results(client.set_ruleset(["g"], delta))
+    assert (answers["g"].code, answers["g"].message) == (
+        ResultCode.NEEDS_FULL,
+        "nothing was set for this guest before",
+    )
+    await results(client.set_ruleset(["g"], first))
+    answers = await results(client.set_ruleset(["g"], delta))
+    assert answers["g"] == GuestResult("g", ResultCode.APPLIED, "", 2, second.digest)
+    assert [type(given) for given in guest.applied] == [Ruleset, RulesetDelta]
+    answers = await results(client.set_ruleset(["g"], difference(ruleset(3, 9), ruleset(4, 8))))  # type: ignore[arg-type] # they differ
+    assert answers["g"].code is ResultCode.NEEDS_FULL
+
+
+async def test_a_guest_that_lost_its_base_gets_the_whole_unasked(node: Bridge, client: BridgeClient) -> None:
+    (guest,) = node.place("g")
+    first, second = ruleset(1, 2), ruleset(2, 3)
+    await results(client.set_ruleset(["g"], first))
+    guest.holds = None
+    delta = difference(first, second)
+    assert delta is not None
+    answers = await results(client.set_ruleset(["g"], delta))
+    assert answers["g"].code is ResultCode.APPLIED
+    assert guest.holds == second
+
+
+async def test_results_come_as_they_are_and_a_slow_guest_holds_up_nobody(
+    node: Bridge, client: BridgeClient
+) -> None:
+    slow, _ = node.place("slow", "fast")
+    await until(lambda: all(d.machine.held is not None for d in node.guests.drivers.values()))
+    slow.held_up = asyncio.Event()
+    stream = client.set_ruleset(["slow", "fast"], ruleset(1))
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await anext(stream)).guest == "fast"
+        newer = client.set_ruleset(["slow"], ruleset(2, 3))
+        asking = asyncio.ensure_future(anext(newer))  # noqa: TID251 - ends with this test
+        superseded = await anext(stream)
+        assert (superseded.guest, superseded.code) == ("slow", ResultCode.SUPERSEDED)
+        slow.held_up.set()
+        assert (await asking).code is ResultCode.APPLIED
+    assert slow.holds == ruleset(2, 3)
+
+
+async def test_every_way_to_fail_has_its_code(node: Bridge, client: BridgeClient) -> None:
+    refusing, away = node.place("refusing", "away")
+    refusing.refuses.add(ruleset(1).digest)
+    away.is_reachable = False
+    answers = await results(client.set_ruleset(["refusing", "away", "absent"], ruleset(1)))
+    assert (answers["refusing"].code, answers["refusing"].message) == (ResultCode.REFUSED, "line 2: -j NOPE")
+    assert (answers["away"].code, answers["away"].message) == (
+        ResultCode.UNREACHABLE,
+        "fake: nobody answers",
+    )
+    assert (answers["absent"].code, answers["absent"].message) == (
+        ResultCode.GONE,
+        "no such sandbox on this node",
+    )
+    # What was set stays set: the guest gets it when it is back, and nobody has to ask.
+    away.is_reachable = True
+    await until(lambda: away.holds == ruleset(1), "the guest that was away")
+
+
+async def test_unknown_is_not_gone_before_the_sandboxes_are_known(tmp_path: Path) -> None:
+    async with bridge(tmp_path, FakeOpener()) as node, BridgeClient(node.socket) as client:
+        answers = await results(client.set_ruleset(["g"], ruleset(1)))
+        assert answers["g"].code is ResultCode.UNREACHABLE
+
+
+async def test_drift_is_found_by_asking_and_repaired_in_its_time(tmp_path: Path) -> None:
+    async with bridge(tmp_path, FakeOpener(), check_s=0.4) as node, BridgeClient(node.socket) as client:
+        node.guests.synced()
+        (guest,) = node.place("g")
+        await results(client.set_ruleset(["g"], ruleset(1)))
+        assert (await results(client.check_drift()))["g"].code is ResultCode.APPLIED
+        guest.has_drifted = True
+        assert (await results(client.check_drift(["g"])))["g"].code is ResultCode.DRIFTED
+        await until(lambda: not guest.has_drifted, "the repair")
+        assert len(guest.applied) == 2
+        await until(lambda: node.metrics.repairs.value == 1)
+
+
+async def test_a_restarted_bridge_applies_nothing_that_is_there(tmp_path: Path) -> None:
+    opener = FakeOpener()
+    async with bridge(tmp_path, opener) as node, BridgeClient(node.socket) as client:
+        (guest,) = node.place("g")
+        await results(client.set_ruleset(["g"], ruleset(1)))
+    async with bridge(tmp_path, opener) as node, BridgeClient(node.socket) as client:
+        node.place("g")
+        node.guests.synced()
+        async with asyncio.timeout(DEADLINE_S):
+            watch = client.watch_guests()
+            async for event in watch:
+                if event.guest is not None and event.guest.digest:
+                    assert (event.guest.generation, event.guest.digest) == (1, ruleset(1).digest)
+                    break
+        answers = await results(client.set_ruleset(["g"], ruleset(1)))
+        assert answers["g"].code is ResultCode.UNCHANGED
+        assert guest.calls.count("apply") == 1
+
+
+async def test_watchers_are_told_of_all_guests_then_synced_then_of_changes(tmp_path: Path) -> None:
+    async with bridge(tmp_path, FakeOpener()) as node, BridgeClient(node.socket) as client:
+        node.place("a")
+        watch = client.watch_guests()
+        async with asyncio.timeout(DEADLINE_S):
+            first = await anext(watch)
+            assert first.guest is not None
+            assert (first.kind, first.guest.id) == (GuestEventKind.PRESENT, "a")
+            node.guests.synced()
+            event = await anext(watch)
+            while event.kind is not GuestEventKind.SYNCED:
+                event = await anext(watch)
+            node.place("b")
+            while event.guest is None or event.guest.id != "b" or event.guest.capabilities is None:
+                event = await anext(watch)
+            assert event.guest.capabilities.channel == "fake"
+            assert (event.guest.tenant, event.guest.tenant_namespace) == ("vc-a", "b")
+            await results(client.set_ruleset(["b"], ruleset(1)))
+            while event.guest is None or event.guest.digest != ruleset(1).digest:
+                event = await anext(watch)
+            node.remove("a")
+            while event.kind is not GuestEventKind.GONE:
+                event = await anext(watch)
+            assert event.guest is not None
+            assert event.guest.id == "a"
+
+
+async def test_a_watcher_that_does_not_read_is_ended_with_a_reason(
+    node: Bridge, client: BridgeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "MAX_PENDING", 10)
+    watch = client.watch_guests()
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await anext(watch)).kind is GuestEventKind.SYNCED
+        # No await in between: to the watcher it is one sleep.
+        node.place(*(f"g{n}" for n in range(50)))
+        with pytest.raises(BridgeAway, match="more than 10 guests changed unread: watch again"):
+            [event async for event in watch]
+    assert node.metrics.watchers_ended.value == 1
+    await until(lambda: len(node.watchers) == 0)
+
+
+async def test_reading_back_shows_what_is_held_beside_what_shall_be(
+    node: Bridge, client: BridgeClient
+) -> None:
+    (guest,) = node.place("g")
+    await results(client.set_ruleset(["g"], ruleset(1, 50)))
+    guest.holds = ruleset(1, 3)
+    reply = await client.read_back("g")
+    assert reply.result is not None
+    assert reply.result.code is ResultCode.APPLIED
+    assert tuple(from_part(part) for part in reply.held) == ruleset(1, 3).documents
+    assert tuple(from_part(part) for part in reply.desired) == ruleset(1, 50).documents
+    absent = await client.read_back("absent")
+    assert absent.result is not None
+    assert absent.result.code is ResultCode.GONE
+
+
+async def test_resolv_conf_and_conntrack(node: Bridge, client: BridgeClient) -> None:
+    (guest,) = node.place("g")
+    assert (await client.set_resolv_conf("absent", "x")).code is ResultCode.GONE
+    await until(lambda: node.guests.drivers["g"].chosen is not None)
+    assert (await client.set_resolv_conf("g", "nameserver 10.0.0.10\n")).code is ResultCode.APPLIED
+    assert guest.resolv_conf == "nameserver 10.0.0.10\n"
+    answers = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
+    assert {name: answer.code for name, answer in answers.items()} == {
+        "g": ResultCode.APPLIED,
+        "absent": ResultCode.GONE,
+    }
+    assert guest.flushed == [FLOW]
+
+
+async def test_a_ruleset_of_more_than_4_mib_comes_deflated(node: Bridge, client: BridgeClient) -> None:
+    (guest,) = node.place("g")
+    large = ruleset(1, 60_000)
+    assert len(large.documents[0].text()) > 4 << 20
+    answers = await results(client.set_ruleset(["g"], large))
+    assert answers["g"].code is ResultCode.APPLIED
+    assert guest.holds == large
+
+
+async def test_what_is_no_ruleset_is_refused_and_nothing_happens(node: Bridge, client: BridgeClient) -> None:
+    (guest,) = node.place("g")
+    wrong = Ruleset(1, "00" * 32, ruleset(1).documents)
+    with pytest.raises(BridgeRefuses, match="the digest is"):
+        await results(client.set_ruleset(["g"], wrong))
+    with pytest.raises(BridgeRefuses, match="more than 10000 guests"):
+        await results(client.set_ruleset([str(n) for n in range(10_001)], ruleset(1)))
+    with pytest.raises(BridgeRefuses, match="more than 65536 characters"):
+        await client.set_resolv_conf("g", "x" * 65_537)
+    assert guest.applied == []
+
+
+async def test_an_absent_bridge_is_away(tmp_path: Path) -> None:
+    async with BridgeClient(tmp_path / "nobody.sock", timeout_s=2) as client:
+        with pytest.raises(BridgeAway, match=r"nobody\.sock"):
+            await client.read_back("g")
