@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plugin's connection to the runtime, kept up for as long as the daemon runs."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from daemonkit import logs
+from daemonkit.protobuf import encode
+from daemonkit.tasks import Tasks
+from kata_bridge.nri.dispatch import Dispatch, Handler
+from kata_bridge.nri.events import NEWER, Event
+from kata_bridge.nri.messages import RUNTIME, RegisterPluginRequest
+from kata_bridge.nri.mux import (
+    PLUGIN_CONNECTION,
+    RUNTIME_CONNECTION,
+    BadTrunk,
+    Demultiplexer,
+    multiplexed,
+)
+from kata_bridge.nri.session import Session
+from kata_bridge.ttrpc.client import Calls
+from kata_bridge.ttrpc.frame import Frame
+from kata_bridge.ttrpc.server import Serving
+from kata_bridge.ttrpc.status import StatusError
+
+SOCKET = Path("/var/run/nri/nri.sock")
+
+# A restarted containerd listens again after 1.6 s; a runtime without NRI is asked every 5 s.
+FIRST_BACKOFF_S = 0.2
+LONGEST_BACKOFF_S = 5.0
+
+# The runtime's default. A plugin that connects and does not register holds up all others so long.
+REGISTER_S = 5.0
+
+_CONNECT_S = 2.0
+_READ_BYTES = 64 << 10
+_STOP_S = 1.0
+
+_log = logs.get(__name__)
+
+
+class Plugin:
+    """A plugin `name` of order `index` (two digits) that tells `handler` of `events`.
+
+    Two of the same name on one node fail every container: whoever runs this holds the node's lock.
+    """
+
+    def __init__(
+        self, socket: Path, name: str, index: str, handler: Handler, events: frozenset[Event]
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.+-]+", name) or not re.fullmatch(r"[0-9]{2}", index):
+            raise ValueError(f"{index!r}, {name!r}: no index and name of a plugin")
+        self._socket = socket
+        self._register = RegisterPluginRequest(name, index)
+        self._handler = handler
+        self._events = events
+        self._session: Session | None = None
+        self._tasks = Tasks("nri")
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether events arrive: the runtime has told what is there."""
+        return self._session is not None and self._session.is_synchronized
+
+    @property
+    def runtime(self) -> str:
+        """Name and version of the runtime that is connected; empty without one."""
+        return self._session.runtime if self._session is not None else ""
+
+    @property
+    def missing(self) -> frozenset[Event]:
+        """The events that are wanted and that this runtime does not send."""
+        return self._events - self._session.events if self.is_connected and self._session else self._events
+
+    async def run(self) -> None:
+        """Connect, serve until the connection is lost, connect again; ends when cancelled."""
+        backoff_s = FIRST_BACKOFF_S
+        is_reduced, said = False, ""
+        try:
+            while True:
+                session = Session(self._events, is_reduced=is_reduced)
+                reason = await self._one_connection(session)
+                if session.is_synchronized:
+                    _log.warning("lost the runtime", runtime=session.runtime, reason=reason)
+                    backoff_s, said = FIRST_BACKOFF_S, reason
+                elif reason != said:  # not the same line every few seconds on a node without NRI
+                    _log.warning("cannot register with the runtime", socket=self._socket, reason=reason)
+                    said = reason
+                is_reduced = session.was_refused()
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
+        finally:
+            await self._tasks.close(_STOP_S)
+
+    async def _one_connection(self, session: Session) -> str:
+        """Return why it ended."""
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                reader, writer = await asyncio.open_unix_connection(self._socket)
+        except TimeoutError:
+            return f"no connection within {_CONNECT_S:g} s"
+        except OSError as error:
+            return error.strerror or str(error)
+        self._session = session
+        try:
+            return await self._serve(session, reader, writer)
+        finally:
+            self._session = None
+            writer.close()
+
+    async def _serve(
+        self, session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> str:
+        """Register and serve until the connection ends; return why it did."""
+
+        def send(connection: int, frame: Frame) -> None:
+            if not writer.is_closing():
+                writer.write(multiplexed(connection, frame))
+
+        dispatch = Dispatch(self._handler, session, self._tasks, lambda: self._say_connected(session))
+        serving = Serving(dispatch.answer, lambda frame: send(PLUGIN_CONNECTION, frame), self._tasks)
+        calls = Calls(lambda frame: send(RUNTIME_CONNECTION, frame), writer.drain)
+        registering = self._tasks.spawn(self._registered(calls, writer), "register")
+        trunk = Demultiplexer()
+        reason = "closed by the runtime"
+        try:
+            while data := await reader.read(_READ_BYTES):
+                for connection, piece in trunk.feed(data):
+                    if connection == PLUGIN_CONNECTION:
+                        serving.receive(piece)
+                    elif connection == RUNTIME_CONNECTION:
+                        calls.receive(piece)
+                await writer.drain()
+        except (OSError, BadTrunk) as error:
+            reason = str(error)
+        finally:
+            calls.lost("connection lost")
+        return await registering or reason
+
+    def _say_connected(self, session: Session) -> None:
+        _log.info("registered with the runtime", runtime=session.runtime)
+        if self._events & NEWER and not session.events & NEWER:
+            _log.warning(
+                "this runtime cannot be asked to validate containers: what times out is let through",
+                runtime=session.runtime,
+            )
+
+    async def _registered(self, calls: Calls, writer: asyncio.StreamWriter) -> str:
+        """Register; return why that failed, after which the connection is of no use."""
+        try:
+            await calls.call(RUNTIME, "RegisterPlugin", encode(self._register), REGISTER_S)
+        except StatusError as error:
+            reason = f"refused: {error.message}"
+        except TimeoutError:
+            reason = f"no answer to RegisterPlugin within {REGISTER_S:g} s"
+        except ConnectionError:
+            return ""
+        else:
+            return ""
+        writer.close()
+        return reason

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin on a real socket, before a stand-in runtime of every age and temper."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from kata_bridge.nri.dispatch import Hold
+from kata_bridge.nri.events import GATE, SANDBOXES, Event
+from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
+from kata_bridge.nri.plugin import Plugin
+from kata_bridge.nri.session import Snapshot
+from kata_bridge.testing.stand_in_runtime import Quirks, StandInRuntime
+from kata_bridge.ttrpc.status import StatusError
+
+TIMEOUT_S = 20.0
+CONTAINER = Container("c", "p0", "nginx")
+
+
+def pod(number: int, **more: str) -> PodSandbox:
+    return PodSandbox(f"p{number}", f"web-{number}", f"uid-{number}", "default", labels=more)
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    """Wait for a condition; the deadline is `plugin_on`'s."""
+    while True:
+        if is_so():
+            return
+        await asyncio.sleep(0.01)
+
+
+class Watcher:
+    """A handler that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.snapshots: list[Snapshot] = []
+        self.events: list[tuple[str, str]] = []
+        self.is_slow = False
+        self.creation: ContainerAdjustment | Hold = Hold("not yet")
+        self.validation: Hold | None = None
+
+    async def synchronize(self, snapshot: Snapshot) -> None:
+        self.snapshots.append(snapshot)
+
+    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
+        self.events.append(("run", pod.id))
+        if self.is_slow:
+            await asyncio.sleep(60)
+
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
+        self.events.append(("stop", pod.id))
+
+    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
+        self.events.append(("remove", pod.id))
+
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+        return self.creation
+
+    async def validate(
+        self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment
+    ) -> Hold | None:
+        return self.validation
+
+
+@asynccontextmanager
+async def plugin_on(path: Path, watcher: Watcher, events: frozenset[Event]) -> AsyncIterator[Plugin]:
+    plugin = Plugin(path, "vcnode", "50", watcher, events)
+    tasks = Tasks("test")
+    tasks.spawn(plugin.run(), "plugin")
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            yield plugin
+    finally:
+        assert await tasks.close(5) == ()
+
+
+@pytest.mark.parametrize("nri_version", ["v0.12.3", ""])
+@pytest.mark.asyncio
+async def test_the_life_of_a_sandbox_in_both_dialects(tmp_path: Path, nri_version: str) -> None:
+    watcher = Watcher()
+    quirks = Quirks(nri_version=nri_version)
+    async with (
+        StandInRuntime(tmp_path / "nri.sock", quirks, [pod(0)], [CONTAINER]) as runtime,
+        plugin_on(runtime.path, watcher, SANDBOXES) as plugin,
+    ):
+        await runtime.has_registered()
+        assert plugin.is_connected
+        assert (plugin.runtime, plugin.missing) == ("containerd 2.4.2", frozenset())
+        await runtime.run_pod(pod(1))
+        await runtime.stop_pod(pod(1))
+        await runtime.remove_pod(pod(1))
+    assert watcher.snapshots == [Snapshot((pod(0),), (CONTAINER,))]
+    assert watcher.events == [("run", "p1"), ("stop", "p1"), ("remove", "p1")]
+
+
+@pytest.mark.asyncio
+async def test_megabytes_of_pods_in_parts(tmp_path: Path) -> None:
+    watcher = Watcher()
+    pods = [pod(number, text="x" * 2000) for number in range(1000)]
+    quirks = Quirks(objects_in_a_message=700)
+    async with (
+        StandInRuntime(tmp_path / "nri.sock", quirks, list(pods)) as runtime,
+        plugin_on(runtime.path, watcher, SANDBOXES),
+    ):
+        await runtime.has_registered()
+        await runtime.run_pod(pod(5000, text="x" * 2_000_000))
+    assert watcher.snapshots == [Snapshot(tuple(pods), ())]
+    assert watcher.events == [("run", "p5000")]
+
+
+@pytest.mark.asyncio
+async def test_containers_are_held_adjusted_and_validated(tmp_path: Path) -> None:
+    watcher = Watcher()
+    # More than a multiplexer's reader takes at once.
+    dns = ContainerAdjustment(mounts=(Mount("/etc/resolv.conf", "bind", "/run/" + "x" * 300_000, ("ro",)),))
+    async with (
+        StandInRuntime(tmp_path / "nri.sock") as runtime,
+        plugin_on(runtime.path, watcher, SANDBOXES | GATE),
+    ):
+        await runtime.has_registered()
+        with pytest.raises(StatusError, match="FAILED_PRECONDITION: not yet"):
+            await runtime.create_container(pod(0), CONTAINER)
+        watcher.creation = dns
+        assert await runtime.create_container(pod(0), CONTAINER) == dns
+        watcher.validation = Hold("another plugin took its mount")
+        with pytest.raises(StatusError, match="another plugin took its mount"):
+            await runtime.create_container(pod(0), CONTAINER)
+        assert runtime.connections == 1
+
+
+@pytest.mark.asyncio
+async def test_a_slow_handler_does_not_cost_the_connection(tmp_path: Path) -> None:
+    watcher = Watcher()
+    watcher.is_slow = True
+    async with (
+        StandInRuntime(tmp_path / "nri.sock") as runtime,
+        plugin_on(runtime.path, watcher, SANDBOXES),
+    ):
+        await runtime.has_registered()
+        await asyncio.gather(*(runtime.run_pod(pod(number)) for number in range(3)))
+        assert (runtime.connections, len(watcher.events)) == (1, 3)
+
+
+@pytest.mark.asyncio
+async def test_a_lost_connection_is_made_again_and_told_anew(tmp_path: Path) -> None:
+    watcher = Watcher()
+    path = tmp_path / "nri.sock"
+    async with plugin_on(path, watcher, SANDBOXES) as plugin:
+        async with StandInRuntime(path) as runtime:
+            await runtime.has_registered()
+            runtime.drop()
+            started = time.monotonic()
+            await runtime.has_registered(2)
+            assert time.monotonic() - started < 2
+            await runtime.run_pod(pod(1))
+        # Now it is gone, as containerd is while it restarts, and back with what it kept.
+        await eventually(lambda: not plugin.is_connected)
+        async with StandInRuntime(path, pods=[pod(1), pod(2)]) as runtime:
+            await runtime.has_registered()
+            await runtime.run_pod(pod(3))
+    assert [snapshot.pods for snapshot in watcher.snapshots] == [(), (), (pod(1), pod(2))]
+    assert watcher.events == [("run", "p1"), ("run", "p3")]
+
+
+@pytest.mark.asyncio
+async def test_a_runtime_that_knows_less_than_it_seems(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher = Watcher()
+    quirks = Quirks(valid_events=0x7FF)
+    async with (
+        StandInRuntime(tmp_path / "nri.sock", quirks) as runtime,
+        plugin_on(runtime.path, watcher, SANDBOXES | GATE) as plugin,
+    ):
+        await runtime.has_registered()
+        assert runtime.connections == 2
+        assert plugin.missing == {Event.VALIDATE_CONTAINER_ADJUSTMENT}
+        # The next connection asks for all again: what was dropped may have been a restart.
+        quirks.valid_events = 0x3FFF
+        runtime.drop()
+        await runtime.has_registered(2)
+        assert plugin.missing == frozenset()
+    assert "what times out is let through" in capsys.readouterr().err
+
+
+@pytest.mark.asyncio
+async def test_a_refused_registration_is_said_once_and_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher = Watcher()
+    quirks = Quirks(refuses="a plugin of this name is there already")
+    async with (
+        StandInRuntime(tmp_path / "nri.sock", quirks) as runtime,
+        plugin_on(runtime.path, watcher, SANDBOXES),
+    ):
+        await eventually(lambda: runtime.connections >= 3)
+        quirks.refuses = ""
+        await runtime.has_registered()
+    assert capsys.readouterr().err.count("a plugin of this name is there already") == 1
+
+
+@pytest.mark.asyncio
+async def test_what_is_no_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "nri.sock"
+    connections = 0
+
+    async def rubbish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    async with (
+        await asyncio.start_unix_server(rubbish, path),
+        plugin_on(path, Watcher(), SANDBOXES) as plugin,
+    ):
+        await eventually(lambda: connections >= 2)
+        assert not plugin.is_connected
+    assert "cannot register with the runtime" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "index"), [("vc node", "50"), ("vcnode", "5"), ("vcnode", "500"), ("", "50")]
+)
+def test_names_that_a_runtime_refuses(name: str, index: str) -> None:
+    with pytest.raises(ValueError, match="no index and name"):
+        Plugin(Path("/nowhere"), name, index, Watcher(), SANDBOXES)

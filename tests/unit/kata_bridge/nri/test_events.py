@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which events which runtime can be asked for."""
+
+import pytest
+
+from kata_bridge.nri.events import GATE, NEWER, SANDBOXES, Event, has_newer, mask
+
+
+def test_bits() -> None:
+    assert mask(SANDBOXES) == 0x7
+    assert mask(SANDBOXES | GATE) == 0x200F
+    assert mask(NEWER) == 0x3800
+    assert mask(event for event in Event if event is not Event.UNKNOWN) == 0x3FFF
+    with pytest.raises(ValueError, match="all"):
+        mask([])
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "nri", "has"),
+    [
+        ("containerd", "2.4.2", "v0.12.3", True),
+        ("anything", "", "v0.12.0", True),
+        ("containerd", "2.2.0", "", True),
+        ("containerd", "v2.2.0-rc.1", "", True),
+        ("containerd", "v2.10.1", "", True),
+        ("containerd", "2.1.4", "", False),
+        ("containerd", "1.7.27", "", False),
+        ("containerd", "unknown", "", False),
+        ("cri-o", "1.34.0", "", True),
+        ("CRI-O", "1.33.9", "", False),
+        ("anything", "9.9", "", False),
+        ("", "", "", False),
+    ],
+)
+def test_runtimes(name: str, version: str, nri: str, has: bool) -> None:
+    assert has_newer(name, version, nri) is has
