@@ -111,6 +111,8 @@ def read(text: str, family: Family) -> Objects:
             raise BadDocument(number, line, "outside an object")
         elif name.startswith("chain ") or line not in ("\t\telements = {", "\t\t}"):
             found[name].append(_line_of(number, line))
+    if name:
+        raise BadDocument(len(lines) - 1, lines[-2], "an object that does not end")
     return {name: tuple(body) for name, body in found.items()}
 
 

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that the tests of rulesets render: one with everything in it, and any number of plain Services."""
+
+from collections.abc import Callable, Collection
+
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.iptables import render as iptables
+from ruleset.model import (
+    Capture,
+    Endpoint,
+    Family,
+    GuestRules,
+    Protocol,
+    Refusal,
+    ServiceRules,
+    Target,
+)
+from ruleset.names import Backend
+from ruleset.nft import render as nft
+
+RENDERERS = {Backend.IPTABLES: iptables.render, Backend.NFT: nft.render}
+TCP, UDP, SCTP = Protocol.TCP, Protocol.UDP, Protocol.SCTP
+
+
+def ruleset(*documents: Document, generation: int = 1) -> Ruleset:
+    return make_ruleset(generation, documents)
+
+
+def everything(family: Family) -> GuestRules:
+    """Each kind of rule once: the guest of the golden texts."""
+    ip = _addresses(family)
+    one, two, three = (Endpoint(ip(f"10.1.0.{i}", f"fd00:1::{i}"), 8080) for i in (3, 4, 5))
+    web = Target("shop/web:http", TCP, False, (one, two, three))
+    sticky = Target("shop/sticky", TCP, False, (one, two), affinity_s=10800)
+    dns = tuple(Endpoint(endpoint.ip, 5353) for endpoint in (one, two))
+    cluster_ip = (ip(f"172.30.0.{i}", f"fd00:172::{i}") for i in range(41, 49))
+    dns_ip, api_ip, web_ip, sticky_ip, local_ip, none_ip, drop_ip, sctp_ip = cluster_ip
+    return GuestRules(
+        family,
+        (
+            _service("a-default/kubernetes", (api_ip, 443, TCP, _to("a-default/kubernetes:https", TCP, one))),
+            _service(
+                "a-kube-system/kube-dns",
+                (dns_ip, 53, UDP, Target("a-kube-system/kube-dns:dns", UDP, False, dns)),
+                (dns_ip, 53, TCP, Target("a-kube-system/kube-dns:dns-tcp", TCP, False, dns)),
+            ),
+            _service("shop/dropped", (drop_ip, 80, TCP, Refusal.DROP)),
+            _service("shop/local", (local_ip, 80, TCP, Target("shop/local", TCP, True, (one, two)))),
+            _service("shop/nobody", (none_ip, 80, TCP, Refusal.REJECT), (none_ip, 80, UDP, Refusal.REJECT)),
+            _service("shop/signal", (sctp_ip, 3868, SCTP, _to("shop/signal", SCTP, two))),
+            _service("shop/sticky", (sticky_ip, 80, TCP, sticky)),
+            _service(
+                "shop/web",
+                (web_ip, 80, TCP, web),
+                (ip("10.96.0.7", "fd00:96::7"), 80, TCP, web),
+                # What a node port would be written as: no renderer may let these through.
+                (ip("127.0.0.1", "::1"), 30080, TCP, web),
+                (ip("0.0.0.0", "::"), 30080, TCP, web),  # noqa: S104 - nothing listens
+            ),
+        ),
+        (ip("172.30.0.0/16", "fd00:172::/108"),),
+    )
+
+
+def services(
+    count: int,
+    endpoints: int,
+    family: Family = Family.IPV4,
+    *,
+    fewer: Collection[int] = (),
+    refused: Collection[int] = (),
+    moved: Collection[int] = (),
+    affinity_s: int | None = None,
+) -> GuestRules:
+    """`count` Services with one port and `endpoints` each; `fewer` have one less, `refused` none.
+
+    `moved` have another first endpoint.
+    """
+    ip = _addresses(family)
+    made = []
+    for i in range(count):
+        high, low = divmod(i, 250)
+        port = f"ns{i % 7}/svc-{i:04d}:http"
+        ends = tuple(
+            Endpoint(ip(f"10.{8 + e}.{high}.{low + 1}", f"fd00:10:{high + 1:x}:{low + 1:x}::{e + 1:x}"), 8080)
+            for e in range(endpoints - (i in fewer))
+        )
+        if i in moved:
+            ends = (Endpoint(ip("10.7.7.7", "fd00:7::7"), 8080), *ends[1:])
+        to = Refusal.REJECT if i in refused else Target(port, TCP, False, ends, affinity_s)
+        vip = ip(f"172.30.{high}.{low + 1}", f"fd00:172::{high:x}{low + 1:02x}")
+        made.append(ServiceRules(port.partition(":")[0], (Capture(vip, 80, TCP, port, to),)))
+    made.sort(key=lambda service: service.service)
+    return GuestRules(family, tuple(made), (ip("172.30.0.0/16", "fd00:172::/108"),))
+
+
+def _addresses(family: Family) -> Callable[[str, str], str]:
+    return (lambda _, six: six) if family is Family.IPV6 else (lambda four, _: four)
+
+
+def _to(service_port: str, protocol: Protocol, *endpoints: Endpoint) -> Target:
+    return Target(service_port, protocol, False, endpoints)
+
+
+def _service(name: str, *captures: tuple[str, int, Protocol, Target | Refusal]) -> ServiceRules:
+    def named(to: Target | Refusal) -> str:
+        return to.service_port if isinstance(to, Target) else name
+
+    return ServiceRules(
+        name, tuple(Capture(ip, port, proto, named(to), to) for ip, port, proto, to in captures)
+    )
