@@ -85,12 +85,17 @@ class Credentials:
     def __init__(
         self, directory: Path, server: ServerIdentity, authority: x509.Certificate, key: _Key
     ) -> None:
-        self.server = server
+        self._server = server
         self._sandboxes = directory / "sandboxes"
         self._authority = authority
         self._key = key
         self._issued: dict[str, Issued] = {}
         self._by_fingerprint: dict[str, str] = {}
+
+    @property
+    def server(self) -> ServerIdentity:
+        """What the server of guests shows."""
+        return self._server
 
     @classmethod
     def open(cls, directory: Path) -> "Credentials":
@@ -124,7 +129,7 @@ class Credentials:
             name=x509.UniformResourceIdentifier(URI_PREFIX + sandbox),
             usage=ExtendedKeyUsageOID.CLIENT_AUTH,
         )
-        content = {"ca.crt": self.server.authority_pem, "tls.crt": _pem(leaf), "tls.key": _key_pem(key)}
+        content = {"ca.crt": self._server.authority_pem, "tls.crt": _pem(leaf), "tls.key": _key_pem(key)}
         directory = self._sandboxes / sandbox
         try:
             self._write(directory, content)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One attached agent, as a channel: questions, answers, and how long one waits for them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from daemonkit.protobuf import encode
+from kata_bridge.api import messages, rulesets
+from kata_bridge.api.messages import Capabilities, Flow
+from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.guest.messages import (
+    Apply,
+    Check,
+    FlushConntrack,
+    FromGuest,
+    Hello,
+    Outcome,
+    OutcomeCode,
+    ReadBack,
+    State,
+    ToGuest,
+    WriteResolvConf,
+)
+from ruleset.delta import RulesetDelta
+from ruleset.document import Document, Ruleset
+
+# The largest ruleset is 48 MiB of text, which deflates to some 5 MiB.
+MAX_TO_GUEST_BYTES = 16 << 20
+# A question is a few milliseconds of work. A ruleset of 5 000 Services takes iptables-nft 12 s.
+ANSWER_S, APPLY_S = 10.0, 60.0
+# A caller has one call at a time; more means that answers were given up on and nothing was read.
+MAX_UNSENT = 4
+_MAX_TEXT_CHARACTERS = 2_000
+
+
+class AgentChannel:
+    """One attached agent, as a `Channel`. When its stream has ended, every call is `Unreachable`."""
+
+    def __init__(
+        self,
+        sandbox: str,
+        hello: Hello,
+        transport: str,
+        carry: Callable[[Ruleset | RulesetDelta], messages.Ruleset],
+    ) -> None:
+        self.sandbox = sandbox
+        self.boot_id = hello.boot_id
+        self.transport = transport
+        """How it came: tcp, unix, hybrid-vsock or vsock."""
+        self.hello_state = guest_state(hello.state)
+        """What the guest held when it attached."""
+        self.ended = ""
+        """Empty, or why the stream is over."""
+        self.outbox: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNSENT)
+        self._capabilities = replace(
+            hello.capabilities or Capabilities(), channel="agent", version=hello.version
+        )
+        self._carry = carry
+        self._last_id = 0
+        self._asked: asyncio.Future[FromGuest] | None = None
+        self._is_over = asyncio.Event()
+
+    async def probe(self) -> Capabilities:
+        """Return what the agent said when it attached; it says it anew at each attach."""
+        if self.ended:
+            raise Unreachable(self.ended)
+        if not self._capabilities.backends:
+            answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
+            why = answer.outcome.message[:_MAX_TEXT_CHARACTERS] if answer.outcome is not None else ""
+            raise NotInjectable(
+                f"the guest has no packet filter that works: {why or 'neither iptables nor nft'}"
+            )
+        return self._capabilities
+
+    async def state(self) -> GuestState:
+        return guest_state(self._outcome(await self._ask(ToGuest(check=Check()), ANSWER_S)).state)
+
+    async def apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
+        question = ToGuest(apply=Apply(self._carry(ruleset), tuple(flush)))
+        return guest_state(self._outcome(await self._ask(question, APPLY_S)).state)
+
+    async def read_back(self) -> tuple[Document, ...]:
+        answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
+        if answer.held is None:
+            self._outcome(answer)
+            raise Unreachable("the guest's agent answered something else than what was asked")
+        if len(answer.held.parts) > rulesets.MAX_PARTS:
+            raise Unreachable("the guest's agent says more than there can be")
+        try:
+            return tuple(rulesets.from_part(part) for part in answer.held.parts)
+        except rulesets.BadRuleset as error:
+            raise Unreachable(f"what the guest holds is not what we write: {error}") from None
+
+    async def flush_conntrack(self, flows: Sequence[Flow]) -> None:
+        self._outcome(await self._ask(ToGuest(flush_conntrack=FlushConntrack(tuple(flows))), ANSWER_S))
+
+    async def set_resolv_conf(self, text: str) -> None:
+        self._outcome(await self._ask(ToGuest(write_resolv_conf=WriteResolvConf(text)), ANSWER_S))
+
+    async def close(self) -> None:
+        """End the stream. The agent comes back by itself, unless its sandbox is revoked."""
+        self.end("closed by the node")
+
+    def end(self, why: str) -> None:
+        """Note that the stream is over, and wake whoever waits for an answer."""
+        if self.ended:
+            return
+        self.ended = f"the guest's agent is not attached: {why}"
+        self._is_over.set()
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_exception(Unreachable(self.ended))
+
+    async def over(self) -> None:
+        """Wait until the stream is over."""
+        await self._is_over.wait()
+
+    def answered(self, message: FromGuest) -> None:
+        """Take an answer of the guest; one to a question that nobody waits for any more is dropped."""
+        if message.answers == self._last_id and self._asked is not None and not self._asked.done():
+            self._asked.set_result(message)
+
+    async def _ask(self, question: ToGuest, timeout_s: float) -> FromGuest:
+        if self.ended:
+            raise Unreachable(self.ended)
+        self._last_id += 1
+        self._asked = asyncio.get_running_loop().create_future()
+        data = encode(replace(question, id=self._last_id))
+        if len(data) > MAX_TO_GUEST_BYTES:
+            raise Refused(
+                f"the ruleset is {len(data)} bytes, a message to a guest has {MAX_TO_GUEST_BYTES} at most"
+            )
+        try:
+            self.outbox.put_nowait(data)
+        except asyncio.QueueFull:
+            self.end("it does not read")
+            raise Unreachable(self.ended) from None
+        try:
+            return await asyncio.wait_for(self._asked, timeout_s)
+        except TimeoutError:
+            # Whatever it is busy with, it says anew what it holds when it attaches again.
+            self.end(f"no answer within {timeout_s:g} s")
+            raise Unreachable(self.ended) from None
+        finally:
+            self._asked = None
+
+    def _outcome(self, answer: FromGuest) -> Outcome:
+        """What came of it, if it was good; otherwise raises what it was."""
+        outcome = answer.outcome
+        if outcome is None:
+            raise Unreachable("the guest's agent answered something else than what was asked")
+        text = outcome.message[:_MAX_TEXT_CHARACTERS]
+        if outcome.code in (OutcomeCode.DONE, OutcomeCode.UNCHANGED):
+            return outcome
+        if outcome.code is OutcomeCode.NEEDS_FULL:
+            raise NeedsFull(text)
+        if outcome.code is OutcomeCode.REFUSED:
+            raise Refused(text)
+        raise Unreachable(f"in the guest: {text or 'failed without a reason'}")
+
+
+def guest_state(state: State | None) -> GuestState:
+    """What a guest says of itself, with a digest that is one or empty: it becomes a key and a log field."""
+    if state is None:
+        return GuestState(0, "", False)
+    is_digest = len(state.digest) == 64 and set(state.digest) <= set("0123456789abcdef")
+    return GuestState(state.generation, state.digest if is_digest else "", state.has_drifted)

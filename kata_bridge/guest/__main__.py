@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the guest's agent: wiring and nothing else."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from daemonkit import logs
+from kata_bridge.guest import arguments, state_file
+from kata_bridge.guest.answers import Answers
+from kata_bridge.guest.arguments import Arguments, Tcp, Unix
+from kata_bridge.guest.keeper import Keeper
+from kata_bridge.guest.kernel_filter import KernelFilter
+from kata_bridge.guest.link import Link
+from kata_bridge.guest.netfilter import Netfilter, NetfilterError
+from kata_bridge.guest.packet_filter import Broken
+from kata_bridge.guest.vsock import VsockDoor
+
+_log = logs.get("kata_bridge.guest")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the agent until it is told to end. Its rules stay."""
+    given = arguments.parse(sys.argv[1:] if argv is None else argv)
+    logs.setup(level=given.log_level)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # At once: there is nothing to finish that the next start does not find out.
+        signal.signal(number, lambda *_: os._exit(0))
+    try:
+        given.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = _target(given)
+        _link(given, target).run()
+    except OSError as error:
+        _log.error("cannot start", error=error)
+    except Broken as error:
+        _log.error("cannot start", reason=str(error))
+    return 1
+
+
+def _link(given: Arguments, target: str) -> Link:
+    try:
+        netfilter = Netfilter()
+    except NetfilterError as error:
+        _log.warning("no conntrack and no nft", reason=str(error))
+        netfilter = None
+    packet_filter = KernelFilter(netfilter)
+    state_path = given.state / "state"
+    keeper = Keeper(packet_filter, state_file.read(state_path))
+    flush = netfilter.delete_flows if netfilter is not None else None
+    answers = Answers(keeper, flush, state_path, given.resolv_conf)
+    _log.info(
+        "started", programs=packet_filter.describe, digest=keeper.digest[:16], drifted=keeper.is_drifted
+    )
+    return Link(target, given.credentials, keeper, packet_filter, answers)
+
+
+def _target(given: Arguments) -> str:
+    """What grpc dials."""
+    if isinstance(given.node, Tcp):
+        return given.node.target
+    if isinstance(given.node, Unix):
+        return f"unix:{given.node.path}"
+    path = given.state / "node.sock"
+    VsockDoor(path, given.node.cid, given.node.port)
+    return f"unix:{path}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packet filters of the network namespace that the agent runs in."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from kata_bridge.guest import programs
+from kata_bridge.guest.complaints import failure
+from kata_bridge.guest.netfilter import Netfilter
+from kata_bridge.guest.packet_filter import Broken, Change, Place
+from kata_bridge.guest.variants import Facts, Programs, Variant, chosen, is_nft_first
+from kata_bridge.guest.xtables import Xtables, XtablesError
+from ruleset.held import Held, held_objects, nothing
+from ruleset.model import Family
+from ruleset.names import Backend
+from ruleset.nft.language import table
+
+_IPV6 = Path("/proc/net/if_inet6")
+# The names under which distributions have the variants, the guest's own choice first.
+_RESTORES = ("iptables-restore", "iptables-nft-restore", "iptables-legacy-restore")
+# Of a namespace that no nft transaction ever changed (nf_tables_init_net).
+_FIRST_GENERATION = 1
+# How long legacy iptables waits for another one: they exclude each other by a lock file.
+_LOCK_WAIT_S = "5"
+
+
+class KernelFilter:
+    """A `PacketFilter`. Looks at construction what there is and what works; see `describe`."""
+
+    def __init__(self, netfilter: Netfilter | None) -> None:
+        """`netfilter` is None where there is no netlink: then nft is taken for absent."""
+        self._netfilter = netfilter
+        self._xtables = Xtables()
+        self._nft = programs.find("nft")
+        generation = self._generation()
+        installed = _installed()
+        # Asking for a table makes it, so it is not asked for in a guest that goes by nf_tables.
+        is_legacy_asked = generation is None or all(each.variant is Variant.LEGACY for each in installed[:1])
+        facts = Facts(
+            installed=installed,
+            is_legacy_possible=self._is_legacy_possible(Family.IPV4, is_asked=is_legacy_asked),
+            is_nft_possible=generation is not None,
+            has_legacy_rules=any(self._xtables.has_rules(family) for family in Family),
+            has_nft_rules=generation is not None and generation > _FIRST_GENERATION,
+        )
+        self._facts = facts
+        self._iptables = chosen(facts)
+        self._refusals = {
+            (family, backend): self._why_not(family, backend) for family in Family for backend in Backend
+        }
+        usable = [place for place, why in self._refusals.items() if not why]
+        first = Backend.NFT if is_nft_first(self._iptables) else Backend.IPTABLES
+        self._places = tuple(sorted(usable, key=lambda place: (place[1] is not first, place[0].value)))
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return self._places
+
+    @property
+    def describe(self) -> str:
+        """What was chosen, for the log."""
+        iptables = f"{self._iptables.restore} ({self._iptables.variant.value})" if self._iptables else "none"
+        return f"iptables {iptables}, nft {self._nft or 'none'}"
+
+    def why_not(self, place: Place) -> str:
+        return self._refusals[place]
+
+    def load(self, change: Change) -> None:
+        family, backend = change.place
+        if backend is Backend.NFT:
+            arguments: tuple[str, ...] = ("-f", "-")
+            program = self._nft
+        else:
+            arguments = ("--noflush", "-w", _LOCK_WAIT_S)
+            program = self._iptables_program(family, is_save=False)
+        if program is None:
+            raise Broken(self.why_not(change.place))
+        ended = programs.run(program, *arguments, given=change.text)
+        if ended.status:
+            raise failure(program.name, change.text, ended.errors, ended.status)
+
+    def held(self, place: Place) -> Held:
+        family, backend = place
+        if not self._may_hold(place):
+            return nothing(family, backend)
+        if backend is Backend.NFT:
+            return self._listed(family)
+        program = self._iptables_program(family, is_save=True)
+        if program is None:
+            raise Broken(self.why_not(place))
+        ended = programs.run(program)
+        if ended.status:
+            raise failure(program.name, "", ended.errors, ended.status)
+        return held_objects(ended.output, family, backend)
+
+    def glance(self, places: Iterable[Place]) -> object:
+        return tuple(self._seen(place, is_closer=False) for place in places)
+
+    def fingerprint(self, places: Iterable[Place]) -> str:
+        return " ".join(self._seen(place, is_closer=True) for place in places)
+
+    def _seen(self, place: Place, *, is_closer: bool) -> str:
+        family, backend = place
+        if backend is Backend.NFT or (self._iptables is not None and self._iptables.variant is Variant.NFT):
+            return f"{family.value} {backend.value} {self._generation()}"
+        try:
+            seen = self._xtables.digest(family) if is_closer else self._xtables.sizes(family)
+        except XtablesError:
+            # A kernel of another word size than ours, say: it costs a process then.
+            program = self._iptables_program(family, is_save=True)
+            output = programs.run(program).output if program else ""
+            rules = (line for line in output.split("\n") if not line.startswith("#"))
+            seen = hashlib.sha256("\n".join(rules).encode()).hexdigest() if is_closer else ""
+        return f"{family.value} {backend.value} {seen}"
+
+    def _may_hold(self, place: Place) -> bool:
+        """False where it is known without a process that there is nothing at all."""
+        family, backend = place
+        if (
+            backend is Backend.IPTABLES
+            and self._iptables is not None
+            and self._iptables.variant is Variant.LEGACY
+        ):
+            return self._xtables.has_rules(family)
+        return self._generation() != _FIRST_GENERATION
+
+    def _listed(self, family: Family) -> Held:
+        if self._nft is None:
+            raise Broken(self.why_not((family, Backend.NFT)))
+        ended = programs.run(self._nft, "list", "table", *table(family).split())
+        if ended.status and "No such file or directory" in ended.errors:
+            return nothing(family, Backend.NFT)
+        if ended.status:
+            raise failure(self._nft.name, "", ended.errors, ended.status)
+        return held_objects(ended.output, family, Backend.NFT)
+
+    def _iptables_program(self, family: Family, *, is_save: bool) -> Path | None:
+        chosen_ones = self._iptables
+        if chosen_ones is None:
+            return None
+        if family is Family.IPV4:
+            return chosen_ones.save if is_save else chosen_ones.restore
+        return chosen_ones.save6 if is_save else chosen_ones.restore6
+
+    def _generation(self) -> int | None:
+        return self._netfilter.generation() if self._netfilter is not None else None
+
+    def _is_legacy_possible(self, family: Family, *, is_asked: bool) -> bool:
+        """Whether the kernel has legacy tables, loaded already or, if asked for, loadable."""
+        if self._xtables.instantiated(family) or not is_asked:
+            return bool(self._xtables.instantiated(family))
+        try:
+            self._xtables.make(family)
+        except XtablesError:
+            return False
+        return True
+
+    def _why_not(self, family: Family, backend: Backend) -> str:
+        if family is Family.IPV6 and not _IPV6.exists():
+            return "the guest's kernel has no IPv6, or it is switched off (ipv6.disable=1)"
+        if backend is Backend.NFT:
+            if self._nft is None:
+                return f"the guest has no nft in {':'.join(programs.DIRECTORIES)}"
+            return (
+                ""
+                if self._facts.is_nft_possible
+                else "the guest's kernel has no nf_tables (CONFIG_NF_TABLES)"
+            )
+        if not self._facts.installed:
+            return f"the guest has no iptables-restore in {':'.join(programs.DIRECTORIES)}"
+        if self._iptables is None:
+            return "the guest's kernel has neither the tables of legacy iptables nor nf_tables"
+        if family is Family.IPV4:
+            return ""
+        if self._iptables.restore6 is None or self._iptables.save6 is None:
+            return f"the guest has {self._iptables.restore.name} but no ip6tables-restore and -save beside it"
+        if self._iptables.variant is Variant.LEGACY and not self._is_legacy_possible(family, is_asked=True):
+            return "the guest's kernel has no legacy ip6tables (CONFIG_IP6_NF_NAT, CONFIG_IP6_NF_FILTER)"
+        return ""
+
+
+def _installed() -> tuple[Programs, ...]:
+    """The variants that are there, each once, the guest's own choice first."""
+    found: dict[Variant, Programs] = {}
+    for name in _RESTORES:
+        restore = programs.find(name)
+        save = programs.find(name.replace("restore", "save"))
+        if restore is None or save is None:
+            continue
+        six = name.replace("iptables", "ip6tables")
+        pair6 = programs.find(six), programs.find(six.replace("restore", "save"))
+        found.setdefault(_variant(restore), Programs(_variant(restore), restore, save, *pair6))
+    return tuple(found.values())
+
+
+def _variant(restore: Path) -> Variant:
+    """What a program is, by what its links lead to, or by what it says of itself."""
+    real = restore.resolve().name
+    for variant in Variant:
+        if variant.value in real:
+            return variant
+    # Before 1.8 there was only the one that is legacy now, and it did not say so.
+    version = programs.run(restore, "--version").output
+    return Variant.NFT if "nf_tables" in version else Variant.LEGACY

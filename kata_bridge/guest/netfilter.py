@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent asks of netfilter by netlink: nf_tables' generation, and conntrack entries away.
+
+Every netlink socket lives here. Answers are waited for with a deadline: a kernel that does not
+answer is broken, but the agent says so and goes on.
+"""
+
+import os
+import socket
+from collections.abc import Iterable, Iterator
+
+from kata_bridge.api.messages import Flow
+from kata_bridge.guest import netfilter_netlink as netlink
+from kata_bridge.guest.conntrack import Filters, read_entry
+
+_NETLINK_NETFILTER = 12
+_ANSWER_S = 5.0
+# A dump arrives in pieces of up to 32 KiB (netlink_dump).
+_DATAGRAM_BYTES = 1 << 16
+# Room for the burst of one dump: too little, and the kernel waits for us to read.
+_RECEIVE_BYTES = 1 << 18
+_DUMPS = 3
+
+
+class NetfilterError(Exception):
+    """The kernel refused, does not know the subsystem, or did not answer; says which."""
+
+
+class Netfilter:
+    """One netlink socket in the network namespace of the thread that makes it."""
+
+    def __init__(self) -> None:
+        """Raises `NetfilterError`."""
+        try:
+            self._socket = socket.socket(
+                socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER
+            )
+            self._socket.bind((0, 0))
+        except OSError as error:
+            raise NetfilterError(f"netlink: {error.strerror}") from None
+        self._socket.settimeout(_ANSWER_S)
+        self._sequence = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def generation(self) -> int | None:
+        """The generation of nf_tables' rules, which each change of any table moves on.
+
+        None where the kernel has no nf_tables. Costs some 10 us.
+        """
+        try:
+            for message in self._ask(netlink.NFT_GET_GENERATION, 0, socket.AF_UNSPEC):
+                found = netlink.generation(message)
+                if found is not None:
+                    return found
+        except NetfilterError:
+            return None
+        return None
+
+    def delete_flows(self, flows: Iterable[Flow]) -> int:
+        """Delete the conntrack entries that `flows` mean; return how many were deleted.
+
+        Raises `NetfilterError`, and `ValueError` for a flow that makes no sense.
+        """
+        filters = Filters(flows)
+        if not filters:
+            return 0
+        deleted = 0
+        for _ in range(_DUMPS):
+            doomed, is_whole = [], True
+            for message in self._ask(netlink.CT_GET, netlink.DUMP, socket.AF_UNSPEC):
+                is_whole = is_whole and not message.was_interrupted
+                entry = read_entry(message.payload) if message.type == netlink.CT_NEW else None
+                if entry is not None and filters.mean(entry):
+                    doomed.append((message.family, entry.key))
+            for family, key in doomed:
+                deleted += self._delete(family, key)
+            # The table was resized while it was listed: something may have been left out.
+            if is_whole:
+                break
+        return deleted
+
+    def _delete(self, family: int, key: bytes) -> bool:
+        try:
+            for _ in self._ask(netlink.CT_DELETE, netlink.ACK, family, key):
+                pass
+        except _GoneError:
+            return False
+        return True
+
+    def _ask(self, kind: int, flags: int, family: int, payload: bytes = b"") -> Iterator[netlink.Message]:
+        """Send a request and yield what answers it, up to its end."""
+        self._sequence += 1
+        needs_end = flags & (netlink.DUMP | netlink.ACK)
+        try:
+            self._socket.send(netlink.request(kind, flags, self._sequence, family, payload))
+            while True:
+                # Read whole before anything is made of it: what is left unread would answer the next request.
+                for message in list(netlink.messages(self._socket.recv(_DATAGRAM_BYTES))):
+                    if message.sequence != self._sequence:
+                        continue
+                    if message.error:
+                        raise _error(message.error)
+                    if message.is_last:
+                        return
+                    yield message
+                    if not needs_end:
+                        return
+        except TimeoutError:
+            raise NetfilterError("the kernel does not answer on netlink") from None
+        except OSError as error:
+            raise NetfilterError(f"netlink: {error.strerror}") from None
+        except netlink.BadNetlink as error:
+            raise NetfilterError(f"netlink: {error}") from None
+
+
+class _GoneError(NetfilterError):
+    """What was to be deleted is not there any more."""
+
+
+def _error(number: int) -> NetfilterError:
+    return (_GoneError if number == 2 else NetfilterError)(f"netlink: {os.strerror(number)}")

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of legacy iptables as the kernel holds them, read without a process.
+
+Everything that knows the layout of `struct ipt_getinfo`, `ipt_get_entries`, `ipt_entry` and their
+IPv6 counterparts (linux/netfilter_ipv4/ip_tables.h, linux/netfilter_ipv6/ip6_tables.h) lives here.
+What comes out is a digest: to see that nothing changed one need not understand the rules.
+"""
+
+import ctypes
+import errno
+import hashlib
+import os
+import socket
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ruleset.model import Family
+
+TABLES = ("filter", "nat")
+# The policies of built-in chains and the end of the table are entries too.
+_EMPTY_ENTRIES = {"filter": 4, "nat": 5}
+
+_GET_INFO, _GET_ENTRIES = 64, 65
+_INFO = struct.Struct("=32s I 5I 5I II")
+# After the name comes the size (4 bytes), and the entries are aligned to 8.
+_ENTRIES_OFFSET = 40
+# A table that changes while it is read has another size than it was asked for: EAGAIN.
+_READS = 5
+# 10 000 Services x 2 in the flat shape are 30 000 rules of 400 bytes.
+_MAX_TABLE_BYTES = 1 << 27
+
+
+class XtablesError(Exception):
+    """The kernel has no such table, or does not let us read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where things stand in an entry, and how to ask for it."""
+
+    family: socket.AddressFamily
+    level: int
+    names: Path
+    next_offset: int
+    counters: int
+    entry_bytes: int
+
+
+_LAYOUTS = {
+    Family.IPV4: _Layout(socket.AF_INET, socket.IPPROTO_IP, Path("/proc/net/ip_tables_names"), 90, 96, 112),
+    Family.IPV6: _Layout(
+        socket.AF_INET6, socket.IPPROTO_IPV6, Path("/proc/net/ip6_tables_names"), 142, 152, 168
+    ),
+}
+_COUNTER_BYTES = 16
+
+
+def all_but_counters(entries: bytes | memoryview, family: Family) -> struct.Struct:
+    """What to read of a table's entries to have all but their counters, which move by themselves.
+
+    Raises `XtablesError`.
+    """
+    layout = _LAYOUTS[family]
+    form, position, end, pending = [], 0, len(entries), 0
+    while position < end:
+        step = int.from_bytes(
+            entries[position + layout.next_offset : position + layout.next_offset + 2], sys.byteorder
+        )
+        if step < layout.entry_bytes or position + step > end:
+            raise XtablesError("an entry is shorter than its head, or cut")
+        form.append(f"{pending + layout.counters}s{_COUNTER_BYTES}x")
+        pending = step - layout.counters - _COUNTER_BYTES
+        position += step
+    return struct.Struct(f"={''.join(form)}{pending}s")
+
+
+class Xtables:
+    """Reads legacy tables of the network namespace of the thread that makes it."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._sockets: dict[Family, socket.socket] = {}
+        self._known: dict[tuple[Family, str], tuple[struct.Struct, bytes]] = {}
+
+    def close(self) -> None:
+        for each in self._sockets.values():
+            each.close()
+
+    def instantiated(self, family: Family) -> frozenset[str]:
+        """The tables that exist here. Merely asking for another one would make it."""
+        try:
+            return frozenset(_LAYOUTS[family].names.read_text().split())
+        except OSError:
+            return frozenset()
+
+    def make(self, family: Family) -> None:
+        """Load and instantiate the tables that we use. Raises `XtablesError` where there are none."""
+        for table in TABLES:
+            self._info(family, table)
+
+    def has_rules(self, family: Family) -> bool:
+        """Whether there is any rule or chain, whoever's, in our tables."""
+        try:
+            return any(
+                self._info(family, table)[0] > _EMPTY_ENTRIES[table] for table in self._present(family)
+            )
+        except XtablesError:
+            return True
+
+    def sizes(self, family: Family) -> str:
+        """Rules and bytes of each of our tables: others after nearly every change. Raises `XtablesError`."""
+        return " ".join(f"{table} {self._info(family, table)}" for table in self._present(family))
+
+    def _present(self, family: Family) -> list[str]:
+        return sorted(self.instantiated(family) & set(TABLES))
+
+    def digest(self, family: Family) -> str:
+        """A digest of all rules in `TABLES`, whoever's; counters left out. Raises `XtablesError`."""
+        digest = hashlib.sha256()
+        for table in self._present(family):
+            digest.update(table.encode() + self._digest(family, table))
+        return digest.hexdigest()
+
+    def _digest(self, family: Family, table: str) -> bytes:
+        """Digest one table.
+
+        To find the counters one must walk the entries, so where they were last time is kept. Should
+        the rules be others now, the walk would have gone another way from the first entry with
+        another length; that length is part of what is digested, so the digest is another as well.
+        """
+        buffer = self._entries(family, table)
+        key = (family, table)
+        known = self._known.get(key)
+        if known is not None and known[0].size == len(buffer) - _ENTRIES_OFFSET:
+            digest = hashlib.sha256(b"".join(known[0].unpack_from(buffer, _ENTRIES_OFFSET))).digest()
+            if digest == known[1]:
+                return digest
+        view = memoryview(buffer)[_ENTRIES_OFFSET:]
+        form = all_but_counters(view.cast("B"), family)
+        digest = hashlib.sha256(b"".join(form.unpack_from(buffer, _ENTRIES_OFFSET))).digest()
+        self._known[key] = (form, digest)
+        return digest
+
+    def _entries(self, family: Family, table: str) -> ctypes.Array[ctypes.c_char]:
+        """`struct ipt_get_entries` as the kernel fills it."""
+        for _ in range(_READS):
+            _, size = self._info(family, table)
+            buffer = ctypes.create_string_buffer(_ENTRIES_OFFSET + size)
+            struct.pack_into("=32sI", buffer, 0, table.encode(), size)
+            number = self._getsockopt(family, _GET_ENTRIES, buffer)
+            if not number:
+                return buffer
+            if number not in (errno.EAGAIN, errno.EINVAL):
+                raise XtablesError(f"{table}: {os.strerror(number)}")
+        raise XtablesError(f"{table}: does not stand still")
+
+    def _info(self, family: Family, table: str) -> tuple[int, int]:
+        """How many entries a table has, and how many bytes they are."""
+        buffer = ctypes.create_string_buffer(_INFO.size)
+        struct.pack_into("32s", buffer, 0, table.encode())
+        number = self._getsockopt(family, _GET_INFO, buffer)
+        if number:
+            raise XtablesError(f"{table}: {os.strerror(number)}")
+        *_, count, size = _INFO.unpack(buffer.raw)
+        if size > _MAX_TABLE_BYTES:
+            raise XtablesError(f"{table}: {size} bytes of rules are too many")
+        return int(count), int(size)
+
+    def _getsockopt(self, family: Family, option: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
+        """Call getsockopt(2), which Python's own wraps for small, output-only values; the errno or 0."""
+        layout = _LAYOUTS[family]
+        if family not in self._sockets:
+            try:
+                # Not a raw socket as iptables has: CAP_NET_ADMIN is enough, without CAP_NET_RAW.
+                self._sockets[family] = socket.socket(layout.family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            except OSError as error:
+                return error.errno or errno.EIO
+        length = ctypes.c_uint(len(buffer))
+        descriptor = self._sockets[family].fileno()
+        failed = self._libc.getsockopt(descriptor, layout.level, option, buffer, ctypes.byref(length))
+        return ctypes.get_errno() if failed else 0
