@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small client of the container runtime: which sandboxes there are. It changes nothing."""
+
+from pathlib import Path
+from typing import Self, TypeVar
+
+import grpc
+import grpc.aio
+
+from kata_bridge.api.rpc import Unary
+from kata_bridge.cri.messages import (
+    LIST_POD_SANDBOX,
+    POD_SANDBOX_STATUS,
+    VERSION,
+    ListPodSandboxRequest,
+    PodSandbox,
+    PodSandboxFilter,
+    PodSandboxState,
+    PodSandboxStateValue,
+    PodSandboxStatusRequest,
+    PodSandboxStatusResponse,
+    VersionRequest,
+    VersionResponse,
+)
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+# Runtimes answer lists in milliseconds; one that is busy with disks may take seconds.
+TIMEOUT_S = 5.0
+
+# As the kubelet: a list of all sandboxes with their annotations can exceed gRPC's 4 MiB.
+_MAX_MESSAGE_BYTES = 16 << 20
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    # A runtime that restarts is away for some two seconds; the default waits up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # Otherwise the socket's path, percent-encoded, which servers in Go refuse.
+    ("grpc.default_authority", "localhost"),
+    # Every client has a connection of its own, and closes its own.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class CriError(Exception):
+    """The runtime does not answer, or refuses. `is_away` tells the first from the second."""
+
+    def __init__(self, text: str, *, is_away: bool) -> None:
+        super().__init__(text)
+        self.is_away = is_away
+
+
+class CriClient:
+    """Calls to the runtime that listens on `socket`. Connects when first used, and again when lost."""
+
+    def __init__(self, socket: Path, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._socket = socket
+        self._timeout_s = timeout_s
+        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connection; calls under way fail."""
+        await self._channel.close()
+
+    async def version(self) -> VersionResponse:
+        """Return name and version of the runtime. Raises `CriError`, as all here do."""
+        return await self._call(VERSION, VersionRequest())
+
+    async def sandboxes(self, *, only_ready: bool = False) -> tuple[PodSandbox, ...]:
+        """Return all sandboxes, also those that are stopped and not yet removed."""
+        state = PodSandboxStateValue(PodSandboxState.SANDBOX_READY)
+        request = ListPodSandboxRequest(PodSandboxFilter(state=state) if only_ready else None)
+        return (await self._call(LIST_POD_SANDBOX, request)).items
+
+    async def sandbox(self, sandbox_id: str, *, verbose: bool = False) -> PodSandboxStatusResponse | None:
+        """Return what is known of one sandbox, None if there is none of that id."""
+        try:
+            return await self._call(POD_SANDBOX_STATUS, PodSandboxStatusRequest(sandbox_id, verbose))
+        except _NotFoundError:
+            return None
+
+    async def _call(self, method: Unary[Q, A], request: Q) -> A:
+        try:
+            return await method.stub(self._channel)(request, timeout=self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            code, text = error.code(), f"{self._socket}: {method.name}: {error.details()}"
+            if code is grpc.StatusCode.NOT_FOUND:
+                raise _NotFoundError(text, is_away=False) from None
+            is_away = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+            raise CriError(text, is_away=is_away) from None
+
+
+class _NotFoundError(CriError):
+    pass

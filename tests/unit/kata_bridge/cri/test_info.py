@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What different runtimes say in `info`, and what none should."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kata_bridge.cri.info import SandboxInfo, sandbox_info
+
+CONTAINERD = {
+    "pid": 4711,
+    "processStatus": "running",
+    "netNamespaceClosed": False,
+    "image": "registry.k8s.io/pause:3.10",
+    "runtimeType": "io.containerd.kata.v2",
+    "runtimeOptions": {"config_path": "/opt/kata"},
+    "runtimeSpec": {
+        "ociVersion": "1.2.1",
+        "linux": {"namespaces": [{"type": "pid"}, {"type": "network", "path": "/var/run/netns/cni-1"}]},
+    },
+    "sandboxMetadata": {"Version": "v1", "Metadata": {}},
+}
+CRIO = {"image": "pause", "runtimeSpec": {"annotations": {"io.kubernetes.cri-o.RuntimeHandler": "kata"}}}
+
+
+def test_containerd() -> None:
+    info = sandbox_info({"info": json.dumps(CONTAINERD)})
+    assert info == SandboxInfo(4711, "io.containerd.kata.v2", "/var/run/netns/cni-1")
+
+
+def test_crio() -> None:
+    assert sandbox_info({"info": json.dumps(CRIO)}) == SandboxInfo()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"pid": "x"}',
+        '{"pid": 1e400}',
+        '{"runtimeSpec": {"linux": {"namespaces": null}}}',
+        '{"runtimeSpec": {"linux": null}}',
+        '{"runtimeSpec": {"linux": {"namespaces": [{"type": "ipc", "path": "/x"}]}}}',
+        "[" * 100_000,
+    ],
+    ids=lambda text: text[:30],
+)
+def test_what_is_not_as_expected_is_empty(text: str) -> None:
+    assert sandbox_info({"info": text}) == SandboxInfo()
+    assert sandbox_info({}) == SandboxInfo()
+
+
+@given(st.text())
+def test_anything(text: str) -> None:
+    sandbox_info({"info": text})
