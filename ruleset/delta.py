@@ -181,7 +181,7 @@ def parse_delta(text: str, family: Family, backend: Backend) -> DocumentDelta:
         tuple(removed),
         {name: tuple(Edit(a, r, tuple(lines)) for a, r, lines in made) for name, made in edited.items()},
     )
-    check_objects(delta.changed, backend)
+    check_objects({**delta.changed, **dict.fromkeys(delta.removed, ())}, backend)
     for name, made in delta.edited.items():
         for edit in made:
             check_objects({name: edit.added}, backend)

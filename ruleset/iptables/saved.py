@@ -15,6 +15,7 @@ from ruleset.names import PREFIX, is_our_chain
 
 _LINE = re.compile(r"(?:\[\d+:\d+\] )?-A (\S+) ?(.*)")
 _JUMP = re.compile(rf"(?:^| )(?:-j|-g) {PREFIX}")
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 _WEIGHT = re.compile(r"(?<=--probability )[0-9.]+")
 _KERNELS_STEP = 1 / (1 << 31)
 
@@ -68,7 +69,7 @@ def parts(line: str) -> tuple[str, str] | None:
 
 def jumps_to_us(rule: str) -> bool:
     """Whether a rule leads to a chain of ours."""
-    return _JUMP.search(rule) is not None
+    return _JUMP.search(_QUOTED.sub("", rule)) is not None
 
 
 def _unrounded(found: re.Match[str]) -> str:
