@@ -18,7 +18,7 @@ from kata_bridge.channels import hybrid_vsock
 from kata_bridge.channels import kata_messages as m
 from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError
 from kata_bridge.ttrpc.client import Client, ConnectionLost
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import Code, StatusError
 from ruleset.model import Family
 
 T = TypeVar("T")
@@ -112,17 +112,21 @@ class StockAgent:
                 data = await client.call(service, method, payload, self._timeout_s)
                 return decode(cls, data)
             except StatusError as error:
-                raise CallFailedError(error.code, error.message) from None
+                if error.code != Code.DEADLINE_EXCEEDED:
+                    raise CallFailedError(error.code, error.message) from None
+                raise self._late(method) from None  # the agent's clock, which was given our time
             except TimeoutError:
-                raise NoAnswerError(
-                    f"{self._url}: no answer to {method} within {self._timeout_s:g} s", may_run=True
-                ) from None
+                raise self._late(method) from None
             except ConnectionLost as error:
                 raise NoAnswerError(f"{self._url}: {error}") from None
             except BadMessage as error:
                 raise NoAnswerError(
                     f"{self._url}: the answer to {method} is no such message: {error}"
                 ) from None
+
+    def _late(self, method: str) -> NoAnswerError:
+        text = f"{self._url}: no answer to {method} within {self._timeout_s:g} s"
+        return NoAnswerError(text, may_run=True)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:

@@ -56,6 +56,7 @@ class Quirks:
     is_mute: bool = False  # takes calls and never answers
     is_stdin_stuck: bool = False  # the restore does not read what it is given
     delay_s: float = 0.0  # before each iptables process
+    restore_delay_s: float = 0.0  # before those that restore
     is_restore_lost: bool = False  # says OK and has done nothing
 
 
@@ -86,12 +87,18 @@ class StandInAgent:
     calls: list[str] = field(default_factory=list)
     _server: Server | None = None
     _running: int = 0
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def url(self) -> str:
         return f"unix://{self.path}"
 
+    async def until_idle(self) -> None:
+        """Wait until no push is under way, also none whose caller has left."""
+        await self._idle.wait()
+
     async def __aenter__(self) -> Self:
+        self._idle.set()
         self._server = Server(self._answer)
         await self._server.start_unix(self.path)
         return self
@@ -153,11 +160,14 @@ class StandInAgent:
         if self.quirks.is_stdin_stuck:
             raise StatusError(Code.INTERNAL, "timeout waiting for stdin writer to complete")
         self._running += 1
+        self._idle.clear()
         self.pushes.append(Pushed(request.is_ipv6, request.data, self._running))
         try:
             ended = await self._run(binary, ("--wait", "5"), request.data)
         finally:
             self._running -= 1
+            if not self._running:
+                self._idle.set()
         if ended.code != 0:
             raise StatusError(Code.INTERNAL, f"{binary} failed: {ended.stderr}")
         return encode(m.SetIPTablesResponse(ended.stdout))
@@ -170,12 +180,12 @@ class StandInAgent:
     async def _run(self, binary: str, arguments: tuple[str, ...], stdin: bytes) -> Ended:
         if binary not in self.quirks.files:
             raise StatusError(Code.INTERNAL, "No such file or directory (os error 2)")
-        if self.quirks.delay_s:
-            await asyncio.sleep(self.quirks.delay_s)
         tool = binary.rpartition("/")[2]
+        is_restore = tool.endswith("-restore")
+        await asyncio.sleep(self.quirks.delay_s + self.quirks.restore_delay_s * is_restore)
         if not self.quirks.has_nf_tables:
             return Ended(1, stderr=f"{tool} v1.8.7 (nf_tables): {_NO_NF_TABLES}\n")
-        if self.quirks.is_restore_lost and tool.endswith("-restore"):
+        if self.quirks.is_restore_lost and is_restore:
             return Ended(0)
         return await self.tables.run(tool, arguments, stdin)
 

@@ -16,11 +16,11 @@ from typing import Self
 from daemonkit.protobuf import decode, encode
 from kata_bridge.channels import kata_messages as m
 from kata_bridge.channels.shim import SOCKET_NAME
+from kata_bridge.testing.listener import Listener
 from kata_bridge.ttrpc.client import Client
 from kata_bridge.ttrpc.status import Code, StatusError
 
 _AGENT_TIMEOUT_S = 60.0
-_MAX_HEAD_BYTES = 1 << 16
 # net/http counts the length of a reply for its writer only as long as it fits this buffer.
 _GO_BUFFER_BYTES = 2048
 
@@ -52,8 +52,7 @@ class StandInShim:
     is_old: bool = False
     is_silent: bool = False
     requests: list[str] = field(default_factory=list)
-    _server: asyncio.Server | None = None
-    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _listener: Listener | None = None
 
     @property
     def path(self) -> Path:
@@ -61,8 +60,9 @@ class StandInShim:
 
     async def __aenter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._listener = Listener(self.path, self._serve)
         if not self.is_booting or self.flavour is Flavour.RUST:
-            await self._listen()
+            await self._listener.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -72,27 +72,17 @@ class StandInShim:
     async def boot(self) -> None:
         """The guest is up now."""
         self.is_booting = False
-        if self._server is None:
-            await self._listen()
+        if self._listener is not None and not self._listener.is_listening:
+            await self._listener.start()
 
     async def crash(self) -> None:
         """Stop listening and cut what is open; the socket's file stays, as of a process that died."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _listen(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, self.path, limit=_MAX_HEAD_BYTES)
+        if self._listener is not None:
+            await self._listener.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, _DroppedError):
+        with contextlib.suppress(_DroppedError):
             await self._exchange(reader, writer)
-        self._writers.discard(writer)
-        writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from kata_bridge.testing.listener import Listener
+
 _CONNECT = re.compile(rb"connect ([0-9]{1,10})\n", re.IGNORECASE)
 _READ_BYTES = 1 << 16
 _FIRST_HOST_PORT = 1_073_741_824
@@ -27,22 +29,20 @@ class StandInVmm:
     is_mute: bool = False
     greeting: bytes = b""
     connects: list[int] = field(default_factory=list)
-    _server: asyncio.Server | None = None
-    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _listener: Listener | None = None
 
     @property
     def url(self) -> str:
         return f"hvsock://{self.path}:1024"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_unix_server(self._serve, self.path)
+        self._listener = Listener(self.path, self._serve)
+        await self._listener.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
+        if self._listener is not None:
+            await self._listener.stop()
         self.path.unlink(missing_ok=True)
 
     async def dial_host(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -50,13 +50,6 @@ class StandInVmm:
         return await asyncio.open_unix_connection(f"{self.path}_{port}")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            await self._connect(reader, writer)
-        self._writers.discard(writer)
-        writer.close()
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_mute:
             await reader.read()
             return
@@ -65,12 +58,13 @@ class StandInVmm:
         if match is None or place is None:
             return  # nobody listens there in the guest: closed without a word
         inner_reader, inner_writer = await asyncio.open_unix_connection(place)
-        self._writers.add(inner_writer)
-        self.connects.append(int(match[1]))
-        host_port = _FIRST_HOST_PORT + len(self.connects)
-        writer.write(f"OK {host_port}\n".encode("ascii") + self.greeting)
-        await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
-        self._writers.discard(inner_writer)
+        try:
+            self.connects.append(int(match[1]))
+            host_port = _FIRST_HOST_PORT + len(self.connects)
+            writer.write(f"OK {host_port}\n".encode("ascii") + self.greeting)
+            await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
+        finally:
+            inner_writer.transport.abort()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

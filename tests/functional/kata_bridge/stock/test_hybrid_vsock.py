@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.channels import hybrid_vsock
+from kata_bridge.channels.stock_faults import NoAnswerError
+from kata_bridge.testing.listener import Listener
+from kata_bridge.testing.stand_in_vmm import StandInVmm
+
+pytestmark = pytest.mark.asyncio
+
+_SHORT_S = 0.3
+
+
+@asynccontextmanager
+async def echo(path: Path) -> AsyncIterator[None]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(4096):
+            writer.write(data)
+
+    listener = Listener(path, serve)
+    await listener.start()
+    yield
+    await listener.stop()
+
+
+async def test_a_port_of_the_guest_is_reached(place: Path) -> None:
+    async with echo(place / "echo"), StandInVmm(place / "vmm", {1024: place / "echo"}) as vmm:
+        reader, writer = await hybrid_vsock.connect(vmm.path, 1024)
+        writer.write(b"hello")
+
+        assert await asyncio.wait_for(reader.readexactly(5), 5) == b"hello"
+        assert vmm.connects == [1024]
+        writer.close()
+
+
+async def test_no_byte_that_follows_the_handshake_is_lost(place: Path) -> None:
+    vmm = StandInVmm(place / "vmm", {1024: place / "echo"}, greeting=b"\nOK 7\nearly")
+    async with echo(place / "echo"), vmm:
+        reader, writer = await hybrid_vsock.connect(vmm.path, 1024)
+
+        assert await asyncio.wait_for(reader.readexactly(11), 5) == b"\nOK 7\nearly"
+        writer.close()
+
+
+async def test_nobody_listens_in_the_guest(place: Path) -> None:
+    async with StandInVmm(place / "vmm", {1024: place / "echo"}) as vmm:
+        with pytest.raises(NoAnswerError, match="closed, nobody listens there in the guest"):
+            await hybrid_vsock.connect(vmm.path, 1025)
+
+
+async def test_no_vmm(place: Path) -> None:
+    with pytest.raises(NoAnswerError, match=r"hvsock:///.*/vmm:1024: No such file or directory"):
+        await hybrid_vsock.connect(place / "vmm", 1024)
+
+
+async def test_a_vmm_that_says_nothing(place: Path) -> None:
+    async with StandInVmm(place / "vmm", is_mute=True) as vmm:
+        with pytest.raises(NoAnswerError, match=r"no handshake within 0.3 s"):
+            await hybrid_vsock.connect(vmm.path, 1024, _SHORT_S)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "the VMM answers b'HTTP/1.1 400 Bad Request"),
+        (b"x" * 100_000, "without an end of line"),
+        (b"O", "closed, nobody listens"),
+    ],
+)
+async def test_what_is_no_vmm(place: Path, said: bytes, why: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(said)
+
+    listener = Listener(place / "vmm", serve)
+    await listener.start()
+    with pytest.raises(NoAnswerError, match=why):
+        await hybrid_vsock.connect(place / "vmm", 1024)
+    await listener.stop()

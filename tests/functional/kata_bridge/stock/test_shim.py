@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client of a shim's socket, against stand-ins of both flavours and against peers that break off."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.channels.shim import SOCKET_NAME, Shim
+from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError, NoEndpointError
+from kata_bridge.testing.guest_tables import MemoryTables
+from kata_bridge.testing.listener import Listener
+from kata_bridge.testing.stand_in_agent import Quirks
+from kata_bridge.testing.stand_in_kata import StandInKata
+from kata_bridge.testing.stand_in_shim import Flavour
+from kata_bridge.ttrpc.status import Code
+from ruleset.model import Family
+
+pytestmark = pytest.mark.asyncio
+
+V4 = Family.IPV4
+_SHORT_S = 0.3
+NAT = b"*nat\n:VCN-X - [0:0]\nCOMMIT\n"
+flavours = pytest.mark.parametrize("flavour", Flavour)
+
+
+@flavours
+async def test_tables_are_set_and_printed(place: Path, flavour: Flavour) -> None:
+    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+        shim = Shim(kata.sandbox_id, roots=kata.roots)
+
+        assert await shim.get_tables(V4) == b""
+        await shim.set_tables(V4, NAT)
+        assert b":VCN-X - [0:0]\n" in await shim.get_tables(V4)
+        assert await shim.get_tables(Family.IPV6) == b""
+        assert await shim.agent_url() == kata.agent.url
+        assert kata.shim.requests == [
+            "GET /iptables",
+            "PUT /iptables",
+            "GET /iptables",
+            "GET /ip6tables",
+            "GET /agent-url",
+        ]
+
+
+@flavours
+async def test_a_large_text_goes_both_ways(place: Path, flavour: Flavour) -> None:
+    chains = "".join(f":VCN-{number:020} - [0:0]\n" for number in range(60_000))
+    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+        shim = Shim(kata.sandbox_id, roots=kata.roots)
+
+        await shim.set_tables(V4, f"*nat\n{chains}COMMIT\n".encode())
+
+        assert chains.encode() in await shim.get_tables(V4)
+
+
+async def test_an_error_of_the_shim_in_go_has_code_and_text(place: Path) -> None:
+    quirks = Quirks(allowed_endpoints=frozenset())
+    async with StandInKata(place, MemoryTables(), quirks=quirks) as kata:
+        with pytest.raises(CallFailedError) as caught:
+            await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
+
+    assert (caught.value.code, caught.value.text) == (Code.UNIMPLEMENTED, "SetIPTablesRequest is blocked")
+
+
+async def test_an_error_of_the_shim_in_rust_is_no_reply(place: Path) -> None:
+    quirks = Quirks(allowed_endpoints=frozenset())
+    async with StandInKata(place, MemoryTables(), quirks=quirks, flavour=Flavour.RUST) as kata:
+        with pytest.raises(NoAnswerError, match="connection closed, no HTTP reply") as caught:
+            await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
+
+    assert not caught.value.may_run
+
+
+@flavours
+async def test_a_shim_that_is_too_old(place: Path, flavour: Flavour) -> None:
+    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+        kata.shim.is_old = True
+        with pytest.raises(NoEndpointError, match=r"the shim has no PUT /iptables \(404\)"):
+            await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
+
+
+async def test_a_policy_goes_by_the_shim_in_go_only(place: Path) -> None:
+    async with StandInKata(place, MemoryTables(), flavour=Flavour.RUST) as kata:
+        with pytest.raises(NoEndpointError, match=r"the shim has no PUT /policy \(404\)"):
+            await Shim(kata.sandbox_id, roots=kata.roots).set_policy("package agent_policy\n")
+
+
+async def test_gos_place_is_looked_at_first(place: Path) -> None:
+    go = StandInKata(place, MemoryTables(), sandbox_id="same")
+    rust = StandInKata(place / "other", MemoryTables(), sandbox_id="same", flavour=Flavour.RUST)
+    (place / "other").mkdir()
+    async with go, rust:
+        roots = (go.roots[0], rust.roots[1])
+        await Shim("same", roots=roots).agent_url()
+        await Shim("same", roots=roots[::-1]).agent_url()
+
+    assert (go.shim.requests, rust.shim.requests) == (["GET /agent-url"], ["GET /agent-url"])
+
+
+async def test_before_the_guest_is_up(place: Path) -> None:
+    go = StandInKata(place, MemoryTables(), sandbox_id="a", is_booting=True)
+    rust = StandInKata(place, MemoryTables(), sandbox_id="b", is_booting=True, flavour=Flavour.RUST)
+    async with go, rust:
+        with pytest.raises(NoAnswerError, match=r"no shim-monitor.sock of sandbox a in /.*/sbs, /.*/kata"):
+            await Shim("a", roots=go.roots).get_tables(V4)
+        with pytest.raises(NoAnswerError, match="connection closed"):
+            await Shim("b", roots=go.roots).get_tables(V4)
+        assert await Shim("b", roots=go.roots).agent_url() == ""
+
+        for kata in (go, rust):
+            await kata.shim.boot()
+            assert await Shim(kata.sandbox_id, roots=kata.roots).get_tables(V4) == b""
+
+
+async def test_the_file_of_a_shim_that_died(place: Path) -> None:
+    async with StandInKata(place, MemoryTables()) as kata:
+        await kata.shim.crash()
+        with pytest.raises(NoAnswerError, match="Connection refused"):
+            await Shim(kata.sandbox_id, roots=kata.roots).get_tables(V4)
+
+
+async def test_a_shim_that_never_answers_may_be_at_it(place: Path) -> None:
+    async with StandInKata(place, MemoryTables()) as kata:
+        kata.shim.is_silent = True
+        with pytest.raises(NoAnswerError, match=r"no reply within 0.3 s") as caught:
+            await Shim(kata.sandbox_id, roots=kata.roots, timeout_s=_SHORT_S).set_tables(V4, NAT)
+
+    assert caught.value.may_run
+
+
+async def test_a_shim_that_takes_no_connections_is_not_at_it(place: Path) -> None:
+    path = place / "sbs" / "abc" / SOCKET_NAME
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as full, socket.socket(socket.AF_UNIX) as waiting:
+        full.bind(str(path))
+        full.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(NoAnswerError) as caught:
+            await Shim("abc", roots=[place / "sbs"], timeout_s=_SHORT_S).set_tables(V4, NAT)
+
+    assert not caught.value.may_run
+
+
+async def test_a_path_that_no_socket_can_have(place: Path) -> None:
+    root = place / ("x" * 120)
+    path = root / "abc" / SOCKET_NAME
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / "s"))
+        (place / "s").rename(path)
+        with pytest.raises(NoAnswerError, match="the path is longer than 107 bytes"):
+            await Shim("abc", roots=[root]).agent_url()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"HTTP/1.1 2", b"\0" * 100],
+    ids=["nothing", "half a body", "half a head", "no HTTP"],
+)
+async def test_a_peer_that_breaks_off(place: Path, said: bytes) -> None:
+    path = place / "sbs" / "abc" / SOCKET_NAME
+    path.parent.mkdir(parents=True)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+
+    listener = Listener(path, serve)
+    await listener.start()
+    with pytest.raises(NoAnswerError, match="connection closed"):
+        await Shim("abc", roots=[place / "sbs"]).agent_url()
+    await listener.stop()
+
+
+async def test_a_reply_without_an_end_is_cut_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kata_bridge.channels.shim_http.MAX_REPLY_BYTES", 1 << 20)
+    path = place / "sbs" / "abc" / SOCKET_NAME
+    path.parent.mkdir(parents=True)
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+    listener = Listener(path, serve)
+    await listener.start()
+    with pytest.raises(NoAnswerError, match="the reply is larger than 1048576 bytes"):
+        await Shim("abc", roots=[place / "sbs"]).agent_url()
+    await listener.stop()

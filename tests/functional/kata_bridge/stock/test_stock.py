@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The channel to stock guests over real sockets: what each kind of shim, agent and image makes of it."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.api.messages import Capabilities
+from kata_bridge.channels.channel import GuestState, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.stock import StockKata, stock_kata
+from kata_bridge.testing.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
+from kata_bridge.testing.guest_tables import MemoryTables
+from kata_bridge.testing.sample_rulesets import sample
+from kata_bridge.testing.stand_in_agent import EARLY, IMAGE, MISSPELT, Quirks
+from kata_bridge.testing.stand_in_kata import StandInKata
+from kata_bridge.testing.stand_in_shim import Flavour
+from ruleset.model import Family
+
+pytestmark = pytest.mark.asyncio
+
+BOTH = (Family.IPV4, Family.IPV6)
+_SHORT_S = 0.4
+GO, RUST = Flavour.GO, Flavour.RUST
+flavours = pytest.mark.parametrize("flavour", Flavour)
+
+
+def channel(kata: StandInKata, *, policy: str | None = None, hold_s: float = 60.0) -> StockKata:
+    return stock_kata(kata.sandbox_id, roots=kata.roots, timeout_s=_SHORT_S, hold_s=hold_s, policy=policy)
+
+
+@flavours
+@pytest.mark.parametrize("is_hybrid", [False, True])
+async def test_a_ruleset_is_put_in_once(place: Path, flavour: Flavour, *, is_hybrid: bool) -> None:
+    quirks = Quirks(policy=parse(OPENED_POLICY))
+    async with StandInKata(
+        place, MemoryTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid
+    ) as kata:
+        ruleset = sample(7, families=BOTH)
+        one = channel(kata)
+
+        assert await one.probe() == Capabilities(
+            channel="shim", backends=("iptables",), ipv6=True, version="3.32.0"
+        )
+        kata.agent.pushes.clear()
+        applied = GuestState(7, ruleset.digest, has_drifted=False)
+        assert await one.apply(ruleset, ()) == applied
+        assert [push.is_ipv6 for push in kata.agent.pushes] == [False, True]
+        assert await one.state() == applied
+        assert await one.apply(ruleset, ()) == applied
+        assert await one.read_back() == ruleset.documents
+
+        again = channel(kata)  # kata-bridge was restarted
+        await again.probe()
+        assert await again.state() == replace(applied, generation=0)
+        assert await again.apply(ruleset, ()) == applied
+        assert len(kata.agent.pushes) == 2
+        assert {push.at_once for push in kata.agent.pushes} == {1}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a guest that differs is said to be; `quirks` are built anew for each test."""
+
+    name: str
+    outcome: type[Exception]
+    why: str
+    quirks: dict[str, object] = field(default_factory=dict)
+
+
+ROWS = [
+    Row("old agent", NotInjectable, "older than 2.5", {"has_iptables_calls": False}),
+    Row(
+        "blocked endpoint",
+        NotInjectable,
+        "the kata-agent's configuration blocks GetIPTablesRequest: add it to `allowed`",
+        {"allowed_endpoints": frozenset()},
+    ),
+    Row(
+        "no rule, regorus",
+        NotInjectable,
+        "no rule for GetIPTablesRequest, .* add `default GetIPTablesRequest := true` to it",
+        {"policy": parse(STOCK_POLICY)},
+    ),
+    Row(
+        "no rule, OPA",
+        NotInjectable,
+        "policy denies GetIPTablesRequest",
+        {"policy": parse(STOCK_POLICY, Engine.OPA)},
+    ),
+    Row(
+        "only reading is allowed",
+        NotInjectable,
+        "no rule for SetIPTablesRequest",
+        {"policy": parse(STOCK_POLICY + "default GetIPTablesRequest := true\n")},
+    ),
+    Row("no iptables", NotInjectable, "the guest image has no iptables", {"files": frozenset()}),
+    Row(
+        "no iptables-restore where it is looked for",
+        NotInjectable,
+        "the guest image has no iptables",
+        {"places": MISSPELT, "files": frozenset(path for path in IMAGE if path.startswith("/usr"))},
+    ),
+    Row("no nf_tables", NotInjectable, "its kernel has no nf_tables", {"has_nf_tables": False}),
+    Row("stdin is not read", Unreachable, "cannot be had now: timeout waiting", {"is_stdin_stuck": True}),
+]
+
+
+@flavours
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_why_nothing_can_be_put_in(place: Path, flavour: Flavour, row: Row) -> None:
+    quirks = Quirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
+    tables = MemoryTables()
+    async with StandInKata(place, tables, flavour=flavour, quirks=quirks) as kata:
+        for call in (channel(kata).probe(), channel(kata).state(), channel(kata).apply(sample(7), ())):
+            with pytest.raises(row.outcome, match=row.why):
+                await call
+
+        assert tables.save(Family.IPV4) == ""
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_a_shim_in_rust_whose_agent_cannot_be_asked_gives_no_verdict(place: Path, row: Row) -> None:
+    quirks = Quirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
+    async with StandInKata(place, MemoryTables(), flavour=RUST, quirks=quirks) as kata:
+        kata.shim.url = "vsock://4294967294:1024"
+        with pytest.raises(Unreachable, match=r"connection closed, no HTTP reply; vsock://4294967294:1024"):
+            await channel(kata).probe()
+
+
+@flavours
+@pytest.mark.parametrize(
+    ("quirks", "why"),
+    [
+        ({"places": MISSPELT}, "runs ip6tables-save where it should restore .* pull request 13789"),
+        (
+            {"places": EARLY, "files": frozenset(path for path in IMAGE if "/ip6" not in path)},
+            "the guest image has no ip6tables",
+        ),
+    ],
+)
+async def test_a_guest_without_ipv6_has_ipv4(
+    place: Path, flavour: Flavour, quirks: dict[str, object], why: str
+) -> None:
+    made = Quirks(**quirks)  # type: ignore[arg-type] # a table of keywords
+    async with StandInKata(place, MemoryTables(), flavour=flavour, quirks=made) as kata:
+        one = channel(kata)
+        assert not (await one.probe()).ipv6
+
+        assert (await one.apply(sample(7), ())).digest == sample(7).digest
+        assert (await one.state()).digest == sample(7).digest
+        with pytest.raises(Refused, match=why):
+            await one.apply(sample(8, families=BOTH), ())
+
+
+async def test_ipv6_that_is_silently_lost_is_none(place: Path) -> None:
+    quirks = Quirks()
+    async with StandInKata(place, MemoryTables(), quirks=quirks) as kata:
+        one = channel(kata)
+        quirks.is_restore_lost = True
+        assert not (await one.probe()).ipv6
+        assert one.ipv6_problem == "the guest says that it took IPv6 rules and does not hold them"
+
+
+@flavours
+async def test_a_save_that_fails_is_found_by_the_first_push(place: Path, flavour: Flavour) -> None:
+    quirks = Quirks(is_save_failing=True)
+    async with StandInKata(place, MemoryTables(), flavour=flavour, quirks=quirks) as kata:
+        one = channel(kata)
+        assert not (await one.probe()).ipv6
+        with pytest.raises(NotInjectable, match="iptables-save fails"):
+            await one.apply(sample(7), ())
+
+
+@flavours
+async def test_a_guest_that_boots(place: Path, flavour: Flavour) -> None:
+    async with StandInKata(place, MemoryTables(), flavour=flavour, is_booting=True) as kata:
+        one = channel(kata)
+        with pytest.raises(Unreachable):
+            await one.probe()
+
+        await kata.shim.boot()
+
+        assert (await one.probe()).channel == "shim"
+        assert (await one.apply(sample(7), ())).digest == sample(7).digest
+
+
+async def test_a_shim_that_is_too_old_is_stepped_over(place: Path) -> None:
+    async with StandInKata(place, MemoryTables()) as kata:
+        kata.shim.is_old = True
+        one = channel(kata)
+
+        assert (await one.probe()).channel == "ttrpc"
+        assert (await one.apply(sample(7), ())).digest == sample(7).digest
+        assert [request for request in kata.shim.requests if "iptables" in request] == ["GET /iptables"]
+
+
+async def test_a_shim_that_died_is_stepped_over(place: Path) -> None:
+    async with StandInKata(place, MemoryTables()) as kata:
+        one = channel(kata)
+        await one.probe()
+        await kata.shim.crash()
+
+        assert (await one.apply(sample(7), ())).digest == sample(7).digest
+
+
+@flavours
+async def test_a_rule_that_is_refused_is_shown(place: Path, flavour: Flavour) -> None:
+    class Picky(MemoryTables):
+        """Fails at the line that is not to its taste."""
+
+        async def run(self, tool, arguments, stdin):  # type: ignore[no-untyped-def] # as its base
+            lines = stdin.decode().splitlines()
+            bad = next((n for n, line in enumerate(lines, 1) if "10.96.0.2/32" in line), 0)
+            ended = await super().run(tool, arguments, b"" if bad else stdin)
+            return replace(ended, code=1, stderr=f"{tool}: line {bad} failed") if bad else ended
+
+    async with StandInKata(place, Picky(), flavour=flavour) as kata:
+        with pytest.raises(Refused) as caught:
+            await channel(kata).apply(sample(7), ())
+
+    assert str(caught.value).startswith(
+        "iptables in the guest refused the rules: /usr/sbin/iptables-restore failed: iptables-restore: line "
+    )
+    assert str(caught.value).endswith(
+        ": -A VCN-SERVICES -d 10.96.0.2/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:8080"
+    )
+
+
+# ---- no answer
+
+
+@flavours
+async def test_while_a_push_may_be_under_way_there_is_no_other(place: Path, flavour: Flavour) -> None:
+    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+        one = channel(kata)
+        await one.probe()
+        kata.agent.pushes.clear()
+        kata.quirks.delay_s = 2 * _SHORT_S
+        with pytest.raises(Unreachable, match="no reply within"):
+            await one.apply(sample(7), ())  # the reading took too long
+        assert kata.agent.pushes == []
+        kata.quirks.delay_s = 0.0
+
+        kata.quirks.restore_delay_s = 3 * _SHORT_S
+        with pytest.raises(Unreachable, match="no reply within"):
+            await one.apply(sample(7), ())
+        with pytest.raises(Unreachable, match=r"a push was not answered and may still happen for (60|59) s"):
+            await one.apply(sample(7), ())
+        async with asyncio.timeout(10):
+            await kata.agent.until_idle()
+        kata.quirks.restore_delay_s = 0.0
+
+        # It happened after all, so the next may begin.
+        assert (await one.apply(sample(7), ())).digest == sample(7).digest
+        assert (await one.apply(sample(8, 3), ())).digest == sample(8, 3).digest
+        assert [push.at_once for push in kata.agent.pushes] == [1, 1]
+
+
+async def test_a_push_that_was_lost_is_made_again_when_it_cannot_happen_any_more(place: Path) -> None:
+    async with StandInKata(place, MemoryTables()) as kata:
+        one = channel(kata, hold_s=0.2)
+        await one.probe()
+        kata.quirks.is_mute = True
+        with pytest.raises(Unreachable):
+            await one.apply(sample(7), ())
+        kata.quirks.is_mute = False
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    assert (await one.apply(sample(7), ())).digest == sample(7).digest
+                except Unreachable:
+                    await asyncio.sleep(0.02)
+                else:
+                    break
+
+
+@flavours
+async def test_a_silent_shim_is_not_waited_for_longer_than_that(place: Path, flavour: Flavour) -> None:
+    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+        kata.shim.is_silent = True
+        async with asyncio.timeout(3 * _SHORT_S):
+            with pytest.raises(Unreachable, match="no reply within"):
+                await channel(kata).probe()
+
+
+async def test_a_version_that_cannot_be_had_costs_nothing_but_a_moment(place: Path) -> None:
+    async with StandInKata(place, MemoryTables()) as kata:
+        kata.shim.url = "not an address"
+
+        assert await channel(kata).probe() == Capabilities(channel="shim", backends=("iptables",), ipv6=True)
+
+
+# ---- policy
+
+REPLACEMENT = OPENED_POLICY
+
+
+@flavours
+async def test_a_policy_is_replaced_where_that_is_configured(place: Path, flavour: Flavour) -> None:
+    quirks = Quirks(policy=parse(STOCK_POLICY))
+    async with StandInKata(place, MemoryTables(), flavour=flavour, quirks=quirks) as kata:
+        one = channel(kata, policy=REPLACEMENT)
+
+        assert (await one.apply(sample(7), ())).digest == sample(7).digest
+        assert kata.agent.calls.count("SetPolicy") == 1
+        assert quirks.policy == parse(REPLACEMENT)
+
+
+async def test_a_policy_is_left_alone_where_it_is_not(place: Path) -> None:
+    quirks = Quirks(policy=parse(STOCK_POLICY))
+    async with StandInKata(place, MemoryTables(), quirks=quirks) as kata:
+        with pytest.raises(NotInjectable):
+            await channel(kata).probe()
+        assert "SetPolicy" not in kata.agent.calls
+
+
+@flavours
+async def test_a_policy_that_may_not_be_replaced(place: Path, flavour: Flavour) -> None:
+    sealed = STOCK_POLICY.replace("SetPolicyRequest := true", "SetPolicyRequest := false")
+    async with StandInKata(
+        place, MemoryTables(), flavour=flavour, quirks=Quirks(policy=parse(sealed))
+    ) as kata:
+        with pytest.raises(NotInjectable, match=r"no rule for Get.* cannot be replaced either"):
+            await channel(kata, policy=REPLACEMENT).probe()
+
+
+async def test_a_replacement_that_lacks_the_rules_is_tried_once(place: Path) -> None:
+    async with StandInKata(place, MemoryTables(), quirks=Quirks(policy=parse(STOCK_POLICY))) as kata:
+        with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
+            await channel(kata, policy=STOCK_POLICY).probe()
+        assert kata.agent.calls.count("SetPolicy") == 1

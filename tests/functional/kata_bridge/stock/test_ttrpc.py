@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client of a stock agent, against the stand-in: by its socket and by hybrid vsock."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.channels.kata_messages import AgentDetails
+from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError
+from kata_bridge.channels.ttrpc import StockAgent
+from kata_bridge.testing.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
+from kata_bridge.testing.guest_tables import MemoryTables
+from kata_bridge.testing.listener import Listener
+from kata_bridge.testing.stand_in_agent import IMAGE, MISSPELT, Quirks, StandInAgent
+from kata_bridge.testing.stand_in_kata import StandInKata
+from kata_bridge.ttrpc.status import Code
+from ruleset.model import Family
+
+pytestmark = pytest.mark.asyncio
+
+V4, V6 = Family.IPV4, Family.IPV6
+_SHORT_S = 0.3
+NAT = b"*nat\n:VCN-X - [0:0]\nCOMMIT\n"
+
+
+@pytest.mark.parametrize("is_hybrid", [False, True])
+async def test_every_call(place: Path, *, is_hybrid: bool) -> None:
+    quirks = Quirks(policy=parse(OPENED_POLICY))
+    async with StandInKata(place, MemoryTables(), quirks=quirks, is_hybrid=is_hybrid) as kata:
+        agent = StockAgent(kata.shim.url)
+
+        assert await agent.check()
+        assert await agent.version() == "3.32.0"
+        assert await agent.details() == AgentDetails("3.32.0", True, ("blk",), ("local",), True)
+        assert await agent.get_tables(V6) == b""
+        for family in (V4, V6):
+            await agent.set_tables(family, NAT)
+            assert b":VCN-X - [0:0]\n" in await agent.get_tables(family)
+        await agent.set_policy(STOCK_POLICY)
+        assert kata.vmm.connects == [1024] * 9 * is_hybrid
+
+
+async def test_an_abstract_socket(place: Path) -> None:
+    name = f"\0{place}/agent"
+    async with StandInAgent(place / "agent", MemoryTables()) as real:
+        # The stand-in listens on a path; this leads the abstract name to it.
+        async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            inner, outer = await asyncio.open_unix_connection(real.path)
+            outer.write(await reader.read(4096))
+            writer.write(await inner.read(4096))
+            outer.close()
+
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(name)
+        served = Listener(place / "unused", lead)
+        await served.start_on(listener)
+        assert await StockAgent(f"unix://@{place}/agent").version() == "3.32.0"
+        await served.stop()
+
+
+ERRORS = [
+    (Quirks(has_iptables_calls=False), Code.UNIMPLEMENTED, "SetIPTables method"),
+    (
+        Quirks(allowed_endpoints=frozenset({"GetIPTablesRequest"})),
+        Code.UNIMPLEMENTED,
+        "SetIPTablesRequest is blocked",
+    ),
+    (
+        Quirks(policy=parse(STOCK_POLICY)),
+        Code.INTERNAL,
+        "SetIPTablesRequest: internal error policy check: unexpected eval_query result len 0",
+    ),
+    (
+        Quirks(policy=parse(STOCK_POLICY, Engine.OPA)),
+        Code.PERMISSION_DENIED,
+        "SetIPTablesRequest is blocked by policy: ",
+    ),
+    (
+        Quirks(policy=parse(STOCK_POLICY + "default SetIPTablesRequest := false\n")),
+        Code.PERMISSION_DENIED,
+        "SetIPTablesRequest is blocked by policy: ",
+    ),
+    (Quirks(files=frozenset()), Code.INTERNAL, "No such file or directory (os error 2)"),
+    (
+        Quirks(has_nf_tables=False),
+        Code.INTERNAL,
+        "/usr/sbin/ip6tables-restore failed: ip6tables-restore v1.8.7 (nf_tables): "
+        "Could not fetch rule set generation id: Invalid argument\n",
+    ),
+    (
+        Quirks(places=MISSPELT),
+        Code.INTERNAL,
+        "/usr/sbin/ip6tables-save failed: ip6tables-save: unrecognized option '--wait'\n",
+    ),
+    (Quirks(is_stdin_stuck=True), Code.INTERNAL, "timeout waiting for stdin writer to complete"),
+]
+
+
+@pytest.mark.parametrize(("quirks", "code", "text"), ERRORS, ids=lambda value: getattr(value, "name", None))
+async def test_an_error_comes_with_code_and_text(place: Path, quirks: Quirks, code: Code, text: str) -> None:
+    async with StandInAgent(place / "agent", MemoryTables(), quirks) as agent:
+        with pytest.raises(CallFailedError) as caught:
+            await StockAgent(agent.url).set_tables(V6, NAT)
+
+    assert (caught.value.code, caught.value.text) == (code, text)
+
+
+async def test_a_misspelt_place_does_no_harm_to_ipv4_where_usr_is_merged(place: Path) -> None:
+    async with StandInAgent(place / "agent", MemoryTables(), Quirks(places=MISSPELT)) as agent:
+        await StockAgent(agent.url).set_tables(V4, NAT)
+        agent.quirks.files = frozenset(path for path in IMAGE if path.startswith("/usr"))
+        with pytest.raises(CallFailedError, match="No such file or directory"):
+            await StockAgent(agent.url).set_tables(V4, NAT)
+
+
+async def test_what_fits_no_frame_is_not_sent(place: Path) -> None:
+    async with StandInAgent(place / "agent", MemoryTables()) as agent:
+        with pytest.raises(CallFailedError) as caught:
+            await StockAgent(agent.url).set_tables(V4, b"#" * (4 << 20))
+
+        assert (caught.value.code, agent.calls) == (Code.RESOURCE_EXHAUSTED, [])
+
+
+async def test_an_agent_that_never_answers_may_be_at_it(place: Path) -> None:
+    async with StandInAgent(place / "agent", MemoryTables(), Quirks(is_mute=True)) as agent:
+        with pytest.raises(NoAnswerError, match=r"no answer to SetIPTables within 0.3 s") as caught:
+            await StockAgent(agent.url, timeout_s=_SHORT_S).set_tables(V4, NAT)
+
+    assert caught.value.may_run
+
+
+async def test_a_connection_that_breaks_off(place: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+
+    listener = Listener(place / "agent", serve)
+    await listener.start()
+    with pytest.raises(NoAnswerError, match=r"unix:///.*/agent: .+"):
+        await StockAgent(f"unix://{place}/agent").version()
+    await listener.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("unix://{place}/nobody", "No such file or directory"),
+        ("hvsock://{place}/nobody:1024", "No such file or directory"),
+    ],
+)
+async def test_nobody_there(place: Path, url: str, why: str) -> None:
+    with pytest.raises(NoAnswerError, match=why):
+        await StockAgent(url.format(place=place)).check()
+
+
+async def test_a_guest_by_vsock_that_does_not_exist() -> None:
+    # CID 4294967294 is no guest's; a kernel without vsock says so instead.
+    with pytest.raises(NoAnswerError, match=r"vsock://4294967294:1024: \w+"):
+        await StockAgent("vsock://4294967294:1024", timeout_s=_SHORT_S).check()
