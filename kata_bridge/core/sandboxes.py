@@ -6,6 +6,7 @@ sandboxes of a pod is the one, and repairs what NRI missed. A source that is awa
 nothing is concluded from that.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,14 @@ MAX_STOPPED = 10_000
 CONFIG_HASH = "kubernetes.io/config.hash"
 
 _NO_CONTAINERS = ContainerPolicy()
+
+# containerd's are 64 hex digits. They become names of files, so nothing that a path is made of.
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+def is_sandbox_id(text: str) -> bool:
+    """Whether `text` may be the id of a sandbox."""
+    return _SANDBOX_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
