@@ -48,11 +48,11 @@ class Component:
 
     @property
     def module(self) -> Path:
-        """The directory that holds go.mod, go.sum and tools.go."""
+        """The directory that holds go.mod, go.sum and tools.go, or a program of our own."""
         return MODULES / self.name
 
     def directory(self, cache: Path, go_version: str) -> Path:
-        """Where the finished binaries are kept: a new go.sum or compiler is a new directory."""
+        """Where the finished binaries are kept: a new go.sum, source or compiler is a new directory."""
         digest = hashlib.sha256(
             "\0".join(
                 [
@@ -60,6 +60,8 @@ class Component:
                     go_version,
                     self.ldflags,
                     repr(sorted(self.programs.items())),
+                    # A program that is written here changes without its go.sum.
+                    *(p.read_text() for p in sorted(self.module.glob("*.go")) if p.name != "tools.go"),
                 ]
             ).encode()
         )
@@ -67,6 +69,10 @@ class Component:
 
 
 COMPONENTS = (
+    Component(
+        "ttrpc",
+        {"ttrpcpeer": "."},
+    ),
     Component(
         "etcd",
         {"etcd": "go.etcd.io/etcd/server/v3"},
