@@ -89,6 +89,7 @@ COMPONENTS = (
         {
             "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
             "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+            "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
             "kubectl": "k8s.io/kubernetes/cmd/kubectl",
             "agnhost": "k8s.io/kubernetes/test/images/agnhost",
         },
