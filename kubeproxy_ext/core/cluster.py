@@ -77,20 +77,16 @@ class Cluster:
             return Group(owner.tenant, EVERY_NETWORK)
         return Group(owner.tenant, service.network or DEFAULT_NETWORK)
 
-    def is_emptied(self, tenant: str | None) -> bool:
-        """Whether a tenant has endpoints and not one Service, as after a list that came back empty."""
-        has_endpoints = False
-        for key, slices in self._slices.items():
-            owner = self.owner(key[0])
-            if owner is None or owner.tenant != tenant:
-                continue
-            if key in self._services or key in self._unproxied:
-                return False
-            has_endpoints = has_endpoints or any(one.endpoints for one in slices.values())
-        return has_endpoints and not any(group.tenant == tenant for group in self._members)
-
-    def tenants(self) -> frozenset[str | None]:
-        return frozenset(owner.tenant for owner in self._owners.values())
+    def emptied_tenants(self) -> frozenset[str | None]:
+        """Tenants that have endpoints and not one Service, as after a list that came back empty."""
+        have = {group.tenant for group in self._members}
+        have |= {owner.tenant for one in self._unproxied if (owner := self.owner(one[0])) is not None}
+        with_endpoints = {
+            owner.tenant
+            for key, slices in self._slices.items()
+            if any(one.endpoints for one in slices.values()) and (owner := self.owner(key[0])) is not None
+        }
+        return frozenset(with_endpoints - have)
 
     def put_service(self, key: Key, service: Service | None) -> bool:
         """Hold a Service, None for one that is not proxied; tells whether it is another than before."""

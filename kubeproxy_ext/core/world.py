@@ -139,7 +139,7 @@ class World:
 
     def emptied_tenants(self) -> frozenset[str | None]:
         """Tenants that have endpoints but not one Service, as after a list that came back empty."""
-        return frozenset(one for one in self._cluster.tenants() if self._cluster.is_emptied(one))
+        return self._cluster.emptied_tenants()
 
     def retain(self, groups: Collection[Group]) -> None:
         """Drop what was computed for other groups than these; their objects stay.

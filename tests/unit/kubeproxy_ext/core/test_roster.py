@@ -57,5 +57,7 @@ def test_lost_addresses_are_trimmed_and_equal_rules_stay_the_same_value() -> Non
     rules = ServiceRules("a/b", (lost, kept))
     assert roster.trim(rules) == ServiceRules("a/b", (kept,))
     assert roster.trim(rules) is roster.trim(rules)
+    changed = Capture("172.30.0.2", 80, Protocol.TCP, "a/b:p", Refusal.DROP)
+    assert roster.trim(ServiceRules("a/b", (lost, changed))) == ServiceRules("a/b", (changed,))
     other = ServiceRules("a/a", (lost,))
     assert roster.trim(other) is other
