@@ -312,7 +312,7 @@ class GuestDriver:
             "networks": list(sandbox.networks),
             "ips": list(sandbox.ips),
             "runtimeHandler": sandbox.runtime_handler,
-            "channel": machine.capabilities.channel if machine.capabilities is not None else "",
+            "channel": self.channel_name,
             "version": machine.capabilities.version if machine.capabilities is not None else "",
             "generation": machine.said.generation,
             "digest": machine.said.digest,
@@ -322,6 +322,11 @@ class GuestDriver:
             "why": machine.why,
             "behindSeconds": None if behind_s is None else round(behind_s, 3),
         }
+
+    @property
+    def channel_name(self) -> str:
+        """Of the way in that was found; empty while there is none."""
+        return self.machine.capabilities.channel if self.machine.capabilities is not None else ""
 
     @property
     def state(self) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kata_bridge.channels.stock_policy import why_untouchable
 from tenancy import keys
 from tenancy.names import Refused
 from tenancy.ownership import ContainerPolicy, owned_pod
@@ -77,6 +78,8 @@ class Sandbox:
     netns: str = ""
     is_host_network: bool = False
     refusal: str = ""
+    # Why the policy of its guest's stock agent is not ours to replace; empty if it may be.
+    policy_refusal: str = ""
     # The ways in, where whoever described the sandbox decided them (a file of the static source).
     channels: tuple[str, ...] = ()
 
@@ -104,6 +107,7 @@ def sandbox_of(seen: Seen) -> Sandbox:
         netns=seen.netns,
         is_host_network=seen.is_host_network,
         refusal=refusal,
+        policy_refusal=why_untouchable(seen.annotations, seen.runtime_handler),
     )
 
 

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m kata_bridge --config FILE [--check-config]`."""
+
+import sys
+
+from daemonkit import logs, run
+from daemonkit.run import Lifecycle
+from kata_bridge.config import load
+from kata_bridge.credentials import CredentialsError
+from kata_bridge.lock import Locked
+from kata_bridge.service import Service
+
+_log = logs.get("kata_bridge")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
+    arguments = run.parse_arguments("kata-bridge", sys.argv[1:] if argv is None else argv)
+    logs.setup()
+    config = run.configured(arguments, load)
+
+    async def body(life: Lifecycle) -> int:
+        try:
+            service = Service(config, arguments.config)
+        except (Locked, CredentialsError, OSError) as error:
+            _log.error("cannot start", reason=str(error))
+            return run.EXIT_FAILED
+        return await service.run(life)
+
+    return run.run(body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

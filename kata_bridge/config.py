@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kata-bridge's configuration: `kind: KataBridgeConfiguration`, one file, all errors at once."""
+
+import grp
+import ipaddress
+import pwd
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemonkit import config
+from daemonkit.config import ConfigError, setting
+from kata_bridge.channels.shim import ROOTS
+from kata_bridge.core.runtimes import Runtime
+from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
+from kata_bridge.nri.plugin import SOCKET as NRI_SOCKET
+
+KIND = "KataBridgeConfiguration"
+CHANNELS = ("agent", "stock", "netns")
+# sockaddr_un.sun_path has 108 bytes with its NUL (unix(7)).
+_MAX_SOCKET_BYTES = 107
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """The socket for the daemons of this node."""
+
+    socket: Path = Path("/run/vcnode/kata-bridge.sock")
+    group: str | None = setting(None, doc="group that owns the socket and may use it; root always may")
+    users: tuple[str, ...] = setting((), doc="other users that may")
+
+    def problems(self) -> Iterator[str]:
+        if len(str(self.socket).encode()) > _MAX_SOCKET_BYTES:
+            yield f"socket: more than {_MAX_SOCKET_BYTES} bytes"
+        if self.group is not None and self.gid is None:
+            yield f"group: there is no group {self.group!r}"
+        for user in self.users:
+            try:
+                pwd.getpwnam(user)
+            except KeyError:
+                yield f"users: there is no user {user!r}"
+
+    @property
+    def gid(self) -> int | None:
+        """The group's number; None without a group, or where it does not exist."""
+        try:
+            return None if self.group is None else grp.getgrnam(self.group).gr_gid
+        except KeyError:
+            return None
+
+    @property
+    def uids(self) -> frozenset[int]:
+        return frozenset(pwd.getpwnam(user).pw_uid for user in self.users)
+
+
+@dataclass(frozen=True, slots=True)
+class Nri:
+    """Live news of sandboxes from the container runtime."""
+
+    socket: Path = NRI_SOCKET
+    name: str = setting("vcnode", doc="of the plugin")
+    index: str = setting("50", doc="two digits: plugins are called in this order")
+
+    def problems(self) -> Iterator[str]:
+        if len(self.index) != 2 or not (self.index.isascii() and self.index.isdigit()):
+            yield f"index: expected two digits, got {self.index!r}"
+        if not self.name or not all(
+            char.isascii() and (char.isalnum() or char in "_.+-") for char in self.name
+        ):
+            yield "name: expected letters, digits, '_', '.', '+' and '-'"
+
+
+@dataclass(frozen=True, slots=True)
+class Cri:
+    """Lists of sandboxes from the container runtime."""
+
+    socket: Path = Path("/run/containerd/containerd.sock")
+    interval_seconds: float = setting(10.0, minimum=0.2, maximum=300.0)
+    timeout_seconds: float = setting(CRI_TIMEOUT_S, minimum=0.1, maximum=60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sandboxes:
+    """Where sandboxes are heard of: any of the three, at least one."""
+
+    nri: Nri | None = None
+    cri: Cri | None = None
+    directory: Path | None = setting(None, doc="of files that describe guests, instead of a runtime")
+
+    def problems(self) -> Iterator[str]:
+        if self.nri is None and self.cri is None and self.directory is None:
+            yield "nri: give at least one of nri, cri and directory"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeRule:
+    """Which ways to try into the guests of some runtime handlers; none: they are left alone."""
+
+    handlers: tuple[str, ...] = setting(doc='patterns of handlers; "" is the default one')
+    channels: tuple[str, ...] = setting(choices=CHANNELS)
+
+    def problems(self) -> Iterator[str]:
+        if not self.handlers:
+            yield "handlers: at least one"
+        if len(set(self.channels)) != len(self.channels):
+            yield "channels: one is named twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """How guests' agents reach us."""
+
+    address: str | None = setting(None, doc="IP address that guests dial")
+    port: int = setting(10560, minimum=0, maximum=65535)
+    socket: Path | None = setting(None, doc="unix socket, for agents in namespaces of this node")
+    vsock_port: int | None = setting(None, minimum=1, maximum=0xFFFFFFFE, doc="vsock and hybrid vsock")
+
+    def problems(self) -> Iterator[str]:
+        if self.address is None and self.socket is None and self.vsock_port is None:
+            yield "address: give at least one of address, socket and vsockPort"
+        if self.address is not None:
+            try:
+                ipaddress.ip_address(self.address)
+            except ValueError:
+                yield f"address: expected an IP address, got {self.address!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """Guests of stock Kata."""
+
+    shim_directories: tuple[Path, ...] = setting(ROOTS, doc="of the shim in Go and of that in Rust")
+    policy_file: Path | None = setting(
+        None, doc="whole agent policy to set where iptables calls are refused; never on a pod with its own"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where /healthz, /readyz, /metrics and /status are served: a unix socket, or loopback."""
+
+    socket: Path | None = None
+    address: str | None = None
+    port: int = setting(0, minimum=0, maximum=65535)
+
+    def problems(self) -> Iterator[str]:
+        if self.socket is not None and self.address is not None:
+            yield "socket: give socket or address, not both"
+        if self.address is not None and self.address not in ("localhost", "127.0.0.1", "::1"):
+            yield f"address: expected a loopback address, got {self.address!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    check_seconds: float = setting(
+        30.0, minimum=0.2, maximum=3600.0, doc="how often a guest is asked whether it has what it was given"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    seconds: float = setting(5.0, minimum=0.0, maximum=300.0, doc="for calls under way after SIGTERM")
+
+
+_KATA = (RuntimeRule(("kata*",), ("agent", "stock")),)
+
+
+@dataclass(frozen=True, slots=True)
+class KataBridgeConfiguration:
+    state_directory: Path  # the authority and the certificates of guests; for root alone
+    sandboxes: Sandboxes
+    listen: Listen = field(default_factory=Listen)
+    lock_file: Path = setting(Path("/run/vcnode/kata-bridge.lock"), doc="held while running: one a node")
+    runtimes: tuple[RuntimeRule, ...] = setting(_KATA, doc="the first rule that names the handler decides")
+    agent: Agent | None = None
+    stock: Stock = field(default_factory=Stock)
+    drift: Drift = field(default_factory=Drift)
+    status: Status = field(default_factory=Status)
+    drain: Drain = field(default_factory=Drain)
+
+    def rules(self) -> tuple[Runtime, ...]:
+        """The runtimes as the core has them."""
+        return tuple(Runtime(rule.handlers, rule.channels) for rule in self.runtimes)
+
+
+def load(path: Path) -> KataBridgeConfiguration:
+    """Read and check the file. Raises ConfigError with everything that is wrong."""
+    loaded = config.load(path, KataBridgeConfiguration, kind=KIND)
+    problem = policy_of(loaded)[1]
+    if problem:
+        raise ConfigError(str(path), (f"stock.policyFile: {problem}",))
+    return loaded
+
+
+def policy_of(loaded: KataBridgeConfiguration) -> tuple[str | None, str]:
+    """The policy's text, or None; and empty, or why it cannot be read."""
+    path = loaded.stock.policy_file
+    if path is None:
+        return None, ""
+    try:
+        return path.read_text(), ""
+    except (OSError, UnicodeDecodeError) as error:
+        return None, f"{path}: {getattr(error, 'strerror', None) or error}"

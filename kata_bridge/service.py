@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running kata-bridge: builds the parts, starts them in order, ends them."""
+
+import asyncio
+import gc
+import os
+import random
+import time
+from pathlib import Path
+
+from daemonkit import logs
+from daemonkit.config import ConfigError
+from daemonkit.run import Lifecycle
+from daemonkit.status import Address, Readiness, StatusServer
+from daemonkit.tasks import Tasks
+from kata_bridge.agents import Agents
+from kata_bridge.channels.agent import GuestLinks
+from kata_bridge.channels.agent_channel import AgentChannel
+from kata_bridge.channels.namespaces import Namespaces
+from kata_bridge.config import KataBridgeConfiguration, load
+from kata_bridge.core.rulesets import Rulesets
+from kata_bridge.credentials import Credentials
+from kata_bridge.cri.client import CriClient
+from kata_bridge.discovery import Discovery
+from kata_bridge.discovery_cri import CriLister
+from kata_bridge.discovery_files import GuestDirectory
+from kata_bridge.discovery_nri import NriHandler
+from kata_bridge.front import Allowed, Front, bind
+from kata_bridge.guest_driver import Shared, turns
+from kata_bridge.guests import Guests
+from kata_bridge.lock import Lock
+from kata_bridge.metrics import Metrics
+from kata_bridge.nri.events import SANDBOXES
+from kata_bridge.nri.plugin import Plugin
+from kata_bridge.server import BridgeServer
+from kata_bridge.watchers import Watchers
+from kata_bridge.wiring import Ways
+
+# How long a start waits for the first word of its sources before it says that it is up. Until they
+# are heard, watchers get no SYNCED and absent guests are unknown.
+FIRST_SYNC_S = 5.0
+GC_THRESHOLD = 20_000
+
+_log = logs.get(__name__)
+
+
+class Service:
+    """Everything that lives from start to stop."""
+
+    def __init__(self, config: KataBridgeConfiguration, path: Path | None = None) -> None:
+        """Build all parts; nothing is dialled, nobody is served.
+
+        `path` is the file to read again at SIGHUP. Raises `Locked`, `OSError`, `CredentialsError`.
+        """
+        self._config = config
+        self._path = path
+        self._started_at = time.time()
+        self._lock = Lock(config.lock_file)
+        self._metrics = Metrics()
+        self._tasks = Tasks("kata-bridge")
+        # The directory is root's alone, so what listens in it is behind the front for everybody.
+        self._inside = config.state_directory / "run"
+        credentials = Credentials.open(config.state_directory)
+        notes = config.state_directory / "netns"
+        for directory in (self._inside, notes):
+            directory.mkdir(mode=0o700, exist_ok=True)
+        self._links: GuestLinks | None = None
+        self._agents: Agents | None = None
+        if config.agent is not None:
+            self._links = GuestLinks(
+                credentials,
+                on_attached=self._attached,
+                on_detached=self._attached,
+                on_state=lambda channel, state: self.guests.reported(channel.sandbox, state),
+            )
+            self._agents = Agents(
+                self._links,
+                credentials,
+                self._metrics,
+                shim_roots=config.stock.shim_directories,
+                vsock_port=config.agent.vsock_port,
+            )
+        self._namespaces = Namespaces()
+        self._ways = Ways(config, self._agents, self._namespaces, self._metrics, notes)
+        self._watchers = Watchers()
+        shared = Shared(
+            openers=self._ways.openers(),
+            rulesets=Rulesets(),
+            metrics=self._metrics,
+            tasks=self._tasks,
+            turns=turns(),
+            luck=random.random,
+            check_s=config.drift.check_seconds,
+        )
+        self.guests = Guests(shared, self._watchers, self._ways.channels_of)
+        self._server = BridgeServer(self.guests, self._watchers, self._metrics)
+        self._synced = asyncio.Event()
+        self._cri = None if config.sandboxes.cri is None else self._cri_client()
+        files = config.sandboxes.directory
+        self._discovery = Discovery(
+            self.guests.take,
+            self._is_synced,
+            self._metrics,
+            has_nri=config.sandboxes.nri is not None,
+            lister=None if self._cri is None else CriLister(self._cri),
+            directory=None if files is None else GuestDirectory(files),
+            interval_s=10.0 if config.sandboxes.cri is None else config.sandboxes.cri.interval_seconds,
+        )
+        self._plugin = self._nri_plugin()
+        self._metrics.watch(self._states, self._discovery.ages)
+        self._status = self._make_status()
+        self._is_draining = False
+
+    def _cri_client(self) -> CriClient:
+        cri = self._config.sandboxes.cri
+        assert cri is not None  # noqa: S101 - the caller looked
+        return CriClient(cri.socket, timeout_s=cri.timeout_seconds)
+
+    def _nri_plugin(self) -> Plugin | None:
+        nri = self._config.sandboxes.nri
+        if nri is None:
+            return None
+        return Plugin(nri.socket, nri.name, nri.index, NriHandler(self._discovery), SANDBOXES)
+
+    def _attached(self, channel: AgentChannel) -> None:
+        self.guests.channel_changed(channel.sandbox)
+
+    def _is_synced(self) -> None:
+        self.guests.synced()
+        self._synced.set()
+        if self._agents is not None:
+            retain = self._agents.retain(tuple(self.guests.drivers))
+            self._tasks.spawn(retain, "retain certificates")
+
+    # ---- what it says of itself
+
+    def _states(self) -> list[tuple[str, str]]:
+        drivers = self.guests.drivers.values()
+        return [(driver.channel_name, driver.state) for driver in drivers]
+
+    def _make_status(self) -> StatusServer | None:
+        status = self._config.status
+        address: Address
+        if status.socket is not None:
+            address = status.socket
+        elif status.address is not None:
+            address = (status.address, status.port)
+        else:
+            return None
+        return StatusServer(address, self._metrics.registry, readiness=self.readiness, status=self.status)
+
+    def readiness(self) -> Readiness:
+        """Ready when the node's sandboxes are known and it is not draining."""
+        ages = self._discovery.ages()
+        lines = [f"{name}: ok, age {age:.0f} s" for name, age in sorted(ages.items())]
+        lines += (f"{name}: {problem}" for name, problem in sorted(self._discovery.problems.items()))
+        if not self._discovery.is_synced:
+            lines.append("sandboxes: not known yet")
+        if self._is_draining:
+            lines.append("draining")
+        return Readiness(self._discovery.is_synced and not self._is_draining, tuple(lines))
+
+    def status(self) -> dict[str, object]:
+        ages = self._discovery.ages()
+        return {
+            "daemon": "kata-bridge",
+            "pid": os.getpid(),
+            "startedAt": self._started_at,
+            "socket": self._config.listen.socket,
+            "sources": {name: {"ageSeconds": round(age, 3)} for name, age in ages.items()},
+            "problems": self._discovery.problems,
+            "runtime": self._plugin.runtime if self._plugin is not None else "",
+            "isSynced": self._discovery.is_synced,
+            "watchers": len(self._watchers),
+            "leftAlone": self.guests.left_alone,
+            "guests": [driver.status() for _, driver in sorted(self.guests.drivers.items())],
+            "isDraining": self._is_draining,
+        }
+
+    # ---- life
+
+    async def run(self, life: Lifecycle) -> int:
+        """Serve until told to stop. Returns the exit code."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+        life.on_reload(self._reload)
+        if self._status is not None:
+            await self._status.start()
+        inner = self._inside / "bridge.sock"
+        inner.unlink(missing_ok=True)
+        await self._server.start(inner)
+        listen = self._config.listen
+        front = Front(
+            bind(listen.socket, listen.gid),
+            inner,
+            self._allowed(),
+            self._tasks,
+            self._metrics.callers_refused.inc,
+        )
+        await front.start()
+        await self._listen_for_agents()
+        self._tasks.spawn(self._discovery.run(), "discovery")
+        if self._plugin is not None:
+            self._tasks.spawn(self._plugin.run(), "nri")
+        try:
+            async with asyncio.timeout(FIRST_SYNC_S):
+                await self._synced.wait()
+        except TimeoutError:
+            _log.warning("the node's sandboxes are not known yet", problems=self._discovery.problems)
+        _log.info("serving", socket=listen.socket, guests=len(self.guests))
+        life.ready()
+        await life.stopping.wait()
+        await self._stop(front)
+        return 0
+
+    def _allowed(self) -> Allowed:
+        listen = self._config.listen
+        return Allowed(listen.uids | {0, os.getuid()}, listen.gid)
+
+    async def _listen_for_agents(self) -> None:
+        agent = self._config.agent
+        if self._links is None or agent is None:
+            return
+        await self._links.start()
+        if agent.address is not None:
+            port = await self._links.listen_tcp(agent.address, agent.port)
+            _log.info("agents are taken", address=agent.address, port=port)
+        if agent.socket is not None:
+            await self._links.listen_unix(agent.socket)
+        if agent.vsock_port is not None:
+            try:
+                await self._links.listen_vsock(agent.vsock_port)
+            except OSError as error:
+                # Where all guests have hybrid vsock, the kernel's is not needed.
+                _log.warning("no AF_VSOCK on this node", reason=error)
+
+    def _reload(self) -> None:
+        """SIGHUP: read the configuration again, and take over what can change while running."""
+        self._discovery.ask()
+        if self._path is None:
+            return
+        self._tasks.spawn(self._reload_config(self._path), "reload")
+
+    async def _reload_config(self, path: Path) -> None:
+        try:
+            config = await asyncio.to_thread(load, path)
+        except ConfigError as error:
+            _log.error("the configuration cannot be used, the old one stays", problem="; ".join(error.errors))
+            return
+        self._ways.config = config
+        self.guests.look_again()
+        _log.info("configuration was read again; runtimes and stock are taken over")
+
+    async def _stop(self, front: Front) -> None:
+        self._is_draining = True
+        front.stop()
+        _log.info("draining", seconds=self._config.drain.seconds)
+        await self._server.stop(self._config.drain.seconds)
+        self.guests.stop()
+        front.close()
+        if self._links is not None:
+            await self._links.stop()
+        await self._tasks.close(2.0)
+        if self._cri is not None:
+            await self._cri.close()
+        self._namespaces.close()
+        if self._status is not None:
+            await self._status.stop()
+        self._config.listen.socket.unlink(missing_ok=True)
+        self._lock.release()
