@@ -40,6 +40,9 @@ def failure(program: str, text: str, errors: str, status: int) -> Refused | Brok
         if sign in words:
             hint = _HINTS.get(sign)
             return Broken(f"{program}: {words}" + (f"; {hint}" if hint else ""))
+    if errors.startswith("Error: "):
+        # libnftables, which has no file to number lines of: it repeats the line and points into it.
+        return Refused(f"{program}: {' '.join(errors.split(chr(10), 2)[:2])}")
     found = _NFT.search(errors) or _IPTABLES.search(errors)
     if found is None:
         return Broken(f"{program}: {words}")

@@ -69,13 +69,14 @@ class Keeper:
             return False
         return self.check()
 
-    def check(self) -> bool:
+    def check(self, *, is_thorough: bool = False) -> bool:
         """Look whether the kernel's rules are those applied; return whether `is_drifted` became another.
 
-        Reads the rules where their fingerprint moved, and once after they were changed. Raises `Broken`.
+        Reads the rules where their fingerprint moved; if `is_thorough` also once after each change,
+        for what somebody did in the moment between our change and its fingerprint. Raises `Broken`.
         """
         fingerprint = self._filter.fingerprint(self._places())
-        if fingerprint == self._fingerprint and not self._is_unread:
+        if fingerprint == self._fingerprint and not (is_thorough and self._is_unread):
             return False
         before = self._is_drifted
         self._glance = self._filter.glance(self._places())
@@ -215,7 +216,7 @@ class Keeper:
                     elif not held.is_empty:
                         self._filter.load(Change(place, removal(held)))
             self._settle()
-            self.check()
+            self.check(is_thorough=True)
         except (Refused, Broken):
             self._is_drifted = True
 

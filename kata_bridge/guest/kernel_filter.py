@@ -8,15 +8,15 @@ from pathlib import Path
 from kata_bridge.guest import programs
 from kata_bridge.guest.complaints import failure
 from kata_bridge.guest.netfilter import Netfilter
+from kata_bridge.guest.nft_filter import NftFilter
 from kata_bridge.guest.packet_filter import Broken, Change, Place
-from kata_bridge.guest.variants import Facts, Programs, Variant, chosen, is_nft_first
+from kata_bridge.guest.variants import Facts, Programs, Variant, chosen
 from kata_bridge.guest.xtables import Xtables, XtablesError
 from ruleset.held import Held, held_objects, nothing
 from ruleset.model import Family
 from ruleset.names import Backend
-from ruleset.nft.language import table
 
-_IPV6 = Path("/proc/net/if_inet6")
+_IPV6 = Path("/proc/thread-self/net/if_inet6")
 # The names under which distributions have the variants, the guest's own choice first.
 _RESTORES = ("iptables-restore", "iptables-nft-restore", "iptables-legacy-restore")
 # Of a namespace that no nft transaction ever changed (nf_tables_init_net).
@@ -32,26 +32,36 @@ class KernelFilter:
         """`netfilter` is None where there is no netlink: then nft is taken for absent."""
         self._netfilter = netfilter
         self._xtables = Xtables()
-        self._nft = programs.find("nft")
-        generation = self._generation()
+        self._nft = NftFilter.find()
         installed = _installed()
+        generation = self._generation()
+        self._has_nf_tables = generation is not None
         # Asking for a table makes it, so it is not asked for in a guest that goes by nf_tables.
         is_legacy_asked = generation is None or all(each.variant is Variant.LEGACY for each in installed[:1])
-        facts = Facts(
-            installed=installed,
-            is_legacy_possible=self._is_legacy_possible(Family.IPV4, is_asked=is_legacy_asked),
-            is_nft_possible=generation is not None,
-            has_legacy_rules=any(self._xtables.has_rules(family) for family in Family),
-            has_nft_rules=generation is not None and generation > _FIRST_GENERATION,
+        self._has_iptables = bool(installed)
+        self._iptables = chosen(
+            Facts(
+                installed=installed,
+                is_legacy_possible=self._is_legacy_possible(Family.IPV4, is_asked=is_legacy_asked),
+                is_nft_possible=generation is not None,
+                has_legacy_rules=any(self._xtables.has_rules(family) for family in Family),
+                has_nft_rules=generation is not None and generation > _FIRST_GENERATION,
+            )
         )
-        self._facts = facts
-        self._iptables = chosen(facts)
         self._refusals = {
             (family, backend): self._why_not(family, backend) for family in Family for backend in Backend
         }
+        # Looking what nft can do moved the generation, and left nothing behind.
+        self._empty_generation = self._generation() if generation == _FIRST_GENERATION else None
         usable = [place for place, why in self._refusals.items() if not why]
-        first = Backend.NFT if is_nft_first(self._iptables) else Backend.IPTABLES
-        self._places = tuple(sorted(usable, key=lambda place: (place[1] is not first, place[0].value)))
+        # nft changes elements where iptables rewrites tables, in this process where iptables is one
+        # of its own, and its generation tells a drift. Its hooks stand behind those of a mesh, which
+        # uses iptables, by their priority.
+        self._places = tuple(sorted(usable, key=lambda place: (place[1] is not Backend.NFT, place[0].value)))
+
+    def close(self) -> None:
+        """Let go of the network namespace; the rules in it stay."""
+        self._xtables.close()
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -61,7 +71,7 @@ class KernelFilter:
     def describe(self) -> str:
         """What was chosen, for the log."""
         iptables = f"{self._iptables.restore} ({self._iptables.variant.value})" if self._iptables else "none"
-        return f"iptables {iptables}, nft {self._nft or 'none'}"
+        return f"nft {self._nft.name if self._nft else 'none'}, iptables {iptables}"
 
     def why_not(self, place: Place) -> str:
         return self._refusals[place]
@@ -69,14 +79,10 @@ class KernelFilter:
     def load(self, change: Change) -> None:
         family, backend = change.place
         if backend is Backend.NFT:
-            arguments: tuple[str, ...] = ("-f", "-")
-            program = self._nft
-        else:
-            arguments = ("--noflush", "-w", _LOCK_WAIT_S)
-            program = self._iptables_program(family, is_save=False)
-        if program is None:
-            raise Broken(self.why_not(change.place))
-        ended = programs.run(program, *arguments, given=change.text)
+            self._nft_filter(family).load(change.text)
+            return
+        program = self._iptables_program(family, is_save=False)
+        ended = programs.run(program, "--noflush", "-w", _LOCK_WAIT_S, given=change.text)
         if ended.status:
             raise failure(program.name, change.text, ended.errors, ended.status)
 
@@ -85,10 +91,8 @@ class KernelFilter:
         if not self._may_hold(place):
             return nothing(family, backend)
         if backend is Backend.NFT:
-            return self._listed(family)
+            return self._nft_filter(family).held(family)
         program = self._iptables_program(family, is_save=True)
-        if program is None:
-            raise Broken(self.why_not(place))
         ended = programs.run(program)
         if ended.status:
             raise failure(program.name, "", ended.errors, ended.status)
@@ -109,7 +113,7 @@ class KernelFilter:
         except XtablesError:
             # A kernel of another word size than ours, say: it costs a process then.
             program = self._iptables_program(family, is_save=True)
-            output = programs.run(program).output if program else ""
+            output = programs.run(program).output
             rules = (line for line in output.split("\n") if not line.startswith("#"))
             seen = hashlib.sha256("\n".join(rules).encode()).hexdigest() if is_closer else ""
         return f"{family.value} {backend.value} {seen}"
@@ -123,25 +127,23 @@ class KernelFilter:
             and self._iptables.variant is Variant.LEGACY
         ):
             return self._xtables.has_rules(family)
-        return self._generation() != _FIRST_GENERATION
+        return self._generation() not in (_FIRST_GENERATION, self._empty_generation)
 
-    def _listed(self, family: Family) -> Held:
+    def _nft_filter(self, family: Family) -> NftFilter:
         if self._nft is None:
             raise Broken(self.why_not((family, Backend.NFT)))
-        ended = programs.run(self._nft, "list", "table", *table(family).split())
-        if ended.status and "No such file or directory" in ended.errors:
-            return nothing(family, Backend.NFT)
-        if ended.status:
-            raise failure(self._nft.name, "", ended.errors, ended.status)
-        return held_objects(ended.output, family, Backend.NFT)
+        return self._nft
 
-    def _iptables_program(self, family: Family, *, is_save: bool) -> Path | None:
-        chosen_ones = self._iptables
-        if chosen_ones is None:
-            return None
-        if family is Family.IPV4:
-            return chosen_ones.save if is_save else chosen_ones.restore
-        return chosen_ones.save6 if is_save else chosen_ones.restore6
+    def _iptables_program(self, family: Family, *, is_save: bool) -> Path:
+        """The program for a family. Raises `Broken`."""
+        found = None
+        if self._iptables is not None and family is Family.IPV4:
+            found = self._iptables.save if is_save else self._iptables.restore
+        elif self._iptables is not None:
+            found = self._iptables.save6 if is_save else self._iptables.restore6
+        if found is None:
+            raise Broken(self.why_not((family, Backend.IPTABLES)))
+        return found
 
     def _generation(self) -> int | None:
         return self._netfilter.generation() if self._netfilter is not None else None
@@ -161,13 +163,11 @@ class KernelFilter:
             return "the guest's kernel has no IPv6, or it is switched off (ipv6.disable=1)"
         if backend is Backend.NFT:
             if self._nft is None:
-                return f"the guest has no nft in {':'.join(programs.DIRECTORIES)}"
-            return (
-                ""
-                if self._facts.is_nft_possible
-                else "the guest's kernel has no nf_tables (CONFIG_NF_TABLES)"
-            )
-        if not self._facts.installed:
+                return f"the guest has no libnftables, and no nft in {':'.join(programs.DIRECTORIES)}"
+            if not self._has_nf_tables:
+                return "the guest's kernel has no nf_tables (CONFIG_NF_TABLES)"
+            return self._nft.why_not(family)
+        if not self._has_iptables:
             return f"the guest has no iptables-restore in {':'.join(programs.DIRECTORIES)}"
         if self._iptables is None:
             return "the guest's kernel has neither the tables of legacy iptables nor nf_tables"

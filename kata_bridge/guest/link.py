@@ -178,7 +178,7 @@ class Link:
             if self._glances % _GLANCES_A_LOOK:
                 self._keeper.look()
             else:
-                self._keeper.check()
+                self._keeper.check(is_thorough=True)
             trouble = ""
         except Broken as error:
             trouble = str(error)

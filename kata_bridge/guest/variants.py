@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a guest's iptables to use, and which backend first. Pure.
+"""Which of a guest's iptables to use. Pure.
 
 Legacy iptables and iptables-nft have rules of their own each, and neither sees the other's. A mesh
 in the guest uses one of them, and our hooks must stand behind its own: in the same one. Where
@@ -51,12 +51,3 @@ def chosen(facts: Facts) -> Programs | None:
     working = [each for each in facts.installed if possible[each.variant]]
     in_use = [each for each in working if has_rules[each.variant]]
     return next(iter([*in_use, *working]), None)
-
-
-def is_nft_first(iptables: Programs | None) -> bool:
-    """Whether nft is the better backend for a guest that has it.
-
-    It changes single elements where iptables-nft reads and rewrites a table. Legacy iptables is
-    quick at what it does, and where the guest chose it nft may be half there.
-    """
-    return iptables is None or iptables.variant is Variant.NFT

@@ -49,9 +49,11 @@ class _Layout:
 
 
 _LAYOUTS = {
-    Family.IPV4: _Layout(socket.AF_INET, socket.IPPROTO_IP, Path("/proc/net/ip_tables_names"), 90, 96, 112),
+    Family.IPV4: _Layout(
+        socket.AF_INET, socket.IPPROTO_IP, Path("/proc/thread-self/net/ip_tables_names"), 90, 96, 112
+    ),
     Family.IPV6: _Layout(
-        socket.AF_INET6, socket.IPPROTO_IPV6, Path("/proc/net/ip6_tables_names"), 142, 152, 168
+        socket.AF_INET6, socket.IPPROTO_IPV6, Path("/proc/thread-self/net/ip6_tables_names"), 142, 152, 168
     ),
 }
 _COUNTER_BYTES = 16

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libnftables in this process, by ctypes: the same language as `nft -f`, without the process.
+
+A change of one Service takes 0.4 ms and not 14: a process that ends closes its netlink socket, and
+the kernel then waits until nobody can be reading the rules that went. The context is kept for the
+same reason; what it remembers of the rules it checks by their generation (libnftables-api(3)).
+"""
+
+import ctypes
+from collections.abc import Sequence
+
+from kata_bridge.guest.programs import Ended
+
+# The library is part of every nft since 0.9; another number would be another interface.
+_NAMES: Sequence[str] = ("libnftables.so.1",)
+# Names in a text are never looked up: a guest's resolver would be asked about each typing error.
+_INPUT_NO_DNS = 1
+_MAX_ERROR_CHARACTERS = 4_000
+
+
+class LibNftables:
+    """One context. Not for several threads."""
+
+    def __init__(self) -> None:
+        """Raises `OSError` where the library is not there, or is not what it should be."""
+        self._library = _library()
+        context: int | None = self._library.nft_ctx_new(0)
+        if context is None:
+            raise OSError("libnftables does not give a context")
+        self._context = ctypes.c_void_p(context)
+        self._library.nft_ctx_buffer_error(self._context)
+        self._library.nft_ctx_buffer_output(self._context)
+        if hasattr(self._library, "nft_ctx_input_set_flags"):
+            self._library.nft_ctx_input_set_flags(self._context, _INPUT_NO_DNS)
+
+    def run(self, text: str) -> Ended:
+        """Run commands as one transaction."""
+        status = self._library.nft_run_cmd_from_buffer(self._context, text.encode())
+        errors = self._library.nft_ctx_get_error_buffer(self._context) or b""
+        output = self._library.nft_ctx_get_output_buffer(self._context) or b""
+        return Ended(
+            status,
+            output.decode("utf-8", "replace"),
+            errors.decode("utf-8", "replace")[:_MAX_ERROR_CHARACTERS],
+        )
+
+
+def _library() -> ctypes.CDLL:
+    problem = OSError("no name to try")
+    for name in _NAMES:
+        try:
+            library = ctypes.CDLL(name)
+            library.nft_ctx_new.restype = ctypes.c_void_p
+            library.nft_ctx_new.argtypes = [ctypes.c_uint32]
+            for function in (library.nft_ctx_buffer_error, library.nft_ctx_buffer_output):
+                function.argtypes = [ctypes.c_void_p]
+            for function in (library.nft_ctx_get_error_buffer, library.nft_ctx_get_output_buffer):
+                function.argtypes = [ctypes.c_void_p]
+                function.restype = ctypes.c_char_p
+            library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+            if hasattr(library, "nft_ctx_input_set_flags"):
+                library.nft_ctx_input_set_flags.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+        except OSError as error:
+            problem = error
+        except AttributeError as error:
+            problem = OSError(str(error))
+        else:
+            return library
+    raise problem
