@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m kubeproxy_ext render ...`, see `kubeproxy_ext.render`."""
+"""`python -m kubeproxy_ext --config FILE [--check-config]` is the daemon, `... render` prints one
+guest's ruleset (see `kubeproxy_ext.render`)."""
 
 import sys
 
@@ -11,8 +12,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["render"]:
         return render.run(arguments[1:])
-    sys.stderr.write("kubeproxy-ext: expected `render`\n")
-    return render.EXIT_UNUSABLE
+    from kubeproxy_ext import daemon  # gRPC, which rendering does without
+
+    return daemon.main(arguments)
 
 
 if __name__ == "__main__":

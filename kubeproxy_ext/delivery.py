@@ -5,8 +5,9 @@ kata-bridge is handed a ruleset and sees to it, with retries, as long as the gue
 decided what it is handed, and when again. There is one request under way for a guest at most: what
 changes meanwhile goes out when its answer is in, as a delta from what the guest then has.
 
-What a guest has is what kata-bridge last told of it. After a restart, ours or the bridge's, that is
-all that there is to go by: a guest that has what it is to have is left alone.
+What a guest has is what kata-bridge last told of it. After a restart, ours or the bridge's, each
+guest's ruleset is handed over once, whole, so that the bridge can repair what strangers do to it; a
+guest that has it already is left alone by the bridge.
 """
 
 from collections.abc import Iterable
@@ -72,7 +73,6 @@ class Standing:
     handed: str = ""
     sending: str = ""
     repaired: tuple[Outcome, ...] | None = None
-    is_full_due: bool = False
     is_flushing: bool = False
     again_at: float = float("-inf")
     behind_since: float | None = None
@@ -164,7 +164,7 @@ class Delivery:
                 continue
             flush = _flows(standing, wanted, flows)
             ruleset: Ruleset | RulesetDelta | None = None
-            if standing.is_behind or standing.is_full_due:
+            if standing.is_behind or standing.handed != wanted.digest:
                 ruleset = self._ruleset(standing, wanted, deltas)
                 standing.sending = wanted.digest
             elif flush:
@@ -183,7 +183,7 @@ class Delivery:
     @property
     def next_at(self) -> float | None:
         """When `plan` has to be asked again though nothing happens."""
-        waiting = (s for s in self._guests.values() if s.is_behind and not s.sending)
+        waiting = (s for s in self._guests.values() if (s.is_behind or not s.handed) and not s.sending)
         return min((s.again_at for s in waiting if isfinite(s.again_at)), default=None)
 
     def answered(self, push: Push, result: GuestResult, now: float) -> None:
@@ -197,14 +197,14 @@ class Delivery:
             standing.repaired = standing.wanted.outcomes if standing.wanted else None
             return
         standing.sending = ""
-        standing.is_full_due = result.code is ResultCode.NEEDS_FULL
         match result.code:
             case ResultCode.APPLIED | ResultCode.UNCHANGED:
                 self._applied(standing, push, result)
             case ResultCode.NEEDS_FULL:
-                standing.has, standing.again_at = result.digest, float("-inf")
+                standing.has, standing.handed, standing.again_at = result.digest, "", float("-inf")
             case ResultCode.SUPERSEDED:
-                standing.again_at = now + AGAIN_S
+                # Not by us: there is one request at a time. Somebody else writes, too.
+                standing.handed, standing.again_at = "", now + AGAIN_S
             case ResultCode.REFUSED:
                 standing.handed, standing.again_at = push.digest, now + REFUSED_AGAIN_S
             case _:
@@ -213,8 +213,12 @@ class Delivery:
             standing.problem = f"{result.code.name}: {result.message}".removesuffix(": ")
         self._note(standing, now)
 
-    def failed(self, push: Push, unanswered: Iterable[str], now: float) -> None:
-        """The request itself failed before these guests were answered for."""
+    def failed(self, push: Push, unanswered: Iterable[str], now: float, *, is_refused: bool) -> None:
+        """The request itself failed before these guests were answered for.
+
+        `is_refused`: it is at fault, and as it is would be again.
+        """
+        again_at = now + (REFUSED_AGAIN_S if is_refused else AGAIN_S)
         for guest_id in unanswered:
             standing = self._guests.get(guest_id)
             if standing is None:
@@ -222,8 +226,7 @@ class Delivery:
             standing.is_flushing = False
             if push.ruleset is not None and standing.sending == push.digest:
                 # It may have been applied or not: a delta would have to know.
-                standing.sending, standing.handed = "", ""
-                standing.is_full_due, standing.again_at = True, now + AGAIN_S
+                standing.sending, standing.handed, standing.again_at = "", "", again_at
 
     # ---- inside
 
@@ -233,17 +236,20 @@ class Delivery:
             return False
         if standing.sending or standing.is_flushing:
             return False
-        if not standing.is_behind and not standing.is_full_due:
-            return standing.repaired is not wanted.outcomes
-        # What kata-bridge has already it need not be handed again before the time is up.
-        return standing.again_at <= now or standing.handed not in ("", wanted.digest)
+        if standing.handed not in ("", wanted.digest):
+            return True
+        if standing.is_behind or not standing.handed:
+            # Of what kata-bridge has, or would not take, not before the time is up.
+            return standing.again_at <= now
+        return standing.repaired is not wanted.outcomes
 
     def _ruleset(
         self, standing: Standing, wanted: Wanted, deltas: dict[tuple[str, str], RulesetDelta | None]
     ) -> Ruleset | RulesetDelta:
+        # The bridge makes the delta's outcome of what it was handed, the guest of what it has.
+        base = self._bases.get(standing.has) if standing.has == standing.handed else None
         capabilities = standing.guest.capabilities
-        base = self._bases.get(standing.has)
-        if standing.is_full_due or base is None or capabilities is None or not capabilities.deltas:
+        if base is None or capabilities is None or not capabilities.deltas or base.digest == wanted.digest:
             return wanted.ruleset
         pair = (base.digest, wanted.digest)
         if pair not in deltas:

@@ -15,7 +15,7 @@ A controller removes the slices of a deleted Service within seconds: a true dele
 tells is late by that.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -97,17 +97,23 @@ class Feed:
         """The namespaces of each tenant that has any."""
         return self._by_tenant
 
-    def objects(self, namespace: str) -> Iterator[Namespaced]:
-        """The Services and EndpointSlices of a namespace that count."""
-        contents = self._contents.get(namespace)
-        if contents is not None:
-            yield from contents.services.values()
-            yield from contents.slices.values()
+    def services(self, namespace: str) -> Collection[ServiceObject]:
+        """The Services of a namespace that count."""
+        return self._contents.get(namespace, _Contents()).services.values()
+
+    def slices(self, namespace: str) -> Collection[EndpointSliceObject]:
+        """The EndpointSlices of a namespace that count."""
+        return self._contents.get(namespace, _Contents()).slices.values()
 
     def counts(self) -> tuple[int, int]:
         """How many Services and EndpointSlices there are."""
         contents = self._contents.values()
         return sum(len(each.services) for each in contents), sum(len(each.slices) for each in contents)
+
+    def is_bare(self, tenant: str) -> bool:
+        """Whether a tenant has endpoints and not one Service: a first list may lack everything, too."""
+        contents = [self._contents.get(name, _Contents()) for name in self._by_tenant.get(tenant, ())]
+        return not any(each.services for each in contents) and any(each.has_endpoints for each in contents)
 
     # ---- what is told
 
@@ -165,6 +171,23 @@ class Feed:
                 continue
             for name in known:
                 self._drop_service(namespace, name)
+
+    def hold(self, services: Iterable[ServiceObject], now: float) -> None:
+        """Let Services of a namespace count that were known before its first list, which has none.
+
+        Nothing happens where the list is plausible: there is a Service, or no endpoint.
+        """
+        for service in services:
+            namespace, name = service.metadata.namespace, service.metadata.name
+            contents = self._contents.get(namespace, _Contents())
+            held = self._held.get((namespace, False))
+            if not contents.has_endpoints or (contents.services and held is None):
+                continue
+            contents.services[name] = service
+            self._world.put_service(service)
+            names = frozenset({name}) | (held.services if held is not None else frozenset())
+            since = now if held is None else held.since
+            self._held[namespace, False] = Held(namespace, self._owner(namespace), names, since)
 
     def remove_slices(self, gone: Iterable[Key]) -> None:
         for namespace, name in gone:

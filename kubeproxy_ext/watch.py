@@ -13,7 +13,7 @@ What is here loads aiohttp through its callers: a `Transport` is all that it nee
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from daemonkit import logs
@@ -175,6 +175,19 @@ class Watch:
         namespaces = self._feed.tenants.get(tenant, ())
         return bool(namespaces) and all(namespace in self._sources for namespace in namespaces)
 
+    def is_source_of(self, namespace: str) -> bool:
+        """Whether what counts in a namespace has been listed, and is not of some saved state."""
+        return namespace in self._sources
+
+    @property
+    def wanted(self) -> Collection[str]:
+        """The tenants that are followed."""
+        return self._wanted.keys()
+
+    @property
+    def node(self) -> NodeObject | None:
+        return next(iter(self._node.objects.values()), None)
+
     def ages(self) -> dict[str, float | None]:
         """Seconds since each kind was last confirmed as a whole; None before it was."""
         parts = [followed for part, followed in self._followed.items() if part in self._scope.parts]
@@ -211,8 +224,11 @@ class Watch:
 
     def _told_namespaces(self, changes: Sequence[Change[NamespaceObject]]) -> None:
         feed, now = self._feed, self._clock()
-        gone = [change.key[1] for change in changes if isinstance(change, Deleted)]
-        feed.remove_namespaces(gone, now, by_list=self._namespaces.is_relisting)
+        gone = {change.key[1] for change in changes if isinstance(change, Deleted)}
+        if self._namespaces.is_relisting:
+            # Of what was restored from saved state no change tells that it is gone.
+            gone = feed.namespaces.keys() - {name for _, name in self._namespaces.objects}
+        feed.remove_namespaces(sorted(gone), now, by_list=self._namespaces.is_relisting)
         for change in changes:
             if isinstance(change, Added | Modified) and _is_a_tenants(change.value):
                 feed.put_namespace(change.value)

@@ -187,7 +187,7 @@ def test_another_watch_takes_over() -> None:
     x, z, one = service("x"), service("z"), endpoints("x-1", "10.0.0.9")
     feed.take_over("a-web", {"x": x, "z": z}, {"x-1": one}, 5.0)
     assert (shown.names("service"), shown.names("slice")) == (["x", "z"], ["x-1"])
-    assert list(feed.objects("a-web")) == [x, z, one]
+    assert (list(feed.services("a-web")), list(feed.slices("a-web"))) == ([x, z], [one])
     # Its list, too, has to be believable.
     feed.take_over("a-web", {}, {"x-1": one}, 6.0)
     assert shown.names("service") == ["x", "z"]
@@ -204,3 +204,27 @@ def test_what_nobody_wants_is_forgotten_with_what_was_held_of_it() -> None:
     feed.remove_namespaces(["a-web"], 7.0, by_list=True)
     feed.forget("a-web")
     assert (feed.held, feed.tenants, shown.objects) == ((), {}, {})
+
+
+def test_a_tenant_with_endpoints_and_without_services_is_bare() -> None:
+    feed, _ = fed()
+    assert not feed.is_bare("a")
+    feed.remove_services([X, Y], 0.0, by_list=False)
+    assert feed.is_bare("a")
+    feed.remove_slices([("a-web", "x-1")])
+    assert not feed.is_bare("a")
+    assert not feed.is_bare("b")
+
+
+def test_what_was_known_before_a_first_list_without_services_is_held_like_what_a_list_takes() -> None:
+    feed, shown = fed()
+    feed.remove_services([X, Y], 0.0, by_list=False)
+    feed.hold([service("x"), service("y")], 3.0)
+    assert shown.names("service") == ["x", "y"]
+    assert feed.held == (Held("a-web", "a", frozenset({"x", "y"}), 3.0),)
+    feed.put(service("z"))
+    assert shown.names("service") == ["z"]
+    # A plausible list is believed.
+    feed.hold([service("x")], 4.0)
+    feed.hold([service("x", "a-empty")], 4.0)
+    assert shown.names("service") == ["z"]

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kubeproxy-ext's configuration: `kind: KubeproxyExtConfiguration`, one file, all errors at once."""
+
+import enum
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemonkit import config
+from daemonkit.config import setting
+from kubeproxy_ext.core.addresses import canonical_cidr
+from tenancy import names
+
+KIND = "KubeproxyExtConfiguration"
+BRIDGE_SOCKET = Path("/run/vcnode/kata-bridge.sock")
+
+
+@dataclass(frozen=True, slots=True)
+class SuperCluster:
+    """Where the Services are."""
+
+    kubeconfig_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    socket: Path = BRIDGE_SOCKET
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRanges:
+    """The service ranges of one tenant's own control plane, where its root namespace does not tell."""
+
+    key: str
+    service_cidrs: tuple[str, ...] = setting(key="serviceCIDRs")
+
+    def problems(self) -> Iterator[str]:
+        refused = names.check_key(self.key)
+        if refused is not None:
+            yield f"key: {refused.reason}"
+        yield from _bad_cidrs(self.service_cidrs)
+
+
+class LastKnownPolicy(enum.Enum):
+    """What a new guest gets while the API server has not been heard since our start."""
+
+    APPLY = "apply"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where /healthz, /readyz, /metrics, /status and /explain are served: a unix socket, or loopback."""
+
+    socket: Path | None = None
+    address: str | None = None
+    port: int = setting(0, minimum=0, maximum=65535)
+
+    def problems(self) -> Iterator[str]:
+        if self.socket is not None and self.address is not None:
+            yield "socket: give socket or address, not both"
+        address = self.address
+        if address is not None and address != "localhost" and not _is_loopback(address):
+            yield f"address: expected a loopback address, got {address!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeproxyExtConfiguration:
+    node_name: str
+    super_cluster: SuperCluster
+    bridge: Bridge = field(default_factory=Bridge)
+    service_cidrs: tuple[str, ...] = setting(
+        (), key="serviceCIDRs", doc="ranges of the super cluster where what no Service has is rejected"
+    )
+    tenants: tuple[TenantRanges, ...] = setting((), doc="service ranges of tenants' own control planes")
+    last_known: LastKnownPolicy = setting(
+        LastKnownPolicy.APPLY, doc="new guests while the API server is away: apply what is saved, or wait"
+    )
+    state_directory: Path | None = setting(None, doc="where the last known state is kept")
+    hold_seconds: float = setting(
+        600.0,
+        minimum=0.0,
+        maximum=86400.0,
+        doc="for how long a list that takes all Services is not believed while they have endpoints",
+    )
+    status: Status = field(default_factory=Status)
+
+    def problems(self) -> Iterator[str]:
+        # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
+        if not names.is_pod_name(self.node_name):
+            yield f"nodeName: expected the name of a node, got {self.node_name!r}"
+        yield from _bad_cidrs(self.service_cidrs)
+        keys = [tenant.key for tenant in self.tenants]
+        for key in sorted({key for key in keys if keys.count(key) > 1}):
+            yield f"tenants: {key} stands there more than once"
+
+
+def _bad_cidrs(cidrs: tuple[str, ...]) -> Iterator[str]:
+    for cidr in cidrs:
+        if canonical_cidr(cidr) is None:
+            yield f"serviceCIDRs: expected an address range, got {cidr!r}"
+
+
+def _is_loopback(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def load(path: Path) -> KubeproxyExtConfiguration:
+    """Read and check the file. Raises ConfigError with everything that is wrong."""
+    return config.load(path, KubeproxyExtConfiguration, kind=KIND)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m kubeproxy_ext --config FILE [--check-config]`: the daemon, from its arguments on.
+
+Apart from `__main__` so that what only renders does not load gRPC.
+"""
+
+from daemonkit import logs, run
+from daemonkit.run import Lifecycle
+from kubeproxy_ext.config import load
+from kubeproxy_ext.service import Service
+
+
+def main(argv: list[str]) -> int:
+    """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
+    arguments = run.parse_arguments("kubeproxy-ext", argv)
+    logs.setup()
+    config = run.configured(arguments, load)
+
+    async def body(life: Lifecycle) -> int:
+        return await Service(config).run(life)
+
+    return run.run(body)

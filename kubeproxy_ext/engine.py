@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's one turn: from what has changed to what is sent. It acts through others' hands.
+
+`turn` says in which order: believe or not, follow, compute what is due, send what is missing. All of
+it runs on the loop without an await, so that it always sees one state of the world.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from daemonkit import logs
+from kata_bridge.api.messages import Guest, GuestResult, ResultCode
+from kubeproxy_ext.core.pace import Pace
+from kubeproxy_ext.core.wire import EndpointSliceObject, ServiceObject
+from kubeproxy_ext.core.world import World
+from kubeproxy_ext.delivery import Delivery, Push, Standing
+from kubeproxy_ext.feed import Feed, Held, tenant_of
+from kubeproxy_ext.groups import Asked, Generations, Groups, Unserved, asked
+from kubeproxy_ext.latency import Latency
+from kubeproxy_ext.metrics import Metrics
+from kubeproxy_ext.ranges import ServiceRanges
+from kubeproxy_ext.saved_state import Restored
+from ruleset.delta import RulesetDelta
+
+# A list takes some hundredths of a second. Who has not been heard for so long is not there.
+GRACE_S = 2.0
+
+_log = logs.get(__name__)
+
+
+class Sources(Protocol):
+    """The part of `watch.Watch` that is used."""
+
+    def want(self, tenants: Iterable[str]) -> None: ...
+    @property
+    def next_end(self) -> float | None: ...
+    @property
+    def wanted(self) -> Iterable[str]: ...
+    def is_heard(self, tenant: str) -> bool: ...
+    def is_source_of(self, namespace: str) -> bool: ...
+
+
+@dataclass(slots=True)
+class Tenant:
+    """What is known of a tenant that has guests here, and when it is due.
+
+    `is_heard` stays once the API server has told of all its namespaces; one that comes later adds
+    to what is known. `bare_since` is when it was first heard to have endpoints and no Service.
+    """
+
+    since: float
+    pace: Pace = field(default_factory=Pace)
+    ranges: tuple[str, ...] = ()
+    is_heard: bool = False
+    bare_since: float | None = None
+    is_asked_for: bool = False
+    restored: Restored | None = None
+    restored_at: float = 0.0
+
+    @property
+    def knowledge(self) -> str:
+        if self.is_heard:
+            return "heard"
+        if self.bare_since is not None:
+            return "held"
+        return "unknown" if self.restored is None else "last known"
+
+
+class Engine:
+    """Guests and tenants of this node. Give it events; call `turn` when it asks for that by `wake`.
+
+    `ask_saved` starts the reading of a tenant's saved state, whose end is `restored`; it is None
+    where new guests shall wait for the API server.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        ranges: ServiceRanges,
+        hold_s: float,
+        metrics: Metrics,
+        *,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+        wake: Callable[[], None],
+        send: Callable[[Push], None],
+        ask_saved: Callable[[str], None] | None,
+    ) -> None:
+        self.world = World()
+        self.feed = Feed(self.world, hold_s)
+        self.delivery = Delivery()
+        self.sources: Sources | None = None
+        self.tenants: dict[str, Tenant] = {}
+        self.asked: dict[str, Asked | Unserved] = {}
+        self._generations = Generations(wall)
+        self.groups = Groups(self.world, self._generations)
+        self.latency = Latency(wall, metrics.programming_duration)
+        self._node_name = node_name
+        self._ranges = ranges
+        self._hold_s = hold_s
+        self._metrics = metrics
+        self._now = now
+        self._wall = wall
+        self._wake = wake
+        self._send = send
+        self._ask_saved = ask_saved
+        self._is_connected = False
+        self._fresh: set[str] = set()
+        self._known_held: frozenset[Held] = frozenset()
+        self._to_save: set[str] = set()
+
+    # ---- the turn
+
+    def turn(self) -> float | None:
+        """Do what is due; return when the next is, if nothing else happens before."""
+        now = self._now()
+        released = self.feed.tick(now)
+        self._tell_held(released)
+        self._follow(now)
+        for group in self.world.settle():
+            if group.tenant in self.tenants:
+                self._changed(group.tenant, now)
+        for tenant in [name for name, each in self.tenants.items() if each.pace.is_due(now)]:
+            self._compute(tenant)
+        self._compute_fresh()
+        if self._is_connected:
+            for push in self.delivery.plan(now):
+                self._metrics.flows.inc(len(push.flush) * len(push.guests))
+                self._send(push)
+        return self._next_turn()
+
+    def _follow(self, now: float) -> None:
+        """Take note of which tenants are here, and what is known of them."""
+        present = {s.guest.tenant for s in self.delivery.guests.values() if s.guest.tenant}
+        if self.sources is None:
+            return
+        self.sources.want(present)
+        for name in present - self.tenants.keys():
+            self.tenants[name] = Tenant(now)
+        for name in self.tenants.keys() - set(self.sources.wanted):
+            del self.tenants[name]
+            self.latency.forget(name)
+        for name, tenant in self.tenants.items():
+            ranges = self._ranges.of(name, self.feed)
+            if tenant.ranges != ranges:
+                tenant.ranges = ranges
+                self._changed(name, now)
+            if not tenant.is_heard and self.sources.is_heard(name) and self._is_credible(name, tenant, now):
+                tenant.is_heard, tenant.restored = True, None
+                _log.info("tenant is known", tenant=name, after_s=round(now - tenant.since, 3))
+                self._changed(name, now)
+            elif not tenant.is_heard and now >= tenant.since + GRACE_S:
+                self._fall_back(name, tenant)
+
+    def _is_credible(self, name: str, tenant: Tenant, now: float) -> bool:
+        """Whether a tenant's first lists may be believed: endpoints without any Service may not yet."""
+        if not self.feed.is_bare(name):
+            tenant.bare_since = None
+            return True
+        if tenant.bare_since is None:
+            tenant.bare_since = now
+            self._metrics.held_lists.labels(name).inc()
+            _log.error(
+                "a tenant has endpoints and not one Service, its guests keep what they have",
+                tenant=name,
+                hold_s=self._hold_s,
+            )
+        return now >= tenant.bare_since + self._hold_s
+
+    def _fall_back(self, name: str, tenant: Tenant) -> None:
+        if self._ask_saved is not None and not tenant.is_asked_for:
+            tenant.is_asked_for = True
+            self._ask_saved(name)
+
+    def _changed(self, tenant: str, now: float) -> None:
+        self.tenants[tenant].pace = self.tenants[tenant].pace.changed(now)
+
+    def _compute(self, name: str) -> None:
+        """Compute the rules of one tenant's guests."""
+        started = self._now()
+        tenant = self.tenants[name]
+        before = self.groups.renders
+        guests = [i for i, s in self.delivery.guests.items() if s.guest.tenant == name]
+        self._want(guests)
+        ended = self._now()
+        tenant.pace = tenant.pace.ran(started, ended)
+        self._metrics.sync_duration.observe(max(0.0, ended - started))
+        self._metrics.last_sync.set(self._wall())
+        self._metrics.renders.inc(self.groups.renders - before)
+        if tenant.is_heard:
+            self._to_save.add(name)
+            self.latency.computed(name, {s.wanted.digest for s in self._standings(guests) if s.wanted})
+
+    def _compute_fresh(self) -> None:
+        """Compute for guests that came or changed; their tenant need not be due."""
+        fresh, self._fresh = self._fresh, set()
+        self._want([guest_id for guest_id in fresh if guest_id in self.delivery.guests])
+
+    def _want(self, guests: Iterable[str]) -> None:
+        """Say what these guests are to have, as far as it is known."""
+        now = self._now()
+        known: dict[str, Asked] = {}
+        for guest_id in guests:
+            standing = self.delivery.guests[guest_id]
+            tenant = self.tenants.get(standing.guest.tenant)
+            ranges = () if tenant is None else tenant.ranges
+            each = self.asked[guest_id] = asked(standing.guest, self._node_name, ranges)
+            if isinstance(each, Unserved) or tenant is None:
+                self.delivery.want(guest_id, None, now)
+            elif tenant.is_heard or (tenant.restored is not None and not standing.has):
+                known[guest_id] = each
+            # Else it keeps what it has, and what it is to have if that was known before.
+        for guest_id, wanted in self.groups.wanted(known).items():
+            self.delivery.want(guest_id, wanted, now)
+
+    def _standings(self, guests: Iterable[str]) -> list[Standing]:
+        return [self.delivery.guests[guest_id] for guest_id in guests]
+
+    def _next_turn(self) -> float | None:
+        times = [self.feed.next_tick, self.delivery.next_at]
+        times += [each.pace.due_at for each in self.tenants.values()]
+        times += [t.since + GRACE_S for t in self.tenants.values() if not t.is_heard and not t.is_asked_for]
+        times += [t.bare_since + self._hold_s for t in self.tenants.values() if t.bare_since is not None]
+        if self.sources is not None:
+            times.append(self.sources.next_end)
+        return min((time for time in times if time is not None), default=None)
+
+    def slice_changed(self, item: EndpointSliceObject) -> None:
+        """A watch told of a slice (its list did not): how long its way is will be measured."""
+        namespace = self.feed.namespaces.get(item.metadata.namespace)
+        if namespace is not None:
+            self.latency.changed(tenant_of(namespace), item)
+
+    # ---- guests, from kata-bridge
+
+    def present(self, guest: Guest) -> None:
+        known = self.delivery.guests.get(guest.id)
+        before = None if known is None else known.guest
+        self.delivery.present(guest, self._now())
+        self._generations.seen(guest.tenant, guest.generation)
+        if before is None or _asks_otherwise(before, guest):
+            self._fresh.add(guest.id)
+        self._is_connected = True
+        self._wake()
+
+    def gone(self, guest_id: str) -> None:
+        self.delivery.gone(guest_id)
+        self._forget(guest_id)
+
+    def synced(self) -> None:
+        self._is_connected = True
+        for guest_id in self.delivery.synced():
+            self._forget(guest_id)
+        self._wake()
+
+    def lost(self) -> None:
+        self._is_connected = False
+        self.delivery.lost()
+
+    def _forget(self, guest_id: str) -> None:
+        self.asked.pop(guest_id, None)
+        self._fresh.discard(guest_id)
+        self.groups.retain([each for each in self.asked.values() if isinstance(each, Asked)])
+        self._wake()
+
+    # ---- answers
+
+    def answered(self, push: Push, result: GuestResult) -> None:
+        kind = (
+            "flush" if push.ruleset is None else "delta" if isinstance(push.ruleset, RulesetDelta) else "full"
+        )
+        self._metrics.pushes.labels(kind, result.code.name.lower()).inc()
+        standing = self.delivery.guests.get(result.guest)
+        before = "" if standing is None else standing.problem
+        self.delivery.answered(push, result, self._now())
+        if standing is not None and standing.problem and standing.problem != before:
+            level = _log.error if result.code is ResultCode.REFUSED else _log.warning
+            level(
+                "guest did not take its rules",
+                guest=result.guest,
+                tenant=standing.guest.tenant,
+                pod=f"{standing.guest.namespace}/{standing.guest.name}",
+                result=result.code.name,
+                reason=result.message,
+                digest=push.digest,
+            )
+        self._wake()
+
+    def failed(self, push: Push, unanswered: frozenset[str], is_refused: bool) -> None:
+        self._metrics.failed_pushes.inc()
+        self.delivery.failed(push, unanswered, self._now(), is_refused=is_refused)
+        self._wake()
+
+    def done(self, push: Push) -> None:
+        """All answers to a push are in, or will never be."""
+        if push.ruleset is not None:
+            self.latency.done(push.digest)
+            is_delta = isinstance(push.ruleset, RulesetDelta)
+            # Under churn there are twenty deltas a second; the metrics count them.
+            (_log.debug if is_delta else _log.info)(
+                "sent",
+                guests=len(push.guests),
+                kind="delta" if is_delta else "full",
+                generation=push.ruleset.generation,
+                digest=push.digest,
+                flows=len(push.flush),
+            )
+
+    # ---- saved state
+
+    def restored(self, tenant_name: str, found: Restored | None) -> None:
+        """What was saved of a tenant; it counts until the API server is heard."""
+        tenant = self.tenants.get(tenant_name)
+        if tenant is None or tenant.is_heard or found is None or self.sources is None:
+            return
+        now = self._now()
+        tenant.restored, tenant.restored_at = found, now
+        _log.warning("last known Services are used", tenant=tenant_name, age_s=round(found.age_s))
+        if found.state.node is not None:
+            self.world.put_node(found.state.node)
+        for namespace in found.state.namespaces:
+            if namespace.metadata.name not in self.feed.namespaces:
+                self.feed.put_namespace(namespace)
+        for each in found.state.slices:
+            if not self.sources.is_source_of(each.metadata.namespace):
+                self.feed.put(each)
+        lacking: dict[str, list[ServiceObject]] = {}
+        for service in found.state.services:
+            if self.sources.is_source_of(service.metadata.namespace):
+                lacking.setdefault(service.metadata.namespace, []).append(service)
+            else:
+                self.feed.put(service)
+        for services in lacking.values():
+            # Listed, and without a Service: as if that list had taken these.
+            self.feed.hold(services, now)
+        self._changed(tenant_name, now)
+        self._wake()
+
+    def take_to_save(self) -> frozenset[str]:
+        """The tenants whose objects have changed since the last call."""
+        taken, self._to_save = frozenset(self._to_save), set()
+        return taken
+
+    # ---- the brake
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        return tuple(self._known_held)
+
+    def knowledge(self) -> dict[tuple[str, ...], float]:
+        """How many tenants there are, by what is known of them."""
+        known = [tenant.knowledge for tenant in self.tenants.values()]
+        return {(each,): float(known.count(each)) for each in ("heard", "last known", "held", "unknown")}
+
+    def longest_behind_s(self) -> float:
+        since = [s.behind_since for s in self.delivery.guests.values() if s.behind_since is not None]
+        return self._now() - min(since) if since else 0.0
+
+    def _tell_held(self, released: tuple[Held, ...]) -> None:
+        for held in released:
+            _log.warning(
+                "held for long enough, the list is believed", tenant=held.tenant, namespace=held.namespace
+            )
+        now_held = frozenset(self.feed.held)
+        for held in now_held - self._known_held:
+            self._metrics.held_lists.labels(held.tenant).inc()
+            _log.error(
+                "a list takes a whole namespace from a tenant and is not believed yet"
+                if held.is_namespace
+                else "a list takes all Services from a namespace with endpoints and is not believed yet",
+                tenant=held.tenant,
+                namespace=held.namespace,
+                services=len(held.services),
+                hold_s=self._hold_s,
+            )
+        self._known_held = now_held
+
+
+def _asks_otherwise(before: Guest, now: Guest) -> bool:
+    """Whether what decides a guest's rules has changed."""
+    return (
+        before.tenant != now.tenant
+        or before.networks != now.networks
+        or before.ips != now.ips
+        or before.capabilities != now.capabilities
+        or before.not_injectable != now.not_injectable
+    )

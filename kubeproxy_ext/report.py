@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon shows of itself: readiness, `/status`, and `/explain` for one guest. Pure."""
+
+from typing import Protocol
+
+from daemonkit.status import Query, Readiness, Reply
+from kubeproxy_ext.core.view import Outcome
+from kubeproxy_ext.delivery import Standing
+from kubeproxy_ext.engine import Engine, Tenant
+from kubeproxy_ext.groups import Unserved
+from kubeproxy_ext.watch import Watch
+
+
+class Connection(Protocol):
+    """The part of `push.Pusher` that is shown."""
+
+    is_synced: bool
+    problem: str
+
+
+class Report:
+    """Reads what is there; `ages` of sources are in seconds, None before a source was heard."""
+
+    def __init__(self, engine: Engine, watch: Watch, bridge: Connection) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._bridge = bridge
+        self.is_draining = False
+
+    # ---- ready
+
+    def readiness(self) -> Readiness:
+        """Ready when kata-bridge has told its guests and every tenant here is known, be it from saved
+        state: a node without tenants is ready as soon as it knows that."""
+        lines = [f"kata-bridge: {self._bridge.problem or 'ok'}"]
+        for name, age in self._watch.ages().items():
+            lines.append(f"{name}: not heard yet" if age is None else f"{name}: ok, age {age:.0f} s")
+        unknown = [n for n, tenant in self._engine.tenants.items() if tenant.knowledge in ("unknown", "held")]
+        lines += [f"tenant {name}: {self._engine.tenants[name].knowledge}" for name in sorted(unknown)]
+        is_known = not unknown and (self._watch.has_listed or bool(self._engine.tenants))
+        if self.is_draining:
+            lines.append("draining")
+        return Readiness(self._bridge.is_synced and is_known and not self.is_draining, tuple(lines))
+
+    # ---- status
+
+    def status(self, now: float) -> dict[str, object]:
+        engine = self._engine
+        services, slices = engine.feed.counts()
+        return {
+            "isDraining": self.is_draining,
+            "bridge": {"isSynced": self._bridge.is_synced, "problem": self._bridge.problem},
+            "sources": {
+                name: {"ageSeconds": None if age is None else round(age, 3)}
+                for name, age in self._watch.ages().items()
+            },
+            "watches": self._watch.count,
+            "services": services,
+            "endpointSlices": slices,
+            "rulesets": len(engine.groups),
+            "tenants": {name: _tenant(each, now) for name, each in sorted(engine.tenants.items())},
+            "held": [
+                {
+                    "tenant": held.tenant,
+                    "namespace": held.namespace,
+                    "services": sorted(held.services),
+                    "isNamespace": held.is_namespace,
+                    "seconds": round(now - held.since, 3),
+                }
+                for held in engine.held
+            ],
+            "unreadable": self._watch.unreadable(),
+            "problems": [
+                {"tenant": p.tenant, "namespace": p.namespace, "service": p.service, "problem": p.text}
+                for p in engine.world.problems()
+            ],
+            "guests": [self._guest(standing, now) for standing in engine.delivery.guests.values()],
+        }
+
+    def _guest(self, standing: Standing, now: float) -> dict[str, object]:
+        guest, wanted = standing.guest, standing.wanted
+        capabilities = guest.capabilities
+        return {
+            "id": guest.id,
+            "tenant": guest.tenant,
+            "pod": f"{guest.namespace}/{guest.name}",
+            "tenantPod": f"{guest.tenant_namespace}/{guest.tenant_name}" if guest.tenant_name else "",
+            "networks": guest.networks,
+            "channel": "" if capabilities is None else capabilities.channel,
+            "digest": standing.has,
+            "generation": guest.generation,
+            "wantedDigest": None if wanted is None else wanted.digest,
+            "wantedGeneration": None if wanted is None else wanted.ruleset.generation,
+            "behindSeconds": (
+                None if standing.behind_since is None else round(now - standing.behind_since, 3)
+            ),
+            "problem": self._problem(standing),
+        }
+
+    def _problem(self, standing: Standing) -> str:
+        asked = self._engine.asked.get(standing.guest.id)
+        if isinstance(asked, Unserved):
+            return asked.reason
+        if standing.wanted is None:
+            tenant = self._engine.tenants.get(standing.guest.tenant)
+            return f"the tenant's Services: {'unknown' if tenant is None else tenant.knowledge}"
+        return standing.problem
+
+    # ---- explain
+
+    def explain(self, query: Query, now: float) -> Reply:
+        """The rules of one guest: `guest=ID`, or `pod=NAMESPACE/NAME` in the super cluster's names, or
+        the tenant's with `tenant=KEY`."""
+        found = [standing for standing in self._engine.delivery.guests.values() if _is_asked(standing, query)]
+        if not query.keys() & {"guest", "pod"}:
+            return Reply(400, b"guest=ID or pod=NAMESPACE/NAME is needed\n")
+        if len(found) != 1:
+            return Reply(404, b"no such guest\n" if not found else b"more than one guest is called so\n")
+        (standing,) = found
+        tenant = self._engine.tenants.get(standing.guest.tenant)
+        wanted = standing.wanted
+        outcomes = () if wanted is None else wanted.outcomes
+        return Reply.json(
+            {
+                "guest": self._guest(standing, now),
+                "ips": standing.guest.ips,
+                "tenant": None if tenant is None else _tenant(tenant, now),
+                "held": [
+                    held.namespace for held in self._engine.held if held.tenant == standing.guest.tenant
+                ],
+                "models": [_model(outcome) for outcome in outcomes],
+                "documents": [
+                    {
+                        "family": document.family.value,
+                        "backend": document.backend.value,
+                        "text": document.text(),
+                    }
+                    for document in (() if wanted is None else wanted.ruleset.documents)
+                ],
+            }
+        )
+
+
+def _tenant(tenant: Tenant, now: float) -> dict[str, object]:
+    restored = tenant.restored
+    return {
+        "knowledge": tenant.knowledge,
+        "serviceCIDRs": tenant.ranges,
+        "lastKnownAgeSeconds": (
+            None if restored is None else round(restored.age_s + now - tenant.restored_at, 3)
+        ),
+    }
+
+
+def _model(outcome: Outcome) -> dict[str, object]:
+    rules = outcome.rules
+    return {"family": rules.family.value, "rules": rules, "serving": outcome.serving}
+
+
+def _is_asked(standing: Standing, query: Query) -> bool:
+    guest = standing.guest
+    if "guest" in query:
+        return guest.id == query["guest"]
+    if "tenant" in query:
+        own = f"{guest.tenant_namespace}/{guest.tenant_name}"
+        return guest.tenant == query["tenant"] and own == query.get("pod")
+    return f"{guest.namespace}/{guest.name}" == query.get("pod")

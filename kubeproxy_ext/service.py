@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running kubeproxy-ext: builds the parts, starts them in order, and ends them."""
+
+import asyncio
+import gc
+import os
+import random
+import time
+
+from daemonkit import logs
+from daemonkit.run import Lifecycle
+from daemonkit.status import Address, Query, Reply, StatusServer
+from daemonkit.tasks import Tasks
+from kata_bridge.api.client import BridgeClient
+from kubeproxy_ext.config import KubeproxyExtConfiguration, LastKnownPolicy
+from kubeproxy_ext.delivery import Push
+from kubeproxy_ext.engine import Engine
+from kubeproxy_ext.metrics import Metrics
+from kubeproxy_ext.push import Handlers, Pusher
+from kubeproxy_ext.ranges import ServiceRanges
+from kubeproxy_ext.report import Report
+from kubeproxy_ext.saved_state import SavedState, TenantState
+from kubeproxy_ext.super_cluster import SuperCluster
+from kubeproxy_ext.watch import Watch
+
+# How long a start waits to be ready before it says so all the same: guests keep their rules
+# meanwhile, and `/readyz` tells what is missing.
+READY_WAIT_S = 10.0
+SAVE_S = 5.0
+# Rules are values that make no cycles; the default looks for some each 700 allocations.
+GC_THRESHOLD = 20_000
+
+_log = logs.get(__name__)
+
+
+class Service:
+    """Everything that lives from start to stop."""
+
+    def __init__(self, config: KubeproxyExtConfiguration) -> None:
+        """Build all parts; nothing is dialled. Raises OSError where the state directory is unusable."""
+        self._config = config
+        self._started_at = time.time()
+        self._metrics = Metrics()
+        self._tasks = Tasks("kubeproxy-ext", on_failure=self._failed)
+        self._woken = asyncio.Event()
+        self._life: Lifecycle | None = None
+        self._saved: SavedState | None = None
+        if config.state_directory is not None:
+            self._saved = SavedState(config.state_directory, self._snapshot, self._metrics.state_errors)
+            self._saved.prepare()
+        can_restore = self._saved is not None and config.last_known is LastKnownPolicy.APPLY
+        self._engine = Engine(
+            config.node_name,
+            ServiceRanges(
+                config.service_cidrs, {tenant.key: tenant.service_cidrs for tenant in config.tenants}
+            ),
+            config.hold_seconds,
+            self._metrics,
+            now=time.monotonic,
+            wall=time.time,
+            wake=self._woken.set,
+            send=self._send,
+            ask_saved=self._restore if can_restore else None,
+        )
+        engine = self._engine
+        self._pusher = Pusher(
+            lambda: BridgeClient(config.bridge.socket),
+            Handlers(
+                engine.present,
+                engine.gone,
+                engine.synced,
+                engine.lost,
+                engine.answered,
+                engine.failed,
+                engine.done,
+            ),
+            self._tasks,
+            random.random,
+        )
+        self._cluster = SuperCluster(config.super_cluster.kubeconfig_file)
+        self._watch = Watch(
+            self._cluster, config.node_name, engine.feed, engine.world, self._woken.set, self._tasks
+        )
+        self._watch.on_slice = engine.slice_changed
+        engine.sources = self._watch
+        self._report = Report(engine, self._watch, self._pusher)
+        self._status = self._make_status()
+        self._add_gauges()
+
+    # ---- life
+
+    async def run(self, life: Lifecycle) -> int:
+        """Work until told to stop. Returns the exit code."""
+        self._life = life
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+        life.on_reload(self._reload)
+        if self._status is not None:
+            await self._status.start()
+        self._watch.start()
+        self._tasks.spawn(self._pusher.run(), "kata-bridge")
+        self._tasks.spawn(self._turns(), "turns")
+        if self._saved is not None:
+            self._tasks.spawn(self._save(self._saved), "state")
+        await self._wait_until_ready(life)
+        _log.info("working", node=self._config.node_name, guests=len(self._engine.delivery.guests))
+        life.ready()
+        await life.stopping.wait()
+        await self._stop()
+        return 0
+
+    async def _wait_until_ready(self, life: Lifecycle) -> None:
+        end = time.monotonic() + READY_WAIT_S
+        while not self._report.readiness().is_ready and time.monotonic() < end:
+            if life.stopping.is_set():
+                return
+            await asyncio.sleep(0.02)
+
+    async def _turns(self) -> None:
+        """Turn whenever something has happened or is due."""
+        while True:
+            next_at = self._engine.turn()
+            try:
+                wait_s = None if next_at is None else max(0.0, next_at - time.monotonic())
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+
+    def _send(self, push: Push) -> None:
+        self._pusher.push(push)
+
+    def _reload(self) -> None:
+        """SIGHUP: credentials are read again by themselves; the configuration only at a start."""
+        self._woken.set()
+
+    def _failed(self, name: str, _: BaseException) -> None:
+        """Without one of its tasks the daemon is none: the service manager starts it again."""
+        if self._life is not None:
+            _log.error("cannot go on", task=name)
+            self._life.stop()
+
+    async def _stop(self) -> None:
+        self._report.is_draining = True
+        await self._tasks.close(2.0)
+        if self._saved is not None:
+            self._saved.changed(self._engine.take_to_save())
+            await self._saved.write_due(self._confirmed())
+        await self._cluster.close()
+        if self._status is not None:
+            await self._status.stop()
+
+    # ---- saved state
+
+    def _restore(self, tenant: str) -> None:
+        self._tasks.spawn(self._restored(tenant), f"restore {tenant}")
+
+    async def _restored(self, tenant: str) -> None:
+        if self._saved is not None:
+            self._engine.restored(tenant, await self._saved.load(tenant))
+
+    async def _save(self, saved: SavedState) -> None:
+        while True:
+            await asyncio.sleep(SAVE_S)
+            saved.changed(self._engine.take_to_save())
+            await saved.keep(self._confirmed())
+
+    def _confirmed(self) -> dict[str, float]:
+        """The tenants that the API server has told of, with the age of what it told."""
+        ages = [age for age in self._watch.ages().values() if age is not None]
+        heard = [name for name, tenant in self._engine.tenants.items() if tenant.is_heard]
+        return dict.fromkeys(heard, max(ages, default=0.0))
+
+    def _snapshot(self, tenant: str) -> TenantState:
+        feed = self._engine.feed
+        namespaces = sorted(feed.tenants.get(tenant, ()))
+        return TenantState(
+            tenant,
+            [feed.namespaces[name] for name in namespaces],
+            [service for name in namespaces for service in feed.services(name)],
+            [each for name in namespaces for each in feed.slices(name)],
+            self._watch.node,
+        )
+
+    # ---- what it says of itself
+
+    def _make_status(self) -> StatusServer | None:
+        status = self._config.status
+        address: Address
+        if status.socket is not None:
+            address = status.socket
+        elif status.address is not None:
+            address = (status.address, status.port)
+        else:
+            return None
+        return StatusServer(
+            address,
+            self._metrics.registry,
+            readiness=self._report.readiness,
+            status=self.status,
+            own={"/explain": self._explain},
+        )
+
+    def _explain(self, query: Query) -> Reply:
+        return self._report.explain(query, time.monotonic())
+
+    def status(self) -> dict[str, object]:
+        return {
+            "daemon": "kubeproxy-ext",
+            "nodeName": self._config.node_name,
+            "pid": os.getpid(),
+            "startedAt": self._started_at,
+            **self._report.status(time.monotonic()),
+        }
+
+    def _add_gauges(self) -> None:
+        engine, watch, metrics = self._engine, self._watch, self._metrics
+        guests = engine.delivery.guests
+        metrics.gauge("vcnode_guests", "Guests of the node.", lambda: len(guests))
+        metrics.gauge(
+            "vcnode_guests_behind",
+            "Guests that do not have the rules that they are to have.",
+            lambda: sum(standing.is_behind for standing in guests.values()),
+        )
+        metrics.gauge(
+            "vcnode_guest_behind_seconds",
+            "For how long the guest that is behind the longest has been.",
+            engine.longest_behind_s,
+        )
+        metrics.gauges(
+            "vcnode_tenants",
+            "Tenants with guests here, by what is known of their Services.",
+            engine.knowledge,
+            "knowledge",
+        )
+        metrics.gauge(
+            "vcnode_rulesets", "Rulesets that guests have or shall have.", lambda: len(engine.groups)
+        )
+        metrics.gauge("vcnode_services", "Services that are followed.", lambda: engine.feed.counts()[0])
+        metrics.gauge("vcnode_endpoint_slices", "Slices that are followed.", lambda: engine.feed.counts()[1])
+        metrics.gauge("vcnode_watches", "Watches of the API server.", lambda: watch.count)
+        metrics.gauge("vcnode_held", "Lists that are not believed now.", lambda: len(engine.held))
+        metrics.gauge(
+            "vcnode_bridge_connected",
+            "1 while kata-bridge tells of guests.",
+            lambda: float(self._pusher.is_synced),
+        )
+        metrics.gauges(
+            "vcnode_source_age_seconds",
+            "Time since a source last confirmed what is used.",
+            lambda: {(name,): age for name, age in watch.ages().items() if age is not None},
+            "source",
+        )

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The super cluster's API server as a transport, whatever becomes of its kubeconfig.
+
+What is here loads aiohttp (14 MB): import it only where the super cluster is followed.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from daemonkit.kube.client import Client, UnreachableError
+from daemonkit.kube.credentials import CredentialsError
+
+
+class SuperCluster:
+    """A client that is made when it is first needed.
+
+    A kubeconfig that cannot be used, as before something else has put it in place after boot, is an
+    API server that is away: who asks backs off and asks again.
+    """
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self._client: Client | None = None
+
+    async def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
+        return await self._opened().request(method, path, params)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        stream = self._opened().stream(path, params, idle_timeout_s=idle_timeout_s, timeout_s=timeout_s)
+        async with stream as chunks:
+            yield chunks
+
+    def _opened(self) -> Client:
+        if self._client is None:
+            try:
+                self._client = Client.from_kubeconfig(self._kubeconfig, user_agent="kubeproxy-ext")
+            except CredentialsError as error:
+                raise UnreachableError(f"kubeconfig: {error}") from None
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in kata-bridge: guests that are values, and rulesets that are applied to nothing.
+
+It keeps to bridge.proto where a client can tell: a whole ruleset replaces what a guest has, a delta
+needs its base, answers come one a guest. With `serve` it does so over gRPC on a unix socket.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kata_bridge.api import rpc
+from kata_bridge.api.client import BridgeAway
+from kata_bridge.api.messages import (
+    Capabilities,
+    Flow,
+    FlushConntrackRequest,
+    Guest,
+    GuestEvent,
+    GuestEventKind,
+    GuestResult,
+    ResultCode,
+    SetRulesetRequest,
+    WatchGuestsRequest,
+)
+from kata_bridge.api.rulesets import from_message, to_message
+from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
+from ruleset.document import Ruleset
+
+CAPABILITIES = Capabilities(
+    channel="agent", backends=("iptables", "nft"), ipv6=True, deltas=True, conntrack=True, resolv_conf=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One ruleset as it came for one guest; `data` is all that was sent, as bytes."""
+
+    guest: str
+    ruleset: Ruleset | RulesetDelta
+    flush: tuple[Flow, ...]
+    result: GuestResult
+    data: bytes
+
+    @property
+    def is_delta(self) -> bool:
+        return isinstance(self.ruleset, RulesetDelta)
+
+
+@dataclass(slots=True)
+class _Guest:
+    guest: Guest
+    desired: Ruleset | None = None
+    held: Ruleset | None = None
+    # Given instead of applying, one each; for as long as it is set, `unreachable`.
+    refusals: list[tuple[ResultCode, str]] = field(default_factory=list)
+    unreachable: str = ""
+
+
+class FakeBridge:
+    """The guests of a node. `guests` may be changed at will; then `tell` whoever watches."""
+
+    def __init__(self) -> None:
+        self.guests: dict[str, _Guest] = {}
+        self.received: list[Received] = []
+        self.flushed: list[tuple[str, tuple[Flow, ...]]] = []
+        self.delay_s = 0.0
+        self.is_synced = True
+        self._watchers: set[asyncio.Queue[GuestEvent | None]] = set()
+        self._server: grpc.aio.Server | None = None
+
+    # ---- guests
+
+    def add(self, name: str, tenant: str, **fields: Any) -> _Guest:
+        """A guest appears; its id is its name."""
+        standard = Guest(
+            id=name,
+            namespace=f"{tenant}-default",
+            name=name,
+            tenant=tenant,
+            tenant_namespace="default",
+            tenant_name=name,
+            networks=("default",),
+            ips=("10.244.0.9",),
+            capabilities=CAPABILITIES,
+        )
+        guest = replace(standard, **fields)
+        added = self.guests[name] = _Guest(guest)
+        self._tell(GuestEvent(GuestEventKind.PRESENT, self._message(added)))
+        return added
+
+    def remove(self, name: str) -> None:
+        del self.guests[name]
+        self._tell(GuestEvent(GuestEventKind.GONE, Guest(id=name)))
+
+    def change(self, name: str, **fields: Any) -> None:
+        """Something of the guest itself becomes different, and is told."""
+        known = self.guests[name]
+        known.guest = replace(known.guest, **fields)
+        self.tell(name)
+
+    def forget_rules(self, name: str) -> None:
+        """The guest was rebooted, and nobody repairs it."""
+        self.guests[name].held = None
+        self.tell(name)
+
+    def tell(self, name: str) -> None:
+        self._tell(GuestEvent(GuestEventKind.PRESENT, self._message(self.guests[name])))
+
+    def forget_everything(self) -> None:
+        """As a restart of the bridge does: guests keep what they have, it knows what they say."""
+        for known in self.guests.values():
+            known.desired = None
+        for watcher in self._watchers:
+            watcher.put_nowait(None)
+
+    def held(self, name: str) -> Ruleset | None:
+        return self.guests[name].held
+
+    def of(self, name: str) -> list[Received]:
+        """What came for a guest."""
+        return [each for each in self.received if each.guest == name]
+
+    def _message(self, known: _Guest) -> Guest:
+        held = known.held
+        return replace(
+            known.guest,
+            digest="" if held is None else held.digest,
+            generation=0 if held is None else held.generation,
+        )
+
+    def _tell(self, event: GuestEvent) -> None:
+        for watcher in self._watchers:
+            watcher.put_nowait(event)
+
+    # ---- a connection, as `kata_bridge.api.client.BridgeClient` is one
+
+    async def watch_guests(self) -> AsyncIterator[GuestEvent]:
+        watcher: asyncio.Queue[GuestEvent | None] = asyncio.Queue()
+        for known in self.guests.values():
+            watcher.put_nowait(GuestEvent(GuestEventKind.PRESENT, self._message(known)))
+        if self.is_synced:
+            watcher.put_nowait(GuestEvent(GuestEventKind.SYNCED))
+        self._watchers.add(watcher)
+        try:
+            while True:
+                event = await watcher.get()
+                if event is None:
+                    raise BridgeAway("the bridge is restarted")
+                yield event
+        finally:
+            self._watchers.discard(watcher)
+
+    async def set_ruleset(
+        self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()
+    ) -> AsyncIterator[GuestResult]:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        data = repr((to_message(ruleset), flush)).encode()
+        for name in guests:
+            result = self._set(name, ruleset)
+            self.received.append(Received(name, ruleset, tuple(flush), result, data))
+            yield result
+
+    async def flush_conntrack(
+        self, guests: Sequence[str], flows: Sequence[Flow]
+    ) -> AsyncIterator[GuestResult]:
+        for name in guests:
+            self.flushed.append((name, tuple(flows)))
+            yield GuestResult(name, ResultCode.APPLIED)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def _set(self, name: str, ruleset: Ruleset | RulesetDelta) -> GuestResult:
+        known = self.guests.get(name)
+        if known is None:
+            return GuestResult(name, ResultCode.GONE, "no such sandbox")
+        try:
+            known.desired = self._composed(known, ruleset)
+        except NotTheBase as error:
+            return self._result(name, known, ResultCode.NEEDS_FULL, str(error))
+        if known.unreachable:
+            return self._result(name, known, ResultCode.UNREACHABLE, known.unreachable)
+        if known.refusals:
+            return self._result(name, known, *known.refusals.pop(0))
+        if known.held is not None and known.held.digest == known.desired.digest:
+            return self._result(name, known, ResultCode.UNCHANGED)
+        known.held = known.desired
+        return self._result(name, known, ResultCode.APPLIED)
+
+    def _composed(self, known: _Guest, ruleset: Ruleset | RulesetDelta) -> Ruleset:
+        if isinstance(ruleset, Ruleset):
+            return ruleset
+        if known.desired is None:
+            raise NotTheBase("nothing was set for this guest before")
+        return apply_delta(known.desired, ruleset)
+
+    def _result(self, name: str, known: _Guest, code: ResultCode, text: str = "") -> GuestResult:
+        message = self._message(known)
+        return GuestResult(name, code, text, message.generation, message.digest)
+
+    # ---- over gRPC
+
+    async def serve(self, path: Path) -> None:
+        """Listen on the unix socket `path` until `stop`."""
+
+        async def watch(_: WatchGuestsRequest, context: Any) -> AsyncIterator[GuestEvent]:
+            try:
+                async for event in self.watch_guests():
+                    yield event
+            except BridgeAway as error:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+        async def set_ruleset(request: SetRulesetRequest, context: Any) -> AsyncIterator[GuestResult]:
+            if request.ruleset is None:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no ruleset")
+                return
+            ruleset = from_message(request.ruleset)
+            async for result in self.set_ruleset(request.guests, ruleset, request.flush):
+                yield result
+
+        async def flush(request: FlushConntrackRequest, _: Any) -> AsyncIterator[GuestResult]:
+            async for result in self.flush_conntrack(request.guests, request.flows):
+                yield result
+
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - once, before anything is served
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers(
+            (
+                rpc.service(
+                    rpc.WATCH_GUESTS.bind(watch),
+                    rpc.SET_RULESET.bind(set_ruleset),
+                    rpc.FLUSH_CONNTRACK.bind(flush),
+                ),
+            )
+        )
+        self._server.add_insecure_port(f"unix:{path}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Go away; the guests stay."""
+        self.forget_everything()
+        if self._server is not None:
+            await self._server.stop(0)
+            self._server = None

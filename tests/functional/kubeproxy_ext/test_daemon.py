@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real daemon between a stand-in API server over TLS and a stand-in kata-bridge over gRPC."""
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
+from kata_bridge.api.messages import Capabilities, ResultCode
+from tests.functional.kubeproxy_ext.node import NAME, Node, running
+
+pytestmark = pytest.mark.asyncio
+
+
+def node(directory: Path, **settings: object) -> Node:
+    made = Node(directory, settings)
+    made.put_tenant("a")
+    made.put_tenant("b")
+    made.put_service("a", "web", "10.96.0.1", "10.1.0.1", "10.1.0.2")
+    made.put_service("b", "web", "10.96.0.2", "10.2.0.1")
+    return made
+
+
+async def test_a_guest_gets_its_tenants_rules_and_then_what_changes(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.has("a1", "10.96.0.1/32", "10.1.0.1:8080", "10.1.0.2:8080"))
+        assert not here.has("a1", "10.96.0.2")
+        (first,) = here.bridge.of("a1")
+        assert (first.is_delta, first.flush) == (False, ())
+        here.put_slice("a", "web", "10.1.0.2", "10.1.0.3")
+        await here.until(lambda: here.has("a1", "10.1.0.3:8080"))
+        assert not here.has("a1", "10.1.0.1:8080")
+        second = here.bridge.of("a1")[1]
+        assert second.is_delta
+        assert second.ruleset.generation > first.ruleset.generation
+        await here.until(here.is_ready)
+        status = await here.status()
+        assert (status["nodeName"], status["watches"], status["services"]) == (NAME, 2 + 2, 1)
+        assert status["tenants"] == {
+            "a": {"knowledge": "heard", "serviceCIDRs": ["10.96.0.0/16"], "lastKnownAgeSeconds": None}
+        }
+        (guest,) = status["guests"]
+        assert guest["digest"] == guest["wantedDigest"] == second.ruleset.digest
+        assert guest["behindSeconds"] is None
+        assert await here.stop() == 0
+        # Whoever stops leaves guests what they have.
+        assert here.has("a1", "10.1.0.3:8080")
+
+
+async def test_guests_of_one_tenant_share_one_ruleset_and_one_request(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        for number in range(5):
+            here.bridge.add(f"a{number}", "a", ips=(f"10.244.0.{number}",))
+        here.bridge.add("b1", "b")
+        await here.until(lambda: all(here.rules(guest) for guest in here.bridge.guests))
+        here.put_slice("a", "web", "10.1.0.9")
+        await here.until(lambda: all(here.has(f"a{number}", "10.1.0.9") for number in range(5)))
+        changes = [each for each in here.bridge.received if each.is_delta]
+        assert len({each.data for each in changes}) == 1
+        assert len(changes) == 5
+        assert (await here.status())["rulesets"] == 2
+        assert await here.metric("vcnode_renders_total") == 3
+
+
+async def test_what_happens_to_one_tenant_sends_another_nothing(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("a1", "a")
+        here.bridge.add("b1", "b")
+        await here.until(lambda: here.rules("a1") and here.rules("b1"))
+        sent, held = here.bridge.of("a1"), here.rules("a1")
+        for number in range(20):
+            here.put_slice("b", "web", f"10.2.0.{number}")
+            here.put_service("b", f"more{number}", f"10.96.1.{number}", "10.2.9.9", protocol="UDP")
+            await asyncio.sleep(0.02)
+        here.put_tenant("b", "new")
+        here.apiserver.storage.delete(SERVICES, "b-default", "web")
+        await here.until(lambda: here.has("b1", "10.96.1.19") and not here.has("b1", "10.96.0.2"))
+        assert here.bridge.of("a1") == sent
+        assert here.rules("a1") == held
+        # A change of its own is the same as if the other had never been.
+        here.put_slice("a", "web", "10.1.0.9")
+        await here.until(lambda: here.has("a1", "10.1.0.9"))
+        assert b"10.2." not in here.bridge.of("a1")[-1].data
+
+
+async def test_tenants_come_to_the_node_and_go(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        await here.until(here.is_ready)
+        assert (await here.status())["watches"] == 2
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        here.bridge.add("b1", "b")
+        await here.until(lambda: here.rules("b1"))
+        assert (await here.status())["watches"] == 2 + 2 * 2
+        here.bridge.remove("b1")
+        here.put_tenant("a", "new")
+
+        async def is_watched() -> bool:
+            status = await here.status()
+            return bool(status["watches"] == 2 + 3 * 2 and len(status["guests"]) == 1)
+
+        await here.until(is_watched)
+
+
+async def test_deleted_events_and_relists_are_taken_over(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.put_service("a", "other", "10.96.0.7", "10.1.0.7", protocol="UDP")
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.has("a1", "10.96.0.7"))
+        here.apiserver.storage.delete(SERVICES, "a-default", "other")
+        await here.until(lambda: not here.has("a1", "10.1.0.7"))
+        # The UDP flows of a Service that is gone are flushed with the change.
+        flow = here.bridge.of("a1")[-1].flush
+        assert [(each.protocol, each.destination, each.port) for each in flow] == [("udp", "10.96.0.7", 80)]
+        here.apiserver.half_open()
+        here.put_slice("a", "web", "10.1.0.5")
+        here.apiserver.storage.compact()
+        here.apiserver.expire_watches()
+        here.apiserver.heal()
+        await here.until(lambda: here.has("a1", "10.1.0.5"))
+
+
+async def test_a_list_without_services_is_held_against(tmp_path: Path) -> None:
+    async with running(node(tmp_path, holdSeconds=3)) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        before = here.rules("a1")
+        here.apiserver.half_open()
+        here.apiserver.storage.delete(SERVICES, "a-default", "web")
+        here.apiserver.storage.compact()
+        here.apiserver.expire_watches()
+        here.apiserver.heal()
+
+        async def is_held() -> bool:
+            return bool((await here.status())["held"])
+
+        await here.until(is_held)
+        assert here.rules("a1") == before
+        assert await here.metric("vcnode_held_lists_total") == 1
+        # A new guest has the same.
+        here.bridge.add("a2", "a")
+        await here.until(lambda: here.rules("a2") == before)
+        await here.until(lambda: not here.has("a1", "10.96.0.1"))
+        assert "is not believed yet" in here.log.read_text(encoding="utf-8")
+
+
+async def test_the_slices_of_a_true_deletion_release_it(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        here.apiserver.half_open()
+        here.apiserver.storage.delete(SERVICES, "a-default", "web")
+        here.apiserver.storage.compact()
+        here.apiserver.expire_watches()
+        here.apiserver.heal()
+
+        async def is_held() -> bool:
+            return bool((await here.status())["held"])
+
+        await here.until(is_held)
+        here.apiserver.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
+        await here.until(lambda: not here.has("a1", "10.96.0.1"))
+
+
+async def test_the_api_server_is_away_at_the_start(tmp_path: Path) -> None:
+    first = node(tmp_path)
+    async with running(first) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        assert await here.stop() == 0
+        assert [path.name for path in (tmp_path / "state").iterdir()] == ["a.json"]
+        sent, rules = len(here.bridge.received), here.rules("a1")
+        await here.apiserver.stop()
+        here.bridge.add("a2", "a", ips=("10.244.0.77",))
+        here.bridge.add("b1", "b")
+        await here.start()
+        # The known guest is left alone, the new one gets what was known, the other tenant's waits.
+        await here.until(lambda: here.rules("a2") == rules)
+        assert [each.guest for each in here.bridge.received[sent:]] == ["a2"]
+        assert here.rules("b1") == ""
+        status = await here.status()
+        assert status["tenants"]["a"]["knowledge"] == "last known"
+        assert status["tenants"]["a"]["lastKnownAgeSeconds"] >= 0
+        assert status["tenants"]["b"]["knowledge"] == "unknown"
+        assert not await here.is_ready()
+        here.put_slice("a", "web", "10.1.0.8")
+        await here.apiserver.start()
+        await here.until(lambda: here.has("a1", "10.1.0.8") and here.has("a2", "10.1.0.8"), 60.0)
+        await here.until(lambda: here.rules("b1"))
+        await here.until(here.is_ready)
+
+
+async def test_new_guests_wait_where_they_shall(tmp_path: Path) -> None:
+    async with running(node(tmp_path, lastKnown="wait")) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        assert await here.stop() == 0
+        await here.apiserver.stop()
+        here.bridge.add("a2", "a")
+        await here.start()
+        await asyncio.sleep(3.0)
+        assert here.rules("a2") == ""
+        await here.apiserver.start()
+        await here.until(lambda: here.rules("a2") == here.rules("a1"), 60.0)
+
+
+async def test_a_restart_changes_nothing_in_guests(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        generation = here.bridge.of("a1")[-1].ruleset.generation
+        await here.stop(signal.SIGKILL)
+        here.put_tenant("b")
+        await here.start()
+        # It is handed over once more, for the bridge to repair from, and is there already.
+        await here.until(lambda: len(here.bridge.of("a1")) == 2)
+        again = here.bridge.of("a1")[-1]
+        assert again.result.code is ResultCode.UNCHANGED
+        assert again.ruleset.generation > generation
+        here.put_slice("a", "web", "10.1.0.4")
+        await here.until(lambda: here.has("a1", "10.1.0.4"))
+        assert here.bridge.of("a1")[-1].is_delta
+
+
+async def test_kata_bridge_restarts(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("a1", "a")
+        here.bridge.add("a2", "a")
+        await here.until(lambda: here.rules("a1") and here.rules("a2"))
+        await here.bridge.stop()
+        here.put_slice("a", "web", "10.1.0.6")
+        del here.bridge.guests["a2"]
+
+        async def is_seen() -> bool:
+            return not (await here.status())["bridge"]["isSynced"]
+
+        await here.until(is_seen)
+        await here.bridge.serve(here.bridge_socket)
+        await here.until(lambda: here.has("a1", "10.1.0.6"))
+
+        async def is_one() -> bool:
+            return len((await here.status())["guests"]) == 1
+
+        await here.until(is_one)
+
+
+async def test_a_guest_that_lost_the_base_gets_the_whole(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        here.bridge.guests["a1"].desired = None
+        here.put_slice("a", "web", "10.1.0.4")
+        await here.until(lambda: here.has("a1", "10.1.0.4"))
+        codes = [each.result.code for each in here.bridge.of("a1")]
+        assert codes == [ResultCode.APPLIED, ResultCode.NEEDS_FULL, ResultCode.APPLIED]
+
+
+async def test_a_refusal_is_reported_with_its_line(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        guest = here.bridge.add("a1", "a")
+        guest.refusals.append((ResultCode.REFUSED, "line 7: -j NOWHERE"))
+
+        async def problem() -> bool:
+            guests = (await here.status())["guests"]
+            return bool(guests and guests[0]["problem"] == "REFUSED: line 7: -j NOWHERE")
+
+        await here.until(problem)
+        assert "line 7: -j NOWHERE" in here.log.read_text(encoding="utf-8")
+        # What changes afterwards is tried.
+        here.put_slice("a", "web", "10.1.0.4")
+        await here.until(lambda: here.has("a1", "10.1.0.4"))
+        assert (await here.status())["guests"][0]["problem"] == ""
+
+
+async def test_guests_without_rules_say_why(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("nobody", "")
+        here.bridge.add("policy", "a", not_injectable="the agent's policy denies SetIPTables")
+        here.bridge.add("unprobed", "a", capabilities=None)
+        here.bridge.add("odd", "a", capabilities=Capabilities(channel="shim", backends=("pf",)))
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        problems = {guest["id"]: guest["problem"] for guest in (await here.status())["guests"]}
+        assert problems == {
+            "nobody": "its pod is no tenant's",
+            "policy": "the agent's policy denies SetIPTables",
+            "unprobed": "no channel has been probed yet",
+            "odd": "its packet filter is none that rules can be written for",
+            "a1": "",
+        }
+        here.bridge.change("unprobed", capabilities=Capabilities(channel="shim", backends=("iptables",)))
+        await here.until(lambda: here.rules("unprobed"))
+
+
+async def test_explain_shows_a_guests_model_and_documents(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.rules("a1"))
+        for query in ("guest=a1", "pod=a-default/a1", "tenant=a&pod=default/a1"):
+            status, body = await here.get(f"/explain?{query}")
+            assert status == 200
+        page = json.loads(body)
+        assert page["documents"][0]["text"] == here.rules("a1")
+        captures = page["models"][0]["rules"]["services"][0]["captures"]
+        assert [(each["ip"], each["port"]) for each in captures] == [("10.96.0.1", 80)]
+        assert (await here.get("/explain?guest=zz"))[0] == 404
+        assert (await here.get("/explain"))[0] == 400
+
+
+async def test_a_tenants_own_service_range_comes_from_its_root_namespace(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.add("a1", "a")
+        await here.until(lambda: here.has("a1", "10.96.0.0/16"))
+        annotations = {"tenancy.x-k8s.io/vcrootns": "true", "vcnode.io/service-cidrs": "172.20.0.0/16, odd"}
+        here.apiserver.storage.put(NAMESPACES, {"metadata": {"name": "a", "annotations": annotations}})
+        await here.until(lambda: here.has("a1", "10.96.0.0/16", "172.20.0.0/16"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "said"),
+    [
+        ({}, 0, b"config.yaml: ok"),
+        ({"nodeName": "Node!"}, 2, b"nodeName: expected the name of a node, got 'Node!'"),
+        ({"lastKnown": "maybe"}, 2, b"lastKnown: expected one of apply, wait, got 'maybe'"),
+    ],
+)
+async def test_check_config(tmp_path: Path, settings: dict[str, str], code: int, said: bytes) -> None:
+    here = Node(tmp_path, settings)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kubeproxy_ext", "--config", str(here.write_config()), "--check-config"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, out) == (code, b"")
+    assert said in err
