@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.testing.guest_tables import NamespaceTables
+from tests.lab.namespaces import Lab, Namespace
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short name: pytest's own leaves too little of a socket's 107 bytes."""
+    made = Path(tempfile.mkdtemp(prefix="vck"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def guest(lab: Lab) -> Namespace:
+    """The guest's network."""
+    return lab.namespace("guest")
+
+
+@pytest.fixture(params=["legacy", "nft"])
+def variant(request: pytest.FixtureRequest) -> str:
+    """Which iptables the guest's image has."""
+    return str(request.param)
+
+
+@pytest.fixture
+def tables(guest: Namespace, variant: str) -> NamespaceTables:
+    """The guest's real iptables."""
+    return NamespaceTables(guest.path, variant, guest.environment)

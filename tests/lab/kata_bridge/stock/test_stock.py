@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stock guests with real iptables, legacy and nft: what is pushed is what the kernel does."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.channels.channel import GuestState, NotInjectable, Refused
+from kata_bridge.channels.stock import StockKata, stock_kata
+from kata_bridge.testing.agent_policy import OPENED_POLICY, STOCK_POLICY, parse
+from kata_bridge.testing.guest_tables import NamespaceTables
+from kata_bridge.testing.sample_rulesets import sample
+from kata_bridge.testing.stand_in_agent import MISSPELT, Quirks
+from kata_bridge.testing.stand_in_kata import StandInKata
+from kata_bridge.testing.stand_in_shim import Flavour
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.iptables.render import HOOKS, render
+from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.names import Backend
+from tests.lab.namespaces import Lab, Namespace
+
+pytestmark = pytest.mark.asyncio
+
+V4, V6 = Family.IPV4, Family.IPV6
+BOTH = (V4, V6)
+
+
+def channel(kata: StandInKata, *, policy: str | None = None) -> StockKata:
+    return stock_kata(kata.sandbox_id, roots=kata.roots, policy=policy)
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+async def test_a_ruleset_goes_in_once_and_is_known_again(
+    place: Path, tables: NamespaceTables, flavour: Flavour
+) -> None:
+    quirks = Quirks(policy=parse(OPENED_POLICY))
+    async with StandInKata(place, tables, flavour=flavour, quirks=quirks, is_hybrid=True) as kata:
+        one = channel(kata)
+        assert (await one.probe()).ipv6
+        kata.agent.pushes.clear()
+        for ruleset in (
+            sample(1, 3, families=BOTH),
+            sample(2, 7, families=BOTH, affinity_s=10_800),
+            sample(3, 2, services=60),
+            make_ruleset(4, ()),
+            sample(5, families=(V6,)),
+        ):
+            state = GuestState(ruleset.generation, ruleset.digest, has_drifted=False)
+            before = len(kata.agent.pushes)
+
+            assert await one.apply(ruleset, ()) == state
+            pushes = len(kata.agent.pushes)
+            assert 1 <= pushes - before <= 2
+            assert await one.apply(ruleset, ()) == state
+            assert await one.state() == state
+            assert await one.read_back() == ruleset.documents
+
+            again = channel(kata)  # kata-bridge was restarted
+            await again.probe()
+            assert await again.state() == GuestState(0, ruleset.digest, has_drifted=False)
+            assert await again.apply(ruleset, ()) == state
+            assert len(kata.agent.pushes) == pushes
+
+
+def to(port: int) -> Ruleset:
+    """10.96.0.1:80 and [fd00:96::1]:80 go to this port of the backend."""
+    documents = []
+    for family, address, pod in ((V4, "10.96.0.1", "10.0.0.2"), (V6, "fd00:96::1", "fd00:10::2")):
+        target = Target("team/app:http", Protocol.TCP, False, (Endpoint(pod, port),))
+        capture = Capture(address, 80, Protocol.TCP, "team/app:http", target)
+        documents.append(render(GuestRules(family, (ServiceRules("team/app", (capture,)),), ())))
+    return make_ruleset(port, documents)
+
+
+@pytest.fixture
+def backend(lab: Lab, guest: Namespace) -> Namespace:
+    """Another pod, which the guest reaches; the guest's default route leads there."""
+    made = lab.namespace("backend")
+    lab.link(guest, made, ["10.0.0.1/24", "fd00:10::1/64"], ["10.0.0.2/24", "fd00:10::2/64"])
+    return made
+
+
+def answered(guest: Namespace, address: str, listener: socket.socket) -> bytes:
+    """Connect from the guest to a Service's address; return what the listener says."""
+    with guest.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as client:
+        client.settimeout(10)
+        client.connect((address, 80))
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.sendall(b"here")
+        return client.recv(100)
+
+
+async def test_packets_go_where_the_rules_say(
+    place: Path, tables: NamespaceTables, guest: Namespace, backend: Namespace
+) -> None:
+    with backend.socket(socket.AF_INET6, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::", 0))
+        listener.listen()
+        listener.settimeout(10)
+        async with StandInKata(place, tables) as kata:
+            await channel(kata).apply(to(listener.getsockname()[1]), ())
+
+            assert answered(guest, "10.96.0.1", listener) == b"here"
+            assert answered(guest, "fd00:96::1", listener) == b"here"
+
+
+MESH = """*nat
+:MESH_OUT - [0:0]
+-A OUTPUT -p tcp -j MESH_OUT
+-A MESH_OUT -m mark --mark 0x539 -j RETURN
+-A MESH_OUT -d 192.0.2.0/24 -p tcp -j REDIRECT --to-ports 15001
+COMMIT
+*mangle
+-A OUTPUT -d 192.0.2.1/32 -j MARK --set-xmark 0x1/0xffffffff
+COMMIT
+"""
+
+
+def foreign(guest: Namespace, variant: str) -> list[str]:
+    printed = guest.run(f"iptables-{variant}-save").splitlines()
+    return [line for line in printed if line.startswith("-A") and "VCN-" not in line]
+
+
+def hooks(guest: Namespace, variant: str) -> list[str]:
+    return guest.run(f"iptables-{variant}", "-t", "nat", "-S", "OUTPUT").splitlines()[1:]
+
+
+async def test_a_meshs_rules_keep_their_places(
+    place: Path, tables: NamespaceTables, guest: Namespace
+) -> None:
+    guest.run(f"iptables-{tables.variant}-restore", stdin=MESH)
+    before = foreign(guest, tables.variant)
+    async with StandInKata(place, tables) as kata:
+        one = channel(kata)
+        for ruleset in (sample(1), sample(2, 5), make_ruleset(3, ()), sample(4)):
+            await one.apply(ruleset, ())
+            assert foreign(guest, tables.variant) == before
+
+        expected = ["-A OUTPUT -p tcp -j MESH_OUT", "-A OUTPUT -j VCN-SERVICES"]
+        assert hooks(guest, tables.variant) == expected
+
+        # One that is set up after us appends itself behind ours, and is let go first again.
+        guest.run(f"iptables-{tables.variant}", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-j", "RETURN")
+        assert (await one.state()).has_drifted
+        await one.apply(sample(4), ())
+        assert hooks(guest, tables.variant) == [
+            "-A OUTPUT -p tcp -j MESH_OUT",
+            "-A OUTPUT -p udp -j RETURN",
+            "-A OUTPUT -j VCN-SERVICES",
+        ]
+        assert not (await one.state()).has_drifted
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "-t nat -F",
+        "-t nat -F OUTPUT",
+        "-t nat -F VCN-SERVICES",
+        "-t filter -F",
+        "-t nat -A VCN-SERVICES -j RETURN",
+        "-t nat -I VCN-SERVICES -d 10.96.0.2/32 -j RETURN",
+        "-t nat -D OUTPUT -j VCN-SERVICES",
+    ],
+)
+async def test_a_stranger_is_seen_and_repaired(
+    place: Path, tables: NamespaceTables, guest: Namespace, command: str, *, is_remembered: bool
+) -> None:
+    ruleset = sample(7, 3)
+    async with StandInKata(place, tables) as kata:
+        one = channel(kata)
+        await one.apply(ruleset, ())
+        guest.run(f"iptables-{tables.variant}", *command.split())
+        asked = one if is_remembered else channel(kata)
+
+        state = await asked.state()
+
+        assert state.has_drifted
+        assert ruleset.digest.startswith(state.digest)
+        assert state.digest
+        assert await asked.apply(ruleset, ()) == GuestState(7, ruleset.digest, has_drifted=False)
+        assert await asked.read_back() == ruleset.documents
+
+
+async def test_counters_and_packets_are_no_drift(
+    place: Path, tables: NamespaceTables, guest: Namespace, backend: Namespace
+) -> None:
+    ruleset = sample(7, 3, affinity_s=60)
+    async with StandInKata(place, tables) as kata:
+        one = channel(kata)
+        await one.apply(ruleset, ())
+        for number in (1, 2, 3):  # no endpoint, one, three; none of them listens
+            with guest.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+                client.setblocking(False)
+                client.connect_ex((f"10.96.0.{number}", 80))
+        counted = guest.run(f"iptables-{tables.variant}", "-t", "nat", "-nvxL", "VCN-SERVICES")
+        assert any(line.split()[0] == "1" for line in counted.splitlines()[2:])
+
+        assert await one.state() == GuestState(7, ruleset.digest, has_drifted=False)
+        assert await channel(kata).state() == GuestState(0, ruleset.digest, has_drifted=False)
+
+
+async def test_a_guest_that_was_rebooted_has_nothing(
+    place: Path, tables: NamespaceTables, guest: Namespace
+) -> None:
+    async with StandInKata(place, tables) as kata:
+        one = channel(kata)
+        await one.apply(sample(7), ())
+        for table in ("nat", "filter"):
+            guest.run(f"iptables-{tables.variant}", "-t", table, "-F")
+            guest.run(f"iptables-{tables.variant}", "-t", table, "-X")
+
+        assert await one.state() == GuestState(0, "", has_drifted=False)
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+async def test_the_bug_of_ipv6_leaves_ipv4(
+    place: Path, tables: NamespaceTables, guest: Namespace, flavour: Flavour
+) -> None:
+    async with StandInKata(place, tables, flavour=flavour, quirks=Quirks(places=MISSPELT)) as kata:
+        one = channel(kata)
+        assert not (await one.probe()).ipv6
+        assert "runs ip6tables-save where it should restore" in (one.ipv6_problem or "")
+        assert (await one.apply(sample(7), ())).digest == sample(7).digest
+        with pytest.raises(Refused, match="ip6tables-save"):
+            await one.apply(sample(8, families=BOTH), ())
+        assert await one.state() == GuestState(7, sample(7).digest, has_drifted=False)
+        assert "VCN" not in guest.run(f"ip6tables-{tables.variant}-save")
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+async def test_a_policy_without_the_rules_and_one_with_them(
+    place: Path, tables: NamespaceTables, flavour: Flavour
+) -> None:
+    quirks = Quirks(policy=parse(STOCK_POLICY))
+    async with StandInKata(place, tables, flavour=flavour, quirks=quirks) as kata:
+        with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
+            await channel(kata).apply(sample(7), ())
+
+        assert not (await channel(kata, policy=OPENED_POLICY).apply(sample(7), ())).has_drifted
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+async def test_a_rule_that_the_kernels_tools_refuse_is_shown(
+    place: Path, tables: NamespaceTables, guest: Namespace, flavour: Flavour
+) -> None:
+    bad = "-d 10.96.0.2/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 999.0.0.1:8080"
+    document = Document(
+        V4, Backend.IPTABLES, {**HOOKS, "nat/VCN-SERVICES": (bad,), "filter/VCN-SERVICES": ()}
+    )
+    async with StandInKata(place, tables, flavour=flavour) as kata:
+        one = channel(kata)
+        await one.apply(sample(7), ())
+        with pytest.raises(Refused) as caught:
+            await one.apply(make_ruleset(8, [document]), ())
+
+        assert str(caught.value).endswith(f" is: -A VCN-SERVICES {bad}")
+        # Tables are separate transactions, filter's is first: nat has the old rules yet, and it shows.
+        assert (await one.state()).has_drifted
+        assert await one.apply(sample(9), ()) == await one.state()
+        assert "999.0.0.1" not in guest.run(f"iptables-{tables.variant}-save")
+
+
+async def test_more_than_a_message_can_bear_is_refused_before_it_is_sent(
+    place: Path, tables: NamespaceTables
+) -> None:
+    rules = tuple(f"-d 10.96.0.1/32 -p tcp -m tcp --dport {port} -j RETURN" for port in range(65_000))
+    huge = make_ruleset(8, [Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})])
+    async with StandInKata(place, tables) as kata:
+        one = channel(kata)
+        await one.apply(sample(7), ())
+        pushes = len(kata.agent.pushes)
+        with pytest.raises(Refused, match="a stock Kata guest takes 3670016"):
+            await one.apply(huge, ())
+
+        assert len(kata.agent.pushes) == pushes
+        assert await one.state() == GuestState(7, sample(7).digest, has_drifted=False)
+
+
+async def test_what_just_fits_goes_in(place: Path, tables: NamespaceTables) -> None:
+    rules = tuple(f"-d 10.96.{n >> 8}.{n & 255}/32 -p tcp -m tcp --dport 80 -j RETURN" for n in range(50_000))
+    large = make_ruleset(8, [Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})])
+    async with StandInKata(place, tables) as kata:
+        assert await channel(kata).apply(large, ()) == GuestState(8, large.digest, has_drifted=False)
+        assert 3_000_000 < len(kata.agent.pushes[-1].data) < 3_670_016 or kata.agent.pushes[-1].is_ipv6
