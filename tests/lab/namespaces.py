@@ -141,11 +141,12 @@ class Lab:
                 more = ["nodad"] if ":" in address else []
                 end.run("ip", "addr", "add", address, "dev", device, *more)
             end.run("ip", "link", "set", device, "up")
+        metric = ["metric", str(100 + self._links)]
         for end, addresses in ((one, others), (other, ones)):
             for is_six in (False, True):
                 via = next((a.partition("/")[0] for a in addresses if (":" in a) is is_six), None)
                 if via is not None:
-                    end.run("ip", "-6" if is_six else "-4", "route", "add", "default", "via", via)
+                    end.run("ip", "-6" if is_six else "-4", "route", "add", "default", "via", via, *metric)
 
     def start(self, namespace: Namespace, *argv: str) -> subprocess.Popen[str]:
         """Start a program that runs until it is told otherwise, at the latest until the lab ends."""

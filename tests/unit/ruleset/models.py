@@ -88,7 +88,7 @@ def services(
         if i in moved:
             ends = (Endpoint(ip("10.7.7.7", "fd00:7::7"), 8080), *ends[1:])
         to = Refusal.REJECT if i in refused else Target(port, TCP, False, ends, affinity_s)
-        vip = ip(f"172.30.{high}.{low + 1}", f"fd00:172::{high:x}{low + 1:02x}")
+        vip = ip(f"172.30.{high}.{low + 1}", f"fd00:172::{(high << 8) + low + 1:x}")
         made.append(ServiceRules(port.partition(":")[0], (Capture(vip, 80, TCP, port, to),)))
     made.sort(key=lambda service: service.service)
     return GuestRules(family, tuple(made), (ip("172.30.0.0/16", "fd00:172::/108"),))

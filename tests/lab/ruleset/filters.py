@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real packet filters of a namespace, each with the programs that a guest would have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.held import Held, held_objects
+from ruleset.iptables.render import render as render_iptables
+from ruleset.model import Family, GuestRules
+from ruleset.names import Backend
+from ruleset.nft.language import FAMILIES, table
+from ruleset.nft.render import render as render_nft
+from ruleset.restore import full_restore
+from tests.lab.namespaces import Namespace
+
+LEGACY, COMPATIBLE, NATIVE = "iptables-legacy", "iptables-nft", "nft"
+KINDS = (LEGACY, COMPATIBLE, NATIVE)
+ALL = [(kind, family) for kind in KINDS for family in Family]
+
+_COUNTERS = re.compile(r" \[\d+:\d+\]$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One packet filter and one family of it."""
+
+    namespace: Namespace
+    kind: str
+    family: Family
+
+    @property
+    def backend(self) -> Backend:
+        return Backend.NFT if self.kind == NATIVE else Backend.IPTABLES
+
+    @property
+    def iptables(self) -> str:
+        """The family's iptables, also beside nft: what a mesh would use."""
+        variant = LEGACY if self.kind == LEGACY else COMPATIBLE
+        return variant if self.family is Family.IPV4 else variant.replace("ip", "ip6", 1)
+
+    def render(self, rules: GuestRules) -> Document:
+        return render_nft(rules) if self.kind == NATIVE else render_iptables(rules)
+
+    def load(self, text: str) -> None:
+        """Run a text of ours. Raises `ProgramError`."""
+        if self.kind == NATIVE:
+            self.namespace.run("nft", "-f", "-", stdin=text)
+        else:
+            self.restore(text, "--noflush")
+
+    def restore(self, text: str, *options: str) -> None:
+        """Run a text for `iptables-restore`. Raises `ProgramError`."""
+        self.namespace.run(f"{self.iptables}-restore", "-w", "5", *options, stdin=text)
+
+    def save(self) -> str:
+        """All that the programs print, ours and others', without dates and counters."""
+        saved = self.namespace.run(f"{self.iptables}-save")
+        lines = (line for line in saved.splitlines() if not line.startswith("#"))
+        text = _COUNTERS.sub("", "".join(f"{line}\n" for line in lines))
+        return text + self.listed() if self.kind == NATIVE else text
+
+    def listed(self) -> str:
+        """Our nft table; "" if there is none."""
+        tables = self.namespace.run("nft", "list", "tables", FAMILIES[self.family])
+        if f"table {table(self.family)}\n" not in tables:
+            return ""
+        return self.namespace.run("nft", "list", "table", *table(self.family).split())
+
+    def held(self) -> Held:
+        text = self.listed() if self.kind == NATIVE else self.namespace.run(f"{self.iptables}-save")
+        return held_objects(text, self.family, self.backend)
+
+    def apply(self, rules: GuestRules) -> Ruleset:
+        """Render, and bring the guest there from whatever it holds."""
+        made = make_ruleset(1, [self.render(rules)])
+        self.load(full_restore(made.documents[0], self.held(), made.digest))
+        return made

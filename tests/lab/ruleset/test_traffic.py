@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What packets do under the rules, in a guest with three endpoints on the other side of a link."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from ruleset.held import state_digest
+from ruleset.model import Capture, Endpoint, Family, GuestRules, Refusal, ServiceRules, Target
+from tests.lab.namespaces import Lab
+from tests.lab.ruleset.filters import Filter
+from tests.lab.ruleset.peers import DATAGRAM, Servers, ask, outcome, wait_until_reachable
+from tests.unit.ruleset.models import TCP, everything
+
+ROUNDS = 60
+
+
+class World:
+    """A guest, what it reaches, and the addresses of `models.everything`, in the guest's family."""
+
+    def __init__(self, lab: Lab, filter_: Filter) -> None:
+        self.filter = filter_
+        self.guest = filter_.namespace
+        self.is_six = filter_.family is Family.IPV6
+        far = lab.namespace("far")
+        hosts = [self.ip(f"10.1.0.{i}", f"fd00:1::{i}") for i in (3, 4, 5)]
+        length = "64" if self.is_six else "24"
+        own = self.ip("10.1.0.2", "fd00:1::2")
+        more = [f"{self.ip('172.30.9.9', 'fd00:172::909')}/{'128' if self.is_six else '32'}"]
+        lab.link(self.guest, far, [f"{own}/{length}"], [*(f"{ip}/{length}" for ip in hosts), *more])
+        self.own = own
+        servers = Servers(lab)
+        servers.listen(far, [Endpoint(ip, port) for ip in hosts for port in (8080, 5353)])
+        servers.listen(far, [Endpoint(ip, 5353) for ip in hosts], DATAGRAM)
+        servers.listen(far, [Endpoint(self.ip("172.30.9.9", "fd00:172::909"), 80)])
+        servers.listen(self.guest, [Endpoint(own, 8080), Endpoint(self.ip("127.0.0.1", "::1"), 30080)])
+        servers.listen(self.guest, [Endpoint(self.ip("127.0.0.1", "::1"), 15001)])
+        servers.start()
+        wait_until_reachable(self.guest, [Endpoint(ip, 8080) for ip in hosts])
+
+    def ip(self, four: str, six: str) -> str:
+        return six if self.is_six else four
+
+    def vip(self, last: int) -> str:
+        return self.ip(f"172.30.0.{last}", f"fd00:172::{last}")
+
+    def end(self, last: int, port: int = 8080) -> str:
+        return str(Endpoint(self.ip(f"10.1.0.{last}", f"fd00:1::{last}"), port))
+
+    def ends(self, ip: str, port: int) -> set[str]:
+        return {outcome(self.guest, ip, port) for _ in range(ROUNDS)}
+
+
+@pytest.fixture
+def world(lab: Lab, filter_: Filter) -> World:
+    return World(lab, filter_)
+
+
+def _service(ip: str, port: int, to: Target | Refusal) -> ServiceRules:
+    return ServiceRules("a/s", (Capture(ip, port, TCP, "a/s", to),))
+
+
+def test_every_kind_of_service(world: World) -> None:
+    world.filter.apply(everything(world.filter.family))
+    web = {world.end(3), world.end(4), world.end(5)}
+    assert world.ends(world.vip(43), 80) == web
+    assert world.ends(world.ip("10.96.0.7", "fd00:96::7"), 80) == web
+    assert world.ends(world.vip(45), 80) == {world.end(3), world.end(4)}
+    assert world.ends(world.vip(41), 53) == {world.end(3, 5353), world.end(4, 5353)}
+    assert {outcome(world.guest, world.vip(41), 53, DATAGRAM) for _ in range(ROUNDS)} == {
+        world.end(3, 5353),
+        world.end(4, 5353),
+    }
+    assert outcome(world.guest, world.vip(42), 443) == world.end(3)
+    assert ask(world.guest, world.vip(42), 443) == f"{world.end(3)} {world.own}"
+    assert outcome(world.guest, world.vip(46), 80) == "reject"
+    assert outcome(world.guest, world.vip(46), 80, DATAGRAM) == "reject"
+    assert outcome(world.guest, world.vip(47), 80) == "drop"
+
+
+def test_catch_all(world: World) -> None:
+    rules = everything(world.filter.family)
+    world.filter.apply(rules)
+    assert outcome(world.guest, world.vip(43), 81) == "reject", "unknown port"
+    assert outcome(world.guest, world.vip(99), 80) == "reject", "unknown address"
+    assert outcome(world.guest, world.vip(43), 80, DATAGRAM) == "reject", "unknown protocol"
+    assert outcome(world.guest, world.end(3).rpartition(":")[0].strip("[]"), 8080) == world.end(3), (
+        "no service"
+    )
+    outside = world.ip("172.30.9.9", "fd00:172::909")
+    assert outcome(world.guest, outside, 80) == "reject"
+    world.filter.apply(replace(rules, service_cidrs=()))
+    assert outcome(world.guest, outside, 80) == str(Endpoint(outside, 80)), "off where no range is known"
+
+
+def test_an_endpoint_in_the_service_range_is_reached(world: World) -> None:
+    """What was translated is not asked again, though it is addressed to the range."""
+    inside = Endpoint(world.ip("172.30.9.9", "fd00:172::909"), 80)
+    target = Target("a/s", TCP, False, (inside,))
+    rules = GuestRules(
+        world.filter.family,
+        (_service(world.vip(50), 80, target),),
+        everything(world.filter.family).service_cidrs,
+    )
+    world.filter.apply(rules)
+    assert outcome(world.guest, world.vip(50), 80) == str(inside)
+
+
+def test_load_is_shared(world: World) -> None:
+    world.filter.apply(everything(world.filter.family))
+    counts = Counter(outcome(world.guest, world.vip(43), 80) for _ in range(300))
+    # Binomial(300, 1/3): five standard deviations are 41.
+    assert all(59 <= count <= 141 for count in counts.values()), counts
+
+
+def test_affinity_and_its_memory(world: World) -> None:
+    family = world.filter.family
+    rules = everything(family)
+    world.filter.apply(rules)
+    first = outcome(world.guest, world.vip(44), 80)
+    assert world.ends(world.vip(44), 80) == {first}
+    before = state_digest([world.filter.held()])
+    # Another Service changes, all of ours is written again: the client stays where it is.
+    world.filter.apply(replace(rules, services=rules.services[:-1]))
+    assert state_digest([world.filter.held()]) != before
+    assert world.ends(world.vip(44), 80) == {first}
+
+
+def test_traffic_does_not_change_the_state(world: World) -> None:
+    world.filter.apply(everything(world.filter.family))
+    before = state_digest([world.filter.held()])
+    for last, port in ((43, 80), (44, 80), (46, 80), (41, 53), (99, 80)):
+        outcome(world.guest, world.vip(last), port)
+    assert state_digest([world.filter.held()]) == before
+
+
+def test_a_pod_reaches_itself_by_its_service(world: World) -> None:
+    own = Endpoint(world.own, 8080)
+    target = Target("a/s", TCP, False, (own,))
+    world.filter.apply(GuestRules(world.filter.family, (_service(world.vip(50), 80, target),)))
+    assert ask(world.guest, world.vip(50), 80) == f"{own} {world.own}"
+
+
+def test_a_pods_own_port_is_its_own(world: World) -> None:
+    """`models.everything` has captures of loopback and of any address at 30080, which nobody may write."""
+    world.filter.apply(everything(world.filter.family))
+    own = world.ip("127.0.0.1", "::1")
+    assert outcome(world.guest, own, 30080) == str(Endpoint(own, 30080))
+    assert outcome(world.guest, world.own, 30080) == "reject", "nobody listens there"
+
+
+@pytest.mark.parametrize("is_later", [False, True], ids=["mesh first", "mesh later"])
+def test_a_mesh_sees_cluster_ips_first(world: World, is_later: bool) -> None:
+    rules = everything(world.filter.family)
+    if is_later:
+        world.filter.apply(rules)
+    world.filter.restore(
+        "*nat\n:MESH - [0:0]\n-A OUTPUT -p tcp -j MESH\n"
+        "-A MESH -p tcp -m tcp --dport 443 -j RETURN\n"
+        "-A MESH -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001\nCOMMIT\n",
+        "--noflush",
+    )
+    world.filter.apply(rules)
+    proxy = str(Endpoint(world.ip("127.0.0.1", "::1"), 15001))
+    assert world.ends(world.vip(43), 80) == {proxy}
+    assert outcome(world.guest, world.vip(42), 443) == world.end(3), "what the mesh lets by is ours"
