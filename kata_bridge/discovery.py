@@ -65,12 +65,15 @@ class Discovery:
         self._needs_runtime = has_nri or lister is not None
         self._ask = asyncio.Event()
         self.is_synced = False
+        self.is_nri_connected: Callable[[], bool] = lambda: False
 
     # ---- what it says of itself
 
     def ages(self) -> dict[str, float]:
         """Seconds since each source was last heard; one that never was is not there."""
         now_s = self._loop.time()
+        if self.is_nri_connected():
+            self._heard_s[NRI] = now_s  # silence means that nothing happened
         return {name: now_s - heard_s for name, heard_s in self._heard_s.items()}
 
     @property
@@ -144,6 +147,8 @@ class Discovery:
                 self._read(directory)
             await asyncio.sleep(POLL_S)
             is_due = directory.changed() or DIRECTORY in self._failing
+            if not is_due:
+                self._heard(DIRECTORY)
 
     def _read(self, directory: GuestDirectory) -> None:
         before = directory.problems

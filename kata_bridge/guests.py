@@ -3,7 +3,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from daemonkit import logs
@@ -140,7 +140,7 @@ class Guests:
 
     async def set_ruleset(
         self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: tuple[Flow, ...]
-    ) -> AsyncIterator[GuestResult]:
+    ) -> AsyncGenerator[GuestResult, None]:
         """Let these guests hold `ruleset`; yields one result for each, as they come.
 
         Whoever stops to listen does not stop what was begun.
@@ -213,7 +213,7 @@ class Guests:
         parts = () if desired is None else tuple(to_part(document) for document in desired.documents)
         return replace(reply, result=result, desired=parts)
 
-    def check_drift(self, guests: Sequence[str]) -> AsyncIterator[GuestResult]:
+    def check_drift(self, guests: Sequence[str]) -> AsyncGenerator[GuestResult, None]:
         """Ask guests (none named: all) what they hold; repairs nothing."""
         return self._each(guests or tuple(self._drivers), self._check)
 
@@ -224,7 +224,9 @@ class Guests:
         code = ResultCode.DRIFTED if state.has_drifted or is_other else ResultCode.APPLIED
         return GuestResult(driver.sandbox.id, code, "", state.generation, state.digest)
 
-    def flush_conntrack(self, guests: Sequence[str], flows: tuple[Flow, ...]) -> AsyncIterator[GuestResult]:
+    def flush_conntrack(
+        self, guests: Sequence[str], flows: tuple[Flow, ...]
+    ) -> AsyncGenerator[GuestResult, None]:
         """Delete conntrack entries in guests."""
 
         async def flush(driver: GuestDriver) -> GuestResult:
@@ -235,7 +237,7 @@ class Guests:
 
     async def _each(
         self, guests: Sequence[str], call: Callable[[GuestDriver], Awaitable[GuestResult]]
-    ) -> AsyncIterator[GuestResult]:
+    ) -> AsyncGenerator[GuestResult, None]:
         """Make `call` in all guests at once; yields results as they come."""
         wanted = tuple(dict.fromkeys(guests))
         answers: asyncio.Queue[GuestResult] = asyncio.Queue(len(wanted) or 1)

@@ -6,6 +6,7 @@ Everything that turns requests into calls of `guests` lives here; `bridge.proto`
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,9 @@ class BridgeServer:
 
     async def watch_guests(self, _: WatchGuestsRequest, context: _Context) -> AsyncIterator[GuestEvent]:
         try:
-            async for event in self._watchers.watch():
-                yield event
+            async with aclosing(self._watchers.watch()) as events:
+                async for event in events:
+                    yield event
         except WatcherLags as error:
             self._metrics.watchers_ended.inc()
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
@@ -109,8 +111,9 @@ class BridgeServer:
             ruleset = await _decoded(request.ruleset)
         except BadRuleset as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        async for result in self._guests.set_ruleset(request.guests, ruleset, request.flush):
-            yield result
+        async with aclosing(self._guests.set_ruleset(request.guests, ruleset, request.flush)) as results:
+            async for result in results:
+                yield result
 
     async def set_resolv_conf(self, request: SetResolvConfRequest, context: _Context) -> GuestResult:
         if len(request.text) > MAX_RESOLV_CONF_CHARACTERS:
@@ -123,15 +126,17 @@ class BridgeServer:
 
     async def check_drift(self, request: CheckDriftRequest, context: _Context) -> AsyncIterator[GuestResult]:
         await _limit(context, request.guests, ())
-        async for result in self._guests.check_drift(request.guests):
-            yield result
+        async with aclosing(self._guests.check_drift(request.guests)) as results:
+            async for result in results:
+                yield result
 
     async def flush_conntrack(
         self, request: FlushConntrackRequest, context: _Context
     ) -> AsyncIterator[GuestResult]:
         await _limit(context, request.guests, request.flows)
-        async for result in self._guests.flush_conntrack(request.guests, request.flows):
-            yield result
+        async with aclosing(self._guests.flush_conntrack(request.guests, request.flows)) as results:
+            async for result in results:
+                yield result
 
 
 async def _limit(context: _Context, guests: tuple[str, ...], flows: tuple[Flow, ...]) -> None:

@@ -120,7 +120,9 @@ class Service:
         nri = self._config.sandboxes.nri
         if nri is None:
             return None
-        return Plugin(nri.socket, nri.name, nri.index, NriHandler(self._discovery), SANDBOXES)
+        plugin = Plugin(nri.socket, nri.name, nri.index, NriHandler(self._discovery), SANDBOXES)
+        self._discovery.is_nri_connected = lambda: plugin.is_connected
+        return plugin
 
     def _attached(self, channel: AgentChannel) -> None:
         self.guests.channel_changed(channel.sandbox)

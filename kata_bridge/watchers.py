@@ -3,7 +3,7 @@
 than a bounded number of events for it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 from kata_bridge.api.messages import Guest, GuestEvent, GuestEventKind
 
@@ -68,7 +68,7 @@ class Watchers:
             self._is_synced = True
             self._tell(GuestEvent(GuestEventKind.SYNCED))
 
-    async def watch(self) -> AsyncIterator[GuestEvent]:
+    async def watch(self) -> AsyncGenerator[GuestEvent, None]:
         """Every guest, SYNCED when that is all, then every change.
 
         Raises `WatcherLags` and `TooManyWatchers`.

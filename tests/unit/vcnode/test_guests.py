@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb without a daemon."""
+
+import argparse
+import datetime as dt
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemonkit.status import Address
+from vcnode import guests
+from vcnode.terminal import Terminal, ToolError
+
+NOW = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
+
+GOOD = {
+    "id": "0123456789abcdef",
+    "pod": "vc-a-shop/web",
+    "tenant": "vc-a",
+    "tenantPod": "shop/web",
+    "networks": ["blue"],
+    "channel": "agent",
+    "generation": 7,
+    "digest": "d7",
+    "desiredGeneration": 7,
+    "state": "current",
+    "why": "",
+    "behindSeconds": None,
+}
+AWAY = GOOD | {
+    "id": "away",
+    "tenant": "vc-b",
+    "desiredGeneration": 9,
+    "state": "unreachable",
+    "why": "agent: the guest's agent has not attached",
+    "behindSeconds": 65.2,
+}
+
+
+def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[int, str]:
+    asked: list[tuple[Address, str]] = []
+
+    def fetch(address: Address, path: str, _timeout_s: float) -> tuple[int, bytes]:
+        asked.append((address, path))
+        if isinstance(status, Exception):
+            raise status
+        return 200, json.dumps(status).encode()
+
+    monkeypatch.setattr(guests, "fetch", fetch)
+    top = argparse.ArgumentParser()
+    guests.add_to(top.add_subparsers())
+    out = io.StringIO()
+    arguments = top.parse_args(["guests", *argv])
+    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW))
+    assert [path for _, path in asked] == ["/status"]
+    return code, out.getvalue()
+
+
+def _status(*found: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"daemon": "kata-bridge", "isSynced": True, "guests": list(found), **more}
+
+
+def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, _status(GOOD, leftAlone=3)) == (
+        0,
+        "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE    WHY\n"
+        "0123456789ab  vc-a-shop/web  vc-a    blue     agent    7           current\n"
+        "3 sandboxes are no guests: in the host's network, or of another runtime\n",
+    )
+
+
+def test_one_is_behind_and_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out = run(monkeypatch, _status(GOOD, AWAY, problems={"cri": "no answer"}))
+    assert code == 1
+    assert out.splitlines() == [
+        "cri: no answer",
+        "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE        WHY",
+        "0123456789ab  vc-a-shop/web  vc-a    blue     agent    7           current",
+        "away          vc-a-shop/web  vc-b    blue     agent    7 of 9      unreachable  "
+        "agent: the guest's agent has not attached (for 1 min 5 s)",
+    ]
+
+
+def test_one_tenants_guests_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out = run(monkeypatch, _status(GOOD, AWAY), "--tenant", "vc-a", "--json")
+    assert code == 0
+    assert [guest["id"] for guest in json.loads(out)["guests"]] == ["0123456789abcdef"]
+
+
+def test_before_the_first_sync_it_is_not_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, _status(isSynced=False)) == (
+        1,
+        "the sandboxes of this node are not known yet: guests may be missing here\nno guests\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), "No such file.*does kata-bridge run here"),
+        (TimeoutError(), "nothing within 3 s"),
+        ({"daemon": "vn-agent"}, "this is vn-agent, not kata-bridge"),
+        ([], "not kata-bridge's status"),
+    ],
+)
+def test_who_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, answer: object, why: str) -> None:
+    with pytest.raises(ToolError, match=why):
+        run(monkeypatch, answer, "--socket", str(Path("/x.sock")))

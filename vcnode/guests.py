@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode guests`: every guest on this node, how it is reached, and whether it has its rules."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from daemonkit.status import Address, StatusError, fetch
+from vcnode.terminal import Terminal, ToolError, columns, duration
+
+SOCKET = Path("/run/vcnode/kata-bridge-status.sock")
+TIMEOUT_S = 3.0
+_DIGEST_CHARACTERS = 12
+
+
+class Guest(msgspec.Struct, rename="camel"):
+    """A guest in kata-bridge's /status."""
+
+    id: str
+    pod: str
+    state: str
+    tenant: str = ""
+    tenant_pod: str = ""
+    networks: tuple[str, ...] = ()
+    channel: str = ""
+    generation: int = 0
+    digest: str = ""
+    desired_generation: int | None = None
+    why: str = ""
+    behind_seconds: float | None = None
+
+
+class Status(msgspec.Struct, rename="camel"):
+    """kata-bridge's /status, as far as it is about guests."""
+
+    daemon: str
+    guests: tuple[Guest, ...] = ()
+    is_synced: bool = False
+    left_alone: int = 0
+    problems: dict[str, str] = {}
+
+
+def add_to(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "guests",
+        help="every guest on this node, its channel and generation, behind or not, and why",
+        description="Ask kata-bridge for its guests. Exit code 0 if all have what was set for them, else 1.",
+        allow_abbrev=False,
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--socket", type=Path, default=SOCKET, metavar="PATH", help=f"its status socket (default: {SOCKET})"
+    )
+    where.add_argument("--address", type=_loopback, metavar="HOST:PORT", help="its status on loopback")
+    parser.add_argument("--tenant", metavar="KEY", help="only this tenant's guests")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def _loopback(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Ask and print. Raises ToolError."""
+    status = _ask(arguments.address or arguments.socket)
+    guests = [guest for guest in status.guests if arguments.tenant in (None, guest.tenant)]
+    is_good = status.is_synced and all(guest.state in ("current", "noRuleset") for guest in guests)
+    if arguments.json:
+        terminal.json(
+            {
+                "isSynced": status.is_synced,
+                "leftAlone": status.left_alone,
+                "problems": status.problems,
+                "guests": [msgspec.to_builtins(guest) for guest in guests],
+            }
+        )
+    else:
+        terminal.lines(render(status, guests))
+    return 0 if is_good else 1
+
+
+def _ask(where: Address) -> Status:
+    try:
+        code, body = fetch(where, "/status", TIMEOUT_S)
+        status = msgspec.json.decode(body, type=Status)
+    except TimeoutError:
+        raise ToolError(
+            f"{where}: nothing within {TIMEOUT_S:.0f} s; is kata-bridge stopped or stuck?"
+        ) from None
+    except OSError as error:
+        raise ToolError(f"{where}: {error.strerror or error}; does kata-bridge run here?") from None
+    except (StatusError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ToolError(f"{where}: what it answers is not kata-bridge's status") from None
+    if code != 200 or status.daemon != "kata-bridge":
+        raise ToolError(f"{where}: this is {status.daemon}, not kata-bridge")
+    return status
+
+
+def render(status: Status, guests: list[Guest]) -> list[str]:
+    """The lines to print."""
+    lines = []
+    if not status.is_synced:
+        lines.append("the sandboxes of this node are not known yet: guests may be missing here")
+    lines += (f"{name}: {problem}" for name, problem in sorted(status.problems.items()))
+    if guests:
+        head = ("GUEST", "POD", "TENANT", "NETWORK", "CHANNEL", "GENERATION", "STATE", "WHY")
+        lines += columns([head, *(_row(guest) for guest in guests)])
+    else:
+        lines.append("no guests")
+    if status.left_alone:
+        lines.append(
+            f"{status.left_alone} sandboxes are no guests: in the host's network, or of another runtime"
+        )
+    return lines
+
+
+def _row(guest: Guest) -> tuple[str, ...]:
+    generation = str(guest.generation) if guest.digest else "-"
+    if guest.desired_generation not in (None, guest.generation) and guest.state != "current":
+        generation += f" of {guest.desired_generation}"
+    why = guest.why
+    if guest.behind_seconds is not None and guest.state != "noRuleset":
+        why = f"{why} (for {duration(guest.behind_seconds)})"
+    return (
+        guest.id[:_DIGEST_CHARACTERS],
+        guest.pod,
+        guest.tenant or "-",
+        ",".join(guest.networks),
+        guest.channel or "-",
+        generation,
+        guest.state,
+        why,
+    )
