@@ -96,7 +96,8 @@ class Node:
         cgroups.create(self._group)
         images.compile_pause(self._directory)
         self._start_init()
-        self._start_containerd()
+        self._configure_containerd()
+        self.start_containerd()
         self._import_images()
         self._write_kubelet_configuration()
         self.start_kubelet()
@@ -144,6 +145,22 @@ class Node:
         if self.kubelet is not None:
             self.kubelet.stop()
 
+    def stop_containerd(self) -> None:
+        """Stop containerd; containers go on."""
+        if self._containerd is not None:
+            self._containerd.stop()
+
+    @property
+    def nri_socket(self) -> Path:
+        """Where containerd takes NRI plugins."""
+        return self._directory / "nri.sock"
+
+    @property
+    def cri_socket(self) -> Path:
+        """The runtime's own socket, as it is reached from outside the node's mount namespace."""
+        assert self._init is not None
+        return Path(f"/proc/{self._init.pid}/root{_CONTAINERD_SOCKET}")
+
     def open_files_of_kubelet(self) -> list[str]:
         """What the kubelet's file descriptors point to: which logs it reads, for one."""
         if self.kubelet is None:
@@ -181,7 +198,7 @@ class Node:
         )
         self._init.wait_until((self._directory / "mounted").exists, timeout_s=10)
 
-    def _start_containerd(self) -> None:
+    def _configure_containerd(self) -> None:
         config = self._directory / "containerd.toml"
         config.write_text(
             f"""version = 3
@@ -192,7 +209,9 @@ address = "{_CONTAINERD_SOCKET}"
 [plugins.'io.containerd.internal.v1.opt']
 path = "{self._directory / "opt"}"
 [plugins.'io.containerd.nri.v1.nri']
-disable = true
+socket_path = "{self.nri_socket}"
+plugin_path = "{self._directory / "nri-plugins"}"
+plugin_config_path = "{self._directory / "nri-conf"}"
 [plugins.'io.containerd.cri.v1.images']
 snapshotter = "overlayfs"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
@@ -209,6 +228,12 @@ default_runtime_name = "runc"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = "/usr/sbin/runc"
+SystemdCgroup = false
+# Runc by another name: what a RuntimeClass of Kata's names, without its virtual machine.
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]
+runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata.options]
 BinaryName = "/usr/sbin/runc"
 SystemdCgroup = false
 """
@@ -234,9 +259,15 @@ SystemdCgroup = false
                 }
             )
         )
+
+    def start_containerd(self) -> None:
+        """Start containerd and wait until it answers; it finds the containers of an earlier one."""
         self._containerd = Daemon(
             "containerd",
-            [*self._enter(), self._binaries["containerd"], "--config", str(config)],
+            [
+                *self._enter(),
+                *(self._binaries["containerd"], "--config", str(self._directory / "containerd.toml")),
+            ],
             self._directory / "containerd.log",
             path=self._path,
             enters_pid_namespace=True,

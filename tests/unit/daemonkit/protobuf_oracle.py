@@ -84,24 +84,36 @@ def messages(descriptor: Any) -> st.SearchStrategy[Any]:
     made = message_factory.GetMessageClass(descriptor)
     return st.builds(
         lambda given: made(**given),
-        st.fixed_dictionaries({}, optional={field.name: _value(field) for field in descriptor.fields}),
+        st.fixed_dictionaries(
+            {}, optional={field.name: _value(field) for field in descriptor.fields if _is_ours(field)}
+        ),
+    )
+
+
+def _is_ours(field: Any) -> bool:
+    return field.message_type is not None or _type(field) in _SCALARS
+
+
+def _type(field: Any) -> str:
+    return next(
+        name for name in dir(field) if name.startswith("TYPE_") and getattr(field, name) == field.type
     )
 
 
 def _value(field: Any) -> st.SearchStrategy[Any]:
-    names = {getattr(field, name): name for name in dir(field) if name.startswith("TYPE_")}
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         value = _value(field.message_type.fields_by_name["value"])
-        return st.dictionaries(_TEXT, value, max_size=3)
-    one = messages(field.message_type) if field.message_type is not None else _SCALARS[names[field.type]]
+        key = _SCALARS[_type(field.message_type.fields_by_name["key"])]
+        return st.dictionaries(key, value, max_size=3)
+    one = messages(field.message_type) if field.message_type is not None else _SCALARS[_type(field)]
     return st.lists(one, max_size=3) if field.is_repeated else one
 
 
-def as_ours(theirs: Any, modules: Sequence[ModuleType]) -> Any:
-    """The dataclass that says what the judge's message says."""
-    return _find(theirs.DESCRIPTOR.name, modules)(
-        **{field.name: _our_value(theirs, field, modules) for field in theirs.DESCRIPTOR.fields}
-    )
+def as_ours(theirs: Any, modules: Sequence[ModuleType], cls: type | None = None) -> Any:
+    """What a dataclass, by default that of the message's name, has fields for of the judge's message."""
+    ours: Any = cls or _find(theirs.DESCRIPTOR.name, modules)
+    fields = theirs.DESCRIPTOR.fields_by_name
+    return ours(**{name: _our_value(theirs, fields[name], modules) for name in ours.__dataclass_fields__})
 
 
 def _our_value(theirs: Any, field: Any, modules: Sequence[ModuleType]) -> Any:
