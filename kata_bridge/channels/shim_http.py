@@ -9,6 +9,7 @@ library: the one at hand costs 14 MB and this is what is needed of it.
 import asyncio
 import os
 import re
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,43 +84,43 @@ async def request(socket_path: Path, method: str, target: str, body: bytes, time
     if len(os.fsencode(socket_path)) > _MAX_SOCKET_PATH_BYTES:
         raise NoAnswerError(f"{socket_path}: the path is longer than {_MAX_SOCKET_PATH_BYTES} bytes")
     is_sent = False
-    try:
-        async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_unix_connection(socket_path)
-            try:
-                is_sent = await _send(writer, method, target, body)
-                data = await _read(reader)
-            finally:
-                writer.transport.abort()
-    except TimeoutError:
-        raise NoAnswerError(f"{socket_path}: no reply within {timeout_s:g} s", may_run=is_sent) from None
-    except OSError as error:
-        raise NoAnswerError(f"{socket_path}: {error.strerror or error}") from None
+    # A bare socket: a stream forgets what it has read when a write fails, and a shim that does not
+    # know an endpoint replies and closes without reading what it was sent.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().sock_connect(sock, str(socket_path))
+                is_sent = await _send(sock, method, target, body)
+                data = await _read(sock)
+        except TimeoutError:
+            raise NoAnswerError(f"{socket_path}: no reply within {timeout_s:g} s", may_run=is_sent) from None
+        except OSError as error:
+            raise NoAnswerError(f"{socket_path}: {error.strerror or error}") from None
     try:
         return parse(data)
     except BadReplyError as error:
         raise NoAnswerError(f"{socket_path}: connection closed, {error}") from None
 
 
-async def _send(writer: asyncio.StreamWriter, method: str, target: str, body: bytes) -> bool:
+async def _send(sock: socket.socket, method: str, target: str, body: bytes) -> bool:
     """Send the request; False if the peer stopped listening, which it may do after it has replied."""
     head = (
         f"{method} {target} HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n"
         f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     try:
-        writer.write(head.encode("ascii"))
-        writer.write(body)
-        await writer.drain()
+        await asyncio.get_running_loop().sock_sendall(sock, head.encode("ascii") + body)
     except (BrokenPipeError, ConnectionResetError):
         return False
     return True
 
 
-async def _read(reader: asyncio.StreamReader) -> bytes:
+async def _read(sock: socket.socket) -> bytes:
+    loop = asyncio.get_running_loop()
     data = bytearray()
     try:
-        while more := await reader.read(_READ_BYTES):
+        while more := await loop.sock_recv(sock, _READ_BYTES):
             data += more
             if len(data) > MAX_REPLY_BYTES:
                 raise OSError(f"the reply is larger than {MAX_REPLY_BYTES} bytes")

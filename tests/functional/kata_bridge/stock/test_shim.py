@@ -174,6 +174,22 @@ async def test_a_peer_that_breaks_off(place: Path, said: bytes) -> None:
     await listener.stop()
 
 
+@pytest.mark.parametrize("size_bytes", [0, 10, 3_000_000])
+async def test_a_reply_that_comes_before_all_was_sent_counts(place: Path, size_bytes: int) -> None:
+    path = place / "sbs" / "abc" / SOCKET_NAME
+    path.parent.mkdir(parents=True)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+    listener = Listener(path, serve)
+    await listener.start()
+    with pytest.raises(NoEndpointError):
+        await Shim("abc", roots=[place / "sbs"]).set_tables(V4, b"#" * size_bytes)
+    await listener.stop()
+
+
 async def test_a_reply_without_an_end_is_cut_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kata_bridge.channels.shim_http.MAX_REPLY_BYTES", 1 << 20)
     path = place / "sbs" / "abc" / SOCKET_NAME
