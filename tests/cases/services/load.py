@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a file of service cases; a key that is not known is an error. Any section may be missing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 
@@ -20,18 +20,27 @@ from tests.cases.services.shape import (
     Flow,
     GuestCase,
     Ingress,
+    Problem,
     Selection,
     Service,
     ServicePort,
     Slice,
     SlicePort,
     State,
+    Sync,
     Word,
     World,
 )
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "cases" / "service-proxy.yaml"
 
+_GROUND = frozenset({"version", "world", "guest_world"})
+_SECTIONS = frozenset(
+    {
+        *("flows", "guest", "chain_names", "probabilities", "selection", "slice_rules"),
+        *("endpoint_map", "categorize", "conntrack", "sync"),
+    }
+)
 _WORDS = frozenset(get_args(Word))
 
 
@@ -39,8 +48,23 @@ class ShapeError(Exception):
     """The file is not of this shape."""
 
 
+_BAD = (AttributeError, KeyError, TypeError, ValueError, ShapeError)
+_T = TypeVar("_T")
+
+
 def load(path: Path = SHARED) -> CaseFile:
     """Read one file. Raises ShapeError, which names the place."""
+    file = read(path)
+    if file.problems:
+        raise ShapeError(f"{path}: {file.problems[0].id}: {file.problems[0].text}")
+    return file
+
+
+def read(path: Path) -> CaseFile:
+    """Read one file, and keep what is wrong with single groups as problems of theirs.
+
+    Raises ShapeError if it is no file of this shape at all.
+    """
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as problem:
@@ -49,26 +73,51 @@ def load(path: Path = SHARED) -> CaseFile:
         raise ShapeError(f"{path}: not a mapping")
     try:
         return _case_file(path, document)
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+    except _BAD as problem:
         raise ShapeError(f"{path}: {type(problem).__name__} {problem}") from problem
 
 
+def is_of_this_shape(document: Any) -> bool:
+    """Whether a YAML document is a file of service cases."""
+    return isinstance(document, dict) and "cases" not in document and not _SECTIONS.isdisjoint(document)
+
+
 def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
-    many = {name: document.get(name) or () for name in ("flows", "guest", "selection", "endpoint_map")}
+    problems = [
+        Problem(str(name), "an unknown section") for name in sorted(set(document) - _SECTIONS - _GROUND)
+    ]
+
+    def each(section: str, read_one: Callable[[Any], _T]) -> tuple[_T, ...]:
+        found = []
+        for number, raw in enumerate(document.get(section) or (), 1):
+            try:
+                found.append(read_one(raw))
+            except _BAD as problem:
+                identifier = raw.get("id") if isinstance(raw, dict) else None
+                name = str(identifier or f"{section} {number}")
+                text = str(problem) if isinstance(problem, ShapeError) else repr(problem)
+                problems.append(Problem(name, text))
+        return tuple(found)
+
     raw_conntrack = document.get("conntrack")
+    read_sections = {
+        "flows": each("flows", _flow),
+        "guest": each("guest", _guest),
+        "selection": each("selection", _selection),
+        "endpoint_map": each("endpoint_map", _endpoint_map),
+        "choices": each("categorize", _choice),
+        "sync": each("sync", _sync),
+    }
     return CaseFile(
         path=path,
         world=_world(document.get("world") or {}),
         guest_world=_world(document.get("guest_world") or {}),
         chain_names={raw["input"]: raw["hash"] for raw in document.get("chain_names") or ()},
         probabilities=dict(document.get("probabilities") or {}),
-        flows=tuple(_flow(raw) for raw in many["flows"]),
-        guest=tuple(_guest(raw) for raw in many["guest"]),
-        selection=tuple(_selection(raw) for raw in many["selection"]),
         slice_rules={raw["why"]: raw["effect"] for raw in document.get("slice_rules") or ()},
-        endpoint_map=tuple(_endpoint_map(raw) for raw in many["endpoint_map"]),
-        choices=tuple(_choice(raw) for raw in document.get("categorize") or ()),
         conntrack=None if raw_conntrack is None else _conntrack(raw_conntrack),
+        problems=tuple(problems),
+        **read_sections,  # type: ignore[arg-type]  # each has its own type
     )
 
 
@@ -185,6 +234,11 @@ def _choice(raw: Mapping[str, Any]) -> Choice:
         has_any=raw["any"],
         **plain,
     )
+
+
+def _sync(raw: Mapping[str, Any]) -> Sync:
+    _known(raw, ("id", "from", "steps", "rule", "unless", "when", "threshold"), raw.get("id"))
+    return Sync(raw["id"], tuple(raw.get("steps") or ()), raw.get("rule"))
 
 
 def _names(raw: Sequence[str] | None) -> frozenset[str] | None:

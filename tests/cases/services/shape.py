@@ -289,7 +289,26 @@ class Conntrack:
 
 
 @dataclass(frozen=True, slots=True)
+class Sync:
+    """Steps of changes and what each writes, or one rule in words."""
+
+    id: str
+    steps: tuple[Mapping[str, Any], ...] = ()
+    rule: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A group that cannot be read, and why."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class CaseFile:
+    """`problems` are the groups that could not be read."""
+
     path: Path
     world: World = World()
     guest_world: World = World()
@@ -302,6 +321,8 @@ class CaseFile:
     endpoint_map: tuple[EndpointMap, ...] = ()
     choices: tuple[Choice, ...] = ()
     conntrack: Conntrack | None = None
+    sync: tuple[Sync, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 def _family(ip: str) -> str:

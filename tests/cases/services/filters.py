@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packet filters that rules are loaded into, in a guest's namespace."""
+
+import shutil
+from dataclasses import dataclass
+
+from ruleset.document import Document, parse
+from ruleset.held import Held, held_objects
+from ruleset.model import Family
+from ruleset.names import NFT_TABLE, Backend
+from ruleset.restore import full_restore
+from tests.cases.services.namespace import Namespace
+
+_NFT_FAMILY = {Family.IPV4: "ip", Family.IPV6: "ip6"}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One way into the kernel. `variant` is empty for nft."""
+
+    name: str
+    backend: Backend
+    variant: str = ""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        if self.backend is Backend.NFT:
+            return ("nft",)
+        families = ("iptables", "ip6tables")
+        return tuple(f"{ip}-{self.variant}-{what}" for ip in families for what in ("restore", "save"))
+
+    @property
+    def missing(self) -> str:
+        """The first program that this machine has not got; "" if it has all."""
+        return next((program for program in self.programs if shutil.which(program) is None), "")
+
+    def restorer(self, family: Family) -> str:
+        if self.backend is Backend.NFT:
+            return "nft"
+        return f"{'iptables' if family is Family.IPV4 else 'ip6tables'}-{self.variant}-restore"
+
+    def load(self, guest: Namespace, family: Family, text: str) -> None:
+        """Run a text, leaving others' rules alone. Raises NamespaceError."""
+        if self.backend is Backend.NFT:
+            guest.run("nft", "-f", "-", text=text)
+        else:
+            guest.run(self.restorer(family), "--noflush", "-w", "5", text=text)
+
+    def change(self, guest: Namespace, family: Family, text: str) -> None:
+        """Bring what the guest holds to `text`, as the guest's agent would: in one transaction a table."""
+        wanted: Document = parse(text, family, self.backend)
+        self.load(guest, family, full_restore(wanted, self.held(guest, family)))
+
+    def clear(self, guest: Namespace, family: Family) -> None:
+        """Take all rules out, with all memory of clients."""
+        if self.backend is Backend.NFT:
+            guest.run("nft", "flush", "ruleset")
+        else:
+            guest.run(self.restorer(family), "-w", "5", text="*filter\nCOMMIT\n*nat\nCOMMIT\n")
+
+    def save(self, guest: Namespace, family: Family) -> str:
+        """All the rules of a family that there are."""
+        if self.backend is Backend.NFT:
+            return guest.run("nft", "-s", "list", "ruleset", _NFT_FAMILY[family])
+        return guest.run(self.restorer(family).replace("restore", "save"))
+
+    def held(self, guest: Namespace, family: Family) -> Held:
+        """What of it is ours."""
+        if self.backend is Backend.NFT:
+            listed = guest.tries("nft", "-s", "list", "table", _NFT_FAMILY[family], NFT_TABLE)
+            return held_objects(listed.stdout, family, self.backend)
+        return held_objects(self.save(guest, family), family, self.backend)
+
+
+FILTERS = (
+    Filter("iptables-legacy", Backend.IPTABLES, "legacy"),
+    Filter("iptables-nft", Backend.IPTABLES, "nft"),
+    Filter("nft", Backend.NFT),
+)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of a real kernel: the rules are loaded in a namespace, and packets are sent.
+
+A set of endpoints is asked so often that one of them is missed with a probability below
+`MISSED`, and one more than there should be is seen with at least as much certainty.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from ruleset.model import Endpoint
+from ruleset.packet import Fate, Outcome, listed
+from tests.cases.services.asked import Question
+from tests.cases.services.lab import Lab
+from tests.cases.services.probe import DROP_S, PATIENCE_S, Seen
+
+MISSED = 1e-9
+_STUCK_TIMES = 8
+
+
+def times(endpoints: int) -> int:
+    """How often to ask for a set of so many endpoints, each as likely as any, or one more."""
+    possible = endpoints + 1
+    return math.ceil(math.log(possible / MISSED) / -math.log(1 - 1 / possible))
+
+
+def ports(questions: Sequence[Question]) -> set[int]:
+    """The ports to listen on: endpoints', and those of packets, should they pass."""
+    found = {question.packet.port for question in questions}
+    for question in questions:
+        found |= {outcome.port for outcome in question.wanted if isinstance(outcome, Endpoint)}
+    return found
+
+
+def complaints(lab: Lab, question: Question, reload: Callable[[], None] | None = None) -> list[str]:
+    """What is wrong with the answers to one question; empty if nothing is.
+
+    With `reload`, affinity is on: what the guest remembers is forgotten before each packet.
+    """
+    packet, wanted = question.packet, question.wanted
+    ends = sum(isinstance(outcome, Endpoint) for outcome in wanted)
+    is_drop = wanted == {Fate.DROP}
+    patience_s = DROP_S if is_drop else PATIENCE_S
+    found: set[Outcome] = set()
+    for _ in range(times(ends) if ends else 1):
+        if reload is not None:
+            reload()
+        seen = lab.probe.send(
+            packet.protocol, packet.destination, packet.port, patience_s, is_watched=is_drop
+        )
+        wrong = _wrong(seen, question)
+        if wrong:
+            return [wrong]
+        found.add(_outcome(seen))
+        if reload is not None and ends > 1:
+            wrong = _not_stuck(lab, question, seen)
+            if wrong:
+                return [wrong]
+    if question.is_routed and found != wanted:
+        return [f"{listed(found)}, not {listed(wanted)}"]
+    return []
+
+
+def _wrong(seen: Seen, question: Question) -> str:
+    """Everything about one answer but which of the wanted ends it is."""
+    if not question.is_routed:
+        return "" if seen.word == "unreach" else f"{seen.word}, not unreach"
+    if seen.word not in ("endpoint", "pass", "reject", "drop"):
+        return seen.word
+    outcome = _outcome(seen)
+    if outcome not in question.wanted:
+        return f"{listed([outcome])}, not {listed(question.wanted)}"
+    if seen.reached is None:
+        return ""
+    source = question.packet.source
+    if seen.reached.source != source:
+        return f"{seen.reached.endpoint} saw {seen.reached.source}, not {source}"
+    is_own = seen.reached.ip == source
+    if (seen.reached.where == "guest") != is_own:
+        return f"{seen.reached.endpoint} is in the wrong place: {seen.reached.where}"
+    return ""
+
+
+def _not_stuck(lab: Lab, question: Question, first: Seen) -> str:
+    packet = question.packet
+    for _ in range(_STUCK_TIMES):
+        again = lab.probe.send(packet.protocol, packet.destination, packet.port)
+        if _outcome(again) != _outcome(first):
+            return f"affinity: {listed([_outcome(first)])} and then {listed([_outcome(again)])}"
+    return ""
+
+
+def _outcome(seen: Seen) -> Outcome:
+    if seen.word == "endpoint" and seen.reached is not None:
+        return seen.reached.endpoint
+    return {"pass": Fate.PASS, "reject": Fate.REJECT, "drop": Fate.DROP}.get(seen.word, Fate.UNKNOWN)

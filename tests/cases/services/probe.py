@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends real packets out of a guest and tells where they ended, or how they did not."""
+
+import errno
+import itertools
+import select
+import socket
+import struct
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ruleset.model import Protocol
+from tests.cases.services import sctp
+from tests.cases.services.namespace import Namespace
+from tests.cases.services.reached import Reached, parse
+from tests.cases.services.responder import Responder
+
+# Long enough for the slowest machine that answers at all; a packet that is answered never waits it out.
+PATIENCE_S = 10.0
+# A packet that is dropped in OUTPUT is seen by no tap on any interface. So nobody need wait long to
+# know that it was dropped, and a slow machine cannot make it look so.
+DROP_S = 0.25
+_ETH_P_ALL = 3
+_UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+_sctp_ports = itertools.count(20000)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one packet came to: `reached`, or else a word of the cases' files."""
+
+    reached: Reached | None
+    word: str
+    took_s: float
+
+
+class Probe:
+    """Sends from one guest. `mark` is put on packets (SO_MARK), as a mesh's own proxy does."""
+
+    def __init__(self, guest: Namespace, responder: Responder, source: str) -> None:
+        self._guest = guest
+        self._responder = responder
+        self._source = source
+        self._family = socket.AF_INET6 if ":" in source else socket.AF_INET
+
+    def send(
+        self,
+        protocol: Protocol,
+        destination: str,
+        port: int,
+        patience_s: float = PATIENCE_S,
+        mark: int = 0,
+        *,
+        is_watched: bool = False,
+    ) -> Seen:
+        """Open one flow to a destination.
+
+        What is not answered within `patience_s` is "unanswered", and "drop" if the guest is watched
+        and no interface of it had the packet. Watching costs some milliseconds.
+        """
+        source = destination if destination.startswith("127.") or destination == "::1" else self._source
+        begin = time.monotonic()
+        with ExitStack() as stack:
+            one = stack.enter_context(self._guest.call(_made, self._family, protocol, mark))
+            tap = stack.enter_context(self._guest.call(_tap)) if is_watched else None
+            try:
+                reached = self._sent(one, protocol, (source, destination, port), patience_s)
+            except OSError as problem:
+                return Seen(None, _word(problem), time.monotonic() - begin)
+            took_s = time.monotonic() - begin
+            if reached is not None:
+                is_itself = (reached.ip, reached.port) == (destination, port)
+                return Seen(reached, "pass" if is_itself else "endpoint", took_s)
+            is_dropped = tap is not None and not _has_seen(tap, protocol, one)
+            return Seen(None, "drop" if is_dropped else "unanswered", took_s)
+
+    def _sent(
+        self, one: socket.socket, protocol: Protocol, way: tuple[str, str, int], patience_s: float
+    ) -> Reached | None:
+        source, destination, port = way
+        if protocol is Protocol.SCTP:
+            return self._sent_sctp(one, destination, port, patience_s)
+        one.settimeout(patience_s)
+        one.bind((source, 0))
+        try:
+            one.connect((destination, port))
+            if protocol is Protocol.TCP:
+                return parse(_whole(one))
+            return ask(one, b"x")
+        except TimeoutError:
+            return None
+
+    def _sent_sctp(
+        self, one: socket.socket, destination: str, port: int, patience_s: float
+    ) -> Reached | None:
+        one.connect((destination, 0))
+        source_port = next(_sctp_ports)
+        _send(one, sctp.init(source_port, port), patience_s)
+        deadline = time.monotonic() + patience_s
+        while (left := deadline - time.monotonic()) > 0:
+            found = self._responder.association(source_port, min(0.02, left))
+            if found is not None:
+                return found
+            number = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if number:
+                raise OSError(number, "told of by ICMP")
+        return None
+
+
+def ask(one: socket.socket, data: bytes) -> Reached | None:
+    """Send on a connected UDP socket, and read what the other end says of it."""
+    timeout_s = one.gettimeout() or PATIENCE_S
+    _send(one, data, timeout_s)
+    try:
+        answer = one.recv(2048)
+    except TimeoutError:
+        return None
+    return parse(answer.removeprefix(data).strip())
+
+
+def _send(one: socket.socket, data: bytes, patience_s: float) -> None:
+    """Send, and see which of DROP and REJECT it was if the kernel says that it may not.
+
+    For both the hook says EPERM; what tells them apart is the ICMP error that follows.
+    """
+    try:
+        one.send(data)
+    except PermissionError:
+        poll = select.poll()
+        poll.register(one, select.POLLERR)
+        poll.poll(min(patience_s, DROP_S) * 1000)
+        number = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        raise OSError(number or errno.EPERM, "refused by the packet filter") from None
+
+
+def _word(problem: OSError) -> str:
+    match problem.errno:
+        case errno.ECONNREFUSED:
+            return "reject"
+        case errno.EPERM:
+            return "drop"
+        case number if number in _UNREACHABLE:
+            return "unreach"
+    return f"error: {problem}"
+
+
+def _made(family: socket.AddressFamily, protocol: Protocol, mark: int) -> socket.socket:
+    """Made in the guest."""
+    match protocol:
+        case Protocol.TCP:
+            one = socket.socket(family, socket.SOCK_STREAM)
+        case Protocol.UDP:
+            one = socket.socket(family, socket.SOCK_DGRAM)
+        case _:
+            one = socket.socket(family, socket.SOCK_RAW, sctp.PROTOCOL)
+    if mark:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+    return one
+
+
+def _tap() -> socket.socket:
+    """Made in the guest: sees every packet on every interface of it."""
+    tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_ALL))
+    tap.setblocking(False)
+    return tap
+
+
+def _has_seen(tap: socket.socket, protocol: Protocol, one: socket.socket) -> bool:
+    """Whether a packet of this socket left the guest, by its source port."""
+    if protocol is Protocol.SCTP:
+        numbers, wanted = b"\x84", None
+    else:
+        numbers, wanted = (b"\x06" if protocol is Protocol.TCP else b"\x11"), one.getsockname()[1]
+    while True:
+        try:
+            packet = tap.recv(2048)
+        except BlockingIOError:
+            return False
+        is_six = packet[:1] and packet[0] >> 4 == 6
+        number = packet[6:7] if is_six else packet[9:10]
+        body = packet[40:] if is_six else packet[(packet[0] & 15) * 4 :]
+        if number == numbers and len(body) >= 4:
+            (source_port,) = struct.unpack("!H", body[:2])
+            if wanted in (None, source_port):
+                return True
+
+
+def _whole(one: socket.socket) -> bytes:
+    data = b""
+    while more := one.recv(2048):
+        data += more
+    return data

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a packet ended, as the one who got it tells."""
+
+from dataclasses import dataclass
+
+from ruleset.model import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """`where` is the namespace; `source` the address that the other end saw as the sender's."""
+
+    where: str
+    ip: str
+    port: int
+    source: str
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.ip, self.port)
+
+    def line(self) -> bytes:
+        return f"{self.where} {self.ip} {self.port} {self.source}\n".encode()
+
+
+def parse(line: bytes) -> Reached:
+    where, ip, port, source = line.decode().split()
+    return Reached(where, ip, int(port), source)

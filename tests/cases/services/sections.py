@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of a file that are no packets: names, numbers, selection, order, choice, conntrack."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from kubeproxy_ext.core.conntrack import StaleFlow, stale_flows
+from kubeproxy_ext.core.view import Outcome
+from ruleset.iptables.render import weight
+from ruleset.model import Capture, Refusal, Target
+from ruleset.names import chain_hash
+from tests.cases.services import slice_rules, subject, sync
+from tests.cases.services.asked import UnknownWordError
+from tests.cases.services.entries import Entry, is_stale
+from tests.cases.services.results import Job
+from tests.cases.services.shape import (
+    CaseFile,
+    Choice,
+    ChoiceEndpoint,
+    Conntrack,
+    Endpoint,
+    EndpointMap,
+    Ingress,
+    Selection,
+    Service,
+    ServicePort,
+    Slice,
+    SlicePort,
+    State,
+)
+from tests.cases.services.subject import Guest
+
+_NODE = "test-node"
+_POD = "10.0.0.2"
+_POD_6 = "fd00:10::2"
+_VIP = "172.30.55.1"
+_LB = "1.2.3.4"
+
+
+def jobs(file: CaseFile) -> Iterator[tuple[str, Job]]:
+    """Every case of these sections, with its id."""
+    if file.chain_names:
+        yield "chain_names", partial(_chain_names, file)
+    if file.probabilities:
+        yield "probabilities", partial(_probabilities, file)
+    for one in file.selection:
+        yield f"selection: {one.why}", partial(_selection, one)
+    for why, effect in file.slice_rules.items():
+        yield f"slice_rules: {why}", partial(slice_rules.answer, why, effect)
+    for order in file.endpoint_map:
+        yield order.id, partial(_endpoint_map, order)
+    for choice in file.choices:
+        yield choice.id, partial(_choice, choice)
+    if file.conntrack is not None:
+        yield "conntrack", partial(_conntrack, file.conntrack)
+    for sequence in file.sync:
+        yield sequence.id, partial(sync.answer, sequence)
+
+
+def _chain_names(file: CaseFile) -> tuple[list[str], str]:
+    found = [
+        f"{text}: {chain_hash(text)}, not {wanted}"
+        for text, wanted in file.chain_names.items()
+        if chain_hash(text) != wanted
+    ]
+    return found, f"{len(file.chain_names)} names"
+
+
+def _probabilities(file: CaseFile) -> tuple[list[str], str]:
+    wanted = {int(left): text for left, text in file.probabilities.items()}
+    found = [
+        f"{left} left: {weight(left)}, not {text}" for left, text in wanted.items() if weight(left) != text
+    ]
+    # "must stay strictly increasing as n falls from 100000 to 2"
+    before = 0.0
+    for left in range(100_000, 1, -1):
+        now = float(weight(left))
+        if now <= before:
+            found.append(f"{left} left has no greater weight than {left + 1}")
+            break
+        before = now
+    return found, f"{len(wanted)} weights, and their order from 100000 to 2"
+
+
+def _selection(case: Selection) -> tuple[list[str], str]:
+    service = case.service
+    is_six = case.ipv6 is not None
+    slices = []
+    for ip in ("10.1.0.3", *(("fd00:10::3",) if is_six else ())):
+        ports = tuple(SlicePort(port.name, port.proto, port.port) for port in service.ports)
+        slices.append(Slice(service.svc, ports, (Endpoint(ip),)))
+    data = subject.objects_list(State((service,), tuple(slices)), _NODE)
+    found = []
+    for pod, wanted in ((_POD, case.ipv4), (_POD_6, case.ipv6)):
+        captures = list(subject.rules_for(data, Guest(pod, _NODE)).captures())
+        addresses = {capture.ip for capture in captures}
+        if wanted is not None and addresses != {wanted}:
+            found.append(f"captures {sorted(addresses)}, not {wanted}")
+        if not case.is_proxied and captures:
+            found.append(f"captures {sorted(addresses)}, though it is not proxied")
+        if case.is_proxied and pod == _POD:
+            count = len({(capture.service_port, capture.protocol) for capture in captures})
+            if count != (case.service_ports or 1):
+                found.append(f"{count} service ports, not {case.service_ports or 1}")
+    return found, "proxied" if case.is_proxied else "not proxied"
+
+
+def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
+    outcomes = []
+    found = []
+    for mapping in (case.before, case.after):
+        outcome = subject.outcome_for(subject.objects_list(_state_of(mapping), _NODE), Guest(_POD, _NODE))
+        outcomes.append(outcome)
+        seen = {
+            capture.service_port: tuple(str(endpoint) for endpoint in capture.to.endpoints)
+            for capture in outcome.rules.captures()
+            if isinstance(capture.to, Target)
+        }
+        if seen != dict(mapping):
+            found.append(f"{seen}, not {dict(mapping)}")
+    if case.has_udp_pass is not None:
+        flows = stale_flows(outcomes[0], outcomes[1])
+        if bool(flows) != case.has_udp_pass:
+            found.append(f"conntrack entries to delete: {flows}")
+    return found, "order of endpoints, and what conntrack is rid of"
+
+
+def _state_of(mapping: Mapping[str, tuple[str, ...]]) -> State:
+    """A Service and slices, of UDP ports, that come to this map of service ports to endpoints."""
+    services: dict[str, list[ServicePort]] = {}
+    slices = []
+    for number, (name, endpoints) in enumerate(sorted(mapping.items())):
+        svc, _, port = name.partition(":")
+        services.setdefault(svc, []).append(ServicePort(port, "UDP", 1000 + number))
+        for endpoint in reversed(endpoints):  # the order is the daemon's to make
+            ip, _, number_of_port = endpoint.rpartition(":")
+            ports = (SlicePort(port, "UDP", int(number_of_port)),)
+            slices.append(Slice(svc, ports, (Endpoint(ip.strip("[]")),)))
+    return State(
+        tuple(
+            Service(svc, vip=(f"172.30.7.{number}",), ports=tuple(ports))
+            for number, (svc, ports) in enumerate(sorted(services.items()), 1)
+        ),
+        tuple(slices),
+    )
+
+
+# Ready, serving, terminating.
+_STATES = {"ready": (True, True, False), "dead": (False, False, False), "term": (False, True, True)}
+
+
+def _choice(case: Choice) -> tuple[list[str], str]:
+    """The cluster IP shows one set, a load balancer's address the other: a guest is a pod, so that a
+    Local external policy lets it reach all endpoints (service-proxy.md 1.3, "short circuit")."""
+    me = case.me or _NODE
+    ips = {endpoint.name: f"10.1.0.{number}" for number, endpoint in enumerate(case.endpoints, 1)}
+    is_external = bool(case.node_port)
+    service = Service(
+        "ns/svc",
+        "LoadBalancer" if is_external else "ClusterIP",
+        (_VIP,),
+        (ServicePort("p", "TCP", 80, case.node_port),),
+        case.itp,
+        case.etp,
+        lb=(Ingress(_LB),) if is_external else (),
+    )
+    endpoints = tuple(_endpoint(one, ips[one.name], me) for one in case.endpoints)
+    state = State((service,), (Slice("ns/svc", (SlicePort("p", "TCP", 80),), endpoints),))
+    guest = Guest(_POD, me, zone=case.zone)
+    rules = subject.rules_for(subject.objects_list(state, me), guest)
+    captures = {capture.ip: capture for capture in rules.captures()}
+    internal = case.local if case.itp == "Local" else case.cluster
+    found = _chosen("cluster IP", captures[_VIP], internal, case, ips)
+    if is_external:
+        found += _chosen("load balancer", captures[_LB], case.cluster, case, ips)
+    return found, "from inside and outside" if is_external else "from inside"
+
+
+def _endpoint(one: ChoiceEndpoint, ip: str, me: str) -> Endpoint:
+    node = me if one.is_local else f"not-{me}"
+    ready, serving, terminating = _STATES[one.state]
+    return Endpoint(ip, node, None, ready, serving, terminating, one.zones, one.nodes)
+
+
+def _chosen(
+    where: str, capture: Capture, wanted: frozenset[str] | None, case: Choice, ips: dict[str, str]
+) -> list[str]:
+    if wanted:
+        expected: object = {ips[name] for name in wanted}
+    else:
+        expected = Refusal.DROP if case.has_any else Refusal.REJECT
+    seen: object = {end.ip for end in capture.to.endpoints} if isinstance(capture.to, Target) else capture.to
+    return [] if seen == expected else [f"{where}: {seen}, not {expected}"]
+
+
+def _conntrack(case: Conntrack) -> tuple[list[str], str]:
+    known = {"svc", "vip", "external_ip", "lb_ip", "service_port", "node_port", "udp"}
+    unknown = sorted(set(case.service) - known)
+    if unknown:
+        raise UnknownWordError(f"the runner does not know conntrack.service {unknown}")
+    before, after = (_serving_outcome(case, names) for names in (("serving", "gone"), ("serving",)))
+    flows = stale_flows(before, after)
+    # What a guest's daemon does not know of after its restart counts as new.
+    flows_of_all = stale_flows(None, after)
+    found, left_out = [], 0
+    for entry in case.entries:
+        if entry.destination == "*":
+            left_out += 1
+            continue
+        asked = Entry(
+            entry.protocol,
+            entry.destination,
+            entry.port,
+            entry.reply_source,
+            entry.reply_port,
+            has_reply=False,
+        )
+        for how, said in (("a change", flows), ("a restart", flows_of_all)):
+            if is_stale(asked, said) == entry.is_kept and not _is_ours_alone(asked, said):
+                found.append(f"{entry}: after {how} it is {'deleted' if entry.is_kept else 'kept'}")
+    found += [one for fix in case.later for one in _later(case, fix)]
+    count = len(case.entries) - left_out
+    return found, f"{count} entries; {left_out} of node ports, which guests have not"
+
+
+def _is_ours_alone(entry: Entry, flows: Sequence[StaleFlow]) -> bool:
+    """TCP entries that were never translated go too: upstream leaves them, and the connection hangs."""
+    return entry.protocol == "tcp" and is_stale(entry, [flow for flow in flows if flow.never_translated])
+
+
+def _later(case: Conntrack, fix: Mapping[str, str]) -> list[str]:
+    states = {
+        "UDP service falls to zero serving endpoints": _serving_outcome(case, ()),
+        "UDP service is deleted": _serving_outcome(case, None),
+    }
+    if fix.get("when") not in states or fix.get("then") != "delete its entries":
+        raise UnknownWordError(f"the runner does not know the later fix {fix}")
+    flows = stale_flows(_serving_outcome(case, ("serving",)), states[fix["when"]])
+    ip, _, port = case.endpoints["serving"].rpartition(":")
+    service = case.service
+    entry = Entry("udp", service["vip"], service["service_port"], ip, int(port))
+    return [] if is_stale(entry, flows) else [f"{fix['when']}: its entries stay"]
+
+
+def _serving_outcome(case: Conntrack, names: tuple[str, ...] | None) -> Outcome:
+    """With the Service and these of its endpoints serving; None: without the Service."""
+    service = case.service
+    endpoints = []
+    for name, text in case.endpoints.items():
+        ip, _, port = text.rpartition(":")
+        is_serving = names is not None and name in names
+        if is_serving or name == "not_serving":
+            endpoints.append((int(port), Endpoint(ip, ready=is_serving, serving=is_serving)))
+    made = Service(
+        service["svc"],
+        "LoadBalancer",
+        (service["vip"],),
+        (ServicePort("p", "UDP", service["service_port"], service.get("node_port", 0)),),
+        external_ips=(service["external_ip"],),
+        lb=(Ingress(service["lb_ip"]),),
+    )
+    slices = tuple(
+        Slice(service["svc"], (SlicePort("p", "UDP", port),), (endpoint,)) for port, endpoint in endpoints
+    )
+    state = State((made,) if names is not None else (), slices)
+    return subject.outcome_for(subject.objects_list(state, _NODE), Guest(_POD, _NODE))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `sync` section: what a change writes, asked of a guest that is sent deltas.
+
+What has no meaning here, and is said so: `total_delta` counts rules of upstream's shape; chains of
+single endpoints and comments are not written at all (so that Services have two endpoints here,
+where the file says one, and large clusters need no mode of their own); stale chains go at once;
+and a guest neither forwards nor masquerades.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ruleset.delta import NotTheBase, RulesetDelta, apply_delta, difference
+from ruleset.document import Document, make_ruleset
+from ruleset.model import Protocol, Target
+from ruleset.names import Backend, target_chain
+from tests.cases.services import subject
+from tests.cases.services.asked import UnknownWordError
+from tests.cases.services.shape import Endpoint, Service, ServicePort, Slice, SlicePort, State, Sync
+from tests.cases.services.subject import Guest
+
+_NODE = "test-node"
+_GUEST = Guest("10.0.0.2", _NODE)
+_DISPATCH, _REFUSALS = "nat/VCN-SERVICES", "filter/VCN-SERVICES"
+_STEP_WORDS = frozenset(
+    {
+        *("do", "note", "service_chains_written", "top_level_lists", "total_delta", "chains_deleted"),
+        *("filter_reject", "needs_full", "partial_failures", "comments_on_endpoint_rules"),
+        "written_endpoints",
+    }
+)
+_NOT_OF_GUESTS = {
+    "drop conntrack INVALID in forward": ("FORWARD", "a guest forwards nothing"),
+    "MASQUERADE carries --random-fully": ("MASQUERADE", "a guest's packets have its own address already"),
+}
+
+
+def answer(case: Sync) -> tuple[list[str], str]:
+    """One sequence or rule of the section."""
+    if case.rule is not None:
+        return _no_such_rule(case.rule)
+    guest = _Synced()
+    found = []
+    for number, step in enumerate(case.steps, 1):
+        unknown = sorted(set(step) - _STEP_WORDS)
+        if unknown:
+            raise UnknownWordError(f"the runner does not know {unknown} of step {number}")
+        found += [f"step {number}, {step['do']}: {said}" for said in guest.step(step)]
+    return found, "by deltas; rules of upstream's shape are not counted, and there are no comments"
+
+
+def _no_such_rule(rule: str) -> tuple[list[str], str]:
+    if rule not in _NOT_OF_GUESTS:
+        raise UnknownWordError(f"the runner does not know the rule {rule!r}")
+    word, why = _NOT_OF_GUESTS[rule]
+    services = {"ns1/svc1": 2}
+    text = _document(services).text()
+    return ([f"there is {word} in the text"] if word in text else []), f"no such rule: {why}"
+
+
+class _Synced:
+    """Services by their number of endpoints, and what the guest has."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, int] = {}
+        self._generation = 0
+        self._held = make_ruleset(0, ())
+        self._is_broken = False
+
+    def step(self, step: Mapping[str, Any]) -> list[str]:
+        """Do one step, and say what is not as it says."""
+        before = set(self._services)
+        is_lost = self._do(str(step["do"]))
+        document = _document(self._services)
+        self._generation += 1
+        wanted = make_ruleset(self._generation, (document,))
+        delta = difference(self._held, wanted)
+        if is_lost:
+            return self._lost(step)
+        needs_full = self._is_broken
+        self._is_broken = False
+        found = _unlike(step, document, delta, before, self._services, is_full=needs_full)
+        if delta is not None and not needs_full and apply_delta(self._held, delta).digest != wanted.digest:
+            found.append("the delta does not make what it should")
+        self._held = wanted
+        return found
+
+    def _lost(self, step: Mapping[str, Any]) -> list[str]:
+        """A push fails: the guest has something else, which a delta must not be applied to."""
+        self._is_broken = True
+        other = make_ruleset(1, (_document({"ns9/svc9": 2}),))
+        after = make_ruleset(2, (_document({**self._services, "ns8/svc8": 2}),))
+        delta = difference(self._held, after)
+        assert delta is not None
+        try:
+            apply_delta(other, delta)
+        except NotTheBase:
+            return [] if step.get("needs_full") is True else [f"needs_full is not {step.get('needs_full')}"]
+        return ["a delta is applied to what is not its base"]
+
+    def _do(self, words: str) -> bool:
+        """Change the Services as the words say. Returns whether the push is lost."""
+        if found := re.fullmatch(r"first sync with (\S+) and (\S+) one endpoint each", words):
+            self._services = {found[1]: 2, found[2]: 2}
+        elif found := re.fullmatch(r"add (\S+) with one endpoint", words):
+            self._services[found[1]] = 2
+        elif found := re.fullmatch(r"add (\S+) without endpoints", words):
+            self._services[found[1]] = 0
+        elif found := re.fullmatch(r"add endpoints of (\S+)", words):
+            self._services[self._named(found[1])] = 2
+        elif found := re.fullmatch(r"delete (\S+/\S+)", words):
+            del self._services[found[1]]
+        elif found := re.fullmatch(r"(\d+) endpoints", words):
+            self._services = {"ns1/svc1": int(found[1])}
+        elif found := re.fullmatch(r"add (\d+) more in another service", words):
+            self._services["ns2/svc2"] = int(found[1])
+        elif words == "forced full sync":
+            self._is_broken = True
+        elif words.startswith("delete a service soon after"):
+            del self._services["ns2/svc2"]
+        elif words == "restore fails":
+            return True
+        elif words not in ("sync with no change", "next sync", "sync after more than one sync period"):
+            raise UnknownWordError(f"the runner does not know how to do {words!r}")
+        return False
+
+    def _named(self, short: str) -> str:
+        return next(name for name in self._services if name.endswith(f"/{short}"))
+
+
+def _unlike(
+    step: Mapping[str, Any],
+    document: Document,
+    delta: RulesetDelta | None,
+    before: set[str],
+    services: Mapping[str, int],
+    *,
+    is_full: bool,
+) -> list[str]:
+    changes = delta.documents if delta is not None else ()
+    touched = {name for change in changes for name in (*change.changed, *change.edited)}
+    removed = {name for change in changes for name in change.removed}
+    written = set(document.objects) if is_full else touched
+    names = {*services, *before}
+    chains = {name: f"nat/{_chain(name)}" for name in names}
+    short = {name: name.partition("/")[2] for name in names}
+    found = []
+
+    def expect(key: str, wanted: set[str], seen: set[str]) -> None:
+        if wanted != seen:
+            found.append(f"{key}: {sorted(seen)}, not {sorted(wanted)}")
+
+    if "service_chains_written" in step:
+        said = step["service_chains_written"]
+        has_chain = {short[name] for name, count in services.items() if count}
+        seen = {short[name] for name, chain in chains.items() if chain in written}
+        expect("service_chains_written", has_chain if said == "all" else set(said), seen)
+    if "top_level_lists" in step:
+        dispatch = " ".join(document.objects[_DISPATCH])
+        seen = {short[name] for name in services if f"-j {_chain(name)}" in dispatch}
+        expect("top_level_lists", set(step["top_level_lists"]), seen)
+    if "filter_reject" in step:
+        refused = " ".join(document.objects[_REFUSALS])
+        seen = {short[name] for name in services if f"-d {_vip(name)}/32 " in refused}
+        expect("filter_reject", set(step["filter_reject"]), seen)
+    if step.get("chains_deleted") and any(name not in services for name in before):
+        gone = {chains[name] for name in before if name not in services}
+        expect("chains_deleted", gone, removed)
+    if "needs_full" in step and step["needs_full"] is not False:
+        found.append("needs_full after a push that came through")
+    if "written_endpoints" in step:
+        lines = [line for change in changes for lines in change.changed.values() for line in lines]
+        if is_full:
+            lines = [line for lines in document.objects.values() for line in lines]
+        count = sum("-j DNAT" in line for line in lines)
+        if count != step["written_endpoints"]:
+            found.append(f"{count} endpoints written")
+    if "--comment" in document.text():
+        found.append("there are comments")
+    return found
+
+
+def _chain(name: str) -> str:
+    return target_chain(Target(f"{name}:p80", Protocol.TCP, False, ()))
+
+
+def _vip(name: str) -> str:
+    return f"172.30.0.{int(name.rpartition('svc')[2])}"
+
+
+def _document(services: Mapping[str, int]) -> Document:
+    made = tuple(Service(name, vip=(_vip(name),), ports=(ServicePort("p80", port=80),)) for name in services)
+    slices = tuple(
+        Slice(
+            name,
+            (SlicePort("p80", port=80),),
+            tuple(
+                Endpoint(f"10.{20 + int(_vip(name).rpartition('.')[2])}.{n // 250}.{n % 250}")
+                for n in range(count)
+            ),
+        )
+        for name, count in services.items()
+    )
+    data = subject.objects_list(State(made, slices), _NODE)
+    return subject.document_for(data, _GUEST, Backend.IPTABLES)

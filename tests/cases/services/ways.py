@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways in which a guest's question is answered, and how they are held against each other."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ruleset.answer import answer
+from ruleset.iptables.check import problems
+from ruleset.iptables.rule_text import read_tables as read_iptables
+from ruleset.iptables.trace import trace_tables as trace_iptables
+from ruleset.model import Family, GuestRules, Target
+from ruleset.names import Backend
+from ruleset.nft.rule_text import read_tables as read_nft
+from ruleset.nft.trace import trace_tables as trace_nft
+from ruleset.packet import Outcome, Packet, Trace, listed
+from tests.cases.services.asked import Question
+from tests.cases.services.filters import FILTERS, Filter
+from tests.cases.services.lab import Lab
+from tests.cases.services.live import complaints, ports
+from tests.cases.services.responder import Responder
+from tests.cases.services.subject import Guest, rules_for, text_for
+
+Tracer = Callable[[Packet], Trace]
+_SHARE_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a guest gets: the model, and a text for each packet filter."""
+
+    guest: Guest
+    rules: GuestRules
+    texts: Mapping[Backend, str]
+
+    @property
+    def family(self) -> Family:
+        return self.guest.family
+
+
+def render(data: bytes, guest: Guest) -> Rendered:
+    """Ask kubeproxy-ext for everything. Raises SubjectError."""
+    texts = {backend: text_for(data, guest, backend) for backend in Backend}
+    return Rendered(guest, rules_for(data, guest), texts)
+
+
+def tracer(text: str, backend: Backend) -> Tracer:
+    """What a text says of packets."""
+    if backend is Backend.IPTABLES:
+        iptables = read_iptables(text)
+        return lambda packet: trace_iptables(iptables, packet)
+    nft = read_nft(text)
+    return lambda packet: trace_nft(nft, packet)
+
+
+def by_model(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
+    return _compared("model", lambda packet: answer(rendered.rules, packet), rendered, questions)
+
+
+def by_texts(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
+    """Both texts: consistent in themselves, and answered by their tracers, with the model's chances."""
+    found = [f"iptables text: {problem}" for problem in problems(rendered.texts[Backend.IPTABLES])]
+    questions = list(questions)
+    for backend, text in rendered.texts.items():
+        found += _compared(f"{backend.value} text", tracer(text, backend), rendered, questions)
+    return found
+
+
+class Kernel:
+    """The live ways. `filters` are those that this machine can run."""
+
+    def __init__(self, filters: Iterable[Filter] = FILTERS) -> None:
+        self.filters = tuple(filters)
+        self.responder = Responder()
+
+    def close(self) -> None:
+        self.responder.close()
+
+    def lab(
+        self, rendered: Rendered, listened: Iterable[int], filter_: Filter, *, is_routed: bool = True
+    ) -> Lab:
+        """A guest without rules, and a world that listens on these ports."""
+        restorer = filter_.restorer(rendered.family)
+        return Lab(self.responder, rendered.guest.pod, listened, restorer, is_routed=is_routed)
+
+    def answers(self, rendered: Rendered, questions: Iterable[Question], filter_: Filter) -> list[str]:
+        """Load the text, send packets, and trace what the kernel says that it holds."""
+        questions = list(questions)
+        lab = self.lab(rendered, ports(questions), filter_)
+        try:
+            return self.answers_in(lab, rendered, questions, filter_)
+        finally:
+            lab.close()
+
+    def answers_in(
+        self, lab: Lab, rendered: Rendered, questions: Iterable[Question], filter_: Filter
+    ) -> list[str]:
+        """`answers`, in a guest that is there."""
+        questions = list(questions)
+        text = rendered.texts[filter_.backend]
+        filter_.load(lab.guest, rendered.family, text)
+
+        def reload() -> None:
+            filter_.clear(lab.guest, rendered.family)
+            filter_.load(lab.guest, rendered.family, text)
+
+        found = []
+        for question in questions:
+            has_affinity = _has_affinity(rendered.rules, question.packet)
+            said = complaints(lab, question, reload if has_affinity else None)
+            found += [f"{filter_.name}, live: {question.name}: {one}" for one in said]
+        saved = tracer(filter_.save(lab.guest, rendered.family), filter_.backend)
+        return found + _compared(f"{filter_.name}, as the kernel prints it", saved, rendered, questions)
+
+
+def _compared(way: str, ask: Tracer, rendered: Rendered, questions: Iterable[Question]) -> list[str]:
+    """What `ask` says, against the file, and against the model for the chances.
+
+    What becomes of a packet may not be the rules' doing alone; then the model is the measure.
+    """
+    found = []
+    for question in questions:
+        traced, model = ask(question.packet), answer(rendered.rules, question.packet)
+        wanted = question.wanted if question.is_of_rules else model.outcomes
+        if traced.outcomes != wanted:
+            steps = "".join(f"\n           {step}" for step in traced.steps)
+            found.append(f"{way}: {question.name}: {traced.verdict}, not {listed(wanted)}{steps}")
+        elif _rounded(traced.chances) != _rounded(model.chances):
+            found.append(
+                f"{way}: {question.name}: chances {_shown(traced.chances)}, not {_shown(model.chances)}"
+            )
+    return found
+
+
+def _rounded(chances: Mapping[Outcome, float]) -> dict[Outcome, float]:
+    return {outcome: round(chance, _SHARE_DIGITS) for outcome, chance in chances.items()}
+
+
+def _shown(chances: Mapping[Outcome, float]) -> str:
+    return ", ".join(sorted(f"{listed([outcome])} {chance:.4f}" for outcome, chance in chances.items()))
+
+
+def _has_affinity(rules: GuestRules, packet: Packet) -> bool:
+    return any(
+        isinstance(capture.to, Target) and capture.to.affinity_s is not None
+        for capture in rules.captures()
+        if (capture.ip, capture.port, capture.protocol) == (packet.destination, packet.port, packet.protocol)
+    )
