@@ -113,7 +113,7 @@ _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 def _varint(number: int) -> bytes:
-    if number < 0x80:
+    if number < 0x80:  # nearly always
         return _ONE_BYTE[number]
     out = bytearray()
     while number >= 0x80:
@@ -207,11 +207,6 @@ def map_of(kind: Kind[T]) -> Kind[Mapping[str, T]]:
         default=cast("Callable[[], Mapping[str, T]]", dict),
         shape=_Shape.MAPPING,
     )
-
-
-def map_of_messages(cls: type[T]) -> Kind[Mapping[str, T]]:
-    """A map from strings to messages."""
-    return map_of(_present(cls))
 
 
 # Messages.

@@ -185,7 +185,7 @@ class StandInRuntime:
         plugin = _Connected(writer, self._tasks, self.quirks)
         self._tasks.spawn(self._register(plugin), "register")
         trunk = Demultiplexer()
-        mouth = _FourKilobyteReader()
+        mouth = FourKilobyteReader()
         try:
             while data := await reader.read(64 << 10):
                 if not mouth.takes(data):
@@ -240,7 +240,7 @@ class StandInRuntime:
             yield SynchronizeRequest(part.pods, part.containers, True)
 
 
-class _FourKilobyteReader:
+class FourKilobyteReader:
     """Knows which frames the runtime's multiplexer cannot take: longer than what reads a ttrpc header."""
 
     def __init__(self) -> None:

@@ -29,7 +29,6 @@ from daemonkit.protobuf import (
     enumeration,
     field,
     map_of,
-    map_of_messages,
     message_of,
     messages_of,
     repeated,
@@ -58,7 +57,6 @@ message Flat {
   repeated bytes pieces = 13;
   map<string, string> labels = 14;
   map<string, int64> counts = 15;
-  map<string, Leaf> leaves = 16;
   repeated Leaf list = 2047;
   uint32 far = 536870911;
 }
@@ -97,7 +95,6 @@ class Flat:
     pieces: tuple[bytes, ...] = field(13, repeated(BYTES))
     labels: Mapping[str, str] = field(14, map_of(STRING))
     counts: Mapping[str, int] = field(15, map_of(INT64))
-    leaves: Mapping[str, Leaf] = field(16, map_of_messages(Leaf))
     list: tuple[Leaf, ...] = field(2047, messages_of(Leaf))
 
 
@@ -130,7 +127,6 @@ EXAMPLES = [
     (Flat(texts=("", "a")), "5200520161"),
     (Flat(labels={"b": "", "a": "x"}), "72060a016112017872050a01621200"),
     (Flat(counts={"": 0}), "7a040a001000"),
-    (Flat(leaves={"k": Leaf()}), "8201050a016b1200"),
     (Flat(list=(Leaf(), Leaf(number=1))), "fa7f00fa7f021001"),
     (Flat(far=1), "f8ffffff0f01"),
     (Tree(leaf=Leaf()), "0a00"),
@@ -156,7 +152,6 @@ def test_known_bytes(message: Any, wire: str) -> None:
         ("1080808080f0ffffffff01", Flat()),
         ("7200", Flat(labels={"": ""})),  # an entry without parts
         ("72030a016172060a0161120178", Flat(labels={"a": "x"})),
-        ("820100", Flat(leaves={"": Leaf()})),
         ("0a0012001a001a00", Tree(Leaf(), Flat(), (Flat(), Flat()))),
         ("0a050a0161100a0a021005", Tree(leaf=Leaf("", 5))),
     ],
