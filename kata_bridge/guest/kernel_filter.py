@@ -62,6 +62,8 @@ class KernelFilter:
     def close(self) -> None:
         """Let go of the network namespace; the rules in it stay."""
         self._xtables.close()
+        if self._nft is not None:
+            self._nft.close()
 
     @property
     def places(self) -> tuple[Place, ...]:

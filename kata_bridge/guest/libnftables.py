@@ -33,6 +33,10 @@ class LibNftables:
         if hasattr(self._library, "nft_ctx_input_set_flags"):
             self._library.nft_ctx_input_set_flags(self._context, _INPUT_NO_DNS)
 
+    def close(self) -> None:
+        """Free the context, and with it the socket that holds its network namespace."""
+        self._library.nft_ctx_free(self._context)
+
     def run(self, text: str) -> Ended:
         """Run commands as one transaction."""
         status = self._library.nft_run_cmd_from_buffer(self._context, text.encode())
@@ -52,6 +56,8 @@ def _library() -> ctypes.CDLL:
             library = ctypes.CDLL(name)
             library.nft_ctx_new.restype = ctypes.c_void_p
             library.nft_ctx_new.argtypes = [ctypes.c_uint32]
+            library.nft_ctx_free.argtypes = [ctypes.c_void_p]
+            library.nft_ctx_free.restype = None
             for function in (library.nft_ctx_buffer_error, library.nft_ctx_buffer_output):
                 function.argtypes = [ctypes.c_void_p]
             for function in (library.nft_ctx_get_error_buffer, library.nft_ctx_get_output_buffer):

@@ -38,6 +38,11 @@ class NftFilter:
     def name(self) -> str:
         return "libnftables" if self._library is not None else str(self._program)
 
+    def close(self) -> None:
+        """Let go of the network namespace."""
+        if self._library is not None:
+            self._library.close()
+
     def why_not(self, family: Family) -> str:
         """Why rules such as ours cannot be had in this kernel; "" if they can.
 

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The channel into a namespace of this node, with the real packet filters in it."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from daemonkit.metrics import Registry
+from kata_bridge.api.messages import Flow
+from kata_bridge.channels.channel import NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.namespaces import Namespaces
+from kata_bridge.channels.netns import NetnsChannel
+from kata_bridge.core.sandboxes import Sandbox
+from ruleset.delta import difference
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.model import Family
+from ruleset.names import Backend
+from tests.lab.namespaces import Lab, Namespace
+
+pytestmark = pytest.mark.asyncio
+
+
+def _ruleset(generation: int, port: int = 80) -> Ruleset:
+    rule = f"-d 10.96.0.1/32 -p tcp -m tcp --dport {port} -j DNAT --to-destination 10.1.0.2:8080"
+    objects = {"nat/VCN-SERVICES": (rule,), "nat/OUTPUT": ("-j VCN-SERVICES",)}
+    return make_ruleset(generation, (Document(Family.IPV4, Backend.IPTABLES, objects),))
+
+
+A, B = _ruleset(1), _ruleset(2, 81)
+
+
+def _sandbox(path: object) -> Sandbox:
+    return Sandbox(id="guest", namespace="n", name="p", uid="u", netns=str(path))
+
+
+@pytest_asyncio.fixture
+async def namespaces() -> AsyncIterator[Namespaces]:
+    made = Namespaces()
+    yield made
+    made.close()
+
+
+def _channel(guest: Namespace, namespaces: Namespaces, notes: Path | None = None) -> NetnsChannel:
+    counter = Registry().counter("vcnode_state_errors_total", "x")
+    return NetnsChannel(_sandbox(guest.path), namespaces, notes, counter)
+
+
+@pytest.mark.parametrize("variant", ["legacy", "nft"])
+async def test_rules_go_into_the_variant_that_the_namespace_uses(
+    lab: Lab, namespaces: Namespaces, variant: str
+) -> None:
+    guest = lab.namespace("guest")
+    guest.run(f"iptables-{variant}", "-t", "nat", "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "ACCEPT")
+    channel = _channel(guest, namespaces)
+    assert "iptables" in (await channel.probe()).backends
+    assert (await channel.state()).digest == ""
+    state = await channel.apply(A, ())
+    assert (state.generation, state.digest, state.has_drifted) == (1, A.digest, False)
+    saved = guest.run(f"iptables-{variant}-save", "-t", "nat")
+    assert "-A VCN-SERVICES -d 10.96.0.1/32" in saved
+    # What was there stays and keeps its place.
+    assert saved.index("-A OUTPUT -d 192.0.2.1/32 -j ACCEPT") < saved.index("-A OUTPUT -j VCN-SERVICES")
+    other = "nft" if variant == "legacy" else "legacy"
+    assert "VCN-" not in guest.run(f"iptables-{other}-save")
+    await channel.close()
+
+
+async def test_drift_is_seen_and_repaired_and_what_is_there_is_left(lab: Lab, namespaces: Namespaces) -> None:
+    guest = lab.namespace("guest")
+    channel = _channel(guest, namespaces)
+    await channel.probe()
+    await channel.apply(A, ())
+    before = guest.run("iptables-save", "-c")
+    assert not (await channel.state()).has_drifted
+    await channel.apply(A, ())
+    assert guest.run("iptables-save", "-c").splitlines()[1:-1] == before.splitlines()[1:-1]
+    guest.run("iptables", "-t", "nat", "-F", "OUTPUT")
+    assert (await channel.state()).has_drifted
+    assert not (await channel.apply(A, ())).has_drifted
+    assert (await channel.read_back()) == A.documents
+    await channel.close()
+
+
+async def test_deltas_and_bases(lab: Lab, namespaces: Namespaces) -> None:
+    channel = _channel(lab.namespace("guest"), namespaces)
+    delta = difference(A, B)
+    assert delta is not None
+    with pytest.raises(NeedsFull):
+        await channel.apply(delta, ())
+    await channel.apply(A, ())
+    assert (await channel.apply(delta, ())).digest == B.digest
+    assert (await channel.read_back()) == B.documents
+    await channel.close()
+
+
+async def test_after_a_restart_it_knows_what_is_in(lab: Lab, namespaces: Namespaces, tmp_path: Path) -> None:
+    guest = lab.namespace("guest")
+    first = _channel(guest, namespaces, tmp_path / "guest")
+    await first.apply(B, ())
+    second = _channel(guest, namespaces, tmp_path / "guest")
+    state = await second.state()
+    assert (state.generation, state.digest, state.has_drifted) == (2, B.digest, False)
+    # Without the note too, by the marker; only the generation's number is lost.
+    third = _channel(guest, namespaces)
+    state = await third.state()
+    assert (state.generation, state.digest, state.has_drifted) == (0, B.digest, False)
+    for channel in (first, second, third):
+        await channel.close()
+    assert not (tmp_path / "guest").exists()
+
+
+async def test_a_full_disk_is_survived(lab: Lab, namespaces: Namespaces, tmp_path: Path) -> None:
+    channel = _channel(lab.namespace("guest"), namespaces, tmp_path / "no such directory" / "guest")
+    assert (await channel.apply(A, ())).digest == A.digest
+    await channel.close()
+
+
+async def test_conntrack_entries_go_after_the_rules_are_in(lab: Lab, namespaces: Namespaces) -> None:
+    guest = lab.namespace("guest")
+    guest.run("ip", "addr", "add", "10.1.0.1/24", "dev", "lo")
+    channel = _channel(guest, namespaces)
+    stale = ("-p", "udp", "-s", "10.1.0.1", "-d", "10.96.0.1", "--sport", "999", "--dport", "53")
+    reply = ("--reply-src", "10.96.0.1", "--reply-dst", "10.1.0.1", "--reply-port-src", "53")
+    guest.run("conntrack", "-I", *stale, *reply, "--reply-port-dst", "999", "-t", "100")
+    assert "10.96.0.1" in guest.run("conntrack", "-L")
+    await channel.apply(A, (Flow(protocol="udp", destination="10.96.0.1", port=53),))
+    assert "10.96.0.1" not in guest.run("conntrack", "-L")
+    await channel.close()
+
+
+async def test_what_cannot_be_entered_is_said(lab: Lab, namespaces: Namespaces, tmp_path: Path) -> None:
+    counter = Registry().counter("vcnode_state_errors_total", "x")
+
+    def channel(path: object) -> NetnsChannel:
+        return NetnsChannel(_sandbox(path), namespaces, None, counter)
+
+    with pytest.raises(Unreachable, match="No such file"):
+        await channel("/run/netns/never-there").probe()
+    with pytest.raises(NotInjectable, match="the host's own network"):
+        await channel("/proc/self/ns/net").probe()
+    (tmp_path / "file").touch()
+    with pytest.raises(NotInjectable, match="no network namespace"):
+        await channel(tmp_path / "file").probe()
+    with pytest.raises(NotInjectable, match="neither NRI nor the CRI tells"):
+        channel("")
+
+
+async def test_a_flow_that_makes_no_sense_is_refused(lab: Lab, namespaces: Namespaces) -> None:
+    channel = _channel(lab.namespace("guest"), namespaces)
+    with pytest.raises(Refused):
+        await channel.flush_conntrack((Flow(protocol="icmp", destination="10.0.0.1"),))
+    await channel.close()
+
+
+async def test_a_namespace_goes_when_its_pod_does(lab: Lab, namespaces: Namespaces) -> None:
+    guest, other = lab.namespace("guest"), lab.namespace("other")
+    lab.link(other, guest, ["10.9.0.1/24"], ["10.9.0.2/24"])
+    channel = _channel(guest, namespaces)
+    await channel.apply(A, ())
+    await channel.close()
+    await asyncio.to_thread(subprocess.run, ["ip", "netns", "del", guest.name], check=True)
+    # The other end of a link goes with the namespace, once nobody holds it any more.
+    deadline = time.monotonic() + 10
+    while "eth0" in other.run("ip", "-o", "link"):
+        assert time.monotonic() < deadline, "something still holds the namespace"
+        await asyncio.sleep(0.05)
