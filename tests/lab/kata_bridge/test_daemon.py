@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real daemon with namespaces as guests, described by files: what an operator would see."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from daemonkit.status import StatusError, fetch
+from kata_bridge.api.client import BridgeClient
+from kata_bridge.api.messages import GuestResult, ResultCode
+from kata_bridge.testing.sample_rulesets import sample
+from ruleset.delta import difference
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.iptables.render import render
+from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from tests.lab.namespaces import Lab, Namespace
+
+ROOT = Path(__file__).parents[3]
+DEADLINE_S = 20.0
+
+
+@dataclass
+class Daemon:
+    """A kata-bridge process and its files, in `directory`."""
+
+    directory: Path
+    process: subprocess.Popen[str] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "bridge.sock"
+
+    def guest(self, name: str, namespace: Namespace) -> None:
+        self.file(name, netns=str(namespace.path))
+
+    def file(self, name: str, **keys: object) -> None:
+        document: dict[str, object] = {"apiVersion": "vcnode.io/v1alpha1", "kind": "Guest"}
+        document |= {"namespace": "vc-a-x", "name": name, "tenant": "vc-a", "tenantNamespace": "x", **keys}
+        (self.directory / "guests").mkdir(exist_ok=True)
+        (self.directory / "guests" / f"{name}.yaml").write_text(yaml.safe_dump(document))
+
+    def start(self) -> None:
+        config = self.directory / "config.yaml"
+        document = {
+            "apiVersion": "vcnode.io/v1alpha1",
+            "kind": "KataBridgeConfiguration",
+            "stateDirectory": str(self.directory / "state"),
+            "lockFile": str(self.directory / "lock"),
+            "listen": {"socket": str(self.socket)},
+            "sandboxes": {"directory": str(self.directory / "guests")},
+            "status": {"socket": str(self.directory / "status.sock")},
+            "drift": {"checkSeconds": 0.5},
+            **self.settings,
+        }
+        config.write_text(yaml.safe_dump(document))
+        log = (self.directory / "log").open("a")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kata_bridge", "--config", str(config)], cwd=ROOT, stderr=log, text=True
+        )
+        log.close()
+        self.until(lambda: self.is_ready)
+
+    @property
+    def is_ready(self) -> bool:
+        try:
+            return fetch(self.directory / "status.sock", "/readyz", 2.0)[0] == 200
+        except (OSError, StatusError):
+            return False
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """The guests of /status by id."""
+        found = json.loads(fetch(self.directory / "status.sock", "/status", 2.0)[1])
+        return {guest["id"]: guest for guest in found["guests"]}
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, self.log()
+            assert self.process is None or self.process.poll() is None, self.log()
+            time.sleep(0.02)
+
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(DEADLINE_S)
+        finally:
+            self.process.kill()
+
+
+@contextmanager
+def running(directory: Path, **settings: Any) -> Iterator[Daemon]:
+    daemon = Daemon(directory, settings=settings)
+    (directory / "guests").mkdir()
+    try:
+        yield daemon
+    finally:
+        if daemon.process is not None:
+            daemon.process.kill()
+            daemon.process.wait()
+
+
+def push(daemon: Daemon, guests: list[str], *rulesets: Any) -> list[dict[str, GuestResult]]:
+    """Set rulesets one after another; the results of each by guest."""
+
+    async def all_of(stream: AsyncIterator[GuestResult]) -> dict[str, GuestResult]:
+        return {result.guest: result async for result in stream}
+
+    async def run() -> list[dict[str, GuestResult]]:
+        async with BridgeClient(daemon.socket, timeout_s=DEADLINE_S) as client:
+            return [await all_of(client.set_ruleset(guests, ruleset)) for ruleset in rulesets]
+
+    return asyncio.run(run())
+
+
+def to(address: str, port: int) -> Ruleset:
+    """10.96.0.1:80 leads there."""
+    target = Target("n/s:p", Protocol.TCP, False, (Endpoint(address, port),))
+    services = (ServiceRules("n/s", (Capture("10.96.0.1", 80, Protocol.TCP, "n/s:p", target),)),)
+    documents: tuple[Document, ...] = (render(GuestRules(Family.IPV4, services, ("10.96.0.0/16",))),)
+    return make_ruleset(1, documents)
+
+
+SERVER = """
+import socket
+server = socket.create_server(("10.9.0.2", 8080))
+print("up", flush=True)
+while True:
+    server.accept()[0].close()
+"""
+CLIENT = 'import socket; socket.create_connection(("10.96.0.1", 80), 3)'
+
+
+def connects(guest: Namespace) -> bool:
+    tried = subprocess.run(guest.command(sys.executable, "-c", CLIENT), capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+def test_a_service_works_a_stranger_flushes_it_and_it_comes_back(lab: Lab, tmp_path: Path) -> None:
+    guest, backend = lab.namespace("guest"), lab.namespace("backend")
+    lab.link(guest, backend, ["10.9.0.1/24"], ["10.9.0.2/24"])
+    server = lab.start(backend, sys.executable, "-c", SERVER)
+    assert server.stdout is not None
+    assert server.stdout.readline() == "up\n"
+    with running(tmp_path) as daemon:
+        daemon.guest("web", guest)
+        daemon.start()
+        assert not connects(guest)
+        (results,) = push(daemon, ["web"], to("10.9.0.2", 8080))
+        assert results["web"].code is ResultCode.APPLIED
+        assert connects(guest)
+        guest.run("iptables", "-t", "nat", "-F")
+        guest.run("nft", "flush", "ruleset")
+        daemon.until(lambda: connects(guest))
+        daemon.until(lambda: daemon.status()["web"]["state"] == "current")
+        assert daemon.log().count("a guest has not the rules that it was given") == 1
+        assert daemon.stop() == 0
+        assert connects(guest), "the rules stay when the daemon goes"
+
+
+def test_after_a_restart_nothing_is_applied_that_is_there(lab: Lab, tmp_path: Path) -> None:
+    names = [f"g{number}" for number in range(4)]
+    with running(tmp_path) as daemon:
+        for name in names:
+            daemon.guest(name, lab.namespace(name))
+        daemon.start()
+        first, second = sample(1), sample(2, 5)
+        delta = difference(first, second)
+        applied, changed = push(daemon, names, first, delta)
+        assert {result.code for result in (*applied.values(), *changed.values())} == {ResultCode.APPLIED}
+        assert daemon.log().count('"ruleset applied"') == 8
+        assert daemon.log().count('"kind":"delta"') == 4
+        daemon.stop(signal.SIGKILL)
+        daemon.start()
+        daemon.until(lambda: all(guest["digest"] == second.digest for guest in daemon.status().values()))
+        assert {guest["generation"] for guest in daemon.status().values()} == {2}
+        (again,) = push(daemon, names, second)
+        assert {result.code for result in again.values()} == {ResultCode.UNCHANGED}
+        assert daemon.log().count('"ruleset applied"') == 8
+        assert daemon.stop() == 0
+
+
+def test_guests_come_and_go_and_bad_ones_are_named(lab: Lab, tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        daemon.start()
+        assert daemon.status() == {}
+        daemon.file("gone", netns="/run/netns/never-there")
+        daemon.file("bad", netns="/proc/self/ns/net")
+        daemon.guest("good", lab.namespace("good"))
+        daemon.until(lambda: len(daemon.status()) == 3 and daemon.status()["good"]["channel"] == "netns")
+        (results,) = push(daemon, ["gone", "bad", "good", "unheard-of"], sample(1))
+        assert {name: result.code for name, result in results.items()} == {
+            "gone": ResultCode.UNREACHABLE,
+            "bad": ResultCode.NOT_INJECTABLE,
+            "good": ResultCode.APPLIED,
+            "unheard-of": ResultCode.GONE,
+        }
+        assert "No such file or directory" in daemon.status()["gone"]["why"]
+        assert "the host's own network" in daemon.status()["bad"]["why"]
+        tool = subprocess.run(
+            [sys.executable, "-m", "vcnode", "guests", "--socket", str(tmp_path / "status.sock")],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert (tool.returncode, tool.stderr) == (1, "")
+        assert "notInjectable" in tool.stdout
+        (tmp_path / "guests" / "good.yaml").unlink()
+        daemon.until(lambda: "good" not in daemon.status())
+
+
+@pytest.mark.slow
+def test_thirty_guests_at_once(lab: Lab, tmp_path: Path) -> None:
+    names = [f"g{number}" for number in range(30)]
+    with running(tmp_path) as daemon:
+        for name in names:
+            daemon.guest(name, lab.namespace(name))
+        daemon.start()
+        daemon.until(lambda: all(guest["channel"] for guest in daemon.status().values()))
+        (results,) = push(daemon, names, sample(1, services=100))
+        assert {result.code for result in results.values()} == {ResultCode.APPLIED}
