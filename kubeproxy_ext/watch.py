@@ -21,6 +21,7 @@ from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, Identity
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
+from kubeproxy_ext import shape
 from kubeproxy_ext.core.wire import (
     ENDPOINT_SLICES,
     NODES,
@@ -38,6 +39,8 @@ from tenancy import keys
 # For how long a tenant is followed after its last guest has gone: jobs come and go, and a list of
 # all that a tenant has is the most expensive thing that this daemon asks for.
 LINGER_S = 120.0
+# A page is in memory as bytes and as objects; this keeps what a list of thousands needs small.
+PAGE_SIZE = 200
 
 _log = logs.get(__name__)
 
@@ -56,27 +59,26 @@ class _Followed:
         self.part = part
         self.ends: list[asyncio.Task[None]] = []
 
-        def follow(resource: Any, kind: Any, tell: Callable[[Any, Sequence[Change[Any]]], None]) -> Any:
+        def follow(resource: Any, kind: Any, shaped: Callable[[Any], Any]) -> Any:
             reflector: Reflector[Any] = watch.reflector(
                 resource,
                 kind,
+                shape=shaped,
                 namespace=part.namespace or None,
                 label_selector=",".join(filter(None, (SELECTOR, part.labels))),
                 keep=None if part.kept is None else _keep(part.kept),
-                on_change=lambda changes: tell(reflector, changes),
+                on_change=lambda changes: watch.told(self, reflector, changes),
             )
             return reflector
 
-        self.services: Reflector[ServiceObject] = follow(SERVICES, ServiceObject, self._told)
-        self.slices: Reflector[EndpointSliceObject] = follow(ENDPOINT_SLICES, EndpointSliceObject, self._told)
-        self._watch = watch
+        self.services: Reflector[ServiceObject] = follow(SERVICES, ServiceObject, shape.service)
+        self.slices: Reflector[EndpointSliceObject] = follow(
+            ENDPOINT_SLICES, EndpointSliceObject, shape.endpoint_slice
+        )
 
     @property
     def is_synced(self) -> bool:
         return self.services.synced.is_set() and self.slices.synced.is_set()
-
-    def _told(self, reflector: Reflector[Any], changes: Sequence[Change[Any]]) -> None:
-        self._watch.told(self, reflector, changes)
 
 
 def _keep(namespaces: frozenset[str]) -> Callable[[Identity], bool]:
@@ -106,7 +108,7 @@ class Watch:
         self._nodes = nodes
         self._changed = changed
         self._tasks = tasks
-        self._timing = timing
+        self._timing = timing or Timing(page_size=PAGE_SIZE)
         self._clock = clock
         self._wanted: dict[str, float | None] = {}
         self._scope = Scope(frozenset(), {})
@@ -115,11 +117,12 @@ class Watch:
         # The part that counts for a namespace: once it has been listed, until another takes over.
         self._sources: dict[str, frozenset[Part]] = {}
         self._namespaces: Reflector[NamespaceObject] = self.reflector(
-            NAMESPACES, NamespaceObject, on_change=self._told_namespaces
+            NAMESPACES, NamespaceObject, shape=shape.namespace, on_change=self._told_namespaces
         )
         self._node: Reflector[NodeObject] = self.reflector(
             NODES,
             NodeObject,
+            shape=shape.node,
             field_selector=f"metadata.name={node_name}",
             on_change=self._told_node,
         )

@@ -84,6 +84,7 @@ class Reflector(Generic[T]):
     store; it must not raise. It is also called for an empty first list, so that "synced, and there
     is nothing" can be told from "not synced". What `keep` is false for never gets into the store:
     for what no selector of the server's can say; it must give the same answer for a name each time.
+    `shape` makes of each object what is told and held of it, without annotations that nobody reads.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         keep: Callable[[Identity], bool] | None = None,
+        shape: Callable[[T], T] | None = None,
         on_change: Callable[[Sequence[Change[T]]], None] | None = None,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -114,7 +116,7 @@ class Reflector(Generic[T]):
         self._timing = timing or Timing()
         self._clock = clock
         self._rng = rng
-        self._decoder = EventDecoder(kind)
+        self._decoder = EventDecoder(kind, shape)
         self._pages = msgspec.json.Decoder(Page)
         self._store: Store[T] = Store()
         self._heard_at: float | None = None

@@ -6,6 +6,7 @@ objects exceed (a Secret may be 1 MiB, base64 a third more), hence a splitter of
 has to end somewhere, hence its bound.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -104,9 +105,13 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class EventDecoder(Generic[T]):
-    """Decodes the lines of a watch, and the items of a list, into one type."""
+    """Decodes the lines of a watch, and the items of a list, into one type.
 
-    def __init__(self, kind: type[T]) -> None:
+    `shape` makes of each object what is told and held of it.
+    """
+
+    def __init__(self, kind: type[T], shape: Callable[[T], T] | None = None) -> None:
+        self._shape = shape
         self._envelope = msgspec.json.Decoder(_Envelope)
         self._value: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
         self._metadata = msgspec.json.Decoder(MetadataOnly)
@@ -143,7 +148,7 @@ class EventDecoder(Generic[T]):
         except (msgspec.DecodeError, RecursionError) as error:
             raise GarbageError(f"an object that is no JSON: {error}") from None
         _check(value.metadata)
-        return Put(value)
+        return Put(value if self._shape is None else self._shape(value))
 
     def _named(self, raw: msgspec.Raw | bytes) -> ObjectMeta:
         try:

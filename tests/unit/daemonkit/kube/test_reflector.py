@@ -268,6 +268,36 @@ async def test_what_is_not_kept_is_never_held() -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_is_told_and_held_has_the_shape_that_was_asked_for() -> None:
+    storage = Storage()
+    told: list[Change[ConfigMap]] = []
+
+    def shape(item: ConfigMap) -> ConfigMap:
+        return msgspec.structs.replace(item, data={"size": str(len(item.data))})
+
+    reflector = Reflector(
+        StorageTransport(storage),
+        CONFIG_MAPS,
+        ConfigMap,
+        shape=shape,
+        on_change=told.extend,
+        clock=asyncio.get_running_loop().time,
+    )
+    storage.put(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": "ns"}, "data": {"x": "1", "y": "2"}})
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reflector.run())
+        await asyncio.sleep(1)
+        storage.put(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": "ns"}, "data": {"x": "1"}})
+        await asyncio.sleep(1)
+        task.cancel()
+    assert [change.value.data for change in told if isinstance(change, Added | Modified)] == [
+        {"size": "2"},
+        {"size": "1"},
+    ]
+    assert reflector.objects["ns", "a"].data == {"size": "1"}
+
+
+@pytest.mark.asyncio
 async def test_a_handler_that_fails_does_not_end_the_following(capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept in memory of each object that is followed: what decides something, and no more. Pure.
+
+A Service of a real cluster is mostly annotations, and a thousand of slices say the same few things of
+conditions, ports and nodes. What is equal is one value here, and what nobody reads is dropped; what
+remains is also what is saved on disk.
+"""
+
+import sys
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from kubeproxy_ext.core.inputs import SERVICE_NAME_LABEL, ZONE_LABEL
+from kubeproxy_ext.core.wire import (
+    HEADLESS_LABEL,
+    PROXY_NAME_LABEL,
+    Conditions,
+    EndpointSliceObject,
+    Meta,
+    NamespaceObject,
+    NodeObject,
+    ServiceObject,
+    SliceEndpoint,
+    SlicePort,
+)
+from kubeproxy_ext.latency import TRIGGER
+from kubeproxy_ext.ranges import ANNOTATION
+from tenancy import keys
+
+_NOT_OURS = (PROXY_NAME_LABEL, HEADLESS_LABEL)
+_SERVICE_LABELS = (keys.ARKTOS_NETWORK, *_NOT_OURS)
+_SLICE_LABELS = (SERVICE_NAME_LABEL, *_NOT_OURS)
+_OWNERS = (keys.CLUSTER, keys.NAMESPACE, keys.VC_NAME, keys.VC_NAMESPACE, keys.VC_ROOT_NAMESPACE, ANNOTATION)
+# One for all objects without; nobody changes it.
+_NONE: dict[str, str] = {}
+
+
+def service(item: ServiceObject) -> ServiceObject:
+    return replace(item, metadata=_meta(item.metadata, _SERVICE_LABELS, (keys.CLUSTER_IP,)))
+
+
+def endpoint_slice(item: EndpointSliceObject) -> EndpointSliceObject:
+    return replace(
+        item,
+        metadata=_meta(item.metadata, _SLICE_LABELS, (TRIGGER,)),
+        address_type=sys.intern(item.address_type),
+        endpoints=None if item.endpoints is None else [_endpoint(each) for each in item.endpoints],
+        ports=None if item.ports is None else [_port(each) for each in item.ports],
+    )
+
+
+def namespace(item: NamespaceObject) -> NamespaceObject:
+    return NamespaceObject(_meta(item.metadata, (), _OWNERS))
+
+
+def node(item: NodeObject) -> NodeObject:
+    return NodeObject(_meta(item.metadata, (ZONE_LABEL,), ()))
+
+
+def _meta(meta: Meta, labels: tuple[str, ...], annotations: tuple[str, ...]) -> Meta:
+    return replace(
+        meta,
+        namespace=sys.intern(meta.namespace),
+        labels=_only(meta.labels, labels),
+        annotations=_only(meta.annotations, annotations),
+    )
+
+
+def _only(values: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: values[name] for name in names if name in values} or _NONE
+
+
+def _endpoint(item: SliceEndpoint) -> SliceEndpoint:
+    # The first address is the only one that counts (service-proxy: an endpoint is one address).
+    return replace(
+        item,
+        addresses=None if item.addresses is None else item.addresses[:1],
+        conditions=None if item.conditions is None else _conditions(item.conditions),
+        node_name=None if item.node_name is None else sys.intern(item.node_name),
+    )
+
+
+@lru_cache(maxsize=64)
+def _conditions(item: Conditions) -> Conditions:
+    return item
+
+
+@lru_cache(maxsize=1024)
+def _port(item: SlicePort) -> SlicePort:
+    return item
