@@ -20,7 +20,6 @@ from kata_bridge.guest.messages import (
 from kata_bridge.guest.netfilter import NetfilterError
 from kata_bridge.guest.packet_filter import Broken, Place, Refused
 from ruleset.delta import NotTheBase
-from ruleset.document import BadDocument
 from ruleset.model import Family
 
 # Said in `Hello`; the node shows it and decides nothing by it.
@@ -73,8 +72,6 @@ class Answers:
         try:
             held = self._keeper.read_back() if question.read_back is not None else None
             outcome = self._outcome(question) if held is None else None
-        except BadDocument as error:
-            outcome = self._made(OutcomeCode.FAILED, f"a line that nobody of us wrote: {error}")
         except Broken as error:
             outcome = self._made(OutcomeCode.FAILED, str(error))
         if outcome is not None:
@@ -106,7 +103,7 @@ class Answers:
             return self._made(OutcomeCode.NEEDS_FULL, str(error))
         except Refused as error:
             return self._made(OutcomeCode.REFUSED, str(error))
-        except (rulesets.BadRuleset, BadDocument) as error:
+        except rulesets.BadRuleset as error:
             return self._made(OutcomeCode.REFUSED, f"not read: {error}")
         remembered = self._remember()
         if not is_new:

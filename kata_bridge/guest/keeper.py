@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from kata_bridge.guest.packet_filter import Broken, Change, PacketFilter, Place, Refused
 from ruleset.delta import DocumentDelta, NotTheBase, RulesetDelta, apply_delta, difference
-from ruleset.document import BadDocument, Document, Ruleset, make_ruleset
-from ruleset.held import expected, nothing
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.held import Held, expected, nothing
 from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.restore import delta_restore, full_restore, removal
@@ -87,8 +87,8 @@ class Keeper:
     def apply(self, ruleset: Ruleset | RulesetDelta) -> bool:
         """Make the kernel hold `ruleset`; return False if it did already.
 
-        Raises `NotTheBase`, `BadDocument` (a delta's line), `Refused` and `Broken`; the kernel then
-        holds what it held before, or `is_drifted` says that it does not.
+        Raises `NotTheBase`, `Refused` and `Broken`; the kernel then holds what it held before, or
+        `is_drifted` says that it does not.
         """
         self._note_a_stranger()
         if ruleset.digest == self._digest and not self._is_drifted:
@@ -114,7 +114,7 @@ class Keeper:
         return True
 
     def read_back(self) -> tuple[Document, ...]:
-        """Our objects as the packet filter holds them. Raises `Broken`, `BadDocument`.
+        """Our objects as the packet filter holds them, with whatever others wrote there. Raises `Broken`.
 
         Where there is no packet filter, `Broken` says all that is missing.
         """
@@ -133,10 +133,7 @@ class Keeper:
         there = {place: each for place, each in held.items() if not each.is_empty}
         if there:
             digest = remembered.digest if remembered is not None else ""
-            try:
-                found = make_ruleset(0, (each.document() for each in there.values()))
-            except BadDocument:
-                found = _NOTHING  # lines that are not ours in chains of ours
+            found = make_ruleset(0, (each.document() for each in there.values()))
             is_whole = all(each.is_marked(found.digest) and not each.overtaken for each in there.values())
             if is_whole:
                 # To the byte what was applied under this digest, remembered or not.
@@ -174,11 +171,8 @@ class Keeper:
             self.check()
 
     def _holds(self, ruleset: Ruleset) -> bool:
-        for document in ruleset.documents:
-            held = self._filter.held((document.family, document.backend))
-            if not held.is_marked(ruleset.digest) or not held.holds(document):
-                return False
-        return True
+        places = ((document, (document.family, document.backend)) for document in ruleset.documents)
+        return all(_is_in(document, self._filter.held(place), ruleset.digest) for document, place in places)
 
     def _repairs(self, new: Ruleset) -> list[Change]:
         """From whatever is there to `new`."""
@@ -211,14 +205,19 @@ class Keeper:
             if self._mirror is not None:
                 for place in places:
                     before, held = self._mirror.document(*place), self._filter.held(place)
-                    if before.objects:
+                    if before.objects and not _is_in(before, held, self._mirror.digest):
                         self._filter.load(Change(place, full_restore(before, held, self._mirror.digest)))
-                    elif not held.is_empty:
+                    elif not before.objects and not held.is_empty:
                         self._filter.load(Change(place, removal(held)))
             self._settle()
             self.check(is_thorough=True)
         except (Refused, Broken):
             self._is_drifted = True
+
+
+def _is_in(document: Document, held: Held, digest: str) -> bool:
+    """Whether what is held is `document`, and says that it is of the ruleset with this digest."""
+    return held.is_marked(digest) and held.holds(document)
 
 
 def _changes(mirror: Ruleset, new: Ruleset, given: Ruleset | RulesetDelta) -> list[Change]:
