@@ -14,7 +14,7 @@ PACKAGES := tenancy ruleset daemonkit vnagent kubeproxy_ext kata_bridge vcnode
 SOURCES := $(PACKAGES) tests packaging setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format unit functional cases compiled k8s bench bench-vnagent rings clean
+.PHONY: help demo test check format unit functional cases compiled lab k8s bench bench-vnagent rings clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -32,7 +32,7 @@ $(VENV)/dev: $(VENV)/runtime
 demo: $(VENV)/runtime  ## two tenants, one node, a real vn-agent: a story, no root, no cluster
 	$(BIN)/python -m vcnode demo $(ARGS)
 
-test: check functional cases compiled k8s  ## everything that this machine can run
+test: check functional cases compiled lab k8s  ## everything that this machine can run
 
 check: $(VENV)/dev unit  ## format, lint, types, import layers, unit tests
 	$(BIN)/ruff format --check $(SOURCES)
@@ -62,6 +62,9 @@ compiled: $(VENV)/dev  ## the request cases against vn-agent as packages install
 
 $(TREE)/bin/vn-agent: $(VENV)/dev setup.py packaging/tree.py $(shell find $(PACKAGES) -name '*.py')
 	$(BIN)/python packaging/tree.py $(TREE)
+
+lab: $(VENV)/dev  ## the lab ring: network namespaces as guests, real iptables and nft; needs root
+	$(BIN)/python -m pytest tests/lab $(LAB_ARGS)
 
 k8s: $(VENV)/dev  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
 	$(BIN)/python -m pytest tests/k8s $(K8S_ARGS)
