@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From start to end: unusable configurations, the first sync, a second bridge, strangers, the drain."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from daemonkit.status import StatusError, fetch
+from kata_bridge.api.client import BridgeClient
+from kata_bridge.api.messages import GuestEventKind, ResultCode
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S, ruleset
+
+ROOT = Path(__file__).parents[3]
+
+
+def written(directory: Path, **settings: Any) -> Path:
+    document = {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "KataBridgeConfiguration",
+        "stateDirectory": str(directory / "state"),
+        "lockFile": str(directory / "lock"),
+        "listen": {"socket": str(directory / "bridge.sock")},
+        "sandboxes": {"directory": str(directory / "guests")},
+        "agent": {"socket": str(directory / "agents.sock")},
+        "status": {"socket": str(directory / "status.sock")},
+        "drain": {"seconds": 1},
+        **settings,
+    }
+    path = directory / "config.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def bridge_command(config: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "kata_bridge", "--config", str(config), *arguments]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def is_ready(directory: Path) -> bool:
+    try:
+        return fetch(directory / "status.sock", "/readyz", 2.0)[0] == 200
+    except (OSError, StatusError):
+        return False
+
+
+@contextmanager
+def running(directory: Path, **settings: Any) -> Iterator["subprocess.Popen[str]"]:
+    (directory / "guests").mkdir(exist_ok=True)
+    with (directory / "log").open("a") as log:
+        config = written(directory, **settings)
+        process = subprocess.Popen(bridge_command(config), cwd=ROOT, stderr=log, text=True)
+    try:
+        until(lambda: is_ready(directory), (directory / "log").read_text())
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def place(directory: Path, name: str) -> None:
+    text = f"apiVersion: vcnode.io/v1alpha1\nkind: Guest\nnamespace: n\nname: {name}\n"
+    (directory / "guests" / f"{name}.yaml").write_text(text)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--check-config",)])
+def test_an_unusable_configuration_is_told_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    config = written(
+        tmp_path,
+        sandboxes={},
+        listen={"socket": "/" + "x" * 200, "group": "no-such-group", "users": ["no-such-user"]},
+        runtimes=[{"handlers": [], "channels": ["agent", "agent"]}, {"handlers": ["x"], "channels": ["y"]}],
+        agent={"address": "node-1"},
+        drift={"checkSeconds": 0},
+        stock={"policyFyle": "x"},
+    )
+    ended = subprocess.run(
+        bridge_command(config, *arguments),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    for path in (
+        "sandboxes.nri",
+        "listen.socket",
+        "listen.group",
+        "listen.users",
+        "runtimes[0].handlers",
+        "runtimes[0].channels",
+        "runtimes[1].channels",
+        "agent.address",
+        "drift.checkSeconds",
+        "stock.policyFyle",
+    ):
+        assert path in ended.stderr, path
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_good_configuration_is_said_to_be_and_nothing_starts(tmp_path: Path) -> None:
+    config = written(tmp_path)
+    ended = subprocess.run(
+        bridge_command(config, "--check-config"), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, f"{config}: ok\n")
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_second_bridge_says_so_and_goes(tmp_path: Path) -> None:
+    with running(tmp_path) as first:
+        second = subprocess.run(
+            bridge_command(tmp_path / "config.yaml"),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert second.returncode == 1
+        assert f"another kata-bridge runs on this node: {tmp_path}/lock, pid {first.pid}" in second.stderr
+        assert is_ready(tmp_path), "the first one goes on"
+
+
+def test_ready_is_told_after_the_first_sync_and_the_end_is_an_end(tmp_path: Path) -> None:
+    (tmp_path / "guests").mkdir()
+    place(tmp_path, "g")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(DEADLINE_S)
+        environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}  # noqa: TID251 - the child's
+        process = subprocess.Popen(
+            bridge_command(written(tmp_path)), cwd=ROOT, env=environment, stderr=subprocess.DEVNULL
+        )
+        try:
+            assert manager.recv(100) == b"READY=1"
+            status = json.loads(fetch(tmp_path / "status.sock", "/status", 2.0)[1])
+            assert [guest["id"] for guest in status["guests"]] == ["g"]
+            process.send_signal(signal.SIGTERM)
+            assert manager.recv(100) == b"STOPPING=1"
+            assert process.wait(DEADLINE_S) == 0
+        finally:
+            process.kill()
+            process.wait()
+    assert not (tmp_path / "bridge.sock").exists()
+
+
+def test_a_watcher_and_a_push_through_the_real_socket(tmp_path: Path) -> None:
+    async def talk() -> tuple[list[GuestEventKind], dict[str, ResultCode]]:
+        async with BridgeClient(tmp_path / "bridge.sock", timeout_s=DEADLINE_S) as client:
+            kinds = []
+            async with asyncio.timeout(DEADLINE_S):
+                async for event in client.watch_guests():
+                    kinds.append(event.kind)
+                    if event.kind is GuestEventKind.SYNCED:
+                        break
+                codes = {each.guest: each.code async for each in client.set_ruleset(["g"], ruleset(1))}
+            return kinds, codes
+
+    (tmp_path / "guests").mkdir()
+    place(tmp_path, "g")
+    with running(tmp_path) as process:
+        kinds, codes = asyncio.run(talk())
+        assert kinds[-1] is GuestEventKind.SYNCED
+        assert GuestEventKind.PRESENT in kinds
+        assert codes == {"g": ResultCode.UNREACHABLE}
+        status = json.loads(fetch(tmp_path / "status.sock", "/status", 2.0)[1])
+        assert status["guests"][0]["why"] == "agent: the guest's agent has not attached"
+        assert status["guests"][0]["desiredGeneration"] == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_a_socket_that_a_dead_bridge_left_is_replaced(tmp_path: Path) -> None:
+    with running(tmp_path) as first:
+        first.kill()
+        first.wait()
+        assert (tmp_path / "bridge.sock").exists()
+    with running(tmp_path):
+        mode = (tmp_path / "bridge.sock").stat().st_mode & 0o777
+        assert mode == 0o600, "without a group it is for its owner alone"
+
+
+def test_runtimes_are_read_again_at_sighup(tmp_path: Path) -> None:
+    (tmp_path / "guests").mkdir()
+    place(tmp_path, "g")
+    with running(tmp_path) as process:
+        written(tmp_path, drift={"checkSeconds": "often"})
+        process.send_signal(signal.SIGHUP)
+        log = tmp_path / "log"
+        until(lambda: "the old one stays" in log.read_text(), "a bad one is refused")
+        written(tmp_path)
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "was read again" in log.read_text(), "a good one is taken over")
+        assert process.poll() is None
