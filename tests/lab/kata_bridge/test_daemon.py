@@ -226,6 +226,59 @@ def test_guests_come_and_go_and_bad_ones_are_named(lab: Lab, tmp_path: Path) -> 
         daemon.until(lambda: "good" not in daemon.status())
 
 
+def start_agent(lab: Lab, daemon: Daemon, guest: Namespace, name: str) -> "subprocess.Popen[str]":
+    """Our agent in the guest, with the certificate that the daemon made for it."""
+    return lab.start(
+        guest,
+        sys.executable,
+        "-m",
+        "kata_bridge.guest",
+        "--node",
+        f"unix:{daemon.directory}/agents.sock",
+        "--credentials",
+        str(daemon.directory / "state" / "sandboxes" / name),
+        "--state",
+        str(daemon.directory / f"agent-{name}"),
+    )
+
+
+def test_an_agent_that_attaches_is_taken_at_once_and_given_nothing_again(lab: Lab, tmp_path: Path) -> None:
+    guest = lab.namespace("web")
+    with running(tmp_path, agent={"socket": str(tmp_path / "agents.sock")}) as daemon:
+        daemon.file("web", netns=str(guest.path), channels=["agent", "netns"])
+        daemon.start()
+        (results,) = push(daemon, ["web"], sample(1))
+        assert results["web"].code is ResultCode.APPLIED
+        assert daemon.status()["web"]["channel"] == "netns"
+        agent = start_agent(lab, daemon, guest, "web")
+        daemon.until(lambda: daemon.status()["web"]["channel"] == "agent")
+        daemon.until(lambda: daemon.status()["web"]["state"] == "current")
+        assert daemon.log().count('"ruleset applied"') == 1
+        (results,) = push(daemon, ["web"], sample(2, 4))
+        assert results["web"].code is ResultCode.APPLIED
+        guest.run("nft", "flush", "ruleset")
+        guest.run("iptables", "-t", "nat", "-F")
+        daemon.until(lambda: '"rules of a guest are back"' in daemon.log())
+        agent.kill()
+        daemon.until(lambda: daemon.status()["web"]["channel"] == "netns")
+        daemon.until(lambda: daemon.status()["web"]["state"] == "current")
+
+
+def test_a_guests_certificate_ends_with_its_sandbox(lab: Lab, tmp_path: Path) -> None:
+    guest = lab.namespace("web")
+    with running(tmp_path, agent={"socket": str(tmp_path / "agents.sock")}) as daemon:
+        daemon.file("web", channels=["agent"])
+        daemon.start()
+        start_agent(lab, daemon, guest, "web")
+        daemon.until(lambda: daemon.status()["web"]["channel"] == "agent")
+        daemon.stop()
+        (tmp_path / "guests" / "web.yaml").unlink()
+        assert (tmp_path / "state" / "sandboxes" / "web").is_dir()
+        daemon.start()
+        # What went while the daemon was away is revoked as soon as the sandboxes are known.
+        daemon.until(lambda: not (tmp_path / "state" / "sandboxes" / "web").exists())
+
+
 @pytest.mark.slow
 def test_thirty_guests_at_once(lab: Lab, tmp_path: Path) -> None:
     names = [f"g{number}" for number in range(30)]
