@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from daemonkit import config as configs
+from daemonkit.config import ConfigError
+from kata_bridge.config import KIND, Cri, KataBridgeConfiguration, Nri, load, policy_of
+from kata_bridge.core.runtimes import Runtime
+
+HEAD = "apiVersion: vcnode.io/v1alpha1\nkind: KataBridgeConfiguration\nstateDirectory: /s\n"
+
+
+def parsed(text: str) -> KataBridgeConfiguration:
+    return configs.parse(f"{HEAD}{text}".encode(), KataBridgeConfiguration, kind=KIND, source="x")
+
+
+def test_the_least_that_has_to_be_said() -> None:
+    config = parsed("sandboxes: {nri: {}, cri: {}}\n")
+    assert (config.sandboxes.nri, config.sandboxes.cri) == (Nri(), Cri())
+    assert config.listen.socket == Path("/run/vcnode/kata-bridge.sock")
+    assert (config.listen.gid, config.listen.uids) == (None, frozenset())
+    assert config.rules() == (Runtime(("kata*",), ("agent", "stock")),)
+    assert config.agent is None
+
+
+def test_groups_and_users_are_those_of_this_machine() -> None:
+    config = parsed("sandboxes: {cri: {}}\nlisten: {group: root, users: [root]}\n")
+    assert (config.listen.gid, config.listen.uids) == (0, frozenset({0}))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("sandboxes: {}\n", "sandboxes.nri: give at least one of nri, cri and directory"),
+        ("sandboxes: {nri: {index: '5'}}\n", "sandboxes.nri.index: expected two digits, got '5'"),
+        ("sandboxes: {nri: {name: a b}}\n", "sandboxes.nri.name: expected letters"),
+        ("sandboxes: {cri: {}}\nagent: {}\n", "agent.address: give at least one of"),
+        ("sandboxes: {cri: {}}\nagent: {vsockPort: 0}\n", "agent.vsockPort: expected an integer between 1"),
+        ("sandboxes: {cri: {}}\nstatus: {address: 10.0.0.1}\n", "status.address: expected a loopback"),
+        ("sandboxes: {cri: {}}\nlisten: {group: nobody-has-this}\n", "listen.group: there is no group"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(text)
+    assert caught.match(why)
+
+
+def test_the_policy_is_read_and_checked(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{HEAD}sandboxes: {{cri: {{}}}}\nstock: {{policyFile: p.rego}}\n")
+    with pytest.raises(ConfigError, match=r"stock\.policyFile: .*p\.rego: No such file"):
+        load(file)
+    (tmp_path / "p.rego").write_text("package agent_policy\n")
+    assert policy_of(load(file)) == ("package agent_policy\n", "")
