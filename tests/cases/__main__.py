@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
                 is_left_out = isinstance(result, ServiceResult) and result.is_left_out
                 passed += result.has_passed
                 failed += not (result.has_passed or is_left_out)
-                if not (result.has_passed and arguments.failed_only):
+                if not arguments.failed_only or not (result.has_passed or is_left_out):
                     _show(result)
         except (shape.ShapeError, services.ShapeError) as problem:
             sys.stderr.write(f"{problem}\n")

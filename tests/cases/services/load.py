@@ -175,7 +175,7 @@ def _flow(raw: Mapping[str, Any]) -> Flow:
 _GUEST_KEYS = ("id", "live", "given", "when", "then", "so", "need", "note", "run")
 _RUN_KEYS = (
     *("how", "catch_all", "before", "services", "slices"),
-    *("checks", "networks", "tenant", "within_ms"),
+    *("checks", "networks", "tenant", "within_ms", "pod"),
 )
 
 
@@ -195,6 +195,7 @@ def _guest(raw: Mapping[str, Any]) -> GuestCase:
         networks=tuple(run.get("networks", ())),
         tenant=run.get("tenant"),
         within_ms=run.get("within_ms"),
+        pod=run.get("pod"),
     )
 
 

@@ -2,7 +2,6 @@
 """Sends real packets out of a guest and tells where they ended, or how they did not."""
 
 import errno
-import itertools
 import select
 import socket
 import struct
@@ -23,7 +22,7 @@ PATIENCE_S = 10.0
 DROP_S = 0.25
 _ETH_P_ALL = 3
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
-_sctp_ports = itertools.count(20000)
+_FIRST_PORT, _LAST_PORT = 32000, 60999
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,9 @@ class Probe:
         self._responder = responder
         self._source = source
         self._family = socket.AF_INET6 if ":" in source else socket.AF_INET
+        # Each packet has a source port of its own: with one that was used before, connection tracking
+        # would take a UDP packet for one of an older flow, and send it where that went.
+        self._ports = iter(range(_FIRST_PORT, _LAST_PORT))
 
     def send(
         self,
@@ -82,7 +84,7 @@ class Probe:
         if protocol is Protocol.SCTP:
             return self._sent_sctp(one, destination, port, patience_s)
         one.settimeout(patience_s)
-        one.bind((source, 0))
+        self._bind(one, source)
         try:
             one.connect((destination, port))
             if protocol is Protocol.TCP:
@@ -91,11 +93,20 @@ class Probe:
         except TimeoutError:
             return None
 
+    def _bind(self, one: socket.socket, source: str) -> None:
+        for port in self._ports:
+            try:
+                return one.bind((source, port))
+            except OSError as problem:
+                if problem.errno != errno.EADDRINUSE:  # one that the guest listens on
+                    raise
+        raise OSError(errno.EADDRNOTAVAIL, "this guest has sent too many packets")
+
     def _sent_sctp(
         self, one: socket.socket, destination: str, port: int, patience_s: float
     ) -> Reached | None:
         one.connect((destination, 0))
-        source_port = next(_sctp_ports)
+        source_port = next(self._ports)
         _send(one, sctp.init(source_port, port), patience_s)
         deadline = time.monotonic() + patience_s
         while (left := deadline - time.monotonic()) > 0:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kubeproxy_ext.core.conntrack import stale_flows
-from kubeproxy_ext.core.view import Outcome
+from kubeproxy_ext.core.view import Outcome as GuestOutcome
 from ruleset.answer import answer
 from ruleset.document import parse
 from ruleset.merge import merged
 from ruleset.names import Backend
-from ruleset.packet import Fate, listed
+from ruleset.packet import Fate, Outcome, listed
 from tests.cases.services import mesh
 from tests.cases.services.asked import Question
 from tests.cases.services.entries import delete, entries_to
@@ -41,7 +41,7 @@ class Scene:
     filter: Filter
     before: Rendered | None
     now: Rendered
-    outcomes: tuple[Outcome, Outcome] | None
+    outcomes: tuple[GuestOutcome, GuestOutcome] | None
     questions: tuple[Question, ...]
     within_s: float | None
     service_cidr: str
@@ -91,6 +91,15 @@ def no_route(scene: Scene) -> list[str]:
 
 def syn_before_rules(scene: Scene) -> list[str]:
     """A SYN leaves, and the rules land a moment later: does the connection come about?"""
+    return _syn_before_rules(scene, is_repaired=False)
+
+
+def syn_repaired(scene: Scene) -> list[str]:
+    """`syn_before_rules`, with the entries deleted that the change makes stale, as our daemon does."""
+    return _syn_before_rules(scene, is_repaired=True)
+
+
+def _syn_before_rules(scene: Scene, *, is_repaired: bool) -> list[str]:
     (question,) = scene.questions
     packet = question.packet
     is_stuck = question.wanted == {Fate.DROP}
@@ -105,6 +114,8 @@ def syn_before_rules(scene: Scene) -> list[str]:
             one.connect_ex((packet.destination, packet.port))
             time.sleep(_HEAD_START_S)
             scene.filter.change(lab.guest, scene.now.family, _text(scene, scene.now))
+            if is_repaired and scene.outcomes is not None:
+                delete(lab.guest, stale_flows(*scene.outcomes))
             reached = _connected(one, _RETRANSMITTED_S if is_stuck else PATIENCE_S)
             took_s = time.monotonic() - begin
         if not is_stuck:
@@ -153,12 +164,16 @@ def udp_moved(scene: Scene) -> list[str]:
             scene.filter.change(lab.guest, scene.now.family, _text(scene, scene.now))
             still = ask(one, b"2")
             deleted = delete(lab.guest, stale_flows(*scene.outcomes))
-            moved = ask(one, b"3")
+            try:
+                moved = ask(one, b"3")
+                outcome: Outcome = moved.endpoint if moved is not None else Fate.DROP
+            except ConnectionRefusedError:
+                outcome = Fate.REJECT
         if old is None or still is None or old.endpoint != still.endpoint:
             return [f"{question.name}: {old} before and {still} after, not the same"]
-        if moved is None or moved.endpoint not in question.wanted:
-            return [f"{question.name}: {moved} after {deleted} are gone, not {listed(question.wanted)}"]
-        return []
+        is_right = {outcome} == question.wanted
+        said = f"{listed([outcome])} after {deleted} are gone, not {listed(question.wanted)}"
+        return _unless(is_right, f"{question.name}: {said}")
     finally:
         lab.close()
 
@@ -212,6 +227,7 @@ PROCEDURES: dict[str, Procedure] = {
     "load": load,
     "no-route": no_route,
     "syn-before-rules": syn_before_rules,
+    "syn-repaired": syn_repaired,
     "refused-before-rules": refused_before_rules,
     "udp-moved": udp_moved,
     "foreign-chain": foreign_chain,

@@ -86,8 +86,9 @@ class Runner:
         rendered = render(data, guest)
         found = by_model(rendered, questions) + by_texts(rendered, questions)
         if self._kernel is not None and is_live:
-            for filter_ in self._kernel.filters:
-                found += self._kernel.answers(rendered, questions, filter_)
+            found += self._kernel.side_by_side(
+                lambda kernel, filter_: kernel.answers(rendered, questions, filter_)
+            )
         return found
 
     def _guest(self, case: GuestCase) -> tuple[list[str], str]:
@@ -95,15 +96,16 @@ class Runner:
         if procedure is None:
             raise UnknownWordError(f"the runner does not know how: {case.how!r}")
         world = self._file.guest_world
-        cidrs = split(world.service_cidr)
+        pod = case.pod or world.pod
+        cidrs = _of_family(world.service_cidr, pod)
         guest = Guest(
-            world.pod,
+            pod,
             world.node,
             tenant=case.tenant,
             networks=case.networks,
             service_cidrs=cidrs if case.has_catch_all else (),
         )
-        questions = of_guest(case.checks, world.pod, case.how)
+        questions = of_guest(case.checks, pod, case.how)
         now = _rendered(case.state, guest)
         found = by_model(now, questions) + by_texts(now, questions)
         if self._kernel is None:
@@ -115,9 +117,12 @@ class Runner:
             old, new = (subject.outcome_for(subject.objects_list(s, guest.node), guest) for s in states)
             outcomes = (old, new)
         within_s = None if case.within_ms is None else case.within_ms / 1000
-        for filter_ in self._kernel.filters:
-            scene = Scene(self._kernel, filter_, before, now, outcomes, questions, within_s, cidrs[0])
-            found += [_named(filter_, said) for said in procedure(scene)]
+
+        def play(kernel: Kernel, filter_: Filter) -> list[str]:
+            scene = Scene(kernel, filter_, before, now, outcomes, questions, within_s, cidrs[0])
+            return [_named(filter_, said) for said in procedure(scene)]
+
+        found += self._kernel.side_by_side(play)
         return found, f"{len(questions)} checks, {case.how}"
 
 

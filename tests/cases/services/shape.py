@@ -45,6 +45,8 @@ class Ingress:
 
 @dataclass(frozen=True, slots=True)
 class Service:
+    """`tenant_vip` and `tenant_namespace`: what the tenant calls its cluster IPs and the namespace."""
+
     svc: str
     type: str = "ClusterIP"
     vip: tuple[str, ...] = ()
@@ -60,6 +62,8 @@ class Service:
     families: tuple[str, ...] = ()
     tenant: str | None = None
     network: str | None = None
+    tenant_vip: tuple[str, ...] = ()
+    tenant_namespace: str | None = None
 
     def object(self) -> dict[str, Any]:
         """The v1 Service as an API server prints it."""
@@ -85,10 +89,13 @@ class Service:
         if self.network is not None:
             labels["arktos.futurewei.com/network"] = self.network
         ingress = [{"ip": one.ip} | ({"ipMode": one.mode} if one.mode else {}) for one in self.lb]
+        metadata = _metadata(self.svc, labels)
+        if self.tenant_vip:
+            metadata["annotations"] = {"tenancy.x-k8s.io/clusterIP": ",".join(self.tenant_vip)}
         return {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": _metadata(self.svc, labels),
+            "metadata": metadata,
             "spec": spec,
             "status": {"loadBalancer": {"ingress": ingress} if ingress else {}},
         }
@@ -166,7 +173,8 @@ class State:
         both: tuple[Slice | Service, ...] = (*self.slices, *self.services)
         for one in both:
             tenants[one.svc.partition("/")[0]] = one.tenant
-        namespaces = [_namespace(name, tenant) for name, tenant in sorted(tenants.items())]
+        own = {one.svc.partition("/")[0]: one.tenant_namespace for one in self.services}
+        namespaces = [_namespace(name, tenant, own.get(name)) for name, tenant in sorted(tenants.items())]
         return [
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}},
             *namespaces,
@@ -214,6 +222,7 @@ class GuestCase:
     networks: tuple[str, ...] = ()
     tenant: str | None = None
     within_ms: float | None = None
+    pod: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +356,10 @@ def _metadata(svc: str, labels: Mapping[str, str]) -> dict[str, Any]:
     return {"namespace": namespace, "name": name, "labels": dict(labels)}
 
 
-def _namespace(name: str, tenant: str | None) -> dict[str, Any]:
+def _namespace(name: str, tenant: str | None, own_name: str | None) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": name}
     if tenant is not None:
         metadata["annotations"] = {"tenancy.x-k8s.io/cluster": tenant}
+    if own_name is not None:
+        metadata["annotations"]["tenancy.x-k8s.io/namespace"] = own_name
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}

@@ -2,6 +2,7 @@
 """The ways in which a guest's question is answered, and how they are held against each other."""
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ruleset.answer import answer
@@ -74,6 +75,12 @@ class Kernel:
 
     def close(self) -> None:
         self.responder.close()
+
+    def side_by_side(self, ask: "Callable[[Kernel, Filter], list[str]]") -> list[str]:
+        """Ask all filters at once: what takes time is waiting for programs and for packets."""
+        with ThreadPoolExecutor(len(self.filters)) as threads:
+            said = threads.map(lambda filter_: ask(self, filter_), self.filters)
+            return [complaint for complaints in said for complaint in complaints]
 
     def lab(
         self, rendered: Rendered, listened: Iterable[int], filter_: Filter, *, is_routed: bool = True
