@@ -108,6 +108,11 @@ class GuestLinks:
         await server.start()
         self._server, self._relay = server, Relay(port, clock=self._clock)
 
+    @property
+    def inner_port(self) -> int:
+        """Where the server itself listens, on loopback, for the relay alone."""
+        return self._joined().port
+
     async def listen_tcp(self, address: str, port: int) -> int:
         """Take guests on an address; return the port. Raises `OSError`."""
         return await self._joined().listen_tcp(address, port)

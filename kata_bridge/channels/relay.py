@@ -80,7 +80,7 @@ class Relay:
     """Joins each accepted connection with one of its own to `127.0.0.1:port` of the server."""
 
     def __init__(self, port: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._port = port
+        self.port = port
         self._clock = clock
         self._tasks = Tasks("relay")
         self._listeners: dict[str, tuple[asyncio.Server, Path | None]] = {}
@@ -147,6 +147,11 @@ class Relay:
     def __len__(self) -> int:
         return len(self._connections)
 
+    @property
+    def origins(self) -> int:
+        """How many origins are remembered for their rate."""
+        return len(self._connects)
+
     async def close(self) -> None:
         for listener in self._listeners.values():
             _close(*listener)
@@ -155,7 +160,7 @@ class Relay:
             connection.abort()
         await self._tasks.close(timeout_s=2)
 
-    def _admits(self, origin: Origin) -> str:
+    def admits(self, origin: Origin) -> str:
         """Empty, or why a connection of this origin is not taken now."""
         now = self._clock()
         recent = self._connects.setdefault(origin.name, deque())
@@ -174,7 +179,7 @@ class Relay:
         return "too many connections" if len(self._connections) >= MAX_CONNECTIONS else ""
 
     def opened(self, transport: asyncio.Transport, origin: Origin) -> Connection | None:
-        refusal = self._admits(origin)
+        refusal = self.admits(origin)
         if refusal:
             _log.debug("connection refused", transport=origin.transport, origin=origin.name, reason=refusal)
             transport.abort()
@@ -199,7 +204,7 @@ class Relay:
         loop = asyncio.get_running_loop()
         try:
             inner, _ = await asyncio.wait_for(
-                loop.create_connection(lambda: _Inner(connection.outer), "127.0.0.1", self._port), _DIAL_S
+                loop.create_connection(lambda: _Inner(connection.outer), "127.0.0.1", self.port), _DIAL_S
             )
         except (OSError, TimeoutError) as error:
             _log.error("the server for guests does not answer", error=error)

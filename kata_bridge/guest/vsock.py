@@ -33,31 +33,35 @@ class VsockDoor:
     def _accept(self) -> None:
         while True:
             near, _ = self._listener.accept()
+            far = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
-                far = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
                 far.settimeout(_DIAL_S)
                 far.connect(self._address)
                 far.settimeout(None)
             except OSError as error:
-                # The reset is what grpc sees, and tries again with its own patience.
+                # The end is what grpc sees, and tries again with its own patience.
                 _log.debug("no way to the node", vsock=self._address, error=error)
                 near.close()
+                far.close()
                 continue
-            join(near, far)
+            threading.Thread(target=join, args=(near, far), name="vsock", daemon=True).start()
 
 
 def join(one: socket.socket, other: socket.socket) -> None:
     """Pass bytes both ways until either side ends, then end both."""
-    for source, sink in ((one, other), (other, one)):
-        threading.Thread(target=_pump, args=(source, sink), name="vsock", daemon=True).start()
+    back = threading.Thread(target=_pump, args=(other, one), name="vsock", daemon=True)
+    back.start()
+    _pump(one, other)
+    back.join()
+    one.close()
+    other.close()
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
-    try:
+    # Reset by either side is an end too, and the other side is told of it.
+    with contextlib.suppress(OSError):
         while data := source.recv(_BUFFER_BYTES):
             sink.sendall(data)
-    except OSError:
-        pass  # reset by either side: the other is told below
     for each in (sink, source):
         # The other direction's thread waits in recv on these.
         with contextlib.suppress(OSError):

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent runs from a copy of some directories and grpcio, and takes nothing else with it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+
+ROOT = Path(__file__).parents[4]
+
+# What a guest image has to be given, as packaging/guest/README.md lists it.
+PACKAGES = ("daemonkit", "kata_bridge/api", "kata_bridge/guest", "ruleset")
+OURS = {
+    "daemonkit",
+    "daemonkit.logs",
+    "daemonkit.protobuf",
+    "kata_bridge",
+    "kata_bridge.api",
+    "kata_bridge.api.messages",
+    "kata_bridge.api.rpc",
+    "kata_bridge.api.rulesets",
+    "kata_bridge.guest",
+    "ruleset",
+}
+NOT_IN_A_GUEST = {"aiohttp", "msgspec", "yaml", "cryptography", "pyroute2", "google"}
+
+_LOOK = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+sys.argv[1:] = ["--help"]
+import kata_bridge.guest.__main__
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_what_the_agent_imports(tmp_path: Path) -> None:
+    (tmp_path / "kata_bridge").mkdir()
+    shutil.copy(ROOT / "kata_bridge" / "__init__.py", tmp_path / "kata_bridge")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package)
+    # grpcio and what it needs, and no other package of this environment.
+    for name in ("grpc", "typing_extensions.py"):
+        (tmp_path / name).symlink_to(Path(grpc.__file__).parents[1] / name)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _LOOK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    modules = set(json.loads(done.stdout))
+    roots = {name.partition(".")[0] for name in modules}
+    assert not roots & NOT_IN_A_GUEST
+    ours = {name for name in modules if name.partition(".")[0] in ("daemonkit", "kata_bridge", "ruleset")}
+    beyond = {name for name in ours - OURS if not name.startswith(("kata_bridge.guest.", "ruleset."))}
+    assert beyond == set()
+    assert "kata_bridge.guest.testing" not in ours
+    others = roots - sys.stdlib_module_names - {"daemonkit", "kata_bridge", "ruleset"}
+    assert {name for name in others if "cython" not in name} == {
+        "__main__",
+        "grpc",
+        "typing_extensions",
+    } & others
+
+
+def test_a_wrong_command_line_is_told_and_ends_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kata_bridge.guest", "--node", "carrier-pigeon"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "carrier-pigeon" in done.stderr

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many connections of one origin are taken; the bytes are for tests/functional."""
+
+from kata_bridge.channels import relay
+from kata_bridge.channels.relay import Origin, Relay
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def admitted(made: Relay, origin: Origin, times: int) -> int:
+    return sum(made.admits(origin) == "" for _ in range(times))
+
+
+def test_who_connects_too_often_is_let_in_again_later() -> None:
+    clock = Clock()
+    made = Relay(1, clock=clock)
+    guest, other = Origin("hybrid-vsock", "a", "a"), Origin("hybrid-vsock", "b", "b")
+    assert admitted(made, guest, 100) == relay.MAX_CONNECTS_PER_GUEST
+    assert admitted(made, other, 1) == 1
+    clock.now += relay.CONNECTS_S + 1
+    assert admitted(made, guest, 1) == 1
+
+
+def test_behind_an_address_there_may_be_many_guests() -> None:
+    assert (
+        admitted(Relay(1, clock=Clock()), Origin("tcp", "10.0.0.1"), 2_000) == relay.MAX_CONNECTS_PER_ADDRESS
+    )
+
+
+def test_nobody_can_fill_the_memory_with_origins() -> None:
+    clock = Clock()
+    made = Relay(1, clock=clock)
+    for number in range(3_000):
+        clock.now += 1
+        made.admits(Origin("tcp", str(number)))
+    assert made.origins < 2 * relay.MAX_CONNECTIONS
+
+
+def test_a_call_is_known_by_the_connection_that_it_came_through() -> None:
+    assert Relay(1, clock=Clock()).connection("ipv4:127.0.0.1:5") is None
