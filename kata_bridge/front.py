@@ -28,6 +28,7 @@ _UCRED = struct.Struct("=iii")  # struct ucred: pid, uid, gid
 _SO_PEERGROUPS = 59  # linux/include/uapi/asm-generic/socket.h; not in Python's socket
 _GROUPS_BYTES = 1024  # what Python's getsockopt allows: 256 groups
 _DIAL_S = 5.0
+_TURNS = 10
 
 _log = logs.get(__name__)
 
@@ -118,10 +119,15 @@ class Front:
         if self._server is not None:
             self._server.close()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End what is under way."""
         for side in tuple(self._sides):
             side.abort()
+        # A transport's last call comes with a later turn of the loop.
+        for _ in range(_TURNS):
+            if not self._sides:
+                break
+            await asyncio.sleep(0)
 
     def _admit(self, side: "_Side", connection: socket.socket) -> None:
         """Begin the way to the server, or hang up."""

@@ -260,7 +260,7 @@ class Service:
         _log.info("draining", seconds=self._config.drain.seconds)
         await self._server.stop(self._config.drain.seconds)
         self.guests.stop()
-        front.close()
+        await front.close()
         if self._links is not None:
             await self._links.stop()
         await self._tasks.close(2.0)

@@ -176,7 +176,7 @@ async def bridge(directory: Path, opener: FakeOpener, *, check_s: float = 3600.0
         front.stop()
         guests.stop()
         await server.stop(0)
-        front.close()
+        await front.close()
         await tasks.close(2)
 
 

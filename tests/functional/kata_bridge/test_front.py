@@ -47,7 +47,7 @@ async def door(directory: Path, allowed: Allowed) -> AsyncIterator[tuple[Path, l
         yield directory / "door", refused
     finally:
         front.stop()
-        front.close()
+        await front.close()
         await until(lambda: not served)
         server.close()
         await tasks.close(2)

@@ -2,7 +2,7 @@
 """The bridge's interface over its real socket, with guests in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from kata_bridge import watchers
 from kata_bridge.api.client import BridgeAway, BridgeClient, BridgeRefuses
-from kata_bridge.api.messages import Flow, GuestEventKind, GuestResult, ResultCode
+from kata_bridge.api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
 from kata_bridge.api.rulesets import from_part
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
@@ -169,22 +169,27 @@ async def test_watchers_are_told_of_all_guests_then_synced_then_of_changes(tmp_p
             assert first.guest is not None
             assert (first.kind, first.guest.id) == (GuestEventKind.PRESENT, "a")
             node.guests.synced()
-            event = await anext(watch)
-            while event.kind is not GuestEventKind.SYNCED:
-                event = await anext(watch)
+            await seen(watch, lambda event: event.kind is GuestEventKind.SYNCED)
             node.place("b")
-            while event.guest is None or event.guest.id != "b" or event.guest.capabilities is None:
-                event = await anext(watch)
-            assert event.guest.capabilities.channel == "fake"
-            assert (event.guest.tenant, event.guest.tenant_namespace) == ("vc-a", "b")
+            event = await seen(watch, lambda event: _of(event, "b").capabilities is not None)
+            assert _of(event, "b").tenant_namespace == "b"
             await results(client.set_ruleset(["b"], ruleset(1)))
-            while event.guest is None or event.guest.digest != ruleset(1).digest:
-                event = await anext(watch)
+            await seen(watch, lambda event: _of(event, "b").digest == ruleset(1).digest)
             node.remove("a")
-            while event.kind is not GuestEventKind.GONE:
-                event = await anext(watch)
-            assert event.guest is not None
-            assert event.guest.id == "a"
+            event = await seen(watch, lambda event: event.kind is GuestEventKind.GONE)
+            assert event.guest == Guest(id="a")
+
+
+async def seen(watch: AsyncIterator[GuestEvent], condition: Callable[[GuestEvent], bool]) -> GuestEvent:
+    async for event in watch:
+        if condition(event):
+            return event
+    raise AssertionError("the watch ended")
+
+
+def _of(event: GuestEvent, name: str) -> Guest:
+    """The guest of the event, if it is this one."""
+    return event.guest if event.guest is not None and event.guest.id == name else Guest()
 
 
 async def test_a_watcher_that_does_not_read_is_ended_with_a_reason(

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole daemon in this process, with a runtime, a guest of stock Kata and its clients around it."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from daemonkit.run import Lifecycle, Supervision
+from kata_bridge.api.client import BridgeClient
+from kata_bridge.api.messages import GuestResult, ResultCode
+from kata_bridge.config import (
+    Agent,
+    Drain,
+    Drift,
+    KataBridgeConfiguration,
+    Listen,
+    Nri,
+    RuntimeRule,
+    Sandboxes,
+    Stock,
+)
+from kata_bridge.nri.messages import LinuxNamespace, LinuxPodSandbox, PodSandbox
+from kata_bridge.service import Service
+from kata_bridge.testing.guest_tables import MemoryTables
+from kata_bridge.testing.sample_rulesets import sample
+from kata_bridge.testing.stand_in_agent import Quirks
+from kata_bridge.testing.stand_in_kata import StandInKata
+from kata_bridge.testing.stand_in_runtime import StandInRuntime
+from ruleset.model import Family
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
+
+pytestmark = pytest.mark.asyncio
+
+NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short name: pytest's own leaves too little of a socket's 107 bytes."""
+    made = Path(tempfile.mkdtemp(prefix="vcb"))
+    yield made
+    shutil.rmtree(made)
+
+
+def configuration(place: Path) -> KataBridgeConfiguration:
+    return KataBridgeConfiguration(
+        state_directory=place / "state",
+        sandboxes=Sandboxes(nri=Nri(place / "nri.sock")),
+        listen=Listen(place / "bridge.sock"),
+        lock_file=place / "lock",
+        runtimes=(RuntimeRule(("kata*",), ("agent", "stock")), RuntimeRule(("none",), ())),
+        agent=Agent(socket=place / "agents.sock"),
+        stock=Stock(shim_directories=(place / "sbs", place / "kata")),
+        drift=Drift(0.3),
+        drain=Drain(0.5),
+    )
+
+
+@asynccontextmanager
+async def serving(config: KataBridgeConfiguration) -> AsyncIterator[Service]:
+    service = Service(config)
+    life = Lifecycle(Supervision(), send=lambda *_: None)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(service.run(life))
+        await until(config.listen.socket.exists, "the socket")
+        try:
+            yield service
+        finally:
+            life.stop()
+
+
+@pytest_asyncio.fixture
+async def runtime(place: Path) -> AsyncIterator[StandInRuntime]:
+    async with StandInRuntime(place / "nri.sock") as running:
+        yield running
+
+
+def pod(sandbox: str, handler: str = "kata", linux: LinuxPodSandbox | None = NETNS) -> PodSandbox:
+    return PodSandbox(sandbox, f"pod-{sandbox}", f"uid-{sandbox}", "ns", {}, {}, handler, linux, 7)
+
+
+async def push(client: BridgeClient, guest: str, generation: int) -> GuestResult:
+    async with asyncio.timeout(DEADLINE_S):
+        (result,) = [each async for each in client.set_ruleset([guest], sample(generation))]
+    return result
+
+
+async def test_a_stock_kata_guest_from_the_runtimes_word_to_its_rules(
+    place: Path, runtime: StandInRuntime
+) -> None:
+    tables = MemoryTables()
+    async with (
+        StandInKata(place, tables, sandbox_id="s1"),
+        serving(configuration(place)) as service,
+        BridgeClient(place / "bridge.sock") as client,
+    ):
+        await runtime.has_registered()
+        await runtime.run_pod(pod("s1"))
+        await until(lambda: "s1" in service.guests.drivers)
+        driver = service.guests.drivers["s1"]
+        await until(lambda: driver.channel_name == "shim")
+        assert (await push(client, "s1", 1)).code is ResultCode.APPLIED
+        assert "VCN-SERVICES" in tables.save(Family.IPV4)
+        tables.flush(Family.IPV4, "nat")
+        await until(lambda: "-A OUTPUT -j VCN-SERVICES" in tables.save(Family.IPV4), "the repair")
+        await runtime.stop_pod(pod("s1"))
+        await until(lambda: not service.guests.drivers)
+        assert (await push(client, "s1", 2)).code is ResultCode.GONE
+
+
+async def test_a_guest_whose_policy_refuses_is_said_to_be_what_it_is(
+    place: Path, runtime: StandInRuntime
+) -> None:
+    quirks = Quirks()
+    async with (
+        StandInKata(place, MemoryTables(), sandbox_id="s1", quirks=quirks) as kata,
+        serving(configuration(place)) as service,
+        BridgeClient(place / "bridge.sock") as client,
+    ):
+        await kata.shim.__aexit__(None, None, None)
+        await runtime.has_registered()
+        await runtime.run_pod(pod("s1"))
+        result = await push(client, "s1", 1)
+        assert result.code is ResultCode.UNREACHABLE
+        assert "agent: the guest's agent has not attached; stock: " in result.message
+        assert service.guests.drivers["s1"].state == "unreachable"
+
+
+async def test_who_is_no_guest(place: Path, runtime: StandInRuntime) -> None:
+    async with serving(configuration(place)) as service:
+        await runtime.has_registered()
+        await runtime.run_pod(pod("runc", ""))
+        await runtime.run_pod(pod("host", "kata", None))
+        await runtime.run_pod(pod("left", "none"))
+        await runtime.run_pod(pod("kata"))
+        await until(lambda: "kata" in service.guests.drivers)
+        assert list(service.guests.drivers) == ["kata"]
+        assert service.guests.left_alone == 3
+
+
+async def test_a_full_disk_is_survived_and_said(
+    place: Path, runtime: StandInRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(configuration(place)) as service:
+        await runtime.has_registered()
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device", str(place))
+
+        monkeypatch.setattr("kata_bridge.credentials.Credentials._write", full)
+        await runtime.run_pod(pod("s1"))
+        await until(lambda: "s1" in service.guests.drivers)
+        driver = service.guests.drivers["s1"]
+        await until(lambda: "No space left on device" in driver.machine.why)
+        monkeypatch.undo()
+        await until((place / "state" / "sandboxes" / "s1" / "tls.crt").exists, "a later try")
