@@ -66,6 +66,10 @@ class Guests:
                 self._appeared(change.sandbox)
             else:
                 self._vanished(change.id)
+        # A shim that makes its socket late turns a sandbox of an unlisted handler into a guest.
+        for sandbox in list(self._left_alone.values()):
+            if self._channels_of(sandbox):
+                self._appeared(sandbox)
 
     def synced(self) -> None:
         """Discovery has told of all sandboxes that there are."""

@@ -42,6 +42,8 @@ MAX_REQUEST_BYTES = 4 << 20
 # What a guest holds and what it shall hold, of two families each.
 MAX_REPLY_BYTES = 32 << 20
 MAX_GUESTS = 10_000
+# Of all callers together, watches among them. A caller beyond it is told RESOURCE_EXHAUSTED.
+MAX_CALLS = 512
 # resolv.conf(5): the kubelet's limits are 2 KiB of search list and three servers.
 MAX_RESOLV_CONF_CHARACTERS = 64 << 10
 # Above this, inflating and parsing holds the loop for longer than a few milliseconds.
@@ -62,11 +64,12 @@ class BridgeServer:
     async def start(self, path: Path) -> None:
         """Listen on the unix socket `path`. Raises `OSError`."""
         server = grpc.aio.server(
+            maximum_concurrent_rpcs=MAX_CALLS,
             options=[
                 ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
                 ("grpc.max_send_message_length", MAX_REPLY_BYTES),
                 ("grpc.so_reuseport", 0),
-            ]
+            ],
         )
         server.add_generic_rpc_handlers(
             (

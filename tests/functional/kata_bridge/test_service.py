@@ -144,6 +144,19 @@ async def test_who_is_no_guest(place: Path, runtime: StandInRuntime) -> None:
         assert service.guests.left_alone == 3
 
 
+async def test_a_shim_that_comes_late_makes_a_guest_of_an_unlisted_handler(
+    place: Path, runtime: StandInRuntime
+) -> None:
+    async with serving(configuration(place)) as service:
+        await runtime.has_registered()
+        await runtime.run_pod(pod("s1", "my-vms"))
+        await until(lambda: service.guests.left_alone == 1)
+        async with StandInKata(place, MemoryTables(), sandbox_id="s1"):
+            await runtime.run_pod(pod("other", "my-vms"))
+            await until(lambda: list(service.guests.drivers) == ["s1"])
+            await until(lambda: service.guests.drivers["s1"].channel_name == "shim")
+
+
 async def test_a_full_disk_is_survived_and_said(
     place: Path, runtime: StandInRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
