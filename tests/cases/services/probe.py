@@ -2,6 +2,7 @@
 """Sends real packets out of a guest and tells where they ended, or how they did not."""
 
 import errno
+import itertools
 import select
 import socket
 import struct
@@ -23,6 +24,8 @@ DROP_S = 0.25
 _ETH_P_ALL = 3
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 _FIRST_PORT, _LAST_PORT = 32000, 60999
+# The responder knows associations by this port alone, whichever guest they are of.
+_sctp_ports = itertools.cycle(range(_FIRST_PORT, _LAST_PORT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Probe:
         self, one: socket.socket, destination: str, port: int, patience_s: float
     ) -> Reached | None:
         one.connect((destination, 0))
-        source_port = next(self._ports)
+        source_port = next(_sctp_ports)
         _send(one, sctp.init(source_port, port), patience_s)
         deadline = time.monotonic() + patience_s
         while (left := deadline - time.monotonic()) > 0:
@@ -140,7 +143,7 @@ def _send(one: socket.socket, data: bytes, patience_s: float) -> None:
     except PermissionError:
         poll = select.poll()
         poll.register(one, select.POLLERR)
-        poll.poll(min(patience_s, DROP_S) * 1000)
+        poll.poll(patience_s * 1000)
         number = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         raise OSError(number or errno.EPERM, "refused by the packet filter") from None
 

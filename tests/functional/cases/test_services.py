@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner of the service cases notices wrong rules and unknown words, and asks as others ask."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ruleset.model import Endpoint
+from ruleset.names import Backend
+from ruleset.packet import Fate
+from tests.cases.__main__ import MORE_SERVICES, main
+from tests.cases.daemon import ROOT
+from tests.cases.services import live, subject, ways
+from tests.cases.services.asked import of_flow
+from tests.cases.services.load import SHARED, ShapeError, is_of_this_shape, load, read
+from tests.cases.services.runner import Runner
+from tests.cases.services.shape import CaseFile
+from tests.cases.services.subject import Guest
+
+FLOW = {
+    "id": "F",
+    "services": [
+        {"svc": "ns/two", "vip": ["172.30.0.41"], "ports": [{"name": "p", "port": 80}]},
+        {"svc": "ns/none", "vip": ["172.30.0.42"], "ports": [{"name": "p", "port": 80}]},
+    ],
+    "slices": [
+        {
+            "svc": "ns/two",
+            "ports": [{"name": "p", "port": 8080}],
+            "eps": [{"ip": "10.1.0.3"}, {"ip": "10.1.0.4"}],
+        }
+    ],
+    "checks": [
+        ["two", "10.0.0.2", "TCP", "172.30.0.41", 80, ["10.1.0.3:8080", "10.1.0.4:8080"], False],
+        ["none", "10.0.0.2", "TCP", "172.30.0.42", 80, "reject", False],
+        ["other", "10.0.0.2", "TCP", "172.30.0.43", 80, "pass", False],
+    ],
+}
+WORLD = {"pod_cidr": "10.0.0.0/8", "service_cidr": "172.30.0.0/16", "node_ips": ["192.168.0.2"]}
+
+
+def written(path: Path, **sections: Any) -> Path:
+    path.write_text(yaml.safe_dump({"world": WORLD, **sections}), encoding="utf-8")
+    return path
+
+
+def complaints(path: Path) -> str:
+    """What the runner says without a kernel."""
+    runner = Runner(read(path), lambda _: None, with_kernel=False)
+    return "\n".join(complaint for result in runner.run() for complaint in result.complaints)
+
+
+def flow(**changes: Any) -> dict[str, Any]:
+    return {**FLOW, **changes}
+
+
+def test_right_rules_are_right(tmp_path: Path) -> None:
+    assert complaints(written(tmp_path / "it.yaml", flows=[FLOW])) == ""
+
+
+@pytest.mark.parametrize(
+    ("backend", "old", "new", "wanted"),
+    [
+        (
+            *(Backend.IPTABLES, "-p tcp -j DNAT --to-destination 10.1.0.4:8080", "-p tcp -j RETURN"),
+            "iptables text: two: 10.1.0.3:8080, pass, not 10.1.0.3:8080, 10.1.0.4:8080",
+        ),
+        (
+            *(Backend.IPTABLES, "0.5000000000", "0.4000000000"),
+            "iptables text: two: chances 10.1.0.3:8080 0.4000, 10.1.0.4:8080 0.6000, not 10.1.0.3:8080",
+        ),
+        (
+            *(Backend.IPTABLES, "-A OUTPUT -j VCN-SERVICES\n", ""),
+            "nat VCN-SERVICES: declared, and no rule jumps to it",
+        ),
+        (*(Backend.IPTABLES, "--dport 80 -j VCN-SVC", "--dport 81 -j VCN-SVC"), "two: pass, not"),
+        (*(Backend.IPTABLES, "-j REJECT", "-j DROP"), "iptables text: none: drop, not reject"),
+        (
+            *(Backend.IPTABLES, "-d 172.30.0.0/16", "-d 172.30.0.0/24"),
+            None,  # what is asked about lies in both
+        ),
+        (
+            *(Backend.IPTABLES, "-d 172.30.0.0/16", "-d 172.31.0.0/16"),
+            "with the catch-all: iptables text: other: pass",
+        ),
+        (*(Backend.NFT, "mod 2 map", "mod 3 map"), "nft text: two: 10.1.0.3:8080, 10.1.0.4:8080, pass, not"),
+        (
+            *(Backend.NFT, "1 : 10.1.0.4 . 8080", "1 : 10.1.0.4 . 8081"),
+            "nft text: two: 10.1.0.3:8080, 10.1.0.4:8081",
+        ),
+        (*(Backend.NFT, "goto refuse", "drop"), "nft text: none: drop, not reject"),
+        (*(Backend.NFT, "172.30.0.41 . tcp", "172.30.0.41 . udp"), "nft text: two: pass, not"),
+    ],
+)
+def test_wrong_rules_are_noticed(
+    backend: Backend, old: str, new: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoilt(data: bytes, guest: Guest, asked: Backend) -> str:
+        text = subject.text_for(data, guest, asked)
+        if asked is not backend:
+            return text
+        assert old in text or (guest.service_cidrs == () and "172.30.0.0" in old)
+        return text.replace(old, new)
+
+    monkeypatch.setattr(ways, "text_for", spoilt)
+    said = complaints(written(tmp_path / "it.yaml", flows=[FLOW]))
+    assert said == "" if wanted is None else wanted in said
+
+
+def test_a_wrong_file_is_noticed_by_all_ways(tmp_path: Path) -> None:
+    wrong = flow(checks=[["two", "10.0.0.2", "TCP", "172.30.0.41", 80, ["10.1.0.3:8080"], False]])
+    said = complaints(written(tmp_path / "it.yaml", flows=[wrong]))
+    for way in ("model", "iptables text", "nft text"):
+        assert f"{way}: two: 10.1.0.3:8080, 10.1.0.4:8080, not 10.1.0.3:8080" in said
+
+
+@pytest.mark.parametrize(
+    ("sections", "wanted"),
+    [
+        ({"flows": [flow(colour="red")]}, "unknown keys ['colour']"),
+        ({"flows": [flow(config={"colour": "red"})]}, "the runner does not know the config ['colour']"),
+        ({"flows": [flow(services=[{"svc": "a/b", "colour": "red"}])]}, "unknown keys ['colour']"),
+        (
+            {"flows": [flow(slices=[{"svc": "a/b", "eps": [{"ip": "::1", "colour": 1}]}])]},
+            "unknown keys ['colour']",
+        ),
+        (
+            {"flows": [flow(checks=[["x", "10.0.0.2", "TCP", "1.1.1.1", 80, "dance", False]])]},
+            "expectation 'dance'",
+        ),
+        (
+            {"flows": [flow(checks=[["x", "10.0.0.2", "ICMP", "1.1.1.1", 80, "pass", False]])]},
+            "the protocol 'icmp'",
+        ),
+        ({"flows": [flow(checks=[["x", "10.0.0.2"]])]}, "not enough values"),
+        ({"guest": [{"id": "G", "run": {**FLOW, "how": "dance"}}]}, "unknown keys ['id']"),
+        ({"guest": [{"id": "G", "run": {"how": "dance", "checks": []}}]}, "does not know how: 'dance'"),
+        ({"sync": [{"id": "S", "steps": [{"do": "dance"}]}]}, "does not know how to do 'dance'"),
+        ({"sync": [{"id": "S", "steps": [{"do": "next sync", "colour": 1}]}]}, "does not know ['colour']"),
+        ({"sync": [{"id": "S", "rule": "dance"}]}, "does not know the rule 'dance'"),
+        ({"slice_rules": [{"why": "dance", "effect": "none"}]}, "does not know the slice rule 'dance'"),
+        ({"flows": [], "colours": []}, "an unknown section"),
+    ],
+)
+def test_a_word_that_is_not_known_fails_its_case(
+    sections: dict[str, Any], wanted: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "it.yaml", **sections)
+    assert wanted in complaints(path)
+
+
+def test_a_strict_reader_refuses_what_the_runner_complains_of(tmp_path: Path) -> None:
+    with pytest.raises(ShapeError, match="colour"):
+        load(written(tmp_path / "it.yaml", flows=[flow(colour="red")]))
+
+
+@pytest.mark.parametrize(
+    ("document", "wanted"),
+    [
+        ({"flows": []}, True),
+        ({"guest": []}, True),
+        ({"cases": [], "fixtures": {}}, False),
+        ({}, False),
+        ([], False),
+    ],
+)
+def test_which_runner_a_file_is_for(document: object, wanted: bool) -> None:
+    assert is_of_this_shape(document) is wanted
+
+
+def test_what_is_no_guests_is_left_out_and_counted(tmp_path: Path) -> None:
+    file = read(
+        written(
+            tmp_path / "it.yaml",
+            flows=[
+                flow(
+                    services=[
+                        {"svc": "a/s", "type": "NodePort", "vip": ["172.30.0.41"], "health_port": 3002}
+                        | {"ports": [{"name": "p", "port": 80, "node_port": 3001}]}
+                    ],
+                    checks=[
+                        ["node", "192.168.0.2", "TCP", "172.30.0.41", 80, "reject", True],
+                        ["loopback", "127.0.0.1", "TCP", "127.0.0.1", 3001, "reject", True],
+                        ["outside", "203.0.113.2", "TCP", "172.30.0.41", 80, "reject", False],
+                        ["node port", "10.0.0.2", "TCP", "192.168.0.2", 3001, "reject", False],
+                        ["another protocol's", "10.0.0.2", "UDP", "192.168.0.2", 3001, "pass", False],
+                        ["health", "10.0.0.3", "TCP", "192.168.0.2", 3002, "accept", False],
+                        ["hairpin", "10.1.0.3", "TCP", "172.30.0.41", 80, ["10.1.0.3:8080"], True],
+                    ],
+                )
+            ],
+        )
+    )
+    asked = of_flow(file.flows[0].checks, file.flows[0].state, file.world)
+    assert asked.left_out == {"from the node": 2, "from outside": 1}
+    assert {
+        (question.name, pod): question.wanted
+        for pod, questions in asked.questions.items()
+        for question in questions
+    } == {
+        ("node port", "10.0.0.2"): {Fate.PASS},
+        ("another protocol's", "10.0.0.2"): {Fate.PASS},
+        ("health", "10.0.0.3"): {Fate.PASS},
+        ("hairpin", "10.1.0.3"): {Endpoint("10.1.0.3", 8080)},
+    }
+
+
+def test_how_often_a_set_of_endpoints_is_asked() -> None:
+    """The union bound over one endpoint more than there should be."""
+    for endpoints in (1, 2, 3, 10, 50):
+        asked, possible = live.times(endpoints), endpoints + 1
+        assert possible * (1 - 1 / possible) ** asked <= live.MISSED
+        assert possible * (1 - 1 / possible) ** (asked - 1) > live.MISSED
+
+
+def test_the_program_prints_what_the_runner_is_given(tmp_path: Path) -> None:
+    """One group through `python -m kubeproxy_ext render`, as other programs ask."""
+    file = read(written(tmp_path / "it.yaml", flows=[FLOW]))
+    data = subject.objects_list(file.flows[0].state, "test-node")
+    guest = Guest("10.0.0.2", "test-node", service_cidrs=("172.30.0.0/16",))
+    for backend in Backend:
+        done = subprocess.run(
+            [sys.executable, "-m", "kubeproxy_ext", "render", *guest.arguments(backend)],
+            input=data,
+            capture_output=True,
+            cwd=ROOT,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout.decode() == subject.text_for(data, guest, backend)
+
+
+def _files() -> list[Path]:
+    return [path for path in (SHARED, MORE_SERVICES) if path.exists()]
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.name))
+def test_every_group_agrees_without_a_kernel(path: Path) -> None:
+    """The live answers are the lab ring's; what needs no root is asked here."""
+    file: CaseFile = read(path)
+    runner = Runner(file, lambda _: None, with_kernel=False)
+    results = list(runner.run())
+    assert [(result.case.id, result.complaints) for result in results if result.complaints] == []
+    assert sum(result.has_passed for result in results) >= 25
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    right = written(tmp_path / "right.yaml", flows=[{**FLOW, "id": "F1"}, {**FLOW, "id": "F2"}])
+    wrong = written(tmp_path / "wrong.yaml", flows=[flow(id="W", colour=1)])
+    assert main([str(right), str(wrong), "--only", "^(F2|W)$", "--failed-only"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if "live" not in line] == [
+        "FAIL W (0.0 s)",
+        "       W: unknown keys ['colour']",
+        "1 passed, 1 failed",
+    ]
+
+
+def test_a_file_of_no_known_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(written(tmp_path / "it.yaml", colours=[1]))]) == 2
+    assert "it.yaml" in capsys.readouterr().err

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live answers to service cases: they notice what is wrong, and leave nothing behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ruleset.model import Protocol
+from ruleset.names import Backend
+from ruleset.packet import Fate, Packet
+from tests.cases.services import subject, ways
+from tests.cases.services.asked import Question, endpoint, of_flow
+from tests.cases.services.filters import FILTERS, Filter
+from tests.cases.services.lab import Lab
+from tests.cases.services.live import complaints
+from tests.cases.services.load import read
+from tests.cases.services.responder import Responder
+from tests.cases.services.subject import Guest
+from tests.cases.services.ways import Kernel, render
+
+CASES = """\
+world: {pod_cidr: 10.0.0.0/8}
+flows:
+- id: F
+  services:
+  - {svc: ns/two, vip: [172.30.0.41], ports: [{name: p, port: 80}, {name: s, proto: SCTP, port: 80}]}
+  - {svc: ns/none, vip: [172.30.0.42], ports: [{name: p, port: 80}]}
+  - svc: ns/out
+    vip: [172.30.0.43]
+    lb: [{ip: 1.2.3.4}]
+    lb_ranges: [192.0.2.0/24]
+    ports: [{name: p, port: 80}]
+  - {svc: ns/sticky, vip: [172.30.0.44], affinity: 60, ports: [{name: p, port: 80}]}
+  slices:
+  - svc: ns/two
+    ports: [{name: p, port: 8080}, {name: s, proto: SCTP, port: 8080}]
+    eps: [{ip: 10.1.0.3}, {ip: 10.1.0.4}]
+  - {svc: ns/out, ports: [{name: p, port: 8080}], eps: [{ip: 10.1.0.3}]}
+  - {svc: ns/sticky, ports: [{name: p, port: 8080}], eps: [{ip: 10.1.0.3}, {ip: 10.1.0.4}]}
+  checks:
+  - [two, 10.0.0.2, TCP, 172.30.0.41, 80, ["10.1.0.3:8080", "10.1.0.4:8080"], false]
+  - [two SCTP, 10.0.0.2, SCTP, 172.30.0.41, 80, ["10.1.0.3:8080", "10.1.0.4:8080"], false]
+  - [none, 10.0.0.2, TCP, 172.30.0.42, 80, reject, false]
+  - [out, 10.0.0.2, TCP, 1.2.3.4, 80, drop, false]
+  - [sticky, 10.0.0.2, TCP, 172.30.0.44, 80, ["10.1.0.3:8080", "10.1.0.4:8080"], false]
+"""
+
+
+@pytest.fixture
+def kernel() -> Iterator[Kernel]:
+    made = Kernel()
+    yield made
+    made.close()
+
+
+def answered(kernel: Kernel, filter_: Filter, path: Path, only: str = "") -> list[str]:
+    """The live complaints about the group above."""
+    path.write_text(CASES, encoding="utf-8")
+    flow = read(path).flows[0]
+    asked = of_flow(flow.checks, flow.state, read(path).world)
+    ((pod, questions),) = asked.questions.items()
+    rendered = render(subject.objects_list(flow.state, "test-node"), Guest(pod, "test-node"))
+    wanted = [question for question in questions if question.name.startswith(only)]
+    return [said for said in kernel.answers(rendered, wanted, filter_) if ", live: " in said]
+
+
+@pytest.mark.parametrize("filter_", FILTERS, ids=lambda one: one.name)
+def test_right_rules_are_right(filter_: Filter, kernel: Kernel, tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert answered(kernel, filter_, tmp_path / "it.yaml") == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new", "only", "wanted"),
+    [
+        (0, "-p tcp -j DNAT --to-destination 10.1.0.4:8080", "-p tcp -j RETURN", "two", "two: pass, not"),
+        (0, "10.1.0.4:8080", "10.1.0.4:80", "two", "two: 10.1.0.4:80, not"),
+        (1, "--probability 0.5000000000", "--probability 1", "two", "two: 10.1.0.3:8080, not"),
+        (1, "-p sctp -m sctp --dport 80", "-p sctp -m sctp --dport 81", "two S", "two SCTP: pass, not"),
+        (1, "icmp-port-unreachable", "icmp-host-unreachable", "none", "none: unreach"),
+        (0, "-j DROP", "-j REJECT", "out", "out: reject, not drop"),
+        (0, "-d 1.2.3.4/32", "-d 1.2.3.5/32", "out", "out: pass, not drop"),
+        (0, "-m recent --rcheck", "-m recent ! --rcheck", "sticky", "sticky: "),
+        (2, "mod 2 map { 0 : 10.1.0.3 . 8080, 1 :", "mod 1 map { 0 :", "two", "two: 10.1.0.4:8080, not"),
+        (2, "goto refuse", "accept", "none", "none: pass, not reject"),
+        (2, "1.2.3.4 . tcp . 80 : drop", "1.2.3.4 . tcp . 80 : goto refuse", "out", "out: reject, not drop"),
+        (2, "timeout 1m", "timeout 1ms", "sticky", "sticky: affinity: "),
+    ],
+)
+def test_wrong_rules_are_noticed(
+    number: int,
+    old: str,
+    new: str,
+    only: str,
+    wanted: str,
+    kernel: Kernel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def spoilt(data: bytes, guest: Guest, asked: Backend) -> str:
+        text = subject.text_for(data, guest, asked)
+        if asked is FILTERS[number].backend:
+            assert old in text
+            return text.replace(old, new)
+        return text
+
+    monkeypatch.setattr(ways, "text_for", spoilt)
+    assert wanted in "\n".join(answered(kernel, FILTERS[number], tmp_path / "it.yaml", only))
+
+
+def test_a_packet_that_nobody_answers_was_not_dropped() -> None:
+    """The guest let it go: that is not what a DROP rule does."""
+    responder = Responder()
+    lab = Lab(responder, "10.0.0.2", [80], "nft")
+    try:
+        packet = Packet("10.0.0.2", Protocol.TCP, "1.2.3.4", 81)
+        assert complaints(lab, Question("silent", packet, frozenset({Fate.DROP}))) == ["unanswered"]
+    finally:
+        lab.close()
+        responder.close()
+
+
+def test_a_source_that_is_not_the_guests_is_noticed() -> None:
+    responder = Responder()
+    lab = Lab(responder, "10.0.0.2", [80], "nft")
+    masquerade = "table ip m { chain c { type nat hook postrouting priority 100; snat to 10.0.0.9; }; }\n"
+    try:
+        lab.world.run("ip", "route", "add", "10.0.0.9/32", "dev", "eth0")
+        lab.world.run("ip", "neigh", "add", "10.0.0.9", "lladdr", "02:00:00:00:00:01", "dev", "eth0")
+        lab.guest.run("nft", "-f", "-", text=masquerade)
+        packet = Packet("10.0.0.2", Protocol.TCP, "1.2.3.4", 80)
+        wanted = Question("rewritten", packet, frozenset({endpoint("1.2.3.4:80")}))
+        assert complaints(lab, Question("it", packet, frozenset({Fate.PASS}))) == [
+            "1.2.3.4:80 saw 10.0.0.9, not 10.0.0.2"
+        ]
+        assert complaints(lab, wanted) == ["pass, not 1.2.3.4:80"]
+    finally:
+        lab.close()
+        responder.close()
