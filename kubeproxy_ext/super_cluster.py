@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The super cluster's API server as a transport, whatever becomes of its kubeconfig.
-
-What is here loads aiohttp (14 MB): import it only where the super cluster is followed.
-"""
+"""The super cluster's API server as a transport, whatever becomes of its kubeconfig."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping

@@ -2,5 +2,5 @@
 """A Kubernetes client of the size we need: list, watch, and a store that follows.
 
 Pure: `resources`, `kubeconfig` (but for reading the file), `watch`, `store`, `progress`.
-Acting: `credentials`, `client` (aiohttp, which costs 14 MB: import it late), `reflector`.
+Acting: `credentials`, `connection`, `client`, `reflector`.
 """

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to an API server, on aiohttp.
+"""Requests to an API server, on connections of our own (`connection`, `http1`).
 
-Everything that aiohttp raises is translated here: above this module there are `ApiError` (the
-server answered, and refused) and `UnreachableError` (it did not answer, or not in time).
+Everything that goes wrong is translated here: above this module there are `ApiError` (the server
+answered, and refused) and `UnreachableError` (it did not answer, or not in time).
 """
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
+from daemonkit.kube.connection import Connection, dial
 from daemonkit.kube.credentials import Credentials, Current
+from daemonkit.kube.http1 import Head, HttpError, Reply, request
 from daemonkit.kube.kubeconfig import load
 from daemonkit.kube.resources import Status
 
@@ -25,6 +29,10 @@ REQUEST_TIMEOUT_S = 65.0
 # below 10 MB, and what is larger must not take the node's memory.
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
+# Connections that wait for the next request: a list is followed by a watch, and several lists run
+# at once. An API server ends them itself after a minute and a half.
+MAX_IDLE = 4
+IDLE_S = 30.0
 
 
 class ApiError(Exception):
@@ -44,6 +52,64 @@ class DeadlineError(UnreachableError):
     """Nothing came in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A connection that may serve another request, for the same server with the same context."""
+
+    server: str
+    tls: ssl.SSLContext | None
+    connection: Connection
+
+
+class _Deadlines:
+    """How long to wait for the next bytes: `idle_timeout_s`, and not beyond `timeout_s` in all."""
+
+    def __init__(self, idle_timeout_s: float, timeout_s: float) -> None:
+        self._idle_timeout_s = idle_timeout_s
+        self._end = asyncio.get_running_loop().time() + timeout_s
+
+    def next(self, at_most_s: float | None = None) -> asyncio.Timeout:
+        now = asyncio.get_running_loop().time()
+        limit_s = self._idle_timeout_s if at_most_s is None else min(at_most_s, self._idle_timeout_s)
+        return asyncio.timeout_at(min(now + limit_s, self._end))
+
+
+class _Answer:
+    """A reply whose head is there, on the connection that brings the rest."""
+
+    def __init__(self, head: Head, reply: Reply, connection: Connection, first: list[bytes]) -> None:
+        self.head = head
+        self.reply = reply
+        self.connection = connection
+        self._first = first
+
+    async def chunks(self, deadlines: _Deadlines) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+        with _translated():
+            parts, self._first = self._first, []
+            while True:
+                for part in parts:
+                    yield part
+                if self.reply.is_complete:
+                    return
+                async with deadlines.next():
+                    data = await self.connection.read()
+                if not data:
+                    self.reply.end()
+                parts = self.reply.feed(data)
+
+    async def body(self, deadlines: _Deadlines, limit_bytes: int) -> bytes:
+        """The body, or a little more than the limit of it."""
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in self.chunks(deadlines):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > limit_bytes:
+                break
+        return b"".join(parts)
+
+
 class Client:
     """A client of one API server with one set of credentials. Use it as a context manager.
 
@@ -54,7 +120,7 @@ class Client:
     def __init__(self, credentials: Credentials, *, user_agent: str = "vcnode") -> None:
         self._credentials = credentials
         self._user_agent = user_agent
-        self._session: aiohttp.ClientSession | None = None
+        self._idle: list[_Idle] = []
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode") -> "Client":
@@ -76,9 +142,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        while self._idle:
+            self._idle.pop().connection.close()
 
     @property
     def server(self) -> str:
@@ -95,9 +160,9 @@ class Client:
 
         Raises ApiError and UnreachableError.
         """
-        limits = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
-        async with self._response(method, path, params or {}, body, limits) as response:
-            content = await _read(response, MAX_RESPONSE_BYTES)
+        deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
+        async with self._answer(method, path, params or {}, body, deadlines) as answer:
+            content = await answer.body(deadlines, MAX_RESPONSE_BYTES)
             if len(content) > MAX_RESPONSE_BYTES:
                 raise UnreachableError(f"an answer of more than {MAX_RESPONSE_BYTES} bytes")
             return content
@@ -112,51 +177,104 @@ class Client:
         comes for `idle_timeout_s` or the whole lasts longer than `timeout_s`, ApiError when the
         server refuses, UnreachableError when the connection breaks.
         """
-        limits = aiohttp.ClientTimeout(
-            total=timeout_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s
-        )
-        async with self._response("GET", path, params, None, limits) as response:
-            yield response.content.iter_any()
+        deadlines = _Deadlines(idle_timeout_s, timeout_s)
+        async with self._answer("GET", path, params, None, deadlines) as answer:
+            yield answer.chunks(deadlines)
 
     @contextlib.asynccontextmanager
-    async def _response(
+    async def _answer(
         self,
         method: str,
         path: str,
         params: Mapping[str, str],
         body: bytes | None,
-        limits: aiohttp.ClientTimeout,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        session = self._opened()
+        deadlines: _Deadlines,
+    ) -> AsyncIterator[_Answer]:
         now = self._credentials.current()
+        place = urlsplit(now.access.server)
+        fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body)}
+        data = request(method, place.path + path, params, fields, body)
         with _translated():
-            async with session.request(
-                method,
-                now.access.server + path,
-                params=params,
-                data=body,
-                headers=_headers(now, body),
-                ssl=now.tls if now.tls is not None else True,
-                server_hostname=now.access.server_name,
-                timeout=limits,
-                allow_redirects=False,
-            ) as response:
-                if response.status == 401:
-                    # The files may have changed without a trace in their metadata.
-                    self._credentials.reload()
-                if not 200 <= response.status < 300:
-                    raise await _error(response)
-                yield response
+            answer = await self._ask(now, data, deadlines, can_repeat=body is None)
+        try:
+            if answer.head.status == 401:
+                # The files may have changed without a trace in their metadata.
+                self._credentials.reload()
+            if not 200 <= answer.head.status < 300:
+                raise await _error(answer, deadlines)
+            yield answer
+        finally:
+            if answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet:
+                self._keep(_Idle(now.access.server, now.tls, answer.connection))
+            else:
+                answer.connection.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
-        # Made at the first use, as a session belongs to the running loop.
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": self._user_agent},
-                trust_env=False,
-            )
-        return self._session
+    async def _ask(self, now: Current, data: bytes, deadlines: _Deadlines, *, can_repeat: bool) -> _Answer:
+        """Send a request and wait for the head of its reply."""
+        kept = self._kept(now) if can_repeat else None
+        if kept is not None:
+            try:
+                return await _asked(kept, data, deadlines)
+            except TimeoutError:
+                raise
+            except (OSError, HttpError):
+                # The server may have ended it while nobody looked: that says nothing of now.
+                pass
+        async with deadlines.next(CONNECT_TIMEOUT_S):
+            connection = await _connected(now)
+        return await _asked(connection, data, deadlines)
+
+    def _kept(self, now: Current) -> Connection | None:
+        for idle in reversed(self._idle):
+            if idle.server == now.access.server and idle.tls is now.tls:
+                self._idle.remove(idle)
+                if idle.connection.is_quiet:
+                    return idle.connection
+                idle.connection.close()
+        return None
+
+    def _keep(self, idle: _Idle) -> None:
+        self._idle.append(idle)
+        if len(self._idle) > MAX_IDLE:
+            self._idle.pop(0).connection.close()
+        asyncio.get_running_loop().call_later(IDLE_S, self._expire, idle)
+
+    def _expire(self, idle: _Idle) -> None:
+        if any(each is idle for each in self._idle):
+            self._idle = [each for each in self._idle if each is not idle]
+            idle.connection.close()
+
+
+async def _connected(now: Current) -> Connection:
+    place = urlsplit(now.access.server)
+    host = place.hostname or ""
+    port = place.port or (443 if place.scheme == "https" else 80)
+    name = None if now.tls is None else now.access.server_name or host
+    try:
+        return await dial(host, port, now.tls, name)
+    except ssl.SSLCertVerificationError as error:
+        raise UnreachableError(f"certificate: {error.verify_message}") from None
+    except ssl.SSLError as error:
+        raise UnreachableError(f"TLS: {error.reason or error}") from None
+    except OSError as error:
+        raise UnreachableError(f"connect: {error}") from None
+
+
+async def _asked(connection: Connection, data: bytes, deadlines: _Deadlines) -> _Answer:
+    reply = Reply()
+    try:
+        connection.write(data)
+        while True:
+            async with deadlines.next():
+                received = await connection.read()
+            if not received:
+                reply.end()
+            parts = reply.feed(received)
+            if reply.head is not None:
+                return _Answer(reply.head, reply, connection, parts)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _headers(now: Current, body: bytes | None) -> dict[str, str]:
@@ -169,28 +287,16 @@ def _headers(now: Current, body: bytes | None) -> dict[str, str]:
     return headers
 
 
-async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The body, or a little more than the limit of it."""
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        parts.append(chunk)
-        size += len(chunk)
-        if size > limit_bytes:
-            break
-    return b"".join(parts)
-
-
-async def _error(response: aiohttp.ClientResponse) -> ApiError:
-    body = await _read(response, _MAX_ERROR_BYTES)
+async def _error(answer: _Answer, deadlines: _Deadlines) -> ApiError:
+    body = await answer.body(deadlines, _MAX_ERROR_BYTES)
     try:
         found = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # A proxy on the way answers in HTML.
         found = Status(message="an answer that is no Status")
-    status = msgspec.structs.replace(found, code=response.status)
+    status = msgspec.structs.replace(found, code=answer.head.status)
     asked = found.details.retry_after_seconds if found.details is not None else 0
-    return ApiError(status, max(float(asked), _retry_after_s(response.headers.get("Retry-After"))))
+    return ApiError(status, max(float(asked), _retry_after_s(answer.head.fields.get("retry-after"))))
 
 
 def _retry_after_s(header: str | None) -> float:
@@ -203,17 +309,9 @@ def _retry_after_s(header: str | None) -> float:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (aiohttp.ServerTimeoutError, TimeoutError):
+    except TimeoutError:
         raise DeadlineError("nothing came in time") from None
-    except aiohttp.ClientConnectorCertificateError as error:
-        raise UnreachableError(f"certificate: {_verification(error.certificate_error)}") from None
-    except aiohttp.ClientConnectorError as error:
-        raise UnreachableError(f"connect: {error.os_error}") from None
-    except (aiohttp.ClientError, OSError) as error:
+    except HttpError as error:
+        raise UnreachableError(f"HTTP: {error}") from None
+    except OSError as error:
         raise UnreachableError(f"{type(error).__name__}: {error}"[:500]) from None
-
-
-def _verification(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
-    return str(error)

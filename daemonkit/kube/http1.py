@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP/1.1 as a client of an API server needs it: one request out, one reply in. Pure (RFC 9112).
+
+Strict where leniency would let two readers see two replies: a reply with two lengths, or one that no
+grammar has, is refused. Nothing is decoded but chunks; there are no trailers, no redirects, no cookies.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+MAX_HEAD_BYTES = 64 << 10
+# A chunk's size line: the size, and extensions that nobody uses.
+_MAX_LINE_BYTES = 4 << 10
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+
+
+class HttpError(ValueError):
+    """Bytes that are no HTTP/1.1 reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and header fields of a reply; names in lower case, repeated ones joined by commas."""
+
+    status: int
+    fields: Mapping[str, str]
+
+
+def request(
+    method: str, target: str, params: Mapping[str, str], fields: Mapping[str, str], body: bytes | None
+) -> bytes:
+    """The bytes of a request. Nothing in it may come from a stranger unchecked: lines are not quoted."""
+    query = f"?{urlencode(params)}" if params else ""
+    lines = [f"{method} {target}{query} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    if body is not None:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (body or b"")
+
+
+class Reply:
+    """Takes the bytes of one reply, however they are divided.
+
+    `head` is None until it is complete. `is_complete` once the last byte of the body was fed; then
+    `is_reusable` tells whether another request may follow on the connection.
+    """
+
+    def __init__(self) -> None:
+        self.head: Head | None = None
+        self.is_complete = False
+        self.is_reusable = False
+        self._pending = bytearray()
+        self._left: int | None = None  # of the body or the chunk; None: until the end
+        self._is_chunked = False
+        self._is_last = False
+        self._is_at_end_of_chunk = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The parts of the body in `data`. Raises HttpError."""
+        if self.is_complete:
+            if data:
+                raise HttpError("bytes after the reply")
+            return []
+        if self.head is None:
+            self._pending += data
+            data = self._take_head()
+            if self.head is None:
+                return []
+        if self._is_chunked:
+            return self._chunks(data)
+        return self._plain(data)
+
+    def end(self) -> None:
+        """The connection ended. Raises HttpError when the reply is not whole."""
+        if not self.is_complete:
+            if self.head is None or self._is_chunked or self._left is not None:
+                raise HttpError("the connection ended within the reply")
+            self.is_complete = True
+
+    # ---- head
+
+    def _take_head(self) -> bytes:
+        """Read the head if it is there; the bytes after it. Informational replies are skipped."""
+        while self.head is None:
+            end = self._pending.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._pending) > MAX_HEAD_BYTES:
+                    raise HttpError("the head of the reply is too large")
+                return b""
+            lines = bytes(self._pending[:end]).split(b"\r\n")
+            del self._pending[: end + 4]
+            self._read_head(lines)
+        rest, self._pending = bytes(self._pending), bytearray()
+        return rest
+
+    def _read_head(self, lines: list[bytes]) -> None:
+        status_line = _STATUS_LINE.fullmatch(lines[0])
+        if status_line is None:
+            raise HttpError("no HTTP/1.1 reply")
+        fields: dict[str, str] = {}
+        for line in lines[1:]:
+            field = _FIELD.fullmatch(line)
+            if field is None:
+                raise HttpError("a malformed header field")
+            name, value = field[1].decode("ascii").lower(), field[2].decode("latin-1").strip(" \t")
+            fields[name] = f"{fields[name]}, {value}" if name in fields else value
+        status = int(status_line[2])
+        if status == 101:
+            raise HttpError("another protocol than was asked for")
+        if status < 200:
+            return
+        self._frame(status, fields, is_old=status_line[1] == b"0")
+        self.head = Head(status, fields)
+
+    def _frame(self, status: int, fields: Mapping[str, str], *, is_old: bool) -> None:
+        """How the body ends (RFC 9112, 6.3)."""
+        options = [option.strip().lower() for option in fields.get("connection", "").split(",")]
+        self.is_reusable = not is_old and "close" not in options
+        length, coding = fields.get("content-length"), fields.get("transfer-encoding")
+        if coding is not None and (length is not None or coding.lower() != "chunked" or is_old):
+            raise HttpError("a transfer coding that is not plainly chunked")
+        if status in (204, 304):
+            self._left, self.is_complete = 0, True
+        elif coding is not None:
+            self._is_chunked, self._left = True, 0
+        elif length is not None:
+            if not (length.isascii() and length.isdigit() and len(length) <= 15):
+                raise HttpError("a malformed Content-Length")
+            self._left = int(length)
+            self.is_complete = self._left == 0
+        else:
+            self.is_reusable = False
+
+    # ---- body
+
+    def _plain(self, data: bytes) -> list[bytes]:
+        if self._left is not None:
+            if len(data) > self._left:
+                raise HttpError("bytes after the reply")
+            self._left -= len(data)
+            self.is_complete = self._left == 0
+        return [data] if data else []
+
+    def _chunks(self, data: bytes) -> list[bytes]:
+        found: list[bytes] = []
+        at = 0
+        while at < len(data) or self._is_at_end_of_chunk:
+            if self._left:
+                part = data[at : at + self._left]
+                at += len(part)
+                self._left -= len(part)
+                found.append(part)
+                if not self._left:
+                    self._is_at_end_of_chunk = True
+                continue
+            line, at = self._line(data, at)
+            if line is None:
+                break
+            if self._is_at_end_of_chunk:
+                if line:
+                    raise HttpError("a chunk that is longer than it says")
+                self._is_at_end_of_chunk = False
+                if self._is_last:
+                    self.is_complete = True
+                    if at < len(data):
+                        raise HttpError("bytes after the reply")
+                    break
+                continue
+            size = _SIZE.fullmatch(line)
+            if size is None:
+                raise HttpError("a malformed chunk")
+            self._left = int(size[1], 16)
+            # After the last chunk comes the end of the trailers, of which there are none.
+            self._is_last = self._is_at_end_of_chunk = not self._left
+        return found
+
+    def _line(self, data: bytes, at: int) -> tuple[bytes | None, int]:
+        """The line that begins in `_pending` and goes on at `at`; None until it is whole."""
+        end = data.find(b"\n", at)
+        if end < 0:
+            self._pending += data[at:]
+            if len(self._pending) > _MAX_LINE_BYTES:
+                raise HttpError("a chunk's size without an end")
+            return None, len(data)
+        line = bytes(self._pending) + data[at : end + 1]
+        self._pending = bytearray()
+        if not line.endswith(b"\r\n") or len(line) > _MAX_LINE_BYTES:
+            raise HttpError("a malformed chunk")
+        return line[:-2], end + 1

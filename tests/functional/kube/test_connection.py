@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections over real sockets, with OpenSSL's other end in asyncio."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from daemonkit.kube.client import Client, UnreachableError
+from daemonkit.kube.connection import HIGH_BYTES, dial
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access
+from daemonkit.testing.pki import Authority
+
+pytestmark = pytest.mark.asyncio
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def server(serve: Serve, authority: Authority | None) -> AsyncIterator[int]:
+    context = None
+    if authority is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue("s", sans_dns=["localhost"], sans_ip=["127.0.0.1"]).load_into(context)
+
+    handled: set[asyncio.Task[None] | None] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handled.add(asyncio.current_task())
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await serve(reader, writer)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    listener = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
+    async with listener:
+        yield listener.sockets[0].getsockname()[1]
+        async with asyncio.timeout(10):
+            for task in handled:
+                if task is not None:
+                    await task
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority.cert_pem.decode())
+    return context
+
+
+@pytest.mark.parametrize("is_tls", [True, False])
+async def test_what_is_sent_comes_whole_and_a_slow_reader_makes_the_sender_wait(
+    authority: Authority, is_tls: bool
+) -> None:
+    size, sent = 64 << 20, 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        assert await reader.readexactly(2) == b"go"
+        while sent < size:
+            writer.write(bytes([sent >> 16 & 255]) * (64 << 10))
+            sent += 64 << 10
+            await writer.drain()
+
+    async with server(serve, authority if is_tls else None) as port:
+        context = trusting(authority) if is_tls else None
+        connection = await dial("127.0.0.1", port, context, "127.0.0.1" if is_tls else None)
+        connection.write(b"go")
+        before = -1
+        while before != sent:
+            before = sent
+            await asyncio.sleep(0.3)
+        # What waits is in our buffer, and in those of the kernel and the sender.
+        assert before < size
+        received = bytearray()
+        while data := await connection.read():
+            assert len(data) <= HIGH_BYTES
+            received += data
+        assert len(received) == size
+        assert received == b"".join(bytes([at >> 16 & 255]) * (64 << 10) for at in range(0, size, 64 << 10))
+        connection.close()
+
+
+async def test_a_peer_without_proof_is_refused(authority: Authority) -> None:
+    async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with server(serve, authority) as port:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await dial("127.0.0.1", port, trusting(Authority.create("other")), "127.0.0.1")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await dial("127.0.0.1", port, trusting(authority), "elsewhere")
+    async with server(serve, None) as port:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+
+
+@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+async def test_a_peer_that_does_not_speak_tls(authority: Authority, greeting: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(greeting)
+        await writer.drain()
+
+    async with server(serve, None) as port:
+        with pytest.raises(OSError, match=r"SSL|handshake|reset"):
+            await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+
+
+def reply(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+async def test_connections_are_used_again_and_a_dead_one_costs_nobody_a_request(authority: Authority) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(reply(b"%d" % connections))
+        # Then it goes without a word, as a server does that restarts.
+
+    async with server(serve, authority) as port:
+        access = Access(f"https://127.0.0.1:{port}", ca_pem=authority.cert_pem, token="t")
+        async with Client(Credentials(lambda: access)) as client:
+            answers = [await client.request("GET", "/x") for _ in range(5)]
+            assert answers == [b"1", b"1", b"2", b"2", b"3"]
+
+
+async def test_what_is_no_http_and_what_is_cut_off(authority: Authority) -> None:
+    left = [b"", b"SMTP\r\n\r\n", reply(b"hello")[:-1], b"HTTP/1.1 200"]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(left.pop())
+        await writer.drain()
+
+    async with server(serve, authority) as port:
+        access = Access(f"https://127.0.0.1:{port}", ca_pem=authority.cert_pem, token="t")
+        async with Client(Credentials(lambda: access)) as client:
+            while left:
+                with pytest.raises(UnreachableError, match="HTTP: "):
+                    await client.request("GET", "/x")

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemonkit.kube.http1 import MAX_HEAD_BYTES, HttpError, Reply, request
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Type: a/b\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
+ENDLESS = b"HTTP/1.0 200\r\n\r\nhello"
+INFORMED = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + PLAIN
+
+
+def read(parts: Sequence[bytes], *, is_ended: bool = False) -> tuple[Reply, bytes]:
+    reply = Reply()
+    body = b"".join(part for data in parts for part in reply.feed(data))
+    if is_ended:
+        reply.end()
+    return reply, body
+
+
+def test_a_request_in_full() -> None:
+    fields = {"Host": "x:6443", "Accept": "application/json"}
+    assert request("GET", "/api/v1/pods", {"labelSelector": "!a,b=c", "limit": "5"}, fields, None) == (
+        b"GET /api/v1/pods?labelSelector=%21a%2Cb%3Dc&limit=5 HTTP/1.1\r\n"
+        b"Host: x:6443\r\nAccept: application/json\r\n\r\n"
+    )
+    assert request("POST", "/x", {}, {"Host": "y"}, b"{}") == (
+        b"POST /x HTTP/1.1\r\nHost: y\r\nContent-Length: 2\r\n\r\n{}"
+    )
+
+
+@pytest.mark.parametrize(("data", "is_reusable"), [(PLAIN, True), (CHUNKED, True), (INFORMED, True)])
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_a_reply_however_it_is_divided(data: bytes, is_reusable: bool, cuts: list[int]) -> None:
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    reply, body = read([data[a:b] for a, b in pairwise(places)])
+    assert (body, reply.is_complete, reply.is_reusable) == (b"hello", True, is_reusable)
+    assert reply.head is not None
+    assert reply.head.status == 200
+    assert reply.feed(b"") == []
+
+
+def test_header_fields_by_their_lower_case_names() -> None:
+    reply, _ = read(
+        [b"HTTP/1.1 429 Too Many\r\nRetry-After:  7 \r\nX: a\r\nx: b\r\nContent-Length: 0\r\n\r\n"]
+    )
+    assert reply.head is not None
+    assert dict(reply.head.fields) == {"retry-after": "7", "x": "a, b", "content-length": "0"}
+    assert reply.is_complete
+
+
+def test_a_body_without_a_length_ends_with_the_connection() -> None:
+    reply, body = read([ENDLESS[:20], ENDLESS[20:]], is_ended=True)
+    assert (body, reply.is_complete, reply.is_reusable) == (b"hello", True, False)
+
+
+@pytest.mark.parametrize("fields", [b"Connection: close\r\n", b"Connection: x, Close\r\n"])
+def test_a_connection_that_the_server_will_close_is_not_used_again(fields: bytes) -> None:
+    reply, _ = read([PLAIN.replace(b"Content-Type: a/b\r\n", fields)])
+    assert (reply.is_complete, reply.is_reusable) == (True, False)
+    reply, _ = read([PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0")])
+    assert (reply.is_complete, reply.is_reusable) == (True, False)
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+def test_a_reply_that_has_no_body(status: bytes) -> None:
+    reply, body = read([b"HTTP/1.1 " + status + b"\r\n\r\n"])
+    assert (body, reply.is_complete, reply.is_reusable) == (b"", True, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\r\n\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 20 OK\r\n\r\n",
+        b"SSH-2.0-x\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n folded: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\na: b\x00\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        PLAIN + b"x",
+        CHUNKED + b"x",
+        CHUNKED.replace(b"3\r\n", b"x\r\n"),
+        CHUNKED.replace(b"3\r\n", b"-3\r\n"),
+        CHUNKED.replace(b"3\r\n", b"4\r\n"),
+        CHUNKED.replace(b"3\r\n", b"2\r\n"),
+        CHUNKED.replace(b"3\r\n", b"3\n"),
+        CHUNKED.replace(b"0\r\n\r\n", b"0\r\nTrailer: x\r\n\r\n"),
+        CHUNKED.replace(b"3\r\n", b"3;" + b"x" * 5000),
+        b"HTTP/1.1 200 OK\r\nx: " + b"x" * (MAX_HEAD_BYTES + 1),
+    ],
+)
+def test_what_is_no_reply(data: bytes) -> None:
+    with pytest.raises(HttpError):
+        read([data])
+    with pytest.raises(HttpError):
+        read([data[at : at + 1] for at in range(len(data))])
+
+
+@pytest.mark.parametrize("data", [PLAIN, CHUNKED, INFORMED])
+def test_a_connection_that_ends_within_a_reply(data: bytes) -> None:
+    for end in range(len(data)):
+        with pytest.raises(HttpError):
+            read([data[:end]], is_ended=True)
+
+
+@given(st.lists(st.binary(max_size=60)))
+def test_any_bytes_are_read_or_refused(parts: list[bytes]) -> None:
+    with contextlib.suppress(HttpError):
+        read([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", *parts], is_ended=True)
