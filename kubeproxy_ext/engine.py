@@ -180,14 +180,12 @@ class Engine:
         """Compute the rules of one tenant's guests."""
         started = self._now()
         tenant = self.tenants[name]
-        before = self.groups.renders
         guests = [i for i, s in self.delivery.guests.items() if s.guest.tenant == name]
         self._want(guests)
         ended = self._now()
         tenant.pace = tenant.pace.ran(started, ended)
         self._metrics.sync_duration.observe(max(0.0, ended - started))
         self._metrics.last_sync.set(self._wall())
-        self._metrics.renders.inc(self.groups.renders - before)
         if tenant.is_heard:
             self._to_save.add(name)
             self.latency.computed(name, {s.wanted.digest for s in self._standings(guests) if s.wanted})

@@ -59,7 +59,6 @@ class Metrics:
         self.state_errors = registry.counter(
             "vcnode_state_errors_total", "Failures to keep the last known state on disk."
         )
-        self.renders = registry.counter("vcnode_renders_total", "Rulesets that were rendered.")
 
     def gauge(self, name: str, help_: str, read: Numbers) -> None:
         """Add a number that is read when the page is asked for."""

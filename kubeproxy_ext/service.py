@@ -218,6 +218,9 @@ class Service:
     def _add_gauges(self) -> None:
         engine, watch, metrics = self._engine, self._watch, self._metrics
         guests = engine.delivery.guests
+        metrics.registry.counter_function(
+            "vcnode_renders_total", "Rulesets that were rendered.", lambda: engine.groups.renders
+        )
         metrics.gauge("vcnode_guests", "Guests of the node.", lambda: len(guests))
         metrics.gauge(
             "vcnode_guests_behind",
