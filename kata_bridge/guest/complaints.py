@@ -6,9 +6,12 @@ import re
 from kata_bridge.guest.packet_filter import Broken, Refused
 
 # "line 7 failed", "line 7: RULE_APPEND failed (...)", "Error occurred at line: 7" of all versions
-# of iptables-restore; "/dev/stdin:12:5-10: Error: ..." and "-:12:5-10: ..." of nft.
+# of iptables-restore; "/dev/stdin:12:5-10: Error: ..." of nft, whatever the file is.
 _IPTABLES = re.compile(r"\bline:? (\d+)")
-_NFT = re.compile(r"^(?:/dev/stdin|-|<stdin>):(\d+):\d+", re.MULTILINE)
+_NFT = re.compile(r"^[^\s:]+:(\d+):\d+-\d+: ", re.MULTILINE)
+
+# Where nft found it: a name that says nothing outside the agent.
+_FILE = re.compile(r"^[^\s:]+:(?=\d+:\d+-\d+: )", re.MULTILINE)
 
 # No line is to blame for these, even where one is named: the kernel or the system lacks something.
 _MISSING = (
@@ -35,14 +38,14 @@ _HINTS = {
 
 def failure(program: str, text: str, errors: str, status: int) -> Refused | Broken:
     """Make the exception of a program that ended with `status` after it was given `text`."""
-    words = " ".join(errors.split()) or f"ended with status {status} without a word"
+    words = (
+        " ".join(_FILE.sub("", errors).replace("^", "").split())
+        or f"ended with status {status} without a word"
+    )
     for sign in _MISSING:
         if sign in words:
             hint = _HINTS.get(sign)
             return Broken(f"{program}: {words}" + (f"; {hint}" if hint else ""))
-    if errors.startswith("Error: "):
-        # libnftables, which has no file to number lines of: it repeats the line and points into it.
-        return Refused(f"{program}: {' '.join(errors.split(chr(10), 2)[:2])}")
     found = _NFT.search(errors) or _IPTABLES.search(errors)
     if found is None:
         return Broken(f"{program}: {words}")

@@ -2,6 +2,7 @@
 """The packet filters of the network namespace that the agent runs in."""
 
 import hashlib
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,16 +12,16 @@ from kata_bridge.guest.netfilter import Netfilter
 from kata_bridge.guest.nft_filter import NftFilter
 from kata_bridge.guest.packet_filter import Broken, Change, Place
 from kata_bridge.guest.variants import Facts, Programs, Variant, chosen
-from kata_bridge.guest.xtables import Xtables, XtablesError
+from kata_bridge.guest.xtables import TABLES, Xtables, XtablesError
 from ruleset.held import Held, held_objects, nothing
 from ruleset.model import Family
-from ruleset.names import Backend
+from ruleset.names import NFT_TABLE, Backend
 
 _IPV6 = Path("/proc/thread-self/net/if_inet6")
 # The names under which distributions have the variants, the guest's own choice first.
 _RESTORES = ("iptables-restore", "iptables-nft-restore", "iptables-legacy-restore")
-# Of a namespace that no nft transaction ever changed (nf_tables_init_net).
-_FIRST_GENERATION = 1
+# Under these names iptables-nft keeps its rules.
+_IPTABLES_TABLES = ("filter", "nat", "mangle", "raw", "security")
 # How long legacy iptables waits for another one: they exclude each other by a lock file.
 _LOCK_WAIT_S = "5"
 
@@ -45,14 +46,12 @@ class KernelFilter:
                 is_legacy_possible=self._is_legacy_possible(Family.IPV4, is_asked=is_legacy_asked),
                 is_nft_possible=generation is not None,
                 has_legacy_rules=any(self._xtables.has_rules(family) for family in Family),
-                has_nft_rules=generation is not None and generation > _FIRST_GENERATION,
+                has_nft_rules=any(self._has_tables(family, _IPTABLES_TABLES) for family in Family),
             )
         )
         self._refusals = {
             (family, backend): self._why_not(family, backend) for family in Family for backend in Backend
         }
-        # Looking what nft can do moved the generation, and left nothing behind.
-        self._empty_generation = self._generation() if generation == _FIRST_GENERATION else None
         usable = [place for place, why in self._refusals.items() if not why]
         # nft changes elements where iptables rewrites tables, in this process where iptables is one
         # of its own, and its generation tells a drift. Its hooks stand behind those of a mesh, which
@@ -129,7 +128,15 @@ class KernelFilter:
             and self._iptables.variant is Variant.LEGACY
         ):
             return self._xtables.has_rules(family)
-        return self._generation() not in (_FIRST_GENERATION, self._empty_generation)
+        return self._has_tables(family, (NFT_TABLE,) if backend is Backend.NFT else TABLES)
+
+    def _has_tables(self, family: Family, names: Iterable[str]) -> bool:
+        """Whether nf_tables has one of these."""
+        if self._netfilter is None:
+            return False
+        number = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
+        there = self._netfilter.tables()
+        return any((number, name) in there for name in names)
 
     def _nft_filter(self, family: Family) -> NftFilter:
         if self._nft is None:

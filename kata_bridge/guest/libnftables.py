@@ -7,6 +7,7 @@ same reason; what it remembers of the rules it checks by their generation (libnf
 """
 
 import ctypes
+import os
 from collections.abc import Sequence
 
 from kata_bridge.guest.programs import Ended
@@ -39,7 +40,24 @@ class LibNftables:
 
     def run(self, text: str) -> Ended:
         """Run commands as one transaction."""
-        status = self._library.nft_run_cmd_from_buffer(self._context, text.encode())
+        data = text.encode()
+        ended = self._ended(self._library.nft_run_cmd_from_buffer(self._context, data))
+        # Of a buffer it always blames the first line (seen with 1.0.6), of a file the right one. So
+        # what was refused is run once more; if it is not refused again, so much the better.
+        return self._run_as_file(data) if ended.status else ended
+
+    def _run_as_file(self, data: bytes) -> Ended:
+        descriptor = os.memfd_create("nft", os.MFD_CLOEXEC)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            name = f"/proc/self/fd/{descriptor}".encode()
+            return self._ended(self._library.nft_run_cmd_from_filename(self._context, name))
+        finally:
+            os.close(descriptor)
+
+    def _ended(self, status: int) -> Ended:
         errors = self._library.nft_ctx_get_error_buffer(self._context) or b""
         output = self._library.nft_ctx_get_output_buffer(self._context) or b""
         return Ended(
@@ -63,7 +81,8 @@ def _library() -> ctypes.CDLL:
             for function in (library.nft_ctx_get_error_buffer, library.nft_ctx_get_output_buffer):
                 function.argtypes = [ctypes.c_void_p]
                 function.restype = ctypes.c_char_p
-            library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+            for function in (library.nft_run_cmd_from_buffer, library.nft_run_cmd_from_filename):
+                function.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
             if hasattr(library, "nft_ctx_input_set_flags"):
                 library.nft_ctx_input_set_flags.argtypes = [ctypes.c_void_p, ctypes.c_uint]
         except OSError as error:

@@ -58,6 +58,22 @@ class Netfilter:
             return None
         return None
 
+    def tables(self) -> frozenset[tuple[int, str]]:
+        """The tables of nf_tables: address family (AF_INET, AF_INET6 and others) and name.
+
+        iptables-nft's are among them, under the names of iptables' tables. Empty where there is
+        no nf_tables.
+        """
+        found = set()
+        try:
+            for message in self._ask(netlink.NFT_GET_TABLE, netlink.DUMP, socket.AF_UNSPEC):
+                name = netlink.table(message)
+                if name is not None:
+                    found.add((message.family, name))
+        except NetfilterError:
+            return frozenset()
+        return frozenset(found)
+
     def delete_flows(self, flows: Iterable[Flow]) -> int:
         """Delete the conntrack entries that `flows` mean; return how many were deleted.
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 # Types of messages: subsystem << 8 | command.
 NFT_GET_GENERATION = 10 << 8 | 16
 NFT_NEW_GENERATION = 10 << 8 | 15
+NFT_NEW_TABLE = 10 << 8 | 0
+NFT_GET_TABLE = 10 << 8 | 1
 CT_NEW = 1 << 8 | 0
 CT_GET = 1 << 8 | 1
 CT_DELETE = 1 << 8 | 2
@@ -99,3 +101,11 @@ def generation(message: Message) -> int | None:
         return None
     value = attributes(message.payload).get(1)
     return int.from_bytes(value) if value else None
+
+
+def table(message: Message) -> str | None:
+    """The name of the table that a NEWTABLE message tells of, else None."""
+    if message.type != NFT_NEW_TABLE:
+        return None
+    value = attributes(message.payload).get(1)
+    return value.rstrip(b"\0").decode("utf-8", "replace") if value else None

@@ -31,6 +31,13 @@ def test_the_generation_in_an_answer() -> None:
     assert netlink.generation(Message(0, 0, False, False, None, 0, b"")) is None
 
 
+def test_the_name_of_a_table() -> None:
+    data = request(netlink.NFT_NEW_TABLE, 0, 3, 2, attribute(1, b"vcnode\0") + attribute(2, b"\0\0\0\0"))
+    (message,) = messages(data)
+    assert (message.family, netlink.table(message)) == (2, "vcnode")
+    assert netlink.generation(message) is None
+
+
 @pytest.mark.parametrize(("number", "error"), [(0, 0), (-2, 2)])
 def test_an_acknowledgement_and_an_error(number: int, error: int) -> None:
     data = struct.pack("=IHHIIi", 20, 2, 0, 9, 0, number)
