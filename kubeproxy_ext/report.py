@@ -9,6 +9,7 @@ from kubeproxy_ext.delivery import Standing
 from kubeproxy_ext.engine import Engine, Tenant
 from kubeproxy_ext.groups import Unserved
 from kubeproxy_ext.watch import Watch
+from tenancy import keys
 
 
 class Connection(Protocol):
@@ -128,6 +129,7 @@ class Report:
                 "held": [
                     held.namespace for held in self._engine.held if held.tenant == standing.guest.tenant
                 ],
+                "namespaces": self._namespaces(standing.guest.tenant),
                 "models": [_model(outcome) for outcome in outcomes],
                 "documents": [
                     {
@@ -139,6 +141,14 @@ class Report:
                 ],
             }
         )
+
+    def _namespaces(self, tenant: str) -> dict[str, str]:
+        """A tenant's own names of its super namespaces, as far as these tell them."""
+        feed = self._engine.feed
+        annotations = {
+            name: feed.namespaces[name].metadata.annotations for name in feed.tenants.get(tenant, ())
+        }
+        return {name: each[keys.NAMESPACE] for name, each in annotations.items() if keys.NAMESPACE in each}
 
 
 def _tenant(tenant: Tenant, now: float) -> dict[str, object]:

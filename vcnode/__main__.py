@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from vcnode import demo, guests, status, tenant
+from vcnode import demo, explain, guests, status, tenant
 from vcnode.terminal import Terminal, ToolError
 
 
@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
         prog="vcnode", description="Operator's tool of the vcnode node data plane.", allow_abbrev=False
     )
     verbs = top.add_subparsers(metavar="VERB", required=True)
-    for verb in (status, guests, tenant, demo):
+    for verb in (status, guests, explain, tenant, demo):
         verb.add_to(verbs)
     return top
 

@@ -2,17 +2,17 @@
 """`vcnode guests`: every guest on this node, how it is reached, and whether it has its rules."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from daemonkit.status import Address, StatusError, fetch
+from vcnode import daemons
 from vcnode.terminal import Terminal, ToolError, columns, duration
 
-SOCKET = Path("/run/vcnode/kata-bridge-status.sock")
-TIMEOUT_S = 3.0
-_DIGEST_CHARACTERS = 12
+_DAEMON = "kata-bridge"
+# containerd's ids have 64 hex digits; twelve tell them apart, as in `crictl pods`.
+_ID_CHARACTERS = 12
+_HEX = frozenset("0123456789abcdef")
 
 
 class Guest(msgspec.Struct, rename="camel"):
@@ -50,26 +50,15 @@ def add_to(verbs: Any) -> None:
         description="Ask kata-bridge for its guests. Exit code 0 if all have what was set for them, else 1.",
         allow_abbrev=False,
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--socket", type=Path, default=SOCKET, metavar="PATH", help=f"its status socket (default: {SOCKET})"
-    )
-    where.add_argument("--address", type=_loopback, metavar="HOST:PORT", help="its status on loopback")
+    daemons.add_where(parser, daemons.BRIDGE_STATUS, _DAEMON)
     parser.add_argument("--tenant", metavar="KEY", help="only this tenant's guests")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
-def _loopback(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
-
-
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print. Raises ToolError."""
-    status = _ask(arguments.address or arguments.socket)
+    status = _ask(arguments)
     guests = [guest for guest in status.guests if arguments.tenant in (None, guest.tenant)]
     is_good = status.is_synced and all(guest.state in ("current", "noRuleset") for guest in guests)
     if arguments.json:
@@ -86,21 +75,12 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     return 0 if is_good else 1
 
 
-def _ask(where: Address) -> Status:
+def _ask(arguments: argparse.Namespace) -> Status:
+    where = daemons.address_of(arguments)
     try:
-        code, body = fetch(where, "/status", TIMEOUT_S)
-        status = msgspec.json.decode(body, type=Status)
-    except TimeoutError:
-        raise ToolError(
-            f"{where}: nothing within {TIMEOUT_S:.0f} s; is kata-bridge stopped or stuck?"
-        ) from None
-    except OSError as error:
-        raise ToolError(f"{where}: {error.strerror or error}; does kata-bridge run here?") from None
-    except (StatusError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ToolError(f"{where}: what it answers is not kata-bridge's status") from None
-    if code != 200 or status.daemon != "kata-bridge":
-        raise ToolError(f"{where}: this is {status.daemon}, not kata-bridge")
-    return status
+        return daemons.ask(where, "/status", Status, _DAEMON)
+    except daemons.Refusal as error:
+        raise ToolError(f"{where}: {error}") from None
 
 
 def render(status: Status, guests: list[Guest]) -> list[str]:
@@ -129,7 +109,7 @@ def _row(guest: Guest) -> tuple[str, ...]:
     if guest.behind_seconds is not None and guest.state != "noRuleset":
         why = f"{why} (for {duration(guest.behind_seconds)})"
     return (
-        guest.id[:_DIGEST_CHARACTERS],
+        guest.id[:_ID_CHARACTERS] if _HEX.issuperset(guest.id) else guest.id,
         guest.pod,
         guest.tenant or "-",
         ",".join(guest.networks),

@@ -9,11 +9,8 @@ import msgspec
 
 from daemonkit.status import Address, StatusError, fetch
 from vcnode import status_report
+from vcnode.daemons import BRIDGE_SOCKET, SOCKET_DIRECTORY, TIMEOUT_S, loopback
 from vcnode.terminal import Terminal, ToolError
-
-SOCKET_DIRECTORY = Path("/run/vcnode")
-# A daemon answers from its memory; one that takes longer is in trouble, which is the answer.
-TIMEOUT_S = 3.0
 
 
 def add_to(verbs: Any) -> None:
@@ -34,20 +31,13 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument(
         "--address",
-        type=_loopback,
+        type=loopback,
         action="append",
         metavar="HOST:PORT",
         help="ask a daemon whose status is on loopback instead of a socket",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
-
-
-def _loopback(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -70,7 +60,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 def _sockets(directory: Path) -> list[Path]:
     try:
-        found = sorted(path for path in directory.iterdir() if path.suffix == ".sock")
+        every = (path for path in directory.iterdir() if path.suffix == ".sock")
+        found = sorted(path for path in every if path.name != BRIDGE_SOCKET.name)
     except FileNotFoundError:
         found = []
     except OSError as error:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one daemon says of itself, as lines for people. No socket here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,9 @@ class ReportError(Exception):
 
 
 class Source(msgspec.Struct, rename="camel"):
-    age_seconds: float
+    """`age_seconds` is None before the source was heard."""
+
+    age_seconds: float | None
     is_saved_state: bool = False
 
 
@@ -29,6 +32,18 @@ class BadTenant(msgspec.Struct, rename="camel"):
 class Pods(msgspec.Struct, rename="camel"):
     tenants: int = 0
     not_served: tuple[str, ...] = ()
+
+
+class Knowledge(msgspec.Struct):
+    """What kubeproxy-ext knows of a tenant's Services: heard, last known, held, unknown."""
+
+    knowledge: str = ""
+
+
+class Guest(msgspec.Struct, rename="camel"):
+    """A guest of kata-bridge or kubeproxy-ext."""
+
+    behind_seconds: float | None = None
 
 
 class Listen(msgspec.Struct):
@@ -51,7 +66,9 @@ class Status(msgspec.Struct, rename="camel"):
     listen: Listen | None = None
     kubelet: Kubelet | None = None
     sources: dict[str, Source] = {}
-    tenants: tuple[str, ...] = ()
+    tenants: tuple[str, ...] | dict[str, Knowledge] = ()
+    guests: tuple[Guest, ...] | None = None
+    problems: dict[str, str] | tuple[Any, ...] = ()
     bad_tenants: tuple[BadTenant, ...] = ()
     pods: Pods | None = None
     connections: int | None = None
@@ -99,10 +116,27 @@ def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
     if status.kubelet is not None:
         yield "kubelet", f"{status.kubelet.address}, connections {status.kubelet.connections}"
     for name, source in sorted(status.sources.items()):
+        if source.age_seconds is None:
+            yield f"source {name}", "not heard yet"
+            continue
         kind = "from saved state, its source was not heard yet, " if source.is_saved_state else ""
         yield f"source {name}", f"{kind}age {duration(source.age_seconds)}"
-    if status.listen is not None:
+    if isinstance(status.tenants, dict):
+        known = {name: each.knowledge for name, each in status.tenants.items()}
+        yield "tenants", _names(n if k == "heard" else f"{n} ({k})" for n, k in sorted(known.items()))
+    elif status.listen is not None:
         yield "tenants", _names(status.tenants)
+    if status.guests is not None:
+        behind = sum(guest.behind_seconds is not None for guest in status.guests)
+        yield (
+            "guests",
+            f"{len(status.guests)}, of these {behind} behind" if behind else f"{len(status.guests)}",
+        )
+    if isinstance(status.problems, dict):
+        for name, problem in sorted(status.problems.items()):
+            yield "PROBLEM", f"{name}: {problem}"
+    elif status.problems:
+        yield "left out", f"{len(status.problems)} things of tenants' Services: see --json"
     for bad in status.bad_tenants:
         kept = "its last good state is served" if bad.keeps_last_good_state else "it is not served"
         name = f" (tenant {bad.tenant})" if bad.tenant else ""
@@ -121,7 +155,8 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _names(names: tuple[str, ...]) -> str:
+def _names(given: Iterable[str]) -> str:
+    names = tuple(given)
     if not names:
         return "none"
     shown = ", ".join(names[:_MAX_NAMES])

@@ -24,11 +24,13 @@ from kata_bridge.api.messages import (
     GuestEvent,
     GuestEventKind,
     GuestResult,
+    ReadBackReply,
+    ReadBackRequest,
     ResultCode,
     SetRulesetRequest,
     WatchGuestsRequest,
 )
-from kata_bridge.api.rulesets import from_message, to_message
+from kata_bridge.api.rulesets import from_message, to_message, to_part
 from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
 from ruleset.document import Ruleset
 
@@ -76,7 +78,7 @@ class FakeBridge:
 
     # ---- guests
 
-    def add(self, name: str, tenant: str, **fields: Any) -> _Guest:
+    def add(self, name: str, tenant: str, /, **fields: Any) -> _Guest:
         """A guest appears; its id is its name."""
         standard = Guest(
             id=name,
@@ -98,7 +100,7 @@ class FakeBridge:
         del self.guests[name]
         self._tell(GuestEvent(GuestEventKind.GONE, Guest(id=name)))
 
-    def change(self, name: str, **fields: Any) -> None:
+    def change(self, name: str, /, **fields: Any) -> None:
         """Something of the guest itself becomes different, and is told."""
         known = self.guests[name]
         known.guest = replace(known.guest, **fields)
@@ -174,6 +176,17 @@ class FakeBridge:
             self.flushed.append((name, tuple(flows)))
             yield GuestResult(name, ResultCode.APPLIED)
 
+    async def read_back(self, name: str) -> ReadBackReply:
+        known = self.guests.get(name)
+        if known is None:
+            return ReadBackReply(GuestResult(name, ResultCode.GONE, "no such sandbox"))
+        desired = tuple(to_part(document) for document in known.desired.documents) if known.desired else ()
+        if known.unreachable:
+            result = self._result(name, known, ResultCode.UNREACHABLE, known.unreachable)
+            return ReadBackReply(result, (), desired)
+        held = tuple(to_part(document) for document in known.held.documents) if known.held else ()
+        return ReadBackReply(self._result(name, known, ResultCode.APPLIED), held, desired)
+
     async def close(self) -> None:
         """Nothing to close."""
 
@@ -229,6 +242,9 @@ class FakeBridge:
             async for result in self.flush_conntrack(request.guests, request.flows):
                 yield result
 
+        async def read_back(request: ReadBackRequest, _: Any) -> ReadBackReply:
+            return await self.read_back(request.guest)
+
         path.unlink(missing_ok=True)  # noqa: ASYNC240 - once, before anything is served
         self._server = grpc.aio.server()
         self._server.add_generic_rpc_handlers(
@@ -236,6 +252,7 @@ class FakeBridge:
                 rpc.service(
                     rpc.WATCH_GUESTS.bind(watch),
                     rpc.SET_RULESET.bind(set_ruleset),
+                    rpc.READ_BACK.bind(read_back),
                     rpc.FLUSH_CONNTRACK.bind(flush),
                 ),
             )

@@ -306,6 +306,7 @@ async def test_explain_shows_a_guests_model_and_documents(tmp_path: Path) -> Non
             assert status == 200
         page = json.loads(body)
         assert page["documents"][0]["text"] == here.rules("a1")
+        assert page["namespaces"] == {"a-default": "default"}
         captures = page["models"][0]["rules"]["services"][0]["captures"]
         assert [(each["ip"], each["port"]) for each in captures] == [("10.96.0.1", 80)]
         assert (await here.get("/explain?guest=zz"))[0] == 404

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemonkit.status import Address
-from vcnode import guests
+from vcnode import daemons, guests
 from vcnode.terminal import Terminal, ToolError
 
 NOW = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
@@ -49,7 +49,7 @@ def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[in
             raise status
         return 200, json.dumps(status).encode()
 
-    monkeypatch.setattr(guests, "fetch", fetch)
+    monkeypatch.setattr(daemons, "fetch", fetch)
     top = argparse.ArgumentParser()
     guests.add_to(top.add_subparsers())
     out = io.StringIO()
@@ -90,6 +90,11 @@ def test_one_tenants_guests_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [guest["id"] for guest in json.loads(out)["guests"]] == ["0123456789abcdef"]
 
 
+def test_ids_that_a_person_chose_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, out = run(monkeypatch, _status(GOOD | {"id": "acme-web-front-0"}))
+    assert out.splitlines()[1].startswith("acme-web-front-0  vc-a-shop/web")
+
+
 def test_before_the_first_sync_it_is_not_well(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, _status(isSynced=False)) == (
         1,
@@ -103,7 +108,7 @@ def test_before_the_first_sync_it_is_not_well(monkeypatch: pytest.MonkeyPatch) -
         (FileNotFoundError(2, "No such file or directory"), "No such file.*does kata-bridge run here"),
         (TimeoutError(), "nothing within 3 s"),
         ({"daemon": "vn-agent"}, "this is vn-agent, not kata-bridge"),
-        ([], "not kata-bridge's status"),
+        ([], "not kata-bridge's"),
     ],
 )
 def test_who_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, answer: object, why: str) -> None:

@@ -82,13 +82,14 @@ def test_without_a_socket_every_one_of_the_directory_is_asked(
     monkeypatch.setattr(status, "SOCKET_DIRECTORY", tmp_path)
     with pytest.raises(ToolError, match="no daemon runs here"):
         run()
-    for name in ("b.sock", "a.sock", "a.pid"):
+    for name in ("b.sock", "a.sock", "a.pid", "kata-bridge.sock"):
         (tmp_path / name).touch()
     daemons |= {tmp_path / "a.sock": 200, tmp_path / "b.sock": 200}
     code, out = run()
     assert code == 0
     assert out.index("a.sock") < out.index("b.sock")
     assert "a.pid" not in out
+    assert "kata-bridge" not in out, "it speaks gRPC there"
 
 
 @pytest.mark.parametrize("address", ["x", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":1"])

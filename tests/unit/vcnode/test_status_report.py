@@ -52,6 +52,36 @@ def test_everything_that_a_daemon_says() -> None:
     ]
 
 
+def test_what_kubeproxy_ext_says() -> None:
+    body = {
+        "daemon": "kubeproxy-ext",
+        "nodeName": "node-1",
+        "sources": {"services": {"ageSeconds": None}, "node": {"ageSeconds": 2.0}},
+        "tenants": {"vc-b": {"knowledge": "unknown"}, "vc-a": {"knowledge": "heard"}},
+        "problems": [{"tenant": "vc-a", "problem": "x"}],
+        "guests": [{"id": "a", "behindSeconds": 3.0}, {"id": "b"}],
+    }
+    said = status_report.read((200, b""), json.dumps(body).encode())
+    assert status_report.render(said, "x", STARTED) == [
+        "kubeproxy-ext on node-1: ready  (x)",
+        "  source node      age 2 s",
+        "  source services  not heard yet",
+        "  tenants          2: vc-a, vc-b (unknown)",
+        "  guests           2, of these 1 behind",
+        "  left out         1 things of tenants' Services: see --json",
+    ]
+
+
+def test_what_kata_bridge_says() -> None:
+    body = {"daemon": "kata-bridge", "guests": [{"id": "a"}], "problems": {"cri": "no answer"}}
+    said = status_report.read((200, b""), json.dumps(body).encode())
+    assert status_report.render(said, "x", STARTED) == [
+        "kata-bridge: ready  (x)",
+        "  guests   1",
+        "  PROBLEM  cri: no answer",
+    ]
+
+
 def test_one_that_is_not_ready_says_why() -> None:
     lines = status_report.render(
         report(503, b"tenants: not heard yet\npods: ok, age 1 s\n", isDraining=True), "x", STARTED

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which guest is meant, and where to; tests/functional asks the two daemons."""
+
+import argparse
+
+import pytest
+
+from kata_bridge.api.messages import Guest
+from vcnode import explain
+from vcnode.terminal import ToolError
+
+FRONT_A = Guest(
+    id="aaa1", namespace="vc-a-web", name="front", tenant="vc-a", tenant_namespace="web", tenant_name="front"
+)
+FRONT_B = Guest(
+    id="aab2", namespace="vc-b-web", name="front", tenant="vc-b", tenant_namespace="web", tenant_name="front"
+)
+ALL = (FRONT_A, FRONT_B)
+
+
+@pytest.mark.parametrize(
+    ("pod", "tenant", "found"),
+    [
+        ("vc-a-web/front", None, FRONT_A),
+        ("web/front", "vc-b", FRONT_B),
+        ("vc-b-web/front", "vc-b", FRONT_B),
+        ("aab2", None, FRONT_B),
+        ("aaa", None, FRONT_A),
+    ],
+)
+def test_a_guest_has_two_names_and_an_id(pod: str, tenant: str | None, found: Guest) -> None:
+    assert explain.choose(ALL, pod, tenant, is_whole=True) is found
+
+
+@pytest.mark.parametrize(
+    ("pod", "tenant", "why"),
+    [
+        ("web/front", None, "tenants vc-a, vc-b have one: say whose with --tenant"),
+        ("web/back", None, r"no guest on this node is called so \(see `vcnode guests`\)"),
+        ("vc-a-web/front", "vc-b", "no guest on this node"),
+        ("aa", None, "tenants vc-a, vc-b"),
+    ],
+)
+def test_a_name_that_is_not_one_guests_is_refused(pod: str, tenant: str | None, why: str) -> None:
+    with pytest.raises(ToolError, match=why):
+        explain.choose(ALL, pod, tenant, is_whole=True)
+
+
+def test_two_sandboxes_of_one_pod_are_told_apart_by_their_ids() -> None:
+    old = Guest(id="old", namespace="vc-a-web", name="front", tenant="vc-a")
+    with pytest.raises(ToolError, match="guests aaa1, old are called so: say which by its id"):
+        explain.choose((*ALL, old), "vc-a-web/front", None, is_whole=True)
+
+
+def test_before_the_first_sync_a_guest_may_be_missing() -> None:
+    with pytest.raises(ToolError, match="does not know all sandboxes"):
+        explain.choose((), "web/front", None, is_whole=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("10.0.0.1:80", ("10.0.0.1", 80)), ("[fd00:0::1]:443", ("fd00::1", 443))],
+)
+def test_a_destination(text: str, expected: tuple[str, int]) -> None:
+    top = argparse.ArgumentParser()
+    explain.add_to(top.add_subparsers())
+    assert top.parse_args(["explain", "web/front", text]).to == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10.0.0.1",
+        "10.0.0.1:0",
+        "10.0.0.1:65536",
+        "fd00::1:80",
+        "[10.0.0.1]:80",
+        "[fd00::1]",
+        "shop:80",
+        "[::1:80",
+        ":",
+    ],
+)
+def test_no_destination(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    top = argparse.ArgumentParser()
+    explain.add_to(top.add_subparsers())
+    with pytest.raises(SystemExit):
+        top.parse_args(["explain", "web/front", text])
+    assert "neither ADDRESS:PORT" in capsys.readouterr().err

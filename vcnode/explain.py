@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode explain`: where a packet of a guest goes, where it should go, and why."""
+
+import argparse
+import asyncio
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from daemonkit.status import Address
+from kata_bridge.api.client import BridgeAway, BridgeClient, BridgeError
+from kata_bridge.api.messages import Guest, GuestEventKind, ReadBackReply, ResultCode
+from kata_bridge.api.rulesets import BadRuleset, from_part
+from ruleset.model import GuestRules, Protocol
+from ruleset.packet import Packet
+from vcnode import daemons
+from vcnode.explain_report import Filter, Subject, Wanted, as_json, render, report
+from vcnode.terminal import Terminal, ToolError
+
+# An agent has 10 s to read its rules back; on top of that, kata-bridge's queue for the guest.
+READ_S = 20.0
+LIST_S = 5.0
+_PROXY = "kubeproxy-ext"
+# The source of packets of a guest whose addresses nobody knows (RFC 5737, RFC 3849): rules of ours
+# ask for no source.
+_ANY_SOURCE = {4: "192.0.2.1", 6: "2001:db8::1"}
+
+
+class ProxyGuest(msgspec.Struct, rename="camel"):
+    """A guest as kubeproxy-ext sees it."""
+
+    id: str
+    pod: str
+    tenant: str = ""
+    tenant_pod: str = ""
+    channel: str = ""
+    digest: str = ""
+    wanted_digest: str | None = None
+    wanted_generation: int | None = None
+    problem: str = ""
+
+
+class Knowledge(msgspec.Struct, rename="camel"):
+    """What is known of the tenant's Services."""
+
+    knowledge: str
+    last_known_age_seconds: float | None = None
+
+
+class Model(msgspec.Struct):
+    rules: GuestRules
+
+
+class Page(msgspec.Struct):
+    """kubeproxy-ext's /explain, as far as it is used."""
+
+    guest: ProxyGuest
+    ips: tuple[str, ...] = ()
+    tenant: Knowledge | None = None
+    held: tuple[str, ...] = ()
+    models: tuple[Model, ...] = ()
+    namespaces: dict[str, str] = {}
+
+
+def add_to(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "explain",
+        help="where a packet of a pod to an address goes, and why",
+        description="Run a packet through the model of a guest's rules and through the rules that the guest"
+        " really has, and say where it goes, by which rule, and whether the two agree. Exit code 0 if it"
+        " goes where it should and the guest's rules are the newest, else 1.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "pod",
+        metavar="POD",
+        help="namespace/name in the tenant or in the super cluster, or a guest's id, of `vcnode guests`",
+    )
+    parser.add_argument("to", metavar="ADDRESS:PORT", type=_destination, help="IPv6 as [ADDRESS]:PORT")
+    parser.add_argument("--protocol", choices=[each.value for each in Protocol], default=Protocol.TCP.value)
+    parser.add_argument("--tenant", metavar="KEY", help="whose pod, where two tenants have one of that name")
+    daemons.add_where(parser, daemons.PROXY_STATUS, _PROXY)
+    parser.add_argument(
+        "--bridge",
+        type=Path,
+        default=daemons.BRIDGE_SOCKET,
+        metavar="PATH",
+        help=f"kata-bridge's own socket (default: {daemons.BRIDGE_SOCKET})",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def _destination(text: str) -> tuple[str, int]:
+    """`10.0.0.1:80` or `[fd00::1]:80`, for argparse."""
+    host, _, port = text.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        address = None
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if address is None or not is_port or is_bracketed != (address.version == 6):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither ADDRESS:PORT nor [ADDRESS]:PORT")
+    return str(address), int(port)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Ask both daemons and print. Raises ToolError."""
+    where = daemons.address_of(arguments)
+    subject, rules = asyncio.run(_from_bridge(arguments.bridge, arguments.pod, arguments.tenant))
+    page: Page | str
+    if subject is None:
+        # kata-bridge is away; what kubeproxy-ext says of the pod is half of the answer.
+        page = _page_of_pod(where, arguments.pod, arguments.tenant, str(rules))
+        subject = _subject(page)
+    else:
+        try:
+            page = daemons.ask(where, f"/explain?{urlencode({'guest': subject.id})}", Page, _PROXY)
+        except (ToolError, daemons.Refusal) as error:
+            page = f"kubeproxy-ext: {error}"
+    destination, port = arguments.to
+    packet = Packet(_source(subject, destination), Protocol(arguments.protocol), destination, port)
+    said = report(subject, packet, _wanted(page, packet), rules)
+    if arguments.json:
+        terminal.json(as_json(said))
+    else:
+        terminal.lines(render(said))
+    return 0 if said.is_good else 1
+
+
+# ---- kata-bridge
+
+
+async def _from_bridge(socket: Path, pod: str, tenant: str | None) -> tuple[Subject | None, Filter | str]:
+    """The guest, None if kata-bridge cannot be asked, and its rules or why they are not known.
+
+    Raises ToolError where no guest is called so, or several are.
+    """
+    async with BridgeClient(socket, timeout_s=READ_S) as bridge:
+        try:
+            guests, is_whole = await _guests(bridge)
+        except BridgeError as error:
+            return None, f"kata-bridge: {error}{_away(error)}"
+        subject = _subject_of(choose(guests, pod, tenant, is_whole=is_whole))
+        try:
+            return subject, _filter(await bridge.read_back(subject.id))
+        except (BridgeError, BadRuleset) as error:
+            return subject, f"kata-bridge: {error}"
+
+
+async def _guests(bridge: BridgeClient) -> tuple[list[Guest], bool]:
+    """All guests that kata-bridge knows, and whether these are all there are. Raises BridgeError."""
+    found: dict[str, Guest] = {}
+    try:
+        async with asyncio.timeout(LIST_S):
+            async for event in bridge.watch_guests():
+                if event.kind is GuestEventKind.SYNCED:
+                    return list(found.values()), True
+                if event.guest is not None:
+                    found[event.guest.id] = event.guest
+    except TimeoutError:
+        pass  # it does not know the node's sandboxes yet
+    return list(found.values()), False
+
+
+def _away(error: BridgeError) -> str:
+    return "; does it run here?" if isinstance(error, BridgeAway) else ""
+
+
+def choose(guests: Sequence[Guest], pod: str, tenant: str | None, *, is_whole: bool) -> Guest:
+    """The one guest of that name, in the tenant's or the super cluster's words, or of that id.
+
+    Raises ToolError.
+    """
+    theirs = [guest for guest in guests if tenant in (None, guest.tenant)]
+    if "/" in pod:
+        found = [
+            guest
+            for guest in theirs
+            if pod in (f"{guest.namespace}/{guest.name}", f"{guest.tenant_namespace}/{guest.tenant_name}")
+        ]
+    else:
+        found = [guest for guest in theirs if guest.id == pod] or [
+            guest for guest in theirs if guest.id.startswith(pod)
+        ]
+    if not found:
+        reason = "" if is_whole else "; kata-bridge does not know all sandboxes of this node yet"
+        raise ToolError(f"{pod}: no guest on this node is called so{reason} (see `vcnode guests`)")
+    if len({guest.tenant for guest in found}) > 1:
+        names = ", ".join(sorted(guest.tenant or "none" for guest in found))
+        raise ToolError(f"{pod}: tenants {names} have one: say whose with --tenant")
+    if len(found) > 1:
+        names = ", ".join(sorted(guest.id for guest in found))
+        raise ToolError(f"{pod}: guests {names} are called so: say which by its id")
+    return found[0]
+
+
+def _subject_of(guest: Guest) -> Subject:
+    return Subject(
+        id=guest.id,
+        pod=f"{guest.namespace}/{guest.name}",
+        tenant=guest.tenant,
+        tenant_pod=f"{guest.tenant_namespace}/{guest.tenant_name}" if guest.tenant_name else "",
+        ips=guest.ips,
+        channel=guest.capabilities.channel if guest.capabilities is not None else "",
+        digest=guest.digest,
+        not_injectable=guest.not_injectable,
+    )
+
+
+def _filter(reply: ReadBackReply) -> Filter | str:
+    """Raises `BadRuleset`."""
+    result = reply.result
+    if result is not None and result.code is not ResultCode.APPLIED:
+        return result.message or result.code.name.lower()
+    return Filter(tuple(map(from_part, reply.held)), tuple(map(from_part, reply.desired)))
+
+
+# ---- kubeproxy-ext
+
+
+def _page_of_pod(where: Address, pod: str, tenant: str | None, why: str) -> Page:
+    """Ask by the pod's name alone. Raises ToolError."""
+    asked: list[dict[str, str]] = [{"pod": pod}] if "/" in pod else [{"guest": pod}]
+    if tenant is not None and "/" in pod:
+        asked.insert(0, {"pod": pod, "tenant": tenant})
+    said = ""
+    for query in asked:
+        try:
+            page = daemons.ask(where, f"/explain?{urlencode(query)}", Page, _PROXY)
+        except ToolError as error:
+            raise ToolError(f"{why}; kubeproxy-ext: {error}") from None
+        except daemons.Refusal as error:
+            said = str(error)
+            continue
+        if tenant in (None, page.guest.tenant):
+            return page
+    hint = "" if tenant is not None else " (the tenant's name for it needs --tenant)"
+    raise ToolError(f"{why}; kubeproxy-ext: {pod}: {said or 'no such guest'}{hint}")
+
+
+def _subject(page: Page) -> Subject:
+    guest = page.guest
+    return Subject(guest.id, guest.pod, guest.tenant, guest.tenant_pod, page.ips, guest.channel, guest.digest)
+
+
+def _wanted(page: Page | str, packet: Packet) -> Wanted | str:
+    if isinstance(page, str):
+        return page
+    rules = [model.rules for model in page.models if model.rules.family is packet.family]
+    known = page.tenant or Knowledge("unknown")
+    return Wanted(
+        rules[0] if rules else None,
+        digest=page.guest.wanted_digest or "",
+        generation=page.guest.wanted_generation,
+        problem=page.guest.problem,
+        knowledge=known.knowledge,
+        last_known_age_s=known.last_known_age_seconds,
+        held_namespaces=page.held,
+        namespaces=page.namespaces,
+    )
+
+
+def _source(subject: Subject, destination: str) -> str:
+    version = ipaddress.ip_address(destination).version
+    ours = (ip for ip in subject.ips if (":" in ip) == (version == 6))
+    return next(ours, _ANY_SOURCE[version])
