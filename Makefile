@@ -50,7 +50,7 @@ unit: $(VENV)/dev  ## the unit ring: no socket, process, clock or root
 functional: $(VENV)/dev  ## the functional ring: real TLS, sockets and processes on loopback
 	$(BIN)/python -m pytest tests/functional
 
-cases: $(VENV)/dev  ## the request cases against the real daemon; FILES="x.yaml ..." for others
+cases: $(VENV)/dev  ## the request and Service cases against the real thing; FILES="x.yaml ..." for others
 	$(BIN)/python -m tests.cases $(FILES)
 
 compiled: $(VENV)/dev  ## the request cases against vn-agent as packages install it

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from ruleset.model import Endpoint
+from kubeproxy_ext.core.conntrack import StaleFlow
+from ruleset.model import Endpoint, Protocol
 from ruleset.names import Backend
 from ruleset.packet import Fate
 from tests.cases.__main__ import MORE_SERVICES, main
 from tests.cases.daemon import ROOT
-from tests.cases.services import live, subject, ways
+from tests.cases.services import live, sctp, subject, ways
 from tests.cases.services.asked import of_flow
+from tests.cases.services.entries import Entry, is_stale
 from tests.cases.services.load import SHARED, ShapeError, is_of_this_shape, load, read
 from tests.cases.services.runner import Runner
 from tests.cases.services.shape import CaseFile
@@ -207,6 +209,54 @@ def test_what_is_no_guests_is_left_out_and_counted(tmp_path: Path) -> None:
         ("health", "10.0.0.3"): {Fate.PASS},
         ("hairpin", "10.1.0.3"): {Endpoint("10.1.0.3", 8080)},
     }
+
+
+def test_a_hand_made_sctp_packet() -> None:
+    """The check value of CRC-32C, and the ports of an INIT; a kernel drops what it finds malformed."""
+    assert sctp.crc32c(b"123456789") == 0xE3069283
+    packet = sctp.init(32000, 80)
+    assert (len(packet), sctp.ports(packet)) == (32, (32000, 80))
+    assert sctp.ports(packet[:12]) is None
+    assert sctp.ports(packet[:12] + b"\x00" + packet[13:]) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "flow_", "wanted"),
+    [
+        (("udp", "10.1.0.3", 5353, True), StaleFlow(Protocol.UDP, "172.30.0.41", 53), True),
+        (("tcp", "10.1.0.3", 5353, True), StaleFlow(Protocol.UDP, "172.30.0.41", 53), False),
+        (("udp", "10.1.0.3", 5353, True), StaleFlow(Protocol.UDP, "172.30.0.41", 54), False),
+        (
+            ("udp", "10.1.0.3", 5353, True),
+            StaleFlow(Protocol.UDP, "172.30.0.41", 53, keep_replies_from=("10.1.0.3:5353",)),
+            False,
+        ),
+        (
+            ("udp", "10.1.0.3", 5354, True),
+            StaleFlow(Protocol.UDP, "172.30.0.41", 53, keep_replies_from=("10.1.0.3:5353",)),
+            True,
+        ),
+        (
+            ("udp", "10.1.0.3", 5353, True),
+            StaleFlow(Protocol.UDP, "172.30.0.41", 53, reply_source="10.1.0.4"),
+            False,
+        ),
+        (
+            ("tcp", "172.30.0.41", 53, False),
+            StaleFlow(Protocol.TCP, "172.30.0.41", 53, never_translated=True),
+            True,
+        ),
+        (
+            ("tcp", "172.30.0.41", 53, True),
+            StaleFlow(Protocol.TCP, "172.30.0.41", 53, never_translated=True),
+            False,
+        ),
+    ],
+)
+def test_which_entries_are_stale(entry: tuple[str, str, int, bool], flow_: StaleFlow, wanted: bool) -> None:
+    protocol, source, port, has_reply = entry
+    asked = Entry(protocol, "172.30.0.41", 53, source, port, has_reply=has_reply)
+    assert is_stale(asked, [flow_]) is wanted
 
 
 def test_how_often_a_set_of_endpoints_is_asked() -> None:

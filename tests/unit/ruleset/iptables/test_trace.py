@@ -143,6 +143,11 @@ def test_a_rule_that_nobody_can_judge_is_followed_both_ways() -> None:
     ("rules", "verdict"),
     [
         ("*mangle\n-A OUTPUT -p tcp -j DROP\nCOMMIT\n", "drop"),
+        (  # as a container engine in the pod has it: for addresses of the guest's own alone
+            "*nat\n:DOCKER - [0:0]\n-I OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER\n"
+            "-A DOCKER ! -i docker0 -p tcp -j DNAT --to-destination 172.17.0.2:80\nCOMMIT\n",
+            "10.180.0.1:80",
+        ),
         ("*raw\n-A OUTPUT -j NOTRACK\nCOMMIT\n", "10.180.0.1:80"),
         ("*filter\n:OUTPUT DROP [0:0]\nCOMMIT\n", "drop"),
         ("*filter\n-I OUTPUT -d 10.180.0.0/24 -j ACCEPT\n-P OUTPUT DROP\nCOMMIT\n", "10.180.0.1:80"),
