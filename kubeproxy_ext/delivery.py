@@ -113,7 +113,7 @@ class Delivery:
         was_behind = standing.is_behind
         before, standing.guest, standing.has = standing.guest, guest, guest.digest
         self._unconfirmed.discard(guest.id)
-        if standing.is_behind and not was_behind:
+        if standing.is_behind and not was_behind and standing.handed:
             # It lost its rules, or this was told before they were in. kata-bridge has them.
             standing.again_at = now + RESEND_S
         self._note(standing, now)

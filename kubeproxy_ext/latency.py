@@ -22,6 +22,7 @@ class Latency:
 
     def __init__(self, wall: Callable[[], float], histogram: Histogram) -> None:
         self._wall = wall
+        self._started_at = wall()
         self._histogram = histogram
         self._triggers: dict[str, list[float]] = {}
         self._seen: dict[str, frozenset[str]] = {}
@@ -31,7 +32,8 @@ class Latency:
         """A slice of a tenant has changed."""
         trigger = trigger_time(item)
         waiting = self._triggers.setdefault(tenant, [])
-        if trigger is not None and len(waiting) < MAX_TRIGGERS:
+        # What happened before our start was somebody else's to carry (kube-proxy does likewise).
+        if trigger is not None and trigger >= self._started_at and len(waiting) < MAX_TRIGGERS:
             waiting.append(trigger)
 
     def computed(self, tenant: str, digests: Collection[str]) -> None:
@@ -61,6 +63,7 @@ def trigger_time(item: EndpointSliceObject) -> float | None:
     if not text:
         return None
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
+        trigger = datetime.fromisoformat(text)
+    except ValueError:
         return None
+    return None if trigger.tzinfo is None else trigger.timestamp()

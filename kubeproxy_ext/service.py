@@ -2,10 +2,12 @@
 """One running kubeproxy-ext: builds the parts, starts them in order, and ends them."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import random
 import time
+from collections.abc import Callable
 
 from daemonkit import logs
 from daemonkit.run import Lifecycle
@@ -95,12 +97,13 @@ class Service:
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
+        engine = self._engine
         life.on_reload(self._reload)
         if self._status is not None:
             await self._status.start()
         self._watch.start()
         self._tasks.spawn(self._pusher.run(), "kata-bridge")
-        self._tasks.spawn(self._turns(), "turns")
+        self._tasks.spawn(turns(engine, self._woken, time.monotonic), "turns")
         if self._saved is not None:
             self._tasks.spawn(self._save(self._saved), "state")
         await self._wait_until_ready(life)
@@ -116,18 +119,6 @@ class Service:
             if life.stopping.is_set():
                 return
             await asyncio.sleep(0.02)
-
-    async def _turns(self) -> None:
-        """Turn whenever something has happened or is due."""
-        while True:
-            next_at = self._engine.turn()
-            try:
-                wait_s = None if next_at is None else max(0.0, next_at - time.monotonic())
-                async with asyncio.timeout(wait_s):
-                    await self._woken.wait()
-            except TimeoutError:
-                pass
-            self._woken.clear()
 
     def _send(self, push: Push) -> None:
         self._pusher.push(push)
@@ -256,3 +247,13 @@ class Service:
             lambda: {(name,): age for name, age in watch.ages().items() if age is not None},
             "source",
         )
+
+
+async def turns(engine: Engine, woken: asyncio.Event, now: Callable[[], float]) -> None:
+    """Let the engine turn whenever something has happened or is due, for ever."""
+    while True:
+        next_at = engine.turn()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if next_at is None else max(0.0, next_at - now())):
+                await woken.wait()
+        woken.clear()

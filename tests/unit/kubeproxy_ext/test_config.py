@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from daemonkit.config import ConfigError, parse
+from kubeproxy_ext.config import (
+    KIND,
+    Bridge,
+    KubeproxyExtConfiguration,
+    LastKnownPolicy,
+    Status,
+    SuperCluster,
+    TenantRanges,
+)
+
+LEAST = """
+apiVersion: vcnode.io/v1alpha1
+kind: KubeproxyExtConfiguration
+nodeName: node-1
+superCluster: {kubeconfigFile: kubeconfig}
+"""
+ALL = """
+bridge: {socket: bridge.sock}
+serviceCIDRs: [10.96.0.0/12, "fd00::/108"]
+tenants:
+- {key: a, serviceCIDRs: [172.20.0.0/16]}
+lastKnown: wait
+stateDirectory: state
+holdSeconds: 60
+status: {socket: status.sock}
+"""
+
+
+def read(text: str) -> KubeproxyExtConfiguration:
+    return parse(text.encode(), KubeproxyExtConfiguration, kind=KIND, source="x", directory=Path("/etc"))
+
+
+def test_the_least() -> None:
+    assert read(LEAST) == KubeproxyExtConfiguration("node-1", SuperCluster(Path("/etc/kubeconfig")))
+
+
+def test_everything() -> None:
+    assert read(LEAST + ALL) == KubeproxyExtConfiguration(
+        "node-1",
+        SuperCluster(Path("/etc/kubeconfig")),
+        Bridge(Path("/etc/bridge.sock")),
+        ("10.96.0.0/12", "fd00::/108"),
+        (TenantRanges("a", ("172.20.0.0/16",)),),
+        LastKnownPolicy.WAIT,
+        Path("/etc/state"),
+        60.0,
+        Status(Path("/etc/status.sock")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        (
+            LEAST.replace("node-1", "Node_1"),
+            ["nodeName: expected the name of a node, got 'Node_1'"],
+        ),
+        (
+            LEAST + "serviceCIDRs: [10.96.0.0, 10.0.0.0/33]\n",
+            [
+                "serviceCIDRs: expected an address range, got '10.96.0.0'",
+                "serviceCIDRs: expected an address range, got '10.0.0.0/33'",
+            ],
+        ),
+        (
+            LEAST + "tenants: [{key: kube-system, serviceCIDRs: [x]}, {key: a, serviceCIDRs: []}]\n",
+            [
+                "tenants[0].key: cluster key kube-system is a namespace of the super cluster itself",
+                "tenants[0].serviceCIDRs: expected an address range, got 'x'",
+            ],
+        ),
+        (
+            LEAST + "tenants: [{key: a, serviceCIDRs: []}, {key: a, serviceCIDRs: []}]\n",
+            ["tenants: a stands there more than once"],
+        ),
+        (
+            LEAST + "status: {address: 10.0.0.1, socket: x}\n",
+            [
+                "status.socket: give socket or address, not both",
+                "status.address: expected a loopback address, got '10.0.0.1'",
+            ],
+        ),
+        (
+            LEAST + "holdSeconds: -1\nlastKnown: never\nserviceCidrs: []\n",
+            [
+                "lastKnown: expected one of apply, wait, got 'never'",
+                "holdSeconds: expected a number between 0.0 and 86400.0, got -1",
+                "serviceCidrs: unknown key; did you mean 'serviceCIDRs'?",
+            ],
+        ),
+        (LEAST.replace("superCluster: {kubeconfigFile: kubeconfig}", ""), ["superCluster: required"]),
+    ],
+)
+def test_what_cannot_be_used(text: str, errors: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert list(caught.value.errors) == errors
