@@ -37,14 +37,17 @@ class KernelFilter:
         installed = _installed()
         generation = self._generation()
         self._has_nf_tables = generation is not None
+        self._nft_families = self._probed_families()
+        is_nft_possible = Family.IPV4 in self._nft_families
         # Asking for a table makes it, so it is not asked for in a guest that goes by nf_tables.
-        is_legacy_asked = generation is None or all(each.variant is Variant.LEGACY for each in installed[:1])
+        is_legacy_asked = not is_nft_possible or all(each.variant is Variant.LEGACY for each in installed[:1])
+        self._legacy = next((each for each in installed if each.variant is Variant.LEGACY), None)
         self._has_iptables = bool(installed)
         self._iptables = chosen(
             Facts(
                 installed=installed,
                 is_legacy_possible=self._is_legacy_possible(Family.IPV4, is_asked=is_legacy_asked),
-                is_nft_possible=generation is not None,
+                is_nft_possible=is_nft_possible,
                 has_legacy_rules=any(self._xtables.has_rules(family) for family in Family),
                 has_nft_rules=any(self._has_tables(family, _IPTABLES_TABLES) for family in Family),
             )
@@ -157,10 +160,35 @@ class KernelFilter:
     def _generation(self) -> int | None:
         return self._netfilter.generation() if self._netfilter is not None else None
 
+    def _probed_families(self) -> frozenset[Family]:
+        """The families that nf_tables knows here: each is an option of its own."""
+        if self._netfilter is None or not self._has_nf_tables:
+            return frozenset()
+        names = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
+        return frozenset(family for family, name in names.items() if self._netfilter.knows_family(name))
+
     def _is_legacy_possible(self, family: Family, *, is_asked: bool) -> bool:
         """Whether the kernel has legacy tables, loaded already or, if asked for, loadable."""
         if self._xtables.instantiated(family) or not is_asked:
             return bool(self._xtables.instantiated(family))
+        try:
+            self._xtables.make(family)
+        except XtablesError:
+            return self._is_loaded_by_iptables(family)
+        return True
+
+    def _is_loaded_by_iptables(self, family: Family) -> bool:
+        """Whether legacy tables are there once iptables was there.
+
+        The kernel loads a table's module by itself, but not ip_tables, which knows of tables: where
+        that is a module, it is iptables that loads it.
+        """
+        if self._legacy is None:
+            return False
+        program = self._legacy.save if family is Family.IPV4 else self._legacy.save6
+        if program is None:
+            return False
+        programs.run(program, "-t", "nat")
         try:
             self._xtables.make(family)
         except XtablesError:
@@ -179,11 +207,13 @@ class KernelFilter:
         if not self._has_iptables:
             return f"the guest has no iptables-restore in {':'.join(programs.DIRECTORIES)}"
         if self._iptables is None:
-            return "the guest's kernel has neither the tables of legacy iptables nor nf_tables"
+            return "the guest's kernel has neither the tables of legacy iptables nor nf_tables for IPv4"
         if family is Family.IPV4:
             return ""
         if self._iptables.restore6 is None or self._iptables.save6 is None:
             return f"the guest has {self._iptables.restore.name} but no ip6tables-restore and -save beside it"
+        if self._iptables.variant is Variant.NFT and family not in self._nft_families:
+            return "the guest's nf_tables has no IPv6 (CONFIG_NF_TABLES_IPV6)"
         if self._iptables.variant is Variant.LEGACY and not self._is_legacy_possible(family, is_asked=True):
             return "the guest's kernel has no legacy ip6tables (CONFIG_IP6_NF_NAT, CONFIG_IP6_NF_FILTER)"
         return ""

@@ -5,6 +5,7 @@ Every netlink socket lives here. Answers are waited for with a deadline: a kerne
 answer is broken, but the agent says so and goes on.
 """
 
+import errno
 import os
 import socket
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,8 @@ _DATAGRAM_BYTES = 1 << 16
 # Room for the burst of one dump: too little, and the kernel waits for us to read.
 _RECEIVE_BYTES = 1 << 18
 _DUMPS = 3
+# Never seen by anybody: it goes in the transaction that makes it.
+_PROBE = "vcnode-family-probe"
 
 
 class NetfilterError(Exception):
@@ -74,6 +77,22 @@ class Netfilter:
             return frozenset()
         return frozenset(found)
 
+    def knows_family(self, family: socket.AddressFamily) -> bool:
+        """Whether nf_tables knows an address family: each is an option of its own (CONFIG_NF_TABLES_IPV4).
+
+        Moves the generation on, and leaves nothing behind.
+        """
+        probe = netlink.table_probe(self._sequence + 1, family, _PROBE)
+        try:
+            for _ in self._answers(probe, has_end=True):
+                pass
+        except _UnknownError:
+            return False
+        except NetfilterError:
+            # Something else is wrong, and whoever changes rules hears what.
+            return True
+        return True
+
     def delete_flows(self, flows: Iterable[Flow]) -> int:
         """Delete the conntrack entries that `flows` mean; return how many were deleted.
 
@@ -107,10 +126,14 @@ class Netfilter:
 
     def _ask(self, kind: int, flags: int, family: int, payload: bytes = b"") -> Iterator[netlink.Message]:
         """Send a request and yield what answers it, up to its end."""
+        request = netlink.request(kind, flags, self._sequence + 1, family, payload)
+        return self._answers(request, has_end=bool(flags & (netlink.DUMP | netlink.ACK)))
+
+    def _answers(self, request: bytes, *, has_end: bool) -> Iterator[netlink.Message]:
+        """Send what has the next sequence number and yield what answers it."""
         self._sequence += 1
-        needs_end = flags & (netlink.DUMP | netlink.ACK)
         try:
-            self._socket.send(netlink.request(kind, flags, self._sequence, family, payload))
+            self._socket.send(request)
             while True:
                 # Read whole before anything is made of it: what is left unread would answer the next request.
                 for message in list(netlink.messages(self._socket.recv(_DATAGRAM_BYTES))):
@@ -121,7 +144,7 @@ class Netfilter:
                     if message.is_last:
                         return
                     yield message
-                    if not needs_end:
+                    if not has_end:
                         return
         except TimeoutError:
             raise NetfilterError("the kernel does not answer on netlink") from None
@@ -135,5 +158,10 @@ class _GoneError(NetfilterError):
     """What was to be deleted is not there any more."""
 
 
+class _UnknownError(NetfilterError):
+    """The kernel was built without what was asked for."""
+
+
 def _error(number: int) -> NetfilterError:
-    return (_GoneError if number == 2 else NetfilterError)(f"netlink: {os.strerror(number)}")
+    kinds = {errno.ENOENT: _GoneError, errno.EOPNOTSUPP: _UnknownError, errno.EAFNOSUPPORT: _UnknownError}
+    return kinds.get(number, NetfilterError)(f"netlink: {os.strerror(number)}")

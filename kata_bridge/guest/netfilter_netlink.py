@@ -5,6 +5,7 @@ Formats: linux/netlink.h, linux/netfilter/nfnetlink.h, nf_tables.h and nfnetlink
 and attributes are in the machine's byte order, what attributes hold is in the network's.
 """
 
+import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +15,14 @@ NFT_GET_GENERATION = 10 << 8 | 16
 NFT_NEW_GENERATION = 10 << 8 | 15
 NFT_NEW_TABLE = 10 << 8 | 0
 NFT_GET_TABLE = 10 << 8 | 1
+NFT_DELETE_TABLE = 10 << 8 | 2
 CT_NEW = 1 << 8 | 0
 CT_GET = 1 << 8 | 1
 CT_DELETE = 1 << 8 | 2
 
-REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
+REQUEST, ACK, DUMP, CREATE = 0x1, 0x4, 0x300, 0x400
+# What encloses messages that are one transaction; its subsystem stands where others have 0.
+_BATCH_BEGIN, _BATCH_END, _NF_TABLES = 16, 17, 10
 _MULTI_DONE, _ERROR = 3, 2
 _IS_DUMP_INTERRUPTED = 0x10
 
@@ -49,6 +53,19 @@ def request(kind: int, flags: int, sequence: int, family: int, payload: bytes = 
     """One request to a netfilter subsystem; `family` is AF_UNSPEC, AF_INET or AF_INET6."""
     body = _FAMILY.pack(family, 0, 0) + payload
     return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, sequence, 0) + body
+
+
+def table_probe(sequence: int, family: int, name: str) -> bytes:
+    """A transaction that makes a table, of which the kernel says what it thinks, and takes it away."""
+    named = attribute(1, name.encode() + b"\0")
+    ends = (_BATCH_BEGIN, _BATCH_END)
+    begin, end = (
+        _HEADER.pack(_HEADER.size + _FAMILY.size, kind, REQUEST, sequence, 0)
+        + _FAMILY.pack(socket.AF_UNSPEC, 0, _NF_TABLES)
+        for kind in ends
+    )
+    made = request(NFT_NEW_TABLE, ACK | CREATE, sequence, family, named)
+    return begin + made + request(NFT_DELETE_TABLE, 0, sequence, family, named) + end
 
 
 def attribute(kind: int, payload: bytes, *, is_nested: bool = False) -> bytes:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import socket
 import struct
 
 import pytest
@@ -64,3 +65,20 @@ def test_nonsense_is_nonsense(data: bytes) -> None:
             read()
         except BadNetlink:
             continue
+
+
+def test_a_probe_of_a_family_is_one_transaction_that_leaves_nothing() -> None:
+    name = attribute(1, b"t\0")
+    begin, made, gone, end = messages(netlink.table_probe(7, socket.AF_INET6, "t"))
+    assert [(each.type, each.sequence, each.family) for each in (begin, made, gone, end)] == [
+        (16, 7, socket.AF_UNSPEC),
+        (netlink.NFT_NEW_TABLE, 7, socket.AF_INET6),
+        (netlink.NFT_DELETE_TABLE, 7, socket.AF_INET6),
+        (17, 7, socket.AF_UNSPEC),
+    ]
+    assert [made.payload, gone.payload] == [name, name]
+    data = netlink.table_probe(7, socket.AF_INET6, "t")
+    # NFNL_SUBSYS_NFTABLES in the network's byte order, where other messages have 0.
+    assert data[18:20] == data[-2:] == b"\x00\x0a"
+    # REQUEST | ACK | CREATE: an answer to this one, and errors alone to the others.
+    assert struct.unpack_from("=IHH", data, 20)[2] == 0x405
