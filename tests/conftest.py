@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-_RINGS = ("functional", "lab", "k8s")
+_RINGS = ("functional", "lab", "lab_vm", "k8s")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One guest: a kernel of its own as a process of this machine, and the hand of the test in it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.lab.namespaces import Namespace
+from tests.lab_vm import image
+from tests.lab_vm.inside import hand
+
+DEADLINE_S = 30.0
+# Room for Python with grpcio, the hand, iptables, and the kernel itself.
+_MEMORY = "160M"
+
+
+class GuestError(Exception):
+    """The guest ended, or does not answer; the text has the end of its console."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program in the guest ended."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class Machine:
+    """A guest in `directory`, with taps in `node`: `pod_tap` into its VPC, `link_tap` to the node."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        node: Namespace,
+        *,
+        taps: tuple[str, str],
+        number: int,
+        link_address: str,
+    ) -> None:
+        self.name = name
+        self.link_address = link_address
+        self._directory = directory
+        self._node = node
+        self._taps = taps
+        self._number = number
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def root(self) -> Path:
+        return self._directory / "root"
+
+    def start(self, agent: image.Agent) -> None:
+        """Start the kernel. Does not wait for it."""
+        # A process namespace of its own, so that the kernel's processes all end with its first.
+        script = "\n".join(
+            [
+                "set -e",
+                *(
+                    f"mount --bind {shlex.quote(str(place))} {shlex.quote(str(point))}; "
+                    f"mount -o remount,bind,ro {shlex.quote(str(point))}"
+                    for place, point in image.mounts(self.root, agent)
+                ),
+                f"exec {shlex.join(self._kernel())}",
+            ]
+        )
+        argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]
+        argv += ["--kill-child=KILL", "--mount-proc", "sh", "-c", script]
+        with self._console.open("ab") as console:
+            self._process = subprocess.Popen(
+                self._node.command(*argv),
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                env={"PATH": self._node.environment["PATH"], "TMPDIR": "/dev/shm"},  # noqa: S108 - its memory
+            )
+
+    def _kernel(self) -> list[str]:
+        devices = [
+            f"vec{index}:transport=tap,ifname={tap},depth=64,gro=1,mac=52:54:00:0{index}:00:{self._number:02x}"
+            for index, tap in enumerate(self._taps)
+        ]
+        # A fixed hardware address, else neighbours have the old one for a while after a restart.
+        return [
+            "linux.uml",
+            f"mem={_MEMORY}",
+            "rootfstype=hostfs",
+            f"rootflags={self.root}",
+            "rw",
+            "init=/init",
+            "quiet",
+            "con=null",
+            "con0=null,fd:1",
+            *devices,
+            f"umid={self.name}",
+            f"uml_dir={self._directory}/",
+        ]
+
+    def stop(self) -> None:
+        """End the kernel at once."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait(DEADLINE_S)
+        self._process = None
+
+    @property
+    def _console(self) -> Path:
+        return self._directory / "console"
+
+    def console(self) -> str:
+        """What the kernel, init and the agent said."""
+        return self._console.read_text(errors="replace")
+
+    def give(self, credentials: Path) -> None:
+        """Share a directory of credentials with the guest, whole at once, in place of another."""
+        share = self.root / "share"
+        new = share / "new"
+        new.mkdir()
+        for file in credentials.iterdir():
+            (new / file.name).write_bytes(file.read_bytes())
+        if (share / "credentials").exists():
+            (share / "credentials").rename(share / f"old-{time.monotonic_ns()}")
+        new.rename(share / "credentials")
+
+    # ---- by the hand in it
+
+    def run(self, *argv: str, stdin: str = "") -> Ended:
+        """Run a program in the guest to its end."""
+        answer = self._ask({"run": list(argv), "stdin": stdin})
+        return Ended(answer["status"], answer["output"], answer["errors"])
+
+    def output(self, *argv: str, stdin: str = "") -> str:
+        """What a program in the guest prints; it must end well."""
+        ended = self.run(*argv, stdin=stdin)
+        assert ended.status == 0, f"{self.name}: {shlex.join(argv)}: {ended.errors}"
+        return ended.output
+
+    def ends(
+        self, ip: str, port: int, kind: str = "tcp", *, times: int = 1, source_port: int = 0
+    ) -> Sequence[str]:
+        """Where connections of the guest end: servers' addresses, or `reject`, `late reject`, `drop`."""
+        request = {"ask": [ip, port, kind], "times": times, "source_port": source_port}
+        found: list[str] = self._ask(request)["ends"]
+        return found
+
+    def end(self, ip: str, port: int, kind: str = "tcp") -> str:
+        return self.ends(ip, port, kind)[0]
+
+    def is_up(self) -> bool:
+        """Whether the hand answers."""
+        try:
+            self._ask({"run": ["true"]}, wait_s=2.0)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def until(self, condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> float:
+        """Wait for a condition; return how long it took, in seconds."""
+        began_s = time.monotonic()
+        while not condition():
+            if time.monotonic() - began_s > deadline_s:
+                raise GuestError(f"{self.name}: not {what}; its console ends:\n{self.console()[-4000:]}")
+            if self._process is None or self._process.poll() is not None:
+                raise GuestError(f"{self.name} ended; its console ends:\n{self.console()[-4000:]}")
+            time.sleep(0.02)
+        return time.monotonic() - began_s
+
+    def _ask(self, request: object, wait_s: float = DEADLINE_S) -> dict[str, Any]:
+        """One request. Raises `OSError`, and `ValueError` for a connection that ended early."""
+        with self._node.socket(socket.AF_INET, socket.SOCK_STREAM) as made:
+            made.settimeout(wait_s)
+            made.connect((self.link_address, hand.PORT))
+            made.sendall(json.dumps(request).encode() + b"\n")
+            with made.makefile("rb") as lines:
+                answer: dict[str, Any] = json.loads(lines.readline())
+        return answer
