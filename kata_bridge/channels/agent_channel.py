@@ -2,6 +2,7 @@
 """One attached agent, as a channel: questions, answers, and how long one waits for them."""
 
 import asyncio
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from kata_bridge.guest.messages import (
 )
 from ruleset.delta import RulesetDelta
 from ruleset.document import Document, Ruleset
+from ruleset.names import Backend
 
 # The largest ruleset is 48 MiB of text, which deflates to some 5 MiB.
 MAX_TO_GUEST_BYTES = 16 << 20
@@ -32,6 +34,8 @@ ANSWER_S, APPLY_S = 10.0, 60.0
 # A caller has one call at a time; more means that answers were given up on and nothing was read.
 MAX_UNSENT = 4
 _MAX_TEXT_CHARACTERS = 2_000
+_MAX_WORD_CHARACTERS = 64
+_PLAIN = frozenset(string.ascii_letters + string.digits + "-._+")
 
 
 class AgentChannel:
@@ -45,7 +49,7 @@ class AgentChannel:
         carry: Callable[[Ruleset | RulesetDelta], messages.Ruleset],
     ) -> None:
         self.sandbox = sandbox
-        self.boot_id = hello.boot_id
+        self.boot_id = _word(hello.boot_id)
         self.transport = transport
         """How it came: tcp, unix, hybrid-vsock or vsock."""
         self.hello_state = guest_state(hello.state)
@@ -53,9 +57,7 @@ class AgentChannel:
         self.ended = ""
         """Empty, or why the stream is over."""
         self.outbox: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNSENT)
-        self._capabilities = replace(
-            hello.capabilities or Capabilities(), channel="agent", version=hello.version
-        )
+        self._capabilities = _capabilities(hello)
         self._carry = carry
         self._last_id = 0
         self._asked: asyncio.Future[FromGuest] | None = None
@@ -157,6 +159,19 @@ class AgentChannel:
         if outcome.code is OutcomeCode.REFUSED:
             raise Refused(text)
         raise Unreachable(f"in the guest: {text or 'failed without a reason'}")
+
+
+def _capabilities(hello: Hello) -> Capabilities:
+    """What a guest says it can do, in our own words: it is kept, and told to other daemons."""
+    said = hello.capabilities or Capabilities()
+    ours = {each.value for each in Backend}
+    backends = tuple(dict.fromkeys(name for name in said.backends if name in ours))
+    return replace(said, channel="agent", backends=backends, version=_word(hello.version))
+
+
+def _word(text: str) -> str:
+    """A short word of plain letters, whatever a guest sent."""
+    return "".join(filter(_PLAIN.__contains__, text[:_MAX_WORD_CHARACTERS]))
 
 
 def guest_state(state: State | None) -> GuestState:

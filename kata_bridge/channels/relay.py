@@ -94,7 +94,7 @@ class Relay:
         server = await asyncio.get_running_loop().create_server(
             lambda: _Outer(self, _tcp_origin), address, port
         )
-        self._listeners[f"tcp {address}:{port}"] = (server, None)
+        self._listen(f"tcp {address}:{port}", server, None)
         return int(server.sockets[0].getsockname()[1])
 
     async def listen_unix(self, path: Path, *, sandbox: str | None = None) -> None:
@@ -114,7 +114,7 @@ class Relay:
         except BaseException:
             bound.close()
             raise
-        self._listeners[f"unix {path}" if sandbox is None else f"sandbox {sandbox}"] = (server, path)
+        self._listen(f"unix {path}" if sandbox is None else f"sandbox {sandbox}", server, path)
 
     async def listen_vsock(self, port: int) -> None:
         """Listen on AF_VSOCK for all VMs. Raises `OSError`, also where the kernel has none."""
@@ -129,7 +129,13 @@ class Relay:
         except BaseException:
             bound.close()
             raise
-        self._listeners[f"vsock {port}"] = (server, None)
+        self._listen(f"vsock {port}", server, None)
+
+    def _listen(self, name: str, server: asyncio.Server, path: Path | None) -> None:
+        """Keep a listener, in the place of one of the same name: a guest has one door."""
+        old, self._listeners[name] = self._listeners.get(name), (server, path)
+        if old is not None:
+            _close(old[0], old[1] if old[1] != path else None)
 
     def forget(self, sandbox: str) -> None:
         """Close the door of a sandbox that is gone, and end what came through it."""

@@ -62,6 +62,16 @@ async def test_what_the_guest_can_do_is_what_it_said_but_for_how_it_came() -> No
 
 
 @pytest.mark.asyncio
+async def test_what_is_kept_of_a_guests_words_is_short_and_plain() -> None:
+    said = Capabilities("shim", ("x" * 99, "iptables", "nft", "nft"), False, True, False, False, "v")
+    channel = attached(Hello("sb", "1.2\n\x1b[31m" + "9" * 9_999, "b" * 9_999, said))
+    kept = await channel.probe()
+    assert kept == Capabilities("agent", ("iptables", "nft"), False, True, False, False, kept.version)
+    assert kept.version == "1.231m" + "9" * 55
+    assert channel.boot_id == "b" * 64
+
+
+@pytest.mark.asyncio
 async def test_a_guest_without_a_packet_filter_is_asked_why() -> None:
     channel = attached(Hello("sb", "1", "boot", Capabilities()))
     with pytest.raises(NotInjectable, match="works: no iptables-restore, and no nft"):
