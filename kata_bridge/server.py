@@ -122,6 +122,8 @@ class BridgeServer:
         if len(request.text) > MAX_RESOLV_CONF_CHARACTERS:
             text = f"more than {MAX_RESOLV_CONF_CHARACTERS} characters"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if not request.guest or not request.text or request.waits:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this bridge holds no containers back")
         return await self._guests.set_resolv_conf(request.guest, request.text)
 
     async def read_back(self, request: ReadBackRequest, _: _Context) -> ReadBackReply:

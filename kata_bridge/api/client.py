@@ -107,8 +107,14 @@ class BridgeClient:
         request = FlushConntrackRequest(tuple(guests), tuple(flows))
         return self._stream(rpc.FLUSH_CONNTRACK.stub(self._channel)(request, timeout=self._timeout_s))
 
-    async def set_resolv_conf(self, guest: str, text: str) -> GuestResult:
-        request = SetResolvConfRequest(guest, text)
+    async def set_resolv_conf(
+        self, guest: str, text: str, *, waits: str = "", pod_uid: str = ""
+    ) -> GuestResult:
+        """Let a pod's containers have this resolv.conf, or wait for it and say why.
+
+        The pod is that of `guest`, or where that is empty the one with `pod_uid`, guest or not.
+        """
+        request = SetResolvConfRequest(guest, text, waits, pod_uid)
         return await self._one(rpc.SET_RESOLV_CONF.stub(self._channel)(request, timeout=self._timeout_s))
 
     async def read_back(self, guest: str) -> ReadBackReply:

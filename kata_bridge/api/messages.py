@@ -134,6 +134,8 @@ class GuestResult:
 class SetResolvConfRequest:
     guest: str = field(1, STRING)
     text: str = field(2, STRING)
+    waits: str = field(3, STRING)
+    pod_uid: str = field(4, STRING)
 
 
 @dataclass(frozen=True, slots=True)
