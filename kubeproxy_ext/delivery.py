@@ -79,6 +79,13 @@ class Standing:
     problem: str = ""
 
     @property
+    def is_idle(self) -> bool:
+        """Whether something could be sent: it is known what, there is a way, and nothing under way."""
+        guest = self.guest
+        has_way = guest.capabilities is not None and not guest.not_injectable
+        return self.wanted is not None and has_way and not self.sending and not self.is_flushing
+
+    @property
     def is_behind(self) -> bool:
         return self.wanted is not None and self.has != self.wanted.digest
 
@@ -183,7 +190,7 @@ class Delivery:
     @property
     def next_at(self) -> float | None:
         """When `plan` has to be asked again though nothing happens."""
-        waiting = (s for s in self._guests.values() if (s.is_behind or not s.handed) and not s.sending)
+        waiting = (s for s in self._guests.values() if s.is_idle and (s.is_behind or not s.handed))
         return min((s.again_at for s in waiting if isfinite(s.again_at)), default=None)
 
     def answered(self, push: Push, result: GuestResult, now: float) -> None:
@@ -231,10 +238,7 @@ class Delivery:
     # ---- inside
 
     def _is_due(self, standing: Standing, wanted: Wanted, now: float) -> bool:
-        guest = standing.guest
-        if guest.not_injectable or guest.capabilities is None:
-            return False
-        if standing.sending or standing.is_flushing:
+        if not standing.is_idle:
             return False
         if standing.handed not in ("", wanted.digest):
             return True

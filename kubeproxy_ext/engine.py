@@ -109,6 +109,7 @@ class Engine:
         self._fresh: set[str] = set()
         self._known_held: frozenset[Held] = frozenset()
         self._to_save: set[str] = set()
+        self._seen: frozenset[Asked] = frozenset()
 
     # ---- the turn
 
@@ -124,6 +125,7 @@ class Engine:
         for tenant in [name for name, each in self.tenants.items() if each.pace.is_due(now)]:
             self._compute(tenant)
         self._compute_fresh()
+        self._prune()
         if self._is_connected:
             for push in self.delivery.plan(now):
                 self._metrics.flows.inc(len(push.flush) * len(push.guests))
@@ -169,9 +171,10 @@ class Engine:
         return now >= tenant.bare_since + self._hold_s
 
     def _fall_back(self, name: str, tenant: Tenant) -> None:
-        if self._ask_saved is not None and not tenant.is_asked_for:
+        if not tenant.is_asked_for:
             tenant.is_asked_for = True
-            self._ask_saved(name)
+            if self._ask_saved is not None:
+                self._ask_saved(name)
 
     def _changed(self, tenant: str, now: float) -> None:
         self.tenants[tenant].pace = self.tenants[tenant].pace.changed(now)
@@ -195,6 +198,14 @@ class Engine:
         fresh, self._fresh = self._fresh, set()
         self._want([guest_id for guest_id in fresh if guest_id in self.delivery.guests])
 
+    def _prune(self) -> None:
+        """Forget what was made for guests that are gone, or that see other Services now."""
+        self.groups.keep(s.wanted for s in self.delivery.guests.values() if s.wanted is not None)
+        seen = frozenset(each for each in self.asked.values() if isinstance(each, Asked))
+        if seen != self._seen:
+            self._seen = seen
+            self.groups.retain(seen)
+
     def _want(self, guests: Iterable[str]) -> None:
         """Say what these guests are to have, as far as it is known."""
         now = self._now()
@@ -216,10 +227,15 @@ class Engine:
         return [self.delivery.guests[guest_id] for guest_id in guests]
 
     def _next_turn(self) -> float | None:
-        times = [self.feed.next_tick, self.delivery.next_at]
-        times += [each.pace.due_at for each in self.tenants.values()]
-        times += [t.since + GRACE_S for t in self.tenants.values() if not t.is_heard and not t.is_asked_for]
-        times += [t.bare_since + self._hold_s for t in self.tenants.values() if t.bare_since is not None]
+        times = [self.feed.next_tick]
+        if self._is_connected:
+            times.append(self.delivery.next_at)
+        for tenant in self.tenants.values():
+            times.append(tenant.pace.due_at)
+            if not tenant.is_heard and not tenant.is_asked_for:
+                times.append(tenant.since + GRACE_S)
+            if not tenant.is_heard and tenant.bare_since is not None:
+                times.append(tenant.bare_since + self._hold_s)
         if self.sources is not None:
             times.append(self.sources.next_end)
         return min((time for time in times if time is not None), default=None)
@@ -259,7 +275,6 @@ class Engine:
     def _forget(self, guest_id: str) -> None:
         self.asked.pop(guest_id, None)
         self._fresh.discard(guest_id)
-        self.groups.retain([each for each in self.asked.values() if isinstance(each, Asked)])
         self._wake()
 
     # ---- answers
@@ -345,15 +360,6 @@ class Engine:
     @property
     def held(self) -> tuple[Held, ...]:
         return tuple(self._known_held)
-
-    def knowledge(self) -> dict[tuple[str, ...], float]:
-        """How many tenants there are, by what is known of them."""
-        known = [tenant.knowledge for tenant in self.tenants.values()]
-        return {(each,): float(known.count(each)) for each in ("heard", "last known", "held", "unknown")}
-
-    def longest_behind_s(self) -> float:
-        since = [s.behind_since for s in self.delivery.guests.values() if s.behind_since is not None]
-        return self._now() - min(since) if since else 0.0
 
     def _tell_held(self, released: tuple[Held, ...]) -> None:
         for held in released:

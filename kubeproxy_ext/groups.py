@@ -127,12 +127,15 @@ class Groups:
             found[guest_id] = done[key]
         return found
 
+    def keep(self, live: Iterable[Wanted]) -> None:
+        """Forget all rulesets but these."""
+        kept = {id(each) for each in live}
+        self._made = {key: made for key, made in self._made.items() if id(made) in kept}
+
     def retain(self, guests: Iterable[Asked]) -> None:
-        """Forget what no guest of these has."""
-        kept = list(guests)
-        keys = {(tuple(self._rules.group_key(view) for view in each.views), each.backend) for each in kept}
-        self._made = {key: made for key, made in self._made.items() if key in keys}
-        self._rules.retain(frozenset(group for each in kept for v in each.views for group in v.groups))
+        """Forget what was computed for Services that none of these guests sees."""
+        views = [view for each in guests for view in each.views]
+        self._rules.retain(frozenset(group for view in views for group in view.groups))
 
     def _make(self, key: RulesetKey, each: Asked) -> Wanted:
         outcomes = tuple(self._rules.outcome_for(view) for view in each.views)

@@ -43,6 +43,20 @@ class Report:
             lines.append("draining")
         return Readiness(self._bridge.is_synced and is_known and not self.is_draining, tuple(lines))
 
+    # ---- numbers
+
+    def knowledge(self) -> dict[tuple[str, ...], float]:
+        """How many tenants there are, by what is known of them."""
+        known = [tenant.knowledge for tenant in self._engine.tenants.values()]
+        return {(each,): float(known.count(each)) for each in ("heard", "last known", "held", "unknown")}
+
+    def longest_behind_s(self, now: float) -> float:
+        """For how long the guest that is behind the longest has been, 0 without one."""
+        standings = self._engine.delivery.guests.values()
+        return max(
+            (now - each.behind_since for each in standings if each.behind_since is not None), default=0.0
+        )
+
     # ---- status
 
     def status(self, now: float) -> dict[str, object]:

@@ -29,6 +29,8 @@ from kubeproxy_ext.watch import Watch
 # meanwhile, and `/readyz` tells what is missing.
 READY_WAIT_S = 10.0
 SAVE_S = 5.0
+# What is due and not done, for whatever reason, must not turn for ever without a pause.
+MIN_WAIT_S = 0.001
 # Rules are values that make no cycles; the default looks for some each 700 allocations.
 GC_THRESHOLD = 20_000
 
@@ -221,12 +223,12 @@ class Service:
         metrics.gauge(
             "vcnode_guest_behind_seconds",
             "For how long the guest that is behind the longest has been.",
-            engine.longest_behind_s,
+            lambda: self._report.longest_behind_s(time.monotonic()),
         )
         metrics.gauges(
             "vcnode_tenants",
             "Tenants with guests here, by what is known of their Services.",
-            engine.knowledge,
+            self._report.knowledge,
             "knowledge",
         )
         metrics.gauge(
@@ -254,6 +256,6 @@ async def turns(engine: Engine, woken: asyncio.Event, now: Callable[[], float]) 
     while True:
         next_at = engine.turn()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if next_at is None else max(0.0, next_at - now())):
+            async with asyncio.timeout(None if next_at is None else max(MIN_WAIT_S, next_at - now())):
                 await woken.wait()
         woken.clear()
