@@ -29,7 +29,7 @@ $(VENV)/dev: $(VENV)/runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/runtime  ## two tenants, one node, a real vn-agent: a story, no root, no cluster
+demo: $(VENV)/runtime  ## two tenants, one node, the real daemons: a story; as root also Services in guests
 	$(BIN)/python -m vcnode demo $(ARGS)
 
 test: check functional cases compiled lab k8s  ## everything that this machine can run

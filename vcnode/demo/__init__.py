@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode demo`: the whole thing on one machine, without root and without a cluster."""
+"""`vcnode demo`: the whole thing on one machine, without a cluster; without root all but one act."""
 
 import argparse
 from typing import Any
@@ -11,10 +11,11 @@ def add_to(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser = verbs.add_parser(
         "demo",
-        help="see it work: stand-in cluster, real daemon, two tenants",
-        description="Start stand-ins for a super cluster and a kubelet, a real vn-agent and two tenants,"
+        help="see it work: stand-in cluster, real daemons, two tenants",
+        description="Start stand-ins for a super cluster and a kubelet, the real daemons and two tenants,"
         " and show what each tenant can do and cannot. Every step is checked; exit code 1 if one is not"
-        " as told.",
+        " as told. Services inside guests need root, iptables or nft, and network namespaces; otherwise"
+        " that act is left out.",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -1,99 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real vn-agent of the demo, in a process of its own."""
+"""The real vn-agent of the demo."""
 
 import json
-import subprocess
-import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from daemonkit.status import StatusError, fetch
+from vcnode.demo.daemon import Daemon
 from vcnode.terminal import ToolError
 
-_START_S = 15.0
-_STOP_S = 10.0
-_ASK_S = 5.0
-_POLL_S = 0.02
-_LOG_LINES = 15
 
+class Agent(Daemon):
+    """vn-agent, with its audit log, on a port that it chooses."""
 
-class Agent:
-    """`start` waits until it is ready; `stop` lets it drain."""
-
-    def __init__(self, directory: Path, config: dict[str, Any]) -> None:
-        self.config_file = directory / "vn-agent.yaml"
-        self.log_file = directory / "vn-agent.log"
+    def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
         self.audit_file = directory / "audit.jsonl"
-        self.socket = directory / "vn-agent.sock"
-        self._config = config | {
-            "apiVersion": "vcnode.io/v1alpha1",
-            "kind": "VnAgentConfiguration",
-            "audit": {"file": str(self.audit_file)},
-            "status": {"socket": str(self.socket)},
-        }
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid if self._process is not None else 0
-
-    def start(self) -> None:
-        """Start it and wait until it says that it is ready. Raises ToolError."""
-        self.config_file.write_text(yaml.safe_dump(self._config, sort_keys=False))
-        command = [sys.executable, "-m", "vnagent", "--config", str(self.config_file)]
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL)  # noqa: S603 - our own program
-        end_s = time.monotonic() + _START_S
-        while not self._is_ready():
-            if self._process.poll() is not None:
-                raise ToolError(f"vn-agent ended with exit code {self._process.returncode}")
-            if time.monotonic() > end_s:
-                raise ToolError(f"vn-agent was not ready within {_START_S:.0f} s")
-            time.sleep(_POLL_S)
-
-    def kill(self) -> None:
-        """End it as a crash does, without a word."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(_STOP_S)
-
-    def stop(self) -> int:
-        """Ask it to drain and end; return its exit code. May be called twice."""
-        if self._process is None:
-            return 0
-        self._process.terminate()
-        try:
-            return self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait(_STOP_S)
-
-    def readyz(self) -> tuple[int, bytes]:
-        return fetch(self.socket, "/readyz", _ASK_S)
-
-    def status_body(self) -> bytes:
-        return fetch(self.socket, "/status", _ASK_S)[1]
-
-    def metrics(self) -> list[str]:
-        """The lines of /metrics without comments."""
-        text = fetch(self.socket, "/metrics", _ASK_S)[1].decode()
-        return [line for line in text.splitlines() if not line.startswith("#")]
-
-    def metric(self, series: str) -> float:
-        """The value of one series as the page names it; 0 if it is not there."""
-        for line in self.metrics():
-            name, _, value = line.rpartition(" ")
-            if name == series:
-                return float(value)
-        return 0.0
+        audited = {**config, "audit": {"file": str(self.audit_file)}}
+        super().__init__("vn-agent", "vnagent", directory, "VnAgentConfiguration", audited)
 
     @property
     def port(self) -> int:
         """The port that it chose to listen on."""
-        port = json.loads(self.status_body())["listen"]["port"]
+        port = self.status()["listen"]["port"]
         if not isinstance(port, int):
             raise ToolError("vn-agent does not say where it listens")
         return port
@@ -101,15 +29,3 @@ class Agent:
     def audit(self) -> list[dict[str, Any]]:
         """The audit log so far."""
         return [json.loads(line) for line in self.audit_file.read_text("utf-8").splitlines()]
-
-    def last_log_lines(self) -> list[str]:
-        try:
-            return self.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-        except FileNotFoundError:
-            return []
-
-    def _is_ready(self) -> bool:
-        try:
-            return self.readyz()[0] == 200
-        except (OSError, StatusError):
-            return False

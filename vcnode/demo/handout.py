@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is where on the stage, and what one can try by hand while it is kept. Text only."""
 
+from vcnode.demo.daemon import Daemon
+from vcnode.demo.services_stage import TENANTS_IP, ServicesStage
 from vcnode.demo.stage import Stage
 from vcnode.terminal import columns
 
@@ -45,13 +47,38 @@ def commands(stage: Stage) -> list[str]:
         f"  {curl('acme', 'metrics', '/metrics/resource')}",
         "  # a shell: type hostname, or cat /etc/owner",
         f"  {_shell(stage)}",
-        "  # what the daemon says of itself",
-        f"  vcnode status --socket {stage.agent.socket}",
+        *(_services(stage.services) if stage.services is not None else ()),
+        "  # what the daemons say of themselves",
+        f"  vcnode status --socket {' '.join(str(daemon.socket) for daemon in _daemons(stage))}",
         f"  curl --unix-socket {stage.agent.socket} http://localhost/metrics",
         f"  tail -f {stage.agent.audit_file}",
         f"  less {stage.agent.log_file} {stage.agent.config_file}",
         "",
         "Ctrl-C takes it all down.",
+    ]
+
+
+def _daemons(stage: Stage) -> list[Daemon]:
+    services = stage.services
+    return [stage.agent, *((services.bridge, services.proxy) if services is not None else ())]
+
+
+def _services(stage: ServicesStage) -> list[str]:
+    """What one can do with guests and their Services."""
+    where = f"--socket {stage.proxy.socket} --bridge {stage.bridge_socket}"
+    acme = stage.tenants["acme"]
+    inside = {name: f"nsenter -t {vpc.front.pid} -n" for name, vpc in stage.tenants.items()}
+    return [
+        "  # the same cluster IP from acme's and globex's guest; a shell in acme's",
+        *(f"  {enter} curl http://{TENANTS_IP}/" for enter in inside.values()),
+        f"  {inside['acme']} bash",
+        "  # acme's rules as its kernel has them; a stranger takes them away",
+        f"  {inside['acme']} nft list ruleset       # or iptables-save",
+        f"  {inside['acme']} nft flush ruleset      # or iptables -t nat -F",
+        "  # what the daemons say of guests and of a packet",
+        f"  vcnode guests --socket {stage.bridge.socket}",
+        f"  vcnode explain web/front {TENANTS_IP}:80 --tenant {acme.key} {where}",
+        f"  less {stage.bridge.log_file} {stage.proxy.log_file}",
     ]
 
 

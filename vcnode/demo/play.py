@@ -6,13 +6,13 @@ import signal
 import time
 from types import FrameType
 
-from vcnode.demo import act_outage, act_vnagent, handout
+from vcnode.demo import act_outage, act_services, act_vnagent, handout
 from vcnode.demo.caller import RefusedError
 from vcnode.demo.stage import Stage
 from vcnode.demo.story import NotAsToldError, Story
 from vcnode.terminal import Terminal, ToolError
 
-ACTS = (act_vnagent.play, act_outage.play)
+ACTS = (act_vnagent.play, act_outage.play, act_services.play)
 # While the stage is kept, acme's shop has something to say so often.
 _LOG_EVERY_S = 2.0
 
@@ -41,8 +41,8 @@ def play(terminal: Terminal, *, is_keeping: bool) -> int:
         raise  # nobody reads the story any more
     except (NotAsToldError, RefusedError, ToolError, OSError) as error:
         terminal.warn(f"NOT AS TOLD in step {story.steps}: {error}")
-        for line in stage.agent_log if stage is not None else []:
-            terminal.warn(f"vn-agent log: {line}")
+        for line in stage.last_log_lines if stage is not None else []:
+            terminal.warn(line)
         return 1
     finally:
         for number, handler in previous.items():

@@ -18,11 +18,12 @@ from daemonkit.testing.pki import Authority, Leaf
 from vcnode.demo import node
 from vcnode.demo.agent import Agent
 from vcnode.demo.caller import Caller
+from vcnode.demo.services_stage import ServicesStage
 from vcnode.demo.super_cluster import SuperCluster
 
 # sockaddr_un.sun_path is 108 bytes with its NUL (unix(7)); the longest name in the directory is
 # shorter than this.
-_SOCKET_NAME_BYTES = 20
+_SOCKET_NAME_BYTES = 40
 _MAX_SOCKET_PATH_BYTES = 107
 
 
@@ -43,10 +44,11 @@ class Stage:
 
     def __init__(self) -> None:
         self._ending = contextlib.ExitStack()
-        # The last lines that the agent logged, for when the stage is gone and something was wrong.
-        self.agent_log: list[str] = []
+        # The last lines of all logs, for when the stage is gone and something was wrong.
+        self.last_log_lines: list[str] = []
         self.agent_port = 0
         self._agent: Agent | None = None
+        self.services: ServicesStage | None = None
         self.super_cluster = SuperCluster(node.NODE_NAME)
         self.tenants: dict[str, TenantOnStage] = {}
         self.pods: dict[str, StandInPod] = {}
@@ -105,9 +107,21 @@ class Stage:
 
     def close(self) -> None:
         """End everything that was started, last first, and remove the directory. May be called twice."""
-        if self._agent is not None:
-            self.agent_log = self._agent.last_log_lines() or self.agent_log
+        parts = [part for part in (self._agent, self.services) if part is not None]
+        self.last_log_lines = [
+            line for part in parts for line in part.last_log_lines()
+        ] or self.last_log_lines
         self._ending.close()
+
+    def open_services(self) -> ServicesStage:
+        """Start what the Services act needs, for as long as the stage is there. Raises ToolError."""
+        directory = self.directory / "services"
+        directory.mkdir()
+        tenants = {name: self.tenants[name].key for name in ("acme", "globex")}
+        self.services = ServicesStage(directory, self.super_cluster, tenants)
+        self._ending.callback(self.services.close)
+        self.services.open()
+        return self.services
 
     def start_agent(self) -> None:
         """Start the agent, the first time or again; it chooses a port each time. Raises ToolError."""
@@ -158,7 +172,7 @@ class Stage:
         client_certificate, client_key = client.write(self.directory, "vn-agent-client")
         kubeconfig = self.directory / "super-cluster.kubeconfig"
         kubeconfig.touch(0o600)
-        kubeconfig.write_text(self.super_cluster.kubeconfig())
+        kubeconfig.write_text(self.super_cluster.kubeconfig("vn-agent"))
         return {
             "nodeName": node.NODE_NAME,
             "listen": {"address": "127.0.0.1", "port": 0},

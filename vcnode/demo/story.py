@@ -29,6 +29,11 @@ class Story:
         self._terminal.line(title)
         self._terminal.line("-" * len(title))
 
+    def left_out(self, title: str, why: str) -> None:
+        """An act that cannot be played here, in one line."""
+        self._terminal.line()
+        self._terminal.line(f"{title}: left out, it {why}")
+
     def step(self, title: str) -> None:
         self.steps += 1
         self._terminal.line()
@@ -44,7 +49,7 @@ class Story:
     def came(self, text: str) -> None:
         """What came back, line by line."""
         for line in text.splitlines():
-            self._terminal.line(f"      {shortened(line)}")
+            self._terminal.line(f"      {shortened(line)}".rstrip())
 
     def check(self, is_so: bool, claim: str) -> None:
         """Claim something. Raises NotAsToldError if it is not so."""

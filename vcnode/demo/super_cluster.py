@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stand-in super cluster of the demo: an API server with tenants, their Secrets, and pods.
 
-It runs on a thread of its own. What it lets vn-agent read is what the role of a real node would.
+It runs on a thread of its own. What it lets the node's daemons read is what their roles would.
 """
 
 import asyncio
 import base64
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, VIRTUAL_CLUSTERS
+from daemonkit.kube.resources import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VIRTUAL_CLUSTERS,
+    Resource,
+)
 from daemonkit.testing.kube_apiserver import KubeApiserver, Seen
 from daemonkit.testing.kubelet_pods import StandInPod, pod_list
 from daemonkit.testing.pki import Authority, Leaf
@@ -65,9 +75,9 @@ class SuperCluster:
         """Come back at the same port."""
         self._await(self._server.start())
 
-    def kubeconfig(self) -> str:
-        """A kubeconfig with the credential of the node's vn-agent."""
-        leaf = self._clients.issue(f"system:vn-agent:{self._node_name}", usages=("client",))
+    def kubeconfig(self, daemon: str) -> str:
+        """A kubeconfig with the credential of one of the node's daemons."""
+        leaf = self._clients.issue(f"system:{daemon}:{self._node_name}", usages=("client",))
         return self._server.kubeconfig(leaf)
 
     def add_tenant(self, name: str, authority: Authority, apiserver: Leaf, metrics: Leaf) -> str:
@@ -124,8 +134,57 @@ class SuperCluster:
         # The API server gives the uid, and the kubelet has the one that it gave.
         return pod(self._call(lambda: storage.create(PODS, value))["metadata"]["uid"])
 
+    # ---- Services
+
+    def add_node(self) -> None:
+        self._put(NODES, {"metadata": {"name": self._node_name}})
+
+    def add_namespace(self, key: str, tenant_namespace: str) -> str:
+        """A tenant's namespace as the syncer brings it down; return its name here."""
+        name = names.super_namespace(key, tenant_namespace)
+        if isinstance(name, names.Refused):
+            raise AssertionError(name.reason)
+        annotations = {keys.CLUSTER: key, keys.NAMESPACE: tenant_namespace}
+        self._put(NAMESPACES, {"metadata": {"name": name, "annotations": annotations}})
+        return name
+
+    def put_service(
+        self, namespace: str, name: str, ip: str, tenants_ip: str, port: int, endpoints: Sequence[str]
+    ) -> None:
+        """A Service with the cluster IPs of both clusters, and the `ip:port` behind it."""
+        self.put_endpoints(namespace, name, endpoints)
+        ports = [{"name": "http", "protocol": "TCP", "port": port}]
+        spec = {"clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"], "ports": ports}
+        metadata = {"namespace": namespace, "name": name, "annotations": {keys.CLUSTER_IP: tenants_ip}}
+        self._put(SERVICES, {"metadata": metadata, "spec": spec})
+
+    def put_endpoints(self, namespace: str, service: str, endpoints: Sequence[str]) -> None:
+        """The endpoints of a Service, `ip:port` with one port for all."""
+        ports = {endpoint.partition(":")[2] for endpoint in endpoints}
+        metadata = {
+            "namespace": namespace,
+            "name": f"{service}-1",
+            "labels": {"kubernetes.io/service-name": service},
+        }
+        endpoint_slice = {
+            "metadata": metadata,
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "protocol": "TCP", "port": int(port)} for port in sorted(ports)],
+            "endpoints": [
+                {"addresses": [endpoint.partition(":")[0]], "conditions": {"ready": True}}
+                for endpoint in endpoints
+            ],
+        }
+        self._put(ENDPOINT_SLICES, endpoint_slice)
+
+    def _put(self, resource: Resource, value: dict[str, Any]) -> None:
+        storage = self._server.storage
+        self._call(lambda: storage.put(resource, value))
+
+    # ---- access
+
     def _may(self, seen: Seen) -> bool:
-        """The role of vn-agent: named objects, and the pods of its own node."""
+        """The roles of the node's daemons: what they name, and what they may see of all."""
         if seen.verb not in ("list", "watch"):
             return False
         if seen.resource == SECRETS:
@@ -134,7 +193,9 @@ class SuperCluster:
             return seen.name == _CLIENTS
         if seen.resource == PODS:
             return seen.query.get("fieldSelector") == f"spec.nodeName={self._node_name}"
-        return seen.resource == VIRTUAL_CLUSTERS
+        if seen.resource == NODES:
+            return seen.name == self._node_name
+        return seen.resource in (VIRTUAL_CLUSTERS, NAMESPACES, SERVICES, ENDPOINT_SLICES)
 
     def _call(self, work: Callable[[], T]) -> T:
         """Do something on the server's own thread."""

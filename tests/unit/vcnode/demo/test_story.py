@@ -22,12 +22,12 @@ def test_a_story_as_it_is_printed(story: Story, out: io.StringIO) -> None:
     story.act("Act 1")
     story.step("acme reads a log")
     story.asked("acme", "GET /x")
-    story.came("HTTP/1.1 200 OK\nline\x1b")
+    story.came("HTTP/1.1 200 OK\n\nline\x1b")
     story.check(True, "it is acme's")
     story.step("the next")
     story.say("(a word)")
     assert out.getvalue() == (
-        "\nAct 1\n-----\n\n1. acme reads a log\n   acme > GET /x\n      HTTP/1.1 200 OK\n      line\ufffd\n"
+        "\nAct 1\n-----\n\n1. acme reads a log\n   acme > GET /x\n      HTTP/1.1 200 OK\n\n      line\ufffd\n"
         "   ok: it is acme's\n\n2. the next\n   (a word)\n"
     )
     assert (story.steps, story.checks) == (2, 1)
@@ -42,3 +42,9 @@ def test_a_claim_that_does_not_hold_ends_the_story(story: Story, out: io.StringI
 def test_what_is_long_is_shortened() -> None:
     assert shortened("x" * 150) == "x" * 150
     assert shortened("x" * 151) == "x" * 146 + " ..."
+
+
+def test_an_act_that_is_left_out_is_one_line(story: Story, out: io.StringIO) -> None:
+    story.left_out("Act 3: guests", "needs root")
+    assert out.getvalue() == "\nAct 3: guests: left out, it needs root\n"
+    assert (story.steps, story.checks) == (0, 0)
