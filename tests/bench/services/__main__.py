@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures Services in guests: `python -m tests.bench.services`.
+
+README.md of tests/bench says how it measures and how to read what it prints.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.bench.processes import RunError
+from tests.k8s import build
+from tests.k8s.ring.processes import RingError
+from tests.lab.namespaces import SYSTEM_PATH, ProgramError
+
+from . import cluster, usage
+from .figures import Row, table
+from .guests import Filter
+from .node import programs
+from .parts import FULL, ON_GUESTS, PARTS, QUICK, Bench, Results, versions
+from .report import tables
+
+# An idle machine's own housekeeping stays below this share of it.
+QUIET_SHARE = 0.03
+_PROGRAMS = ("iptables-legacy", "iptables-nft", "nft", "ip", "nsenter", "setpriv", "unshare", "ldconfig")
+
+
+def main() -> int:
+    arguments = _arguments()
+    begun_s = time.monotonic()
+    others = usage.Others()
+    try:
+        results = _measure(arguments)
+    except (RunError, RingError, ProgramError) as error:
+        sys.stderr.write(f"bench: {error}\n")
+        return 1
+    share = others.share()
+    made = tables(results)
+    sys.stdout.write(f"{_setting(share)}\n")
+    for title, rows in made:
+        sys.stdout.write(f"\n{title}\n{table(rows)}\n")
+    _say(f"took {time.monotonic() - begun_s:.0f} s")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(_document(results, made, share, arguments), indent=1) + "\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.services", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="about 4 minutes: fewer and shorter rounds")
+    parser.add_argument("--only", type=_parts, default=PARTS, metavar="PARTS", help=f"of {','.join(PARTS)}")
+    parser.add_argument(
+        "--guests",
+        type=_kinds,
+        default=(Filter.NFT, Filter.LEGACY),
+        metavar="KINDS",
+        help=f"of {','.join(kind.value for kind in Filter)}; default nft,legacy",
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of changes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all samples and figures")
+    parser.add_argument("--tree", type=Path, help="an installed tree, whose launchers are run")
+    parser.add_argument(
+        "--keep-logs", type=Path, metavar="DIRECTORY", help="copy there what the daemons said"
+    )
+    parser.add_argument("--k8s-cache", type=Path, default=build.DEFAULT_CACHE, help="of tests/k8s/build.py")
+    return parser.parse_args()
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    chosen = tuple(text.split(","))
+    unknown = [part for part in chosen if part not in PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}")
+    return chosen
+
+
+def _kinds(text: str) -> tuple[Filter, ...]:
+    try:
+        return tuple(Filter(each) for each in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _measure(arguments: argparse.Namespace) -> Results:
+    """Run what was asked for. Raises RunError, RingError, ProgramError."""
+    binaries = _binaries(arguments.k8s_cache)
+    amounts = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        amounts = dataclasses.replace(amounts, rounds=arguments.rounds)
+    with ExitStack() as stack:
+        made = cluster.start(binaries, stack, _say)
+        if arguments.keep_logs is not None:
+            stack.callback(_keep_logs, made.directory, arguments.keep_logs)
+        bench = Bench(made, binaries, programs(arguments.tree), amounts, _say)
+        if set(arguments.only) & set(ON_GUESTS):
+            bench.run_guests(arguments.guests, arguments.only)
+        if "memory" in arguments.only:
+            bench.run_memory(arguments.guests[0])
+        if "scale" in arguments.only:
+            bench.run_scale(arguments.guests[0])
+        return bench.results
+
+
+def _binaries(cache: Path) -> build.Binaries:
+    """The real Kubernetes. Raises RunError with everything that this machine lacks."""
+    lacks = [] if os.geteuid() == 0 else ["needs root"]
+    lacks += [f"no {name}" for name in _PROGRAMS if not shutil.which(name, path=SYSTEM_PATH)]
+    version = build.go_version()
+    if version is None:
+        raise RunError("; ".join([*lacks, "no Go compiler"]))
+    binaries, missing = build.find_binaries(cache, version)
+    if {"kubernetes", "etcd"} & set(missing):
+        lacks.append("run `python3 tests/k8s/build.py` once")
+    if lacks:
+        raise RunError("; ".join(lacks))
+    return binaries
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"bench: {line}\n")
+    sys.stderr.flush()
+
+
+def _setting(share: float) -> str:
+    words = "quiet" if share < QUIET_SHARE else "DISTURBED, times say little; CPU, memory and sizes hold"
+    return (
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, "
+        f"Python {platform.python_version()}, Kubernetes {build.KUBERNETES_VERSION}\n"
+        f"{versions()}\n"
+        f"others took {share:.1%} of the machine: {words}"
+    )
+
+
+def _keep_logs(directory: Path, keep: Path) -> None:
+    for log in directory.rglob("*log"):
+        target = keep / log.relative_to(directory)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(log, target)
+
+
+def _document(
+    results: Results,
+    made: list[tuple[str, list[Row]]],
+    share: float,
+    arguments: argparse.Namespace,
+) -> dict[str, object]:
+    def plain(value: object) -> object:
+        return value.value if isinstance(value, Filter) else str(value)
+
+    figures = []
+    for title, rows in made:
+        label = ""
+        for each in rows:
+            label = each.figure.label.strip() or label
+            figures.append(
+                {
+                    "table": title,
+                    "label": label,
+                    "unit": each.figure.unit,
+                    "ours": each.ours,
+                    "quartiles": [each.low, each.high],
+                    "atMost": each.figure.at_most,
+                    "verdict": each.verdict,
+                    "peers": {name: dataclasses.asdict(peer) for name, peer in each.peers.items()},
+                }
+            )
+    samples: object = json.loads(json.dumps(dataclasses.asdict(results), default=plain))
+    return {
+        "setting": _setting(share),
+        "quick": arguments.quick,
+        "figures": figures,
+        "samples": samples,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

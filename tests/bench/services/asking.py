@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of kata-bridge itself: drift checks, and how large rulesets and their deltas are."""
+
+import asyncio
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemonkit.protobuf import encode
+from kata_bridge.api import messages, rulesets
+from kata_bridge.api.client import BridgeClient
+from kata_bridge.api.messages import ResultCode
+from ruleset.delta import difference
+from ruleset.document import Ruleset, make_ruleset
+from ruleset.names import Backend
+from tests.bench.processes import RunError
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of one ruleset: rules (iptables alone), bytes of its text, of these deflated, of its message."""
+
+    rules: int
+    text_bytes: int
+    deflated_bytes: int
+    message_bytes: int
+
+
+def check_drift(socket: Path, count: int, times: int) -> list[float]:
+    """Milliseconds of each check of all guests, of which there have to be `count`."""
+    return asyncio.run(_check_drift(socket, count, times))
+
+
+async def _check_drift(socket: Path, count: int, times: int) -> list[float]:
+    took_ms = []
+    async with BridgeClient(socket) as client:
+        for number in range(times + 1):
+            begun_s = time.monotonic()
+            results = [result async for result in client.check_drift()]
+            if number:  # the first one connects
+                took_ms.append((time.monotonic() - begun_s) * 1e3)
+            if len(results) != count or any(each.code is not ResultCode.APPLIED for each in results):
+                raise RunError(f"drift check: {results[:3]}")
+            await asyncio.sleep(0.02)
+    return took_ms
+
+
+def desired(socket: Path, guest: str) -> Ruleset:
+    """What the guest was last given."""
+    reply = asyncio.run(_read_back(socket, guest))
+    return make_ruleset(0, [rulesets.from_part(part) for part in reply.desired])
+
+
+async def _read_back(socket: Path, guest: str) -> messages.ReadBackReply:
+    async with BridgeClient(socket) as client:
+        return await client.read_back(guest)
+
+
+def size(ruleset: Ruleset) -> Size:
+    text = "".join(document.text() for document in ruleset.documents)
+    is_iptables = all(document.backend is Backend.IPTABLES for document in ruleset.documents)
+    rules = sum(line.startswith("-A ") for line in text.splitlines())
+    nat = [
+        rule
+        for document in ruleset.documents
+        for name, lines in document.objects.items()
+        if name.startswith("nat/VCN-")
+        for rule in lines
+    ]
+    return Size(
+        len(nat) if is_iptables else rules,
+        len(text.encode()),
+        len(zlib.compress(text.encode(), 1)),
+        len(encode(rulesets.to_message(ruleset))),
+    )
+
+
+def delta_bytes(old: Ruleset, new: Ruleset) -> int:
+    """Bytes of the message that makes `new` of `old`."""
+    delta = difference(old, new)
+    if delta is None:
+        raise RunError("a change that changed nothing")
+    return len(encode(rulesets.to_message(delta)))

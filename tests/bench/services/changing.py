@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endpoint changes, one after the other, until each is live; of ours or of kube-proxy."""
+
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from . import churn, usage
+from .cluster import Cluster, Tenant, Writer, Written
+from .kubeproxy import KubeProxy
+from .node import Node
+from .witness import Witness, wait_for_all
+
+LIVE_S = 30.0
+# What kube-proxy's default lets pass between two syncs, and then some.
+_DEFAULT_GAP_S = (1.15, 1.4)
+_GAP_S = (0.15, 0.35)
+_CHURN_GAP_S = (0.1, 0.5)
+_CHURN_SETTLE_S = 1.5
+# kube-proxy syncs again after its start, when all its caches have been told.
+_KUBE_PROXY_SETTLE_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: when it was written, and when each namespace had it. Of `time.monotonic`."""
+
+    written: Written
+    seen_s: list[float]
+
+    @property
+    def each_ms(self) -> list[float]:
+        """From the API's answer to each namespace."""
+        return [(seen - self.written.answered_s) * 1e3 for seen in self.seen_s]
+
+    @property
+    def last_ms(self) -> float:
+        return (max(self.seen_s) - self.written.answered_s) * 1e3
+
+    @property
+    def from_before_ms(self) -> float:
+        """From just before the write to the last namespace."""
+        return (max(self.seen_s) - self.written.before_s) * 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Changes in a row, and the CPU time of each part of the subject meanwhile."""
+
+    changes: list[Change]
+    cpu_s: dict[str, float]
+
+    def cpu_ms_each(self, *parts: str) -> float:
+        return sum(self.cpu_s[part] for part in parts) / len(self.changes) * 1e3
+
+
+@dataclass(slots=True)
+class Collected:
+    """Slices by what was done (quiet, churn, ...) and by whom; one a round."""
+
+    slices: dict[str, dict[str, list[Slice]]] = field(default_factory=dict)
+
+    def add(self, what: str, who: str, made: Slice) -> None:
+        self.slices.setdefault(what, {}).setdefault(who, []).append(made)
+
+
+class Subject(Protocol):
+    """What is measured: it starts up to date, with everything live."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def witnesses(self) -> Sequence[Witness]: ...
+    @property
+    def gap_s(self) -> tuple[float, float]: ...
+    @property
+    def pids(self) -> dict[str, list[int]]: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Ours:
+    """kubeproxy-ext before guests that have rules already. kata-bridge and the agents run all the time."""
+
+    node: Node
+    name: str = "ours"
+    gap_s: tuple[float, float] = _GAP_S
+
+    @property
+    def witnesses(self) -> Sequence[Witness]:
+        return [guest.witness for guest in self.node.guests]
+
+    @property
+    def pids(self) -> dict[str, list[int]]:
+        agents = [guest.agent.pid for guest in self.node.guests if guest.agent is not None]
+        return {"proxy": [self.node.proxy.pid], "bridge": [self.node.bridge.pid], "agents": agents}
+
+    def start(self) -> None:
+        self.node.proxy.start()
+        self.node.proxy.wait_ready()
+        self.node.wait_current()
+
+    def stop(self) -> None:
+        self.node.proxy.stop()
+
+
+@dataclass(slots=True)
+class Theirs:
+    """kube-proxy, started on a namespace without rules. `took_s` is from its start to the first rules."""
+
+    proxy: KubeProxy
+    probe: str
+    """An endpoint that there is: when it is live, so are all."""
+    took_s: list[float] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.proxy.name
+
+    @property
+    def witnesses(self) -> Sequence[Witness]:
+        return [self.proxy.witness]
+
+    @property
+    def gap_s(self) -> tuple[float, float]:
+        return _GAP_S if self.proxy.has_no_minimum else _DEFAULT_GAP_S
+
+    @property
+    def pids(self) -> dict[str, list[int]]:
+        return {"proxy": [self.proxy.pid]}
+
+    def start(self) -> None:
+        self.proxy.witness.arm(self.probe)
+        self.proxy.start()
+        (seen_s,) = wait_for_all(self.witnesses, LIVE_S)
+        self.took_s.append(seen_s - self.proxy.started_s)
+        time.sleep(_KUBE_PROXY_SETTLE_S)
+
+    def stop(self) -> None:
+        self.proxy.stop()
+
+
+def run(cluster: Cluster, subject: Subject, tenant: Tenant, count: int, *, has_churn: bool = False) -> Slice:
+    """Start the subject, make `count` changes, stop it, and put everything back.
+
+    Half of the Services churn, changes are measured at the others: each gets one endpoint more.
+    """
+    names = list(tenant.services)
+    measured, churning = names[: len(names) // 2], names[len(names) // 2 :]
+    with ExitStack() as stack:
+        writer = cluster.writer()
+        stack.callback(writer.close)
+        stack.callback(subject.stop)
+        subject.start()
+        if has_churn:
+            disturber = churn.start(cluster, tenant, churning)
+            stack.callback(_put_back, writer, tenant, churning)
+            stack.callback(disturber.stop)
+            time.sleep(_CHURN_SETTLE_S)
+        chosen = list(itertools.islice(itertools.cycle(measured), count))
+        stack.callback(_put_back, writer, tenant, chosen)
+        return changes(cluster, subject, tenant, writer, chosen, _CHURN_GAP_S if has_churn else subject.gap_s)
+
+
+def changes(
+    cluster: Cluster,
+    subject: Subject,
+    tenant: Tenant,
+    writer: Writer,
+    services: Sequence[str],
+    gap_s: tuple[float, float],
+) -> Slice:
+    """Change one Service after the other, each when the one before has been live for a while."""
+    made: list[Change] = []
+    witnesses = subject.witnesses
+    before = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
+    for name in services:
+        time.sleep(random.uniform(*gap_s))  # noqa: S311 - no secret
+        address = cluster.addresses.next()
+        for witness in witnesses:
+            witness.arm(address)
+        endpoints = (*tenant.services[name], address)
+        written = writer.set_endpoints(tenant.namespace, name, tenant.key, endpoints)
+        made.append(Change(written, wait_for_all(witnesses, LIVE_S)))
+    time.sleep(gap_s[0])
+    after = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
+    return Slice(made, {part: after[part] - before[part] for part in after})
+
+
+def _put_back(writer: Writer, tenant: Tenant, names: Sequence[str]) -> None:
+    for name in dict.fromkeys(names):
+        writer.set_endpoints(tenant.namespace, name, tenant.key, tenant.services[name])

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From samples to the table: ours with its spread and bound, and the ratio to each peer. Pure."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.bench.figures import quartiles
+
+Rounds = Sequence[Sequence[float]]
+"""The samples of each round. Number n of ours was measured right beside number n of a peer."""
+
+KUBE_PROXY, NO_MINIMUM, BY_RULE = "kube-proxy", "min sync 0", "process a rule"
+PEERS = (KUBE_PROXY, NO_MINIMUM, BY_RULE)
+
+
+def p50(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def p99(values: Sequence[float]) -> float:
+    """The nearest rank: of less than a hundred values the largest."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One row: what it is, and the most that it may be (issue 4, DESIGN 13)."""
+
+    label: str
+    unit: str
+    at_most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A peer's number, and ours through it; the quartiles are of the rounds' ratios."""
+
+    value: float
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure with its numbers. `low` and `high` are the quartiles of our samples."""
+
+    figure: Figure
+    ours: float
+    low: float
+    high: float
+    count: int
+    peers: Mapping[str, Peer] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """`OK` or `ABOVE`, with a `?` where the bound lies within the spread."""
+        most = self.figure.at_most
+        if most is None:
+            return ""
+        word = "OK" if self.ours <= most else "ABOVE"
+        return f"{word}?" if self.low <= most < self.high or self.low < most <= self.high else word
+
+    def cells(self) -> tuple[str, ...]:
+        most = self.figure.at_most
+        cells = [
+            self.figure.label,
+            self.figure.unit,
+            number(self.ours),
+            f"{number(self.low)}-{number(self.high)}" if self.count > 1 else "",
+            "" if most is None else f"<= {most:g} {self.verdict}",
+        ]
+        for name in PEERS:
+            peer = self.peers.get(name)
+            cells += ["", ""] if peer is None else [number(peer.value), _ratio(peer)]
+        return tuple(cells)
+
+
+HEADINGS = ("", "unit", "ours", "quartiles", "bound", *(word for name in PEERS for word in (name, "ours/it")))
+
+
+def row(
+    figure: Figure,
+    ours: Rounds,
+    peers: Mapping[str, Rounds] | None = None,
+    statistic: Callable[[Sequence[float]], float] = p50,
+) -> Row:
+    """Make a row of all samples; what a peer has no sample of is left out."""
+    pooled = [value for samples in ours for value in samples]
+    low, high = quartiles(pooled)
+    found = {name: _peer(ours, rounds, statistic) for name, rounds in (peers or {}).items() if any(rounds)}
+    if statistic is not p50:
+        low = high = statistic(pooled)
+    return Row(figure, statistic(pooled), low, high, len(pooled) if statistic is p50 else 1, found)
+
+
+def value(figure: Figure, ours: float, peers: Mapping[str, float] | None = None) -> Row:
+    """A row of one number each."""
+    rounds = {name: [[each]] for name, each in (peers or {}).items()}
+    return row(figure, [[ours]], rounds)
+
+
+def _peer(ours: Rounds, theirs: Rounds, statistic: Callable[[Sequence[float]], float]) -> Peer:
+    pooled = statistic([value for samples in theirs for value in samples])
+    if len(ours) == len(theirs):
+        ratios = [
+            statistic(mine) / statistic(other)
+            for mine, other in zip(ours, theirs, strict=True)
+            if mine and other and statistic(other) > 0
+        ]
+    else:
+        all_ours = [value for samples in ours for value in samples]
+        ratios = [statistic(all_ours) / pooled] if pooled > 0 else []
+    ratios = ratios or [float("nan")]
+    return Peer(pooled, statistics.median(ratios), *quartiles(ratios))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Lay the rows out in columns: words to the left, numbers to the right."""
+    lines = [HEADINGS, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    is_left = (0, 1, 4)
+    text = []
+    for line in lines:
+        cells = [
+            cell.ljust(width) if column in is_left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        text.append("  ".join(cells).rstrip())
+    text.insert(1, "-" * max(len(line) for line in text))
+    return "\n".join(text)
+
+
+def number(value: float) -> str:
+    """Three digits that say something."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _ratio(peer: Peer) -> str:
+    if peer.ratio != peer.ratio:  # NaN
+        return "?"
+    if peer.high - peer.low < 0.005:
+        return f"{peer.ratio:.2g}"
+    return f"{peer.ratio:.2g} ({peer.low:.2g}-{peer.high:.2g})"

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fresh guests: from the moment that a guest's agent is attached until all rules are live in it."""
+
+import time
+from dataclasses import dataclass
+
+from .changing import LIVE_S
+from .cluster import Tenant
+from .node import Node, events
+from .witness import wait_for_all
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """One guest that came alone, while kubeproxy-ext knew its tenant or did not."""
+
+    attach_ms: float
+    """From the start of its agent's process until it was attached."""
+    live_ms: float
+    """From then until the rules were live."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """Many guests that are all there, with their agents attached, when kubeproxy-ext starts."""
+
+    wall_ms: float
+    """From the moment that it knows the tenant's Services until the last guest has its rules."""
+    start_s: float
+    """From the start of its process until then."""
+    renders: int
+
+
+def one(node: Node, tenant: Tenant) -> Fresh:
+    """Start one guest more, and take it away again. kubeproxy-ext has to run."""
+    (guest,) = node.add(1)
+    try:
+        guest.witness.arm(_last_endpoint(tenant))
+        node.start_agent(guest)
+        (seen_s,) = wait_for_all([guest.witness], LIVE_S)
+        live_s = seen_s - time.monotonic() + time.time()
+        attached_s = node.wait_attached([guest])[guest.id]
+        return Fresh((attached_s - guest.started_s) * 1e3, (live_s - attached_s) * 1e3)
+    finally:
+        node.remove(guest)
+
+
+def at_once(node: Node, tenant: Tenant, count: int) -> AtOnce:
+    """Replace all guests by `count` new ones, and start kubeproxy-ext before them."""
+    renew(node, count)
+    for guest in node.guests:
+        guest.witness.arm(_last_endpoint(tenant))
+    try:
+        node.proxy.start()
+        seen_s = max(wait_for_all([guest.witness for guest in node.guests], LIVE_S))
+        live_s = seen_s - time.monotonic() + time.time()
+        node.proxy.wait_ready()
+        node.wait_current()
+        renders = int(node.proxy.metric("vcnode_renders_total"))
+        known_s = next(events(node.proxy.log, "tenant is known"))["at"]
+        return AtOnce((live_s - known_s) * 1e3, live_s - node.proxy.started_s, renders)
+    finally:
+        node.proxy.stop()
+
+
+def renew(node: Node, count: int) -> None:
+    """Replace all guests by `count` new ones, with their agents attached."""
+    for guest in tuple(node.guests):
+        node.remove(guest)
+    made = node.add(count)
+    for guest in made:
+        node.start_agent(guest)
+    node.wait_attached(made)
+
+
+def _last_endpoint(tenant: Tenant) -> str:
+    """All rules of a table come in one transaction: any of them will do."""
+    return list(tenant.services.values())[-1][-1]

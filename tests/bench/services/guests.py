@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests: network namespaces with our agent in them, each with a packet filter of its choice.
+
+A guest has a /run of its own, as a VM has: legacy iptables locks a file there, and 30 guests would
+wait for each other. What of iptables and nft a guest has is decided by what is hidden from it.
+"""
+
+import enum
+import functools
+import re
+import shlex
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.bench.processes import RunError
+from tests.k8s.ring import network
+from tests.k8s.ring.processes import Daemon, run
+from tests.lab.namespaces import SYSTEM_PATH, Namespace
+
+from .witness import LegacyWitness, NftWitness, Witness
+
+_ALTERNATIVES = Path("/etc/alternatives")
+_TOOLS = [f"{family}{name}" for family in ("iptables", "ip6tables") for name in ("", "-save", "-restore")]
+_NFT_PROGRAM = Path("/usr/sbin/nft")
+
+
+class Filter(enum.Enum):
+    """What a guest's packet filter is; `nft` is what our agent takes where there is all of it."""
+
+    NFT = "nft"
+    LEGACY = "legacy"
+    IPTABLES_NFT = "iptables-nft"
+
+    @property
+    def variant(self) -> str:
+        """The iptables that is beside our agent, or the only one: of `iptables-<variant>`."""
+        return "legacy" if self is Filter.LEGACY else "nft"
+
+    def witness(self, namespace: Namespace) -> Witness:
+        return LegacyWitness(namespace) if self is Filter.LEGACY else NftWitness(namespace)
+
+
+@dataclass(slots=True)
+class Guest:
+    """One guest; `agent` is its agent's process while that runs."""
+
+    number: int
+    namespace: Namespace
+    witness: Witness
+    agent: Daemon | None = None
+    started_s: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.namespace.name
+
+    @property
+    def ip(self) -> str:
+        return f"10.9.{self.number // 200}.{1 + self.number % 200}"
+
+
+def create(prefix: str, numbers: Iterable[int], kind: Filter, directory: Path) -> list[Guest]:
+    """Make namespaces, quickly. `delete` removes them."""
+    found = list(numbers)
+    names = [f"{prefix}-g{number}" for number in found]
+    run(["ip", "-batch", "-"], stdin="\n".join(f"netns add {name}" for name in names).encode())
+    guests = []
+    for number, name in zip(found, names, strict=True):
+        run(["ip", "-n", name, "link", "set", "lo", "up"])
+        environment = {"PATH": SYSTEM_PATH, "XTABLES_LOCKFILE": str(directory / f"{name}.lock")}
+        namespace = Namespace(name, environment)
+        guests.append(Guest(number, namespace, kind.witness(namespace)))
+    return guests
+
+
+def delete(guests: Iterable[Guest]) -> None:
+    """End what runs in guests, and remove them."""
+    gone = list(guests)
+    for guest in gone:
+        if guest.agent is not None:
+            guest.agent.stop()
+        guest.witness.close()
+    network.delete([guest.id for guest in gone])
+
+
+def file(guest: Guest, tenant: str, **more: object) -> str:
+    """What tells kata-bridge of it."""
+    document: dict[str, object] = {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "Guest",
+        "namespace": f"{tenant}-default",
+        "name": guest.id,
+        "tenant": tenant,
+        "tenantNamespace": "default",
+        "ips": [guest.ip],
+        **more,
+    }
+    return yaml.safe_dump(document)
+
+
+def start_agent(
+    guest: Guest, kind: Filter, program: list[str], node: Path, credentials: Path, directory: Path
+) -> None:
+    """Start the agent of a guest, which dials `node`, a unix socket."""
+    _hide(kind, directory)
+    command = [
+        *program,
+        *("--node", f"unix:{node}", "--credentials", str(credentials)),
+        *("--state", "/run/vcnode-guest", "--resolv-conf", "/run/resolv.conf"),
+    ]
+    lines = ["mount -t tmpfs tmpfs /run", *_mounts(kind, directory), f"exec {shlex.join(command)}"]
+    guest.started_s = time.time()
+    guest.agent = Daemon(
+        f"agent of {guest.id}",
+        guest.namespace.command("unshare", "--mount", "sh", "-ec", "\n".join(lines)),
+        directory / f"{guest.id}.log",
+        directory=Path(__file__).parents[3],
+    )
+
+
+def _mounts(kind: Filter, directory: Path) -> list[str]:
+    if kind is Filter.NFT:
+        return []
+    return [
+        f"mount --bind {_alternatives(kind, directory)} {_ALTERNATIVES}",
+        *(f"mount --bind /dev/null {path}" for path in _nft()),
+    ]
+
+
+@functools.cache
+def _nft() -> list[str]:
+    """The program and the library that make a guest one with nft."""
+    library = re.search(r"libnftables\.so\.1 .* => (\S+)", run(["ldconfig", "-p"]).decode())
+    if library is None or not _NFT_PROGRAM.exists():
+        raise RunError("there is no nft that could be hidden")
+    return [str(Path(library[1]).resolve()), str(_NFT_PROGRAM)]
+
+
+def _alternatives(kind: Filter, directory: Path) -> Path:
+    return directory / f"alternatives-{kind.variant}"
+
+
+def _hide(kind: Filter, directory: Path) -> None:
+    """Make a copy of Debian's links in which `iptables` is the variant."""
+    target = _alternatives(kind, directory)
+    if target.exists() or kind is Filter.NFT:
+        return
+    target.mkdir()
+    for link in _ALTERNATIVES.iterdir():
+        if link.is_symlink() and link.name not in _TOOLS:
+            (target / link.name).symlink_to(link.readlink())
+    for name in _TOOLS:
+        (target / name).symlink_to(f"/usr/sbin/{name.replace('tables', f'tables-{kind.variant}')}")

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the bench, in the order in which they run."""
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from tests.k8s.build import Binaries
+from tests.k8s.ring.processes import run as run_program
+
+from . import asking, by_rule, fresh, guests, large, usage
+from .changing import LIVE_S, Collected, Ours, Subject, Theirs, run
+from .cluster import Cluster, Tenant
+from .fresh import AtOnce, Fresh
+from .guests import Filter
+from .kubeproxy import KubeProxy, saved_rules
+from .large import Cost
+from .node import Node, Programs
+from .witness import wait_for_all
+
+ON_GUESTS = ("fresh", "change", "churn", "drift")
+PARTS = (*ON_GUESTS, "memory", "scale")
+GUESTS = 30
+NO_MINIMUM = "1ms"
+SERVICES, ENDPOINTS = 100, 2
+ALONE, ALL, CHURN = "alone", "all", "churn"
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How much of everything."""
+
+    rounds: int
+    changes: int
+    slow_changes: int
+    """Of kube-proxy with its default, which waits more than a second for each."""
+    fresh: int
+    at_once: int
+    by_rule: int
+    by_rule_at_once: int
+    drift_checks: int
+    large_services: int
+    large_changes: int
+    tenants: int
+
+
+FULL = Amounts(3, 20, 8, 25, 5, 5, 2, 40, 1000, 20, 100)
+QUICK = Amounts(1, 8, 4, 5, 1, 2, 1, 15, 1000, 8, 20)
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class OfKind:
+    """Everything that was measured with guests of one kind."""
+
+    kind: Filter
+    fresh: list[Fresh] = field(default_factory=list)
+    at_once: list[AtOnce] = field(default_factory=list)
+    rule_one_s: list[float] = field(default_factory=list)
+    rule_all_s: list[float] = field(default_factory=list)
+    rule_processes: int = 0
+    changes: Collected = field(default_factory=Collected)
+    kube_proxy_start_s: list[float] = field(default_factory=list)
+    drift_ms: list[float] = field(default_factory=list)
+    scan_ms: list[float] = field(default_factory=list)
+    size: asking.Size | None = None
+    delta_bytes: list[int] = field(default_factory=list)
+    kube_proxy_rules: int = 0
+    kube_proxy_bytes: int = 0
+    memory: dict[str, list[usage.Memory]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Results:
+    by_kind: list[OfKind] = field(default_factory=list)
+    memory: dict[str, Cost] = field(default_factory=dict)
+    few: dict[str, Cost] = field(default_factory=dict)
+    many: dict[str, Cost] = field(default_factory=dict)
+    bridge: usage.Memory | None = None
+    tenants: int = 0
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run on one cluster."""
+
+    cluster: Cluster
+    binaries: Binaries
+    programs: Programs
+    amounts: Amounts
+    say: Say
+    results: Results = field(default_factory=Results)
+    _nodes: int = 0
+
+    def run_guests(self, kinds: Sequence[Filter], parts: Sequence[str]) -> None:
+        """The parts that are about guests, for each kind of guest."""
+        (tenant,) = self.cluster.create_tenants(["bench-guests"], SERVICES, ENDPOINTS)
+        text = by_rule.rules_text(self.cluster, tenant)
+        for kind in kinds:
+            found = OfKind(kind)
+            self.results.by_kind.append(found)
+            with ExitStack() as stack:
+                node = self._node(kind, tenant, stack)
+                if "fresh" in parts:
+                    self._fresh(node, tenant, found, text)
+                if "change" in parts:
+                    fresh.renew(node, 1)
+                    self._changes(node, tenant, found, ALONE)
+                if set(parts) - {"fresh"}:
+                    fresh.renew(node, GUESTS)
+                if "change" in parts:
+                    self._changes(node, tenant, found, ALL)
+                if "churn" in parts:
+                    self._changes(node, tenant, found, CHURN)
+                if "drift" in parts:
+                    self._drift(node, tenant, found)
+        self.cluster.delete_tenants([tenant])
+
+    def run_memory(self, kind: Filter) -> None:
+        """1 000 Services x 5, 30 guests."""
+        (tenant,) = self.cluster.create_tenants(["bench-large"], self.amounts.large_services, 5)
+        with ExitStack() as stack:
+            node = self._node(kind, tenant, stack)
+            fresh.renew(node, GUESTS)
+            ours = Ours(node)
+            subjects: list[Subject] = [ours, self._kube_proxy(kind, "", tenant, stack)]
+            for subject in subjects:
+                self.results.memory[_who(subject)] = large.cost(
+                    self.cluster, subject, tenant, self._count(subject, self.amounts.large_changes)
+                )
+                self.say(f"memory: {subject.name}")
+            self.results.bridge = large.bridge_memory(ours)
+        self.cluster.delete_tenants([tenant])
+
+    def run_scale(self, kind: Filter) -> None:
+        """Five tenants on the node: alone in the cluster, and among many more."""
+        keys = [f"bench-{number:03d}" for number in range(self.amounts.tenants)]
+        here = self.cluster.create_tenants(keys[:5], SERVICES, ENDPOINTS)
+        with ExitStack() as stack:
+            node = self._node(kind, here[0], stack)
+            made = guests.create(
+                f"{self.cluster.prefix}-scale", range(len(here)), kind, node.bridge.directory
+            )
+            node.guests += made
+            for guest, tenant in zip(made, here, strict=True):
+                node.bridge.place(guest, tenant.key, netns=str(guest.namespace.path))
+            subjects: list[Subject] = [Ours(node), self._kube_proxy(kind, "", here[0], stack)]
+            for subject in subjects:
+                self.results.few[_who(subject)] = self._scale_cost(subject, here[0], ())
+            others = self.cluster.create_tenants(keys[5:], SERVICES, ENDPOINTS)
+            self.say(f"scale: {len(keys)} tenants, {len(keys) * SERVICES} Services")
+            for subject in subjects:
+                self.results.many[_who(subject)] = self._scale_cost(subject, here[0], others)
+        self.results.tenants = len(keys)
+
+    def _scale_cost(self, subject: Subject, tenant: Tenant, others: Sequence[Tenant]) -> Cost:
+        made = large.cost(
+            self.cluster, subject, tenant, self._count(subject, self.amounts.large_changes), others
+        )
+        self.say(f"scale: {subject.name}")
+        return made
+
+    # ---- with guests of one kind
+
+    def _fresh(self, node: Node, tenant: Tenant, found: OfKind, text: str) -> None:
+        amounts, kind = self.amounts, node.kind
+        node.proxy.start()
+        node.proxy.wait_ready()
+        found.fresh = [fresh.one(node, tenant) for _ in range(amounts.fresh)]
+        node.proxy.stop()
+        self.say(f"{kind.value}: {amounts.fresh} fresh guests")
+        found.at_once = [fresh.at_once(node, tenant, GUESTS) for _ in range(amounts.at_once)]
+        self.say(f"{kind.value}: {amounts.at_once} x {GUESTS} fresh guests at once")
+        for number in range(amounts.by_rule):
+            took_s, found.rule_processes = by_rule.measure(self.cluster, kind, tenant, text, number, 1)
+            found.rule_one_s.append(took_s)
+        for _ in range(amounts.by_rule_at_once):
+            found.rule_all_s.append(by_rule.measure(self.cluster, kind, tenant, text, 0, GUESTS)[0])
+        self.say(f"{kind.value}: one process a rule")
+
+    def _changes(self, node: Node, tenant: Tenant, found: OfKind, what: str) -> None:
+        with ExitStack() as stack:
+            theirs = [self._kube_proxy(node.kind, min_sync, tenant, stack) for min_sync in ("", NO_MINIMUM)]
+            subjects: list[Subject] = [Ours(node), *theirs]
+            for number in range(self.amounts.rounds):
+                for subject in random.sample(subjects, k=len(subjects)):
+                    count = self._count(subject, self.amounts.changes)
+                    made = run(self.cluster, subject, tenant, count, has_churn=what == CHURN)
+                    found.changes.add(what, _who(subject), made)
+                self.say(f"{node.kind.value}: {what}: round {number + 1} of {self.amounts.rounds}")
+            found.kube_proxy_start_s += [took_s for each in theirs for took_s in each.took_s]
+
+    def _drift(self, node: Node, tenant: Tenant, found: OfKind) -> None:
+        """Drift checks, sizes, and what is resident."""
+        ours = Ours(node)
+        ours.start()
+        found.drift_ms = asking.check_drift(node.bridge.socket, GUESTS, self.amounts.drift_checks)
+        found.scan_ms = [by_rule.scan(node.guests, node.kind) * 1e3 for _ in range(3)]
+        found.size, found.delta_bytes = self._sizes(ours, tenant)
+        agents = [guest.agent.pid for guest in node.guests if guest.agent is not None]
+        found.memory = {
+            "agent": [usage.memory(pid) for pid in agents],
+            "bridge": [usage.memory(node.bridge.pid)],
+            "proxy": [usage.memory(node.proxy.pid)],
+        }
+        ours.stop()
+        with ExitStack() as stack:
+            theirs = self._kube_proxy(node.kind, "", tenant, stack)
+            theirs.start()
+            saved = theirs.proxy.saved()
+            found.kube_proxy_rules, found.kube_proxy_bytes = saved_rules(saved), len(saved.encode())
+            found.memory["kube-proxy"] = [usage.memory(theirs.proxy.pid)]
+        self.say(f"{node.kind.value}: drift, sizes, memory")
+
+    def _sizes(self, ours: Ours, tenant: Tenant) -> tuple[asking.Size, list[int]]:
+        """The ruleset, and the deltas of an endpoint that comes and goes."""
+        guest, bridge = ours.node.guests[0], ours.node.bridge
+        before = asking.desired(bridge.socket, guest.id)
+        with ExitStack() as stack:
+            writer = self.cluster.writer()
+            stack.callback(writer.close)
+            name = next(iter(tenant.services))
+            own = tenant.services[name]
+            stack.callback(writer.set_endpoints, tenant.namespace, name, tenant.key, own)
+            address = self.cluster.addresses.next()
+            for witness in ours.witnesses:
+                witness.arm(address)
+            writer.set_endpoints(tenant.namespace, name, tenant.key, (*own, address))
+            wait_for_all(ours.witnesses, LIVE_S)
+            ours.node.wait_current()
+            after = asking.desired(bridge.socket, guest.id)
+        deltas = [asking.delta_bytes(before, after), asking.delta_bytes(after, before)]
+        return asking.size(before), deltas
+
+    # ----
+
+    def _node(self, kind: Filter, tenant: Tenant, stack: ExitStack) -> Node:
+        self._nodes += 1
+        node = Node.make(self.cluster, self.programs, kind, tenant.key, f"node{self._nodes}")
+        stack.callback(node.stop)
+        node.bridge.start()
+        return node
+
+    def _kube_proxy(self, kind: Filter, min_sync: str, tenant: Tenant, stack: ExitStack) -> Theirs:
+        proxy = KubeProxy(self.cluster, self.binaries, kind, min_sync)
+        stack.callback(proxy.close)
+        return Theirs(proxy, list(tenant.services.values())[-1][-1])
+
+    def _count(self, subject: Subject, count: int) -> int:
+        is_slow = isinstance(subject, Theirs) and not subject.proxy.has_no_minimum
+        return min(count, self.amounts.slow_changes) if is_slow else count
+
+
+def _who(subject: Subject) -> str:
+    if isinstance(subject, Theirs):
+        return "no minimum" if subject.proxy.has_no_minimum else "kube-proxy"
+    return "ours"
+
+
+def versions() -> str:
+    """What the guests have of packet filters."""
+    return ", ".join(
+        run_program([program, "--version"]).decode().strip() for program in ("iptables-legacy", "nft")
+    )
