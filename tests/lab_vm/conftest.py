@@ -23,6 +23,7 @@ _PROGRAMS = {
     "nsenter": "util-linux",
     "setpriv": "util-linux",
 }
+_FIGURES = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,10 +51,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def site() -> Iterator[Site]:
+def site(pytestconfig: pytest.Config) -> Iterator[Site]:
     """The node and its guests. What one test puts into a guest, the next one replaces."""
     with Site() as made:
+        pytestconfig.stash[_FIGURES] = made.figures
         yield made
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was measured."""
+    figures = config.stash.get(_FIGURES, [])
+    if figures:
+        terminalreporter.section("figures of guests with kernels of their own")
+        terminalreporter.write("".join(f"{figure}\n" for figure in figures))
 
 
 def _lacks() -> list[str]:

@@ -70,7 +70,7 @@ def make_root(root: Path, variables: dict[str, str], *, variant: str) -> None:
             target = each.replace("tables", f"tables-{variant}")
             (alternatives / each).symlink_to(f"/usr/sbin/{target}")
     (root / "etc" / "resolv.conf").write_text("nameserver 192.0.2.53\n")
-    words = variables | {"PYTHON": str(_python()[1]), "AGENT": _AGENT}
+    words = variables | {"PYTHON": str(python_inside()), "AGENT": _AGENT}
     (root / "etc" / "guest").write_text("".join(f'{name}="{word}"\n' for name, word in words.items()))
 
 
@@ -83,6 +83,11 @@ def mounts(root: Path, agent: Agent) -> list[tuple[Path, Path]]:
     found.append((SOURCE, root / "repository"))
     found.append((Path(grpc.__file__).parents[1], root / "packages"))
     return found
+
+
+def python_inside() -> Path:
+    """The interpreter's name in a guest."""
+    return _python()[1]
 
 
 def _python() -> tuple[Path, Path]:

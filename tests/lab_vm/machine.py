@@ -42,6 +42,7 @@ class Machine:
         self,
         name: str,
         directory: Path,
+        agent: image.Agent,
         node: Namespace,
         *,
         taps: tuple[str, str],
@@ -51,16 +52,19 @@ class Machine:
         self.name = name
         self.link_address = link_address
         self._directory = directory
+        self._agent = agent
         self._node = node
         self._taps = taps
         self._number = number
         self._process: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        """When its kernel was started, in seconds since the epoch."""
 
     @property
     def root(self) -> Path:
         return self._directory / "root"
 
-    def start(self, agent: image.Agent) -> None:
+    def start(self) -> None:
         """Start the kernel. Does not wait for it."""
         # A process namespace of its own, so that the kernel's processes all end with its first.
         script = "\n".join(
@@ -69,13 +73,14 @@ class Machine:
                 *(
                     f"mount --bind {shlex.quote(str(place))} {shlex.quote(str(point))}; "
                     f"mount -o remount,bind,ro {shlex.quote(str(point))}"
-                    for place, point in image.mounts(self.root, agent)
+                    for place, point in image.mounts(self.root, self._agent)
                 ),
                 f"exec {shlex.join(self._kernel())}",
             ]
         )
         argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]
         argv += ["--kill-child=KILL", "--mount-proc", "sh", "-c", script]
+        self.started_at = time.time()
         with self._console.open("ab") as console:
             self._process = subprocess.Popen(
                 self._node.command(*argv),
@@ -145,6 +150,29 @@ class Machine:
         ended = self.run(*argv, stdin=stdin)
         assert ended.status == 0, f"{self.name}: {shlex.join(argv)}: {ended.errors}"
         return ended.output
+
+    def python(self, module: str, *argv: str) -> Ended:
+        """Run a module of the repository, with all that this environment has, in the guest to its end."""
+        words = ["env", "PYTHONPATH=/repository:/packages", str(image.python_inside()), "-S", "-m", module]
+        return self.run(*words, *argv)
+
+    def kill_agent(self) -> None:
+        """Kill the agent as a crash would; init starts it again."""
+        self.output("sh", "-c", "kill -KILL $(cat /run/agent-pid)")
+
+    def reboot(self) -> None:
+        """Let the kernel start anew, in the same process.
+
+        Its cards are shut first: User-mode Linux keeps their files open across that, and cannot have
+        them twice.
+        """
+        script = "sleep 0.1; ip link set vec0 down; ip link set vec1 down; echo b >/proc/sysrq-trigger"
+        self.output("sh", "-c", f"({script}) >/dev/null 2>&1 &")
+
+    def lose_power(self) -> None:
+        """End the kernel in the middle of whatever it does, and start another."""
+        self.stop()
+        self.start()
 
     def ends(
         self, ip: str, port: int, kind: str = "tcp", *, times: int = 1, source_port: int = 0

@@ -20,14 +20,15 @@ import yaml
 
 from daemonkit.status import StatusError, fetch
 from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import Flow, GuestResult
+from kata_bridge.api.messages import Flow, GuestResult, ReadBackReply
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
-from ruleset.model import Endpoint
+from ruleset.model import Endpoint, ServiceRules
 from tests.lab.namespaces import Lab
 from tests.lab_vm import image
 from tests.lab_vm.machine import Machine
 from tests.lab_vm.network import GATEWAY, GATEWAY6, NODE_ADDRESS, Network
+from tests.lab_vm.rules import ruleset
 
 DEADLINE_S = 30.0
 VSOCK_PORT = 51_033
@@ -67,8 +68,8 @@ class Site:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self.guests: dict[str, Machine] = {}
-        self.booted_s: dict[str, float] = {}
-        """From the start of a kernel to its agent at the node."""
+        self.figures: list[str] = []
+        """What was measured, for whoever reads the run."""
 
     def __enter__(self) -> Site:
         # Short: that of a unix socket has 107 bytes at most.
@@ -88,7 +89,7 @@ class Site:
 
     def _begin(self) -> None:
         self.lab = self._stack.enter_context(Lab(self.directory))
-        self.agent = image.Agent.build(self.directory / "agent")
+        agent = image.Agent.build(self.directory / "agent")
         self.network = Network(self.lab, sorted({vpc(plan) for plan in PLANS}))
         for name in sorted({vpc(plan) for plan in PLANS}):
             self.network.servers(name, ENDPOINTS)
@@ -96,7 +97,7 @@ class Site:
             (self.directory / directory).mkdir()
         self._start_vmms()
         for number, plan in enumerate(PLANS, 1):
-            self._guest(number, plan)
+            self._guest(number, plan, agent)
         self.start_bridge()
         for name in self.guests:
             until((self.credentials(name) / "tls.key").exists, f"{name} has a certificate", self)
@@ -104,7 +105,7 @@ class Site:
         for name in self.guests:
             self.wait_attached(name, 1)
 
-    def _guest(self, number: int, plan: Plan) -> None:
+    def _guest(self, number: int, plan: Plan, agent: image.Agent) -> None:
         directory = self.directory / plan.name
         directory.mkdir()
         link_address = f"10.255.0.{10 + number}"
@@ -122,12 +123,18 @@ class Site:
         image.make_root(directory / "root", variables, variant=plan.variant)
         taps = self.network.taps(plan.name, vpc(plan))
         guest = Machine(
-            plan.name, directory, self.network.node, taps=taps, number=number, link_address=link_address
+            plan.name,
+            directory,
+            agent,
+            self.network.node,
+            taps=taps,
+            number=number,
+            link_address=link_address,
         )
         self.guests[plan.name] = guest
         self._stack.callback(guest.stop)
         self.describe(plan)
-        guest.start(self.agent)
+        guest.start()
 
     def describe(self, plan: Plan) -> None:
         """Let the bridge know of a guest."""
@@ -144,6 +151,10 @@ class Site:
             "channels": ["agent"],
         }
         (self.directory / "guests" / f"{plan.name}.yaml").write_text(yaml.safe_dump(document))
+
+    def forget(self, plan: Plan) -> None:
+        """Take a guest's description away: for the bridge its sandbox is gone."""
+        (self.directory / "guests" / f"{plan.name}.yaml").unlink()
 
     def credentials(self, sandbox: str) -> Path:
         """Where the bridge keeps what gets into a guest."""
@@ -235,6 +246,31 @@ class Site:
     def wait_current(self, guest: str) -> float:
         """Wait until a guest has what it shall have, as the bridge knows it."""
         return self.guests[guest].until(lambda: self.status()[guest]["state"] == "current", "current")
+
+    def ruleset(self, *services: ServiceRules) -> Ruleset:
+        """These Services for guests, newer than all that was set before."""
+        known = [guest["desiredGeneration"] or guest["generation"] for guest in self.status().values()]
+        return ruleset(max(known, default=0) + 1, *services)
+
+    def figure(self, text: str) -> None:
+        """Note what was measured."""
+        self.figures.append(text)
+
+    def read_back(self, guest: str) -> ReadBackReply:
+        """What a guest holds, and what it shall hold."""
+
+        async def run() -> ReadBackReply:
+            async with BridgeClient(self.socket, timeout_s=DEADLINE_S) as client:
+                return await client.read_back(guest)
+
+        return asyncio.run(run())
+
+    def set_resolv_conf(self, guest: str, text: str) -> GuestResult:
+        async def run() -> GuestResult:
+            async with BridgeClient(self.socket, timeout_s=DEADLINE_S) as client:
+                return await client.set_resolv_conf(guest, text)
+
+        return asyncio.run(run())
 
     def push(
         self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()

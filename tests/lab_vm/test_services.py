@@ -1,47 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services from inside guests that have kernels of their own, and no others' in any of them."""
+"""Services from inside guests that have kernels of their own."""
 
 from collections import Counter
 
-from kata_bridge.api.messages import ResultCode
-from ruleset.document import Ruleset, make_ruleset
-from ruleset.iptables.render import render
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+from kata_bridge.api import rulesets
+from kata_bridge.api.messages import Flow, ResultCode
+from ruleset.model import Protocol
+from tests.lab_vm.rules import service
 from tests.lab_vm.site import PLANS, Site
-
-CIDRS = {Family.IPV4: "10.96.0.0/16", Family.IPV6: "fd00:96::/112"}
-
-
-def service(
-    name: str,
-    ip: str,
-    *endpoints: str,
-    protocol: Protocol = Protocol.TCP,
-    port: int = 80,
-    affinity_s: int | None = None,
-) -> ServiceRules:
-    """One Service with one port; endpoints are addresses, and serve at 8080."""
-    places = tuple(sorted((Endpoint(each, 8080) for each in endpoints), key=str))
-    full = f"default/{name}"
-    to: Target | Refusal = Refusal.REJECT
-    if places:
-        to = Target(f"{full}:p", protocol, False, places, affinity_s)
-    return ServiceRules(full, (Capture(ip, port, protocol, f"{full}:p", to),))
-
-
-def ruleset(generation: int, *services: ServiceRules) -> Ruleset:
-    """These Services, and whatever else is in the ranges rejected; both families."""
-    documents = []
-    for family, cidr in CIDRS.items():
-        of_family = (each for each in services if (":" in each.captures[0].ip) is (family is Family.IPV6))
-        rules = GuestRules(family, tuple(sorted(of_family, key=lambda each: each.service)), (cidr,))
-        documents.append(render(rules))
-    return make_ruleset(generation, documents)
 
 
 def test_services_work_from_inside(site: Site) -> None:
-    wanted = ruleset(
-        1,
+    wanted = site.ruleset(
         service("web", "10.96.0.10", "10.0.0.21", "10.0.0.22"),
         service("dns", "10.96.0.53", "10.0.0.21", protocol=Protocol.UDP, port=53),
         service("idle", "10.96.0.66"),
@@ -74,3 +44,46 @@ def test_each_guest_has_what_its_kernel_can_do(site: Site) -> None:
         assert "Operation not supported" in refusal.errors
         assert guest.output("ls", "/sys/module/nf_tables")
         assert "-legacy-restore (legacy)" in guest.console() or "iptables-restore (legacy)" in guest.console()
+
+
+def test_what_is_read_back_is_what_was_put_in(site: Site) -> None:
+    wanted = site.ruleset(
+        service("web", "10.96.0.10", "10.0.0.21"), service("six", "fd00:96::10", "fd00::21")
+    )
+    site.push(list(site.guests), wanted)
+    for name in site.guests:
+        reply = site.read_back(name)
+        assert reply.result is not None
+        assert (reply.result.code, reply.result.digest) == (ResultCode.APPLIED, wanted.digest)
+        held = {document.family: document.objects for document in map(rulesets.from_part, reply.held)}
+        for document in wanted.documents:
+            ours = {key: rules for key, rules in held[document.family].items() if "VCN-MARK-" not in key}
+            assert ours.keys() == document.objects.keys()
+
+
+def test_a_flow_that_lasts_follows_its_service(site: Site) -> None:
+    """A client of a UDP Service that keeps its port: conntrack would lead it to the old endpoint."""
+    first, second = (
+        service("dns", "10.96.0.53", ip, protocol=Protocol.UDP, port=53) for ip in ("10.0.0.21", "10.0.0.22")
+    )
+    guests = list(site.guests)
+    site.push(guests, site.ruleset(first))
+    for guest in site.guests.values():
+        assert guest.ends("10.96.0.53", 53, "udp", source_port=5353) == ["10.0.0.21:8080"]
+    changed = site.ruleset(second)
+    site.push(guests[:1], changed)
+    site.push(guests[1:], changed, [Flow(protocol="udp", destination="10.96.0.53", port=53)])
+    stale, *others = site.guests.values()
+    assert stale.ends("10.96.0.53", 53, "udp", source_port=5353) == ["10.0.0.21:8080"]
+    for guest in others:
+        assert guest.ends("10.96.0.53", 53, "udp", source_port=5353) == ["10.0.0.22:8080"]
+
+
+def test_resolv_conf_is_written_where_it_stands(site: Site) -> None:
+    guest = site.guests["a1"]
+    number = guest.output("stat", "-c", "%i", "/etc/resolv.conf")
+    text = "nameserver 10.96.0.53\nsearch default.svc.cluster.local\n"
+    assert site.set_resolv_conf("a1", text).code is ResultCode.APPLIED
+    assert guest.output("cat", "/etc/resolv.conf") == text
+    assert guest.output("stat", "-c", "%i", "/etc/resolv.conf") == number
+    assert "192.0.2.53" in site.guests["a2"].output("cat", "/etc/resolv.conf")

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rulesets for guests, made of Services in a few words."""
+
+from ruleset.document import Ruleset, make_ruleset
+from ruleset.iptables.render import render
+from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+
+CIDRS = {Family.IPV4: "10.96.0.0/16", Family.IPV6: "fd00:96::/112"}
+
+
+def service(
+    name: str,
+    ip: str,
+    *endpoints: str,
+    protocol: Protocol = Protocol.TCP,
+    port: int = 80,
+    affinity_s: int | None = None,
+) -> ServiceRules:
+    """One Service with one port; endpoints are addresses, and serve at 8080."""
+    places = tuple(sorted((Endpoint(each, 8080) for each in endpoints), key=str))
+    full = f"default/{name}"
+    to: Target | Refusal = Refusal.REJECT
+    if places:
+        to = Target(f"{full}:p", protocol, False, places, affinity_s)
+    return ServiceRules(full, (Capture(ip, port, protocol, f"{full}:p", to),))
+
+
+def ruleset(generation: int, *services: ServiceRules) -> Ruleset:
+    """These Services, and whatever else is in the ranges rejected; both families."""
+    documents = []
+    for family, cidr in CIDRS.items():
+        of_family = (each for each in services if (":" in each.captures[0].ip) is (family is Family.IPV6))
+        rules = GuestRules(family, tuple(sorted(of_family, key=lambda each: each.service)), (cidr,))
+        documents.append(render(rules))
+    return make_ruleset(generation, documents)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent costs in a guest: time to be there, memory, time to apply."""
+
+import datetime as dt
+
+from ruleset.delta import difference
+from tests.lab_vm.rules import service
+from tests.lab_vm.site import Site
+
+# Ten times what is expected on a machine that does nothing else.
+_MAX_START_S = 15.0
+_MAX_RSS_KB = 64 << 10
+_SERVICES = 100
+
+
+def test_what_the_agent_costs(site: Site) -> None:
+    for name, guest in site.guests.items():
+        attached = site.said(message="guest attached", sandbox=name)
+        agent_at = float(guest.output("cat", "/run/agent-started"))
+        # The last one is this process's; the first one is the first kernel's.
+        start_s = dt.datetime.fromisoformat(attached[-1]["time"]).timestamp() - agent_at
+        boot_s = dt.datetime.fromisoformat(attached[0]["time"]).timestamp() - guest.started_at
+        status = guest.output("sh", "-c", "cat /proc/$(cat /run/agent-pid)/status").splitlines()
+        sizes = {line.split()[0]: int(line.split()[1]) for line in status if line.startswith("VmRSS")}
+        fresh_kb = sizes["VmRSS:"]
+        assert fresh_kb < _MAX_RSS_KB
+        assert 0 < start_s < _MAX_START_S
+        site.figure(
+            f"{name}: power on to agent at the node {boot_s:.1f} s, of which the agent {start_s:.1f} s;"
+            f" agent RSS {fresh_kb / 1024:.1f} MiB"
+        )
+
+
+def test_how_long_rules_take(site: Site) -> None:
+    services = [
+        service(f"s{number:03}", f"10.96.1.{number}", "10.0.0.21", "10.0.0.22") for number in range(_SERVICES)
+    ]
+    first = site.ruleset(*services)
+    site.push(list(site.guests), first)
+    second = site.ruleset(*services[1:], service("s000", "10.96.1.0", "10.0.0.22"))
+    delta = difference(first, second)
+    assert delta is not None
+    site.push(list(site.guests), delta)
+    for name, guest in site.guests.items():
+        full, change = site.said(message="ruleset applied", guest=name)[-2:]
+        assert (full["kind"], change["kind"]) == ("full", "delta")
+        assert guest.end("10.96.1.99", 80).endswith(":8080")
+        assert guest.end("10.96.1.0", 80) == "10.0.0.22:8080"
+        site.figure(f"{name}: {_SERVICES} Services x 2 in {full['ms']} ms, one endpoint in {change['ms']} ms")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a guest, its agent and the bridge live through, and the Services stay."""
+
+import functools
+import time
+
+import pytest
+
+from kata_bridge.api.messages import ResultCode
+from ruleset.document import Ruleset
+from tests.lab_vm.machine import Machine
+from tests.lab_vm.rules import service
+from tests.lab_vm.site import Site
+
+_SERVICES = (
+    service("web", "10.96.0.10", "10.0.0.21", "10.0.0.22"),
+    service("six", "fd00:96::10", "fd00::21"),
+)
+
+
+@pytest.fixture(autouse=True)
+def wanted(site: Site) -> Ruleset:
+    """What all guests have, and shall have again."""
+    made = site.ruleset(*_SERVICES)
+    site.push(list(site.guests), made)
+    assert all(is_served(guest) for guest in site.guests.values())
+    return made
+
+
+def is_served(guest: Machine) -> bool:
+    """Whether its Services of both families answer."""
+    return all(guest.end(ip, 80).endswith(":8080") for ip in ("10.96.0.10", "fd00:96::10"))
+
+
+def applied(site: Site, guest: str) -> int:
+    return len(site.said(message="ruleset applied", guest=guest))
+
+
+@pytest.mark.parametrize(
+    ("what", "commands"),
+    [
+        ("flushed", ("iptables-legacy -t nat -F", "ip6tables-legacy -t nat -F")),
+        ("unhooked", ("iptables-legacy -t nat -D OUTPUT -j VCN-SERVICES",)),
+        (
+            "replaced by another program's",
+            ("iptables-legacy-restore", "ip6tables-legacy-restore"),
+        ),
+    ],
+)
+def test_what_a_stranger_does_in_a_guest_is_repaired(
+    site: Site, what: str, commands: tuple[str, ...]
+) -> None:
+    # A rule of a mesh, whose place is kept.
+    theirs = "-A OUTPUT -d 192.0.2.1/32 -j ACCEPT"
+    emptied = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n*filter\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
+    repairs = {name: len(site.said(message="rules of a guest are back", guest=name)) for name in site.guests}
+    began_s = time.monotonic()
+    for guest in site.guests.values():
+        for command in (*commands, f"iptables-legacy -t nat {theirs.replace('-A OUTPUT', '-I OUTPUT 1')}"):
+            guest.output(*command.split(), stdin=emptied)
+    for name, guest in site.guests.items():
+        guest.until(functools.partial(is_served, guest), f"served after its rules were {what}")
+        site.wait_current(name)
+        output = guest.output("iptables-legacy-save", "-t", "nat").splitlines()
+        rules = [line for line in output if line.startswith("-A OUTPUT")]
+        assert rules == [theirs, "-A OUTPUT -j VCN-SERVICES"]
+        assert len(site.said(message="rules of a guest are back", guest=name)) >= repairs[name] + 1
+        guest.output(*f"iptables-legacy -t nat {theirs.replace('-A', '-D')}".split())
+    site.figure(f"rules {what} in three guests, all back after {time.monotonic() - began_s:.1f} s")
+
+
+@pytest.mark.parametrize(("name", "how"), [("a1", "reboot"), ("a2", "lose_power")])
+def test_a_guest_that_starts_anew_has_its_services_back(
+    site: Site, wanted: Ruleset, name: str, how: str
+) -> None:
+    before = {other: applied(site, other) for other in site.guests}
+    guest = site.guests[name]
+    boot_id = guest.output("cat", "/proc/sys/kernel/random/boot_id")
+    attached = len(site.said(message="guest attached", sandbox=name))
+    getattr(guest, how)()
+    attached_s = site.wait_attached(name, attached + 1)
+    site.wait_current(name)
+    guest.until(guest.is_up, "up")
+    assert is_served(guest)
+    assert guest.output("cat", "/proc/sys/kernel/random/boot_id") != boot_id
+    site.figure(f"{name}: {how}, its agent at the node again after {attached_s:.1f} s")
+    assert site.status()[name]["digest"] == wanted.digest
+    assert {other: applied(site, other) for other in site.guests} == before | {name: before[name] + 1}
+
+
+def test_an_agent_that_dies_comes_back_and_nothing_is_applied_twice(site: Site, wanted: Ruleset) -> None:
+    before = {name: applied(site, name) for name in site.guests}
+    attached = {name: len(site.said(message="guest attached", sandbox=name)) for name in site.guests}
+    began_s = time.monotonic()
+    for guest in site.guests.values():
+        guest.kill_agent()
+        assert is_served(guest)
+    for name in site.guests:
+        site.wait_attached(name, attached[name] + 1)
+        site.wait_current(name)
+        assert site.said(message="guest attached", sandbox=name)[-1]["digest"] == wanted.digest[:16]
+    site.figure(f"three agents killed, all at the node again after {time.monotonic() - began_s:.1f} s")
+    assert {name: applied(site, name) for name in site.guests} == before
+
+
+def test_a_bridge_that_dies_leaves_services_and_applies_nothing_again(site: Site, wanted: Ruleset) -> None:
+    attached = {name: len(site.said(message="guest attached", sandbox=name)) for name in site.guests}
+    before = {name: applied(site, name) for name in site.guests}
+    site.stop_bridge()
+    assert all(is_served(guest) for guest in site.guests.values())
+    site.start_bridge()
+    for name in site.guests:
+        site.wait_attached(name, attached[name] + 1)
+    results = site.push(list(site.guests), wanted)
+    assert {result.code for result in results.values()} == {ResultCode.UNCHANGED}
+    assert {name: applied(site, name) for name in site.guests} == before
