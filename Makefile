@@ -14,10 +14,10 @@ PACKAGES := tenancy ruleset daemonkit vnagent kubeproxy_ext kata_bridge vcnode
 SOURCES := $(PACKAGES) tests packaging setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format unit functional cases compiled lab k8s bench bench-vnagent rings clean
+.PHONY: help demo test check format unit functional cases compiled lab lab_vm k8s bench bench-vnagent rings clean
 
 help:  ## list the targets
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
 $(VENV)/runtime: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "vcnode needs Python 3.11 or newer with venv"; exit 1; }
@@ -32,7 +32,7 @@ $(VENV)/dev: $(VENV)/runtime
 demo: $(VENV)/runtime  ## two tenants, one node, the real daemons: a story; as root also Services in guests
 	$(BIN)/python -m vcnode demo $(ARGS)
 
-test: check functional cases compiled lab k8s  ## everything that this machine can run
+test: check functional cases compiled lab lab_vm k8s  ## everything that this machine can run
 
 check: $(VENV)/dev unit  ## format, lint, types, import layers, unit tests
 	$(BIN)/ruff format --check $(SOURCES)
@@ -65,6 +65,9 @@ $(TREE)/bin/vn-agent: $(VENV)/dev setup.py packaging/tree.py $(shell find $(PACK
 
 lab: $(VENV)/dev  ## the lab ring: network namespaces as guests, real iptables and nft; needs root
 	$(BIN)/python -m pytest tests/lab $(LAB_ARGS)
+
+lab_vm: $(VENV)/dev  ## the lab_vm ring: guests with kernels of their own (User-mode Linux); needs root
+	$(BIN)/python -m pytest tests/lab_vm $(LAB_VM_ARGS)
 
 k8s: $(VENV)/dev  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
 	$(BIN)/python -m pytest tests/k8s $(K8S_ARGS)
