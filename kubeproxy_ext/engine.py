@@ -25,6 +25,8 @@ from ruleset.delta import RulesetDelta
 
 # A list takes some hundredths of a second. Who has not been heard for so long is not there.
 GRACE_S = 2.0
+# Guests that come together, as after our start, are in one request; one that comes alone is not late.
+GUEST_GAP_S = 0.005
 
 _log = logs.get(__name__)
 
@@ -107,6 +109,7 @@ class Engine:
         self._ask_saved = ask_saved
         self._is_connected = False
         self._fresh: set[str] = set()
+        self._fresh_pace = Pace()
         self._known_held: frozenset[Held] = frozenset()
         self._to_save: set[str] = set()
         self._seen: frozenset[Asked] = frozenset()
@@ -124,7 +127,8 @@ class Engine:
                 self._changed(group.tenant, now)
         for tenant in [name for name, each in self.tenants.items() if each.pace.is_due(now)]:
             self._compute(tenant)
-        self._compute_fresh()
+        if self._fresh_pace.is_due(now):
+            self._compute_fresh(now)
         self._prune()
         if self._is_connected:
             for push in self.delivery.plan(now):
@@ -193,8 +197,9 @@ class Engine:
             self._to_save.add(name)
             self.latency.computed(name, {s.wanted.digest for s in self._standings(guests) if s.wanted})
 
-    def _compute_fresh(self) -> None:
+    def _compute_fresh(self, now: float) -> None:
         """Compute for guests that came or changed; their tenant need not be due."""
+        self._fresh_pace = self._fresh_pace.ran(now, now, GUEST_GAP_S)
         fresh, self._fresh = self._fresh, set()
         self._want([guest_id for guest_id in fresh if guest_id in self.delivery.guests])
 
@@ -227,7 +232,7 @@ class Engine:
         return [self.delivery.guests[guest_id] for guest_id in guests]
 
     def _next_turn(self) -> float | None:
-        times = [self.feed.next_tick]
+        times = [self.feed.next_tick, self._fresh_pace.due_at]
         if self._is_connected:
             times.append(self.delivery.next_at)
         for tenant in self.tenants.values():
@@ -255,6 +260,7 @@ class Engine:
         self._generations.seen(guest.tenant, guest.generation)
         if before is None or _asks_otherwise(before, guest):
             self._fresh.add(guest.id)
+            self._fresh_pace = self._fresh_pace.changed(self._now())
         self._is_connected = True
         self._wake()
 

@@ -41,8 +41,7 @@ class Pace:
         """Something changed that a run has to take."""
         return self if self.waiting_since is not None else replace(self, waiting_since=now)
 
-    def ran(self, started: float, ended: float) -> "Pace":
-        """A run took everything that had changed by `started`."""
+    def ran(self, started: float, ended: float, gap_s: float = GAP_S) -> "Pace":
+        """A run took everything that had changed by `started`; `gap_s` is the least that follows."""
         # A clock that an administrator sets is not monotonic; no gap may become longer by it.
-        took_s = min(max(GAP_S, ended - started), MAX_GAP_S)
-        return Pace(None, ended + took_s)
+        return Pace(None, ended + min(max(gap_s, ended - started), MAX_GAP_S))

@@ -51,6 +51,10 @@ def test_a_long_run_is_followed_by_as_long_a_gap_up_to_a_bound() -> None:
     assert pace.due_at == 60.0 + MAX_GAP_S
 
 
+def test_a_gap_may_be_another() -> None:
+    assert Pace().changed(1.0).ran(1.0, 1.0, gap_s=0.25).changed(1.0).due_at == 1.25
+
+
 def test_a_clock_that_goes_back_makes_no_long_gap() -> None:
     pace = Pace().changed(100.0).ran(100.0, 40.0).changed(40.0)
     assert pace.due_at == 40.0 + GAP_S

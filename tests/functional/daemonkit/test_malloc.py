@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In a process of its own: the allocator cannot be set back."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys
+from daemonkit.malloc import return_large_blocks
+
+def resident_kib():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+if sys.argv[1] == "yes":
+    assert return_large_blocks()
+bytes(1 << 20)  # freed: from here on glibc takes such blocks from the heap
+before = resident_kib()
+large = [b"x" * (200 << 10) for _ in range(100)]
+pins = [bytes(1000) for _ in range(100)]
+large = None
+print(resident_kib() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_freed_large_blocks_leave_the_resident_set() -> None:
+    grown = {
+        is_set: int(subprocess.check_output([sys.executable, "-c", PROGRAM, is_set]))
+        for is_set in ("no", "yes")
+    }
+    assert grown["yes"] < 5_000
+    assert grown["yes"] < grown["no"]
