@@ -50,7 +50,7 @@ class Agents:
         channel = self._links.channel(sandbox.id)
         if channel is not None:
             return channel
-        await self._issue(sandbox.id)
+        await self.credentials(sandbox.id)
         await self._open_door(sandbox.id)
         raise Unreachable("the guest's agent has not attached")
 
@@ -77,10 +77,11 @@ class Agents:
         if gone:
             _log.info("certificates of sandboxes that are gone were revoked", count=len(gone))
 
-    async def _issue(self, sandbox: str) -> None:
+    async def credentials(self, sandbox: str) -> Path:
+        """Return the directory of its certificate, which is made if there is none. Raises `Unreachable`."""
         async with self._one_write:
             try:
-                await asyncio.to_thread(self._credentials.issue, sandbox)
+                return (await asyncio.to_thread(self._credentials.issue, sandbox)).directory
             except CredentialsError as error:
                 # A full disk: the next try may find room.
                 self._metrics.state_errors.inc()

@@ -2,11 +2,22 @@
 """What NRI says of sandboxes, brought to discovery. Handlers begin work and wait for nothing: all
 calls of the node wait behind each of them."""
 
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from kata_bridge.channels.channel import Unreachable
 from kata_bridge.core.sandboxes import Seen
 from kata_bridge.discovery import Discovery
 from kata_bridge.nri.dispatch import Hold
-from kata_bridge.nri.messages import Container, ContainerAdjustment, PodSandbox
+from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot
+
+# The container that is our agent, and where it finds its certificate: packaging/guest/sidecar.yaml.
+# Any pod's author may call a container so: what it gets is good for that very pod's rules alone.
+SIDECAR = "vcnode-guest-agent"
+SIDECAR_CREDENTIALS = "/etc/vcnode-guest"
+
+CredentialsOf = Callable[[str], Awaitable[Path | None]]
 
 
 def seen_of(pod: PodSandbox) -> Seen:
@@ -32,10 +43,15 @@ def seen_of(pod: PodSandbox) -> Seen:
 
 
 class NriHandler:
-    """A `kata_bridge.nri.dispatch.Handler` that tells of sandboxes and lets all containers pass."""
+    """A `kata_bridge.nri.dispatch.Handler` that tells of sandboxes and lets containers pass.
 
-    def __init__(self, discovery: Discovery) -> None:
+    `credentials_of` gives the directory of a sandbox's certificate, None for one whose agent we do
+    not take; it raises `Unreachable` where none can be made now. None where no agent is taken.
+    """
+
+    def __init__(self, discovery: Discovery, credentials_of: CredentialsOf | None = None) -> None:
         self._discovery = discovery
+        self._credentials_of = credentials_of
 
     async def synchronize(self, snapshot: Snapshot) -> None:
         self._discovery.nri_synchronized(seen_of(pod) for pod in snapshot.pods)
@@ -49,8 +65,18 @@ class NriHandler:
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         self._discovery.nri_stopped(pod.id)
 
-    async def create_container(self, _pod: PodSandbox, _container: Container) -> ContainerAdjustment | Hold:
-        return ContainerAdjustment()
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+        """Let it pass; our agent with its certificate, or not at all: mounts come only now."""
+        if self._credentials_of is None or container.name != SIDECAR:
+            return ContainerAdjustment()
+        try:
+            directory = await self._credentials_of(pod.id)
+        except Unreachable as error:
+            return Hold(str(error))
+        if directory is None:
+            return ContainerAdjustment()
+        mount = Mount(SIDECAR_CREDENTIALS, "bind", str(directory), ("rbind", "ro", "rprivate"))
+        return ContainerAdjustment(mounts=(mount,))
 
     async def validate(
         self, _pod: PodSandbox, _container: Container, _adjustment: ContainerAdjustment

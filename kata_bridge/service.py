@@ -30,7 +30,7 @@ from kata_bridge.guest_driver import Shared, turns
 from kata_bridge.guests import Guests
 from kata_bridge.lock import Lock
 from kata_bridge.metrics import Metrics
-from kata_bridge.nri.events import SANDBOXES
+from kata_bridge.nri.events import SANDBOXES, Event
 from kata_bridge.nri.plugin import Plugin
 from kata_bridge.server import BridgeServer
 from kata_bridge.watchers import Watchers
@@ -120,9 +120,19 @@ class Service:
         nri = self._config.sandboxes.nri
         if nri is None:
             return None
-        plugin = Plugin(nri.socket, nri.name, nri.index, NriHandler(self._discovery), SANDBOXES)
+        # Where no agent is taken, no container has to wait for our word.
+        events = SANDBOXES if self._agents is None else SANDBOXES | {Event.CREATE_CONTAINER}
+        handler = NriHandler(self._discovery, None if self._agents is None else self._credentials_of)
+        plugin = Plugin(nri.socket, nri.name, nri.index, handler, events)
         self._discovery.is_nri_connected = lambda: plugin.is_connected
         return plugin
+
+    async def _credentials_of(self, sandbox: str) -> Path | None:
+        """Where the certificate of a guest is, None if its agent is none of its ways."""
+        driver = self.guests.drivers.get(sandbox)
+        if self._agents is None or driver is None or "agent" not in driver.channels:
+            return None
+        return await self._agents.credentials(sandbox)
 
     def _attached(self, channel: AgentChannel) -> None:
         self.guests.channel_changed(channel.sandbox)

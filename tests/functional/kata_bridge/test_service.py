@@ -2,6 +2,7 @@
 """The whole daemon in this process, with a runtime, a guest of stock Kata and its clients around it."""
 
 import asyncio
+import dataclasses
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -25,13 +26,21 @@ from kata_bridge.config import (
     Sandboxes,
     Stock,
 )
-from kata_bridge.nri.messages import LinuxNamespace, LinuxPodSandbox, PodSandbox
+from kata_bridge.nri.messages import (
+    Container,
+    ContainerAdjustment,
+    LinuxNamespace,
+    LinuxPodSandbox,
+    Mount,
+    PodSandbox,
+)
 from kata_bridge.service import Service
 from kata_bridge.testing.guest_tables import MemoryTables
 from kata_bridge.testing.sample_rulesets import sample
 from kata_bridge.testing.stand_in_agent import Quirks
 from kata_bridge.testing.stand_in_kata import StandInKata
 from kata_bridge.testing.stand_in_runtime import StandInRuntime
+from kata_bridge.ttrpc.status import StatusError
 from ruleset.model import Family
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
 
@@ -173,3 +182,55 @@ async def test_a_full_disk_is_survived_and_said(
         await until(lambda: "No space left on device" in driver.machine.why)
         monkeypatch.undo()
         await until((place / "state" / "sandboxes" / "s1" / "tls.crt").exists, "a later try")
+
+
+async def created(runtime: StandInRuntime, sandbox: str, name: str) -> ContainerAdjustment | None:
+    return await runtime.create_container(pod(sandbox), Container(f"{sandbox}-{name}", sandbox, name))
+
+
+async def test_our_sidecar_finds_its_certificate_and_other_containers_do_not(
+    place: Path, runtime: StandInRuntime
+) -> None:
+    async with serving(configuration(place)) as service:
+        await runtime.has_registered()
+        await runtime.run_pod(pod("s1"))
+        await runtime.run_pod(pod("left", "none"))
+        await until(lambda: "s1" in service.guests.drivers)
+        directory = place / "state" / "sandboxes" / "s1"
+        mount = Mount("/etc/vcnode-guest", "bind", str(directory), ("rbind", "ro", "rprivate"))
+        assert await created(runtime, "s1", "vcnode-guest-agent") == ContainerAdjustment(mounts=(mount,))
+        assert sorted(each.name for each in directory.iterdir()) == ["ca.crt", "tls.crt", "tls.key"]
+        assert await created(runtime, "s1", "app") == ContainerAdjustment()
+        assert await created(runtime, "left", "vcnode-guest-agent") == ContainerAdjustment()
+        assert await created(runtime, "unheard-of", "vcnode-guest-agent") == ContainerAdjustment()
+        assert not (place / "state" / "sandboxes" / "left").exists()
+
+
+async def test_our_sidecar_waits_for_room_on_the_disk(
+    place: Path, runtime: StandInRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its mount a container would run for ever and never attach."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(place))
+
+    async with serving(configuration(place)) as service:
+        await runtime.has_registered()
+        monkeypatch.setattr("kata_bridge.credentials.Credentials._write", full)
+        await runtime.run_pod(pod("s1"))
+        await until(lambda: "s1" in service.guests.drivers)
+        with pytest.raises(StatusError, match=r"no certificate can be made for its agent: .*No space left"):
+            await created(runtime, "s1", "vcnode-guest-agent")
+        monkeypatch.undo()
+        adjustment = await created(runtime, "s1", "vcnode-guest-agent")
+        assert adjustment is not None
+        assert adjustment.mounts
+
+
+async def test_without_a_door_for_agents_no_container_is_asked_about(
+    place: Path, runtime: StandInRuntime
+) -> None:
+    async with serving(dataclasses.replace(configuration(place), agent=None)):
+        await runtime.has_registered()
+        await runtime.run_pod(pod("s1"))
+        assert await created(runtime, "s1", "vcnode-guest-agent") is None
