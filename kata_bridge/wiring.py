@@ -52,7 +52,13 @@ class Ways:
             _log.info("the policy of a guest stays", guest=sandbox.id, reason=sandbox.policy_refusal)
             policy = None
         try:
-            return stock_kata(sandbox.id, roots=self.config.stock.shim_directories, policy=policy)
+            return stock_kata(
+                sandbox.id,
+                roots=self.config.stock.shim_directories,
+                policy=policy,
+                # Where no source told addresses, the guest is asked.
+                has_ipv6=not sandbox.ips or any(":" in ip for ip in sandbox.ips),
+            )
         except ValueError as error:
             raise NotInjectable(str(error)) from None
 

@@ -327,6 +327,20 @@ async def test_what_may_pass_decides_nothing_of_ipv6(error: Exception) -> None:
         await channel(Guest(fails={("push", V6): error})).probe()
 
 
+async def test_the_guest_of_a_pod_without_ipv6_is_not_asked_for_it() -> None:
+    """Each question is a process or two in the guest, while its containers are about to start."""
+    guest = Guest()
+    one = StockKata("abc", guest, has_ipv6=False)
+
+    assert not (await one.probe()).ipv6
+    assert await one.apply(sample(7), ()) == await one.state()
+    await one.read_back()
+    assert V6 not in [*guest.reads, *(family for family, _ in guest.pushes)]
+    assert guest.reads == [V4] * 5
+    with pytest.raises(Refused, match="its pod has no IPv6 address"):
+        await one.apply(sample(8, families=BOTH), ())
+
+
 # ---- outcomes
 
 
