@@ -26,6 +26,16 @@ POD_NETWORK = "10.88.0.0/24"
 # without it its page has no container names.
 _CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
+# Runc by other names: what RuntimeClasses of Kata's name, without its virtual machine.
+KATA_HANDLERS = ("kata", "kata-agent", "kata-stock")
+_KATA_RUNTIME = """
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}]
+runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}.options]
+BinaryName = "/usr/sbin/runc"
+SystemdCgroup = false
+"""
+
 # What the kubelet would set for the whole machine: it gets copies to write to.
 _KERNEL_SETTINGS = (
     "vm/overcommit_memory",
@@ -117,7 +127,7 @@ class Node:
         self.kubelet = Daemon(
             "kubelet",
             [
-                *self._enter(),
+                *self.enter,
                 self._binaries["kubelet"],
                 f"--config={self._directory / 'kubelet.json'}",
                 f"--kubeconfig={self._identity.kubeconfig}",
@@ -158,8 +168,14 @@ class Node:
     @property
     def cri_socket(self) -> Path:
         """The runtime's own socket, as it is reached from outside the node's mount namespace."""
+        return self.outside(_CONTAINERD_SOCKET)
+
+    def outside(self, path: str) -> Path:
+        """A path of the node, as it is reached from outside its mount namespace."""
         assert self._init is not None
-        return Path(f"/proc/{self._init.pid}/root{_CONTAINERD_SOCKET}")
+        # A link that is absolute would lead to the machine's own /run.
+        path = path.replace("/var/run/", "/run/", 1) if path.startswith("/var/run/") else path
+        return Path(f"/proc/{self._init.pid}/root{path}")
 
     def open_files_of_kubelet(self) -> list[str]:
         """What the kubelet's file descriptors point to: which logs it reads, for one."""
@@ -177,7 +193,9 @@ class Node:
     def _path(self) -> str:
         return f"{Path(self._binaries['containerd']).parent}:{SYSTEM_PATH}"
 
-    def _enter(self) -> list[str]:
+    @property
+    def enter(self) -> list[str]:
+        """The command prefix that runs a program on the node: in all of its namespaces."""
         assert self._init is not None
         return [
             *("nsenter", f"--target={self._init.pid}", "--mount", "--pid"),
@@ -230,12 +248,7 @@ runtime_type = "io.containerd.runc.v2"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
 BinaryName = "/usr/sbin/runc"
 SystemdCgroup = false
-# Runc by another name: what a RuntimeClass of Kata's names, without its virtual machine.
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]
-runtime_type = "io.containerd.runc.v2"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata.options]
-BinaryName = "/usr/sbin/runc"
-SystemdCgroup = false
+{"".join(_KATA_RUNTIME.format(name=name) for name in KATA_HANDLERS)}
 """
         )
         (self._directory / "cni" / "10-ring.conflist").write_text(
@@ -265,7 +278,7 @@ SystemdCgroup = false
         self._containerd = Daemon(
             "containerd",
             [
-                *self._enter(),
+                *self.enter,
                 *(self._binaries["containerd"], "--config", str(self._directory / "containerd.toml")),
             ],
             self._directory / "containerd.log",
@@ -284,7 +297,7 @@ SystemdCgroup = false
 
     @property
     def _ctr(self) -> list[str]:
-        return [*self._enter(), self._binaries["ctr"], "--address", _CONTAINERD_SOCKET]
+        return [*self.enter, self._binaries["ctr"], "--address", _CONTAINERD_SOCKET]
 
     def _import_images(self) -> None:
         pause, busybox = self._directory / "pause.tar", self._directory / "busybox.tar"

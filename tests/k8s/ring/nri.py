@@ -26,14 +26,14 @@ class WatchingPlugin:
     are what it answers; `created` and `validated` what it was asked.
     """
 
-    def __init__(self, socket: Path, events: frozenset[Event]) -> None:
+    def __init__(self, socket: Path, events: frozenset[Event], *, index: str = "50") -> None:
         self.snapshots: list[Snapshot] = []
         self.events: list[tuple[str, PodSandbox]] = []
         self.created: list[tuple[PodSandbox, Container]] = []
         self.validated: list[tuple[Container, ContainerAdjustment]] = []
         self.creation: ContainerAdjustment | Hold = ContainerAdjustment()
         self.validation: Hold | None = None
-        self.plugin = Plugin(socket, "vcnode-test", "50", self, events)
+        self.plugin = Plugin(socket, "vcnode-test", index, self, events)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="nri-plugin")
@@ -70,6 +70,10 @@ class WatchingPlugin:
         tasks.spawn(self.plugin.run(), "plugin")
         await self._stop.wait()
         await tasks.close(_STOP_S / 2)
+        await self.stopping()
+
+    async def stopping(self) -> None:
+        """For those that begin something at what they are told: end it."""
 
     # What a handler has.
 

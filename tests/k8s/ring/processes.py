@@ -82,14 +82,23 @@ class Daemon:
         self.name = name
         self.log = log
         self._enters_pid_namespace = enters_pid_namespace
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                argv,
+        self._argv, self._path, self._directory = argv, path, directory
+        self._process = self._started()
+
+    def start_again(self) -> None:
+        """Start the same program once more, after it has ended."""
+        assert not self.is_running(), f"{self.name} runs"
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                self._argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=directory,
-                env={"PATH": path, "HOME": str(log.parent), "LANG": "C.UTF-8"},
+                cwd=self._directory,
+                env={"PATH": self._path, "HOME": str(self.log.parent), "LANG": "C.UTF-8"},
                 start_new_session=True,
             )
 
@@ -103,6 +112,11 @@ class Daemon:
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
         return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, None while it runs."""
+        return self._process.poll()
 
     def wait_until(self, probe: Callable[[], object], *, timeout_s: float) -> None:
         """Wait for `probe`, but not for a process that has ended.

@@ -97,11 +97,12 @@ class HandSyncer:
         """Make a namespace in the tenant and its counterpart in the super cluster."""
         if namespace in tenant.namespaces:
             return
-        for api, name in (
-            (tenant.api, namespace),
-            (self.super_api, tenant.super_namespace(namespace)),
+        whose = {"annotations": {_CLUSTER: tenant.key, _NAMESPACE: namespace}}
+        for api, metadata in (
+            (tenant.api, {"name": namespace}),
+            (self.super_api, {"name": tenant.super_namespace(namespace), **whose}),
         ):
-            api.create("/api/v1/namespaces", _object("Namespace", {"name": name}), may_exist=True)
+            api.create("/api/v1/namespaces", _object("Namespace", metadata), may_exist=True)
         tenant.namespaces.add(namespace)
 
     def create_ghost(self, tenant: Tenant, namespace: str, name: str) -> None:

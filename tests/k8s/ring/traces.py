@@ -24,11 +24,13 @@ _LOCK = "lock"
 def open_directory(stack: ExitStack) -> tuple[Path, str]:
     """A directory of this run's own, and the prefix of its names; `stack` removes the directory.
 
-    The path is short: the names of unix sockets end at 107 bytes.
+    The path is short: the names of unix sockets end at 107 bytes, and that of a Kata shim's has a
+    sandbox id of 64 in it.
     """
     _remove_dead_runs()
     prefix = f"{_PREFIX}{secrets.token_hex(3)}"
-    directory = Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
+    directory = Path(tempfile.gettempdir()) / prefix
+    directory.mkdir(mode=0o700)
     stack.callback(shutil.rmtree, directory)
     lock = stack.enter_context((directory / _LOCK).open("w"))
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -43,7 +45,6 @@ def _remove_dead_runs() -> None:
             except BlockingIOError:
                 continue  # it lives
             directory = lock.parent
-            prefix = directory.name.partition("-")[0]
-            network.delete([f"{prefix}-cp", f"{prefix}-node"])
+            network.delete([f"{directory.name}-cp", f"{directory.name}-node"])
             cgroups.remove(directory.name)
             shutil.rmtree(directory)

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kata-bridge and kubeproxy-ext as processes on the ring's node, driven by their contract only."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from daemonkit.status import StatusError, fetch
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.controlplane import write_kubeconfig
+from tests.k8s.ring.node import KATA_HANDLERS
+from tests.k8s.ring.processes import Daemon, RingError, wait_for
+
+# Where the agents in guests reach the node.
+AGENT_PORT = 10560
+SERVICE_CIDR = "10.96.0.0/16"
+# Of both tenants: their own addresses may be the same.
+TENANT_CIDR = "10.32.0.0/16"
+_USER = "system:kubeproxy-ext"
+_STATUS_S = 3.0
+_READY_S = 20.0
+
+
+class NodeDaemon:
+    """One of our daemons in `directory`, with its status page and everything that it logged."""
+
+    def __init__(self, name: str, module: str, ring: Ring, python: str, wrapper: list[str]) -> None:
+        self.name = name
+        self.directory = ring.directory / name
+        self.directory.mkdir(exist_ok=True)
+        self.status_socket = self.directory / "status.sock"
+        self._log = ring.directory / f"{name}.log"
+        self._config = self.directory / "config.yaml"
+        self._argv = [*wrapper, python, "-m", module, "--config", str(self._config)]
+        self._ring = ring
+        self.process: Daemon | None = None
+
+    def configure(self, kind: str, settings: JsonObject) -> None:
+        """Write its configuration, for the next start."""
+        document = {
+            "apiVersion": "vcnode.io/v1alpha1",
+            "kind": kind,
+            "status": {"socket": str(self.status_socket)},
+            **settings,
+        }
+        self._config.write_text(json.dumps(document, indent=1))  # JSON is YAML
+
+    def launch(self) -> Daemon:
+        """Start the process; does not wait for it."""
+        return Daemon(self.name, self._argv, self._log, directory=self.directory, enters_pid_namespace=True)
+
+    def start(self, *, is_ready: bool = True) -> None:
+        """Start it and wait until it says that it is ready, or at least alive."""
+        self.process = self.launch()
+        page = "/readyz" if is_ready else "/healthz"
+        self.process.wait_until(lambda: self.page(page)[0] == 200, timeout_s=_READY_S)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int | None:
+        """End it, if it runs; returns its exit code."""
+        if self.process is None:
+            return None
+        self.process.stop(number)
+        return self.process.exit_code
+
+    def page(self, path: str) -> tuple[int, str]:
+        """A status page; 0 while nothing answers."""
+        try:
+            code, body = fetch(self.status_socket, path, _STATUS_S)
+        except (OSError, StatusError):
+            return 0, ""
+        return code, body.decode()
+
+    def status(self) -> dict[str, Any]:
+        """Its `/status`; empty while nothing answers."""
+        text = self.page("/status")[1]
+        found: dict[str, Any] = json.loads(text) if text else {}
+        return found
+
+    def guest(self, sandbox: str) -> dict[str, Any]:
+        """What it says of one guest; empty if it knows of none."""
+        guests: list[dict[str, Any]] = self.status().get("guests", [])
+        return next((guest for guest in guests if guest["id"] == sandbox), {})
+
+    def metric(self, family: str) -> float:
+        """The sum of a family's series."""
+        found = re.findall(rf"^{family}(?:{{[^}}]*}})? (\S+)$", self.page("/metrics")[1], re.MULTILINE)
+        return sum(map(float, found))
+
+    def lines(self, message: str, **fields: object) -> list[dict[str, Any]]:
+        """What it has logged so, with these fields, in all its lives."""
+        # A line that is being written has no end yet.
+        complete = [line for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        parsed = [json.loads(line) for line in complete if line.startswith("{")]
+        return [
+            line
+            for line in parsed
+            if line["message"] == message and all(line.get(key) == value for key, value in fields.items())
+        ]
+
+
+def kata_bridge(ring: Ring, python: str) -> NodeDaemon:
+    """kata-bridge as root in the node's namespaces, with a way of its own for each handler."""
+    daemon = NodeDaemon("kata-bridge", "kata_bridge", ring, python, ring.node.enter)
+    directory = daemon.directory
+    kata, agent, stock = KATA_HANDLERS
+    daemon.configure(
+        "KataBridgeConfiguration",
+        {
+            "stateDirectory": str(directory / "state"),
+            "lockFile": str(directory / "lock"),
+            "listen": {"socket": str(bridge_socket(ring))},
+            "sandboxes": {
+                "nri": {"socket": str(ring.node.nri_socket)},
+                "cri": {"intervalSeconds": 2},
+            },
+            "runtimes": [
+                {"handlers": [agent], "channels": ["agent"]},
+                {"handlers": [stock], "channels": ["stock"]},
+                {"handlers": [kata], "channels": ["netns"]},
+            ],
+            "agent": {"address": ring.node.namespace.address, "port": AGENT_PORT},
+            "stock": {"shimDirectories": [str(root) for root in shim_roots(ring)]},
+            "drift": {"checkSeconds": 1},
+            "drain": {"seconds": 1},
+        },
+    )
+    return daemon
+
+
+def bridge_socket(ring: Ring) -> Path:
+    """Where kata-bridge listens."""
+    return ring.directory / "bridge.sock"
+
+
+def shim_roots(ring: Ring) -> tuple[Path, Path]:
+    """Where stand-ins of Kata's shims have their sockets, in Go's manner and in Rust's."""
+    return ring.directory / "sbs", ring.directory / "kata"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """What tests change of kubeproxy-ext's configuration."""
+
+    last_known: str = "apply"
+    has_state: bool = True
+
+
+def kubeproxy_ext(ring: Ring, python: str) -> NodeDaemon:
+    """kubeproxy-ext beside it, without a privilege."""
+    # It may read what the tests' user may, wherever the checkout is; and nothing else of root's.
+    none = ["setpriv", "--bounding-set=-all,+dac_read_search", "--no-new-privs"]
+    daemon = NodeDaemon("kubeproxy-ext", "kubeproxy_ext", ring, python, [*ring.node.enter, *none])
+    _allow(ring)
+    user = ring.super_cluster.authority.issue(f"{_USER}:{ring.node.name}")
+    endpoint = replace(ring.super_cluster.api.endpoint, leaf=user)
+    server = f"https://{endpoint.address}:{endpoint.port}"
+    write_kubeconfig(daemon.directory / "user", server, endpoint)
+    configure_proxy(ring, daemon, ProxySettings())
+    return daemon
+
+
+def configure_proxy(ring: Ring, daemon: NodeDaemon, settings: ProxySettings) -> None:
+    """Write kubeproxy-ext's configuration, for its next start."""
+    state = {"stateDirectory": str(daemon.directory / "state")} if settings.has_state else {}
+    daemon.configure(
+        "KubeproxyExtConfiguration",
+        {
+            "nodeName": ring.node.name,
+            "superCluster": {"kubeconfigFile": str(daemon.directory / "user.kubeconfig")},
+            "bridge": {"socket": str(bridge_socket(ring))},
+            "serviceCIDRs": [SERVICE_CIDR],
+            "tenants": [{"key": tenant.key, "serviceCIDRs": [TENANT_CIDR]} for tenant in ring.tenants],
+            "lastKnown": settings.last_known,
+            **state,
+        },
+    )
+
+
+def _allow(ring: Ring) -> None:
+    """The role that kubeproxy-ext says it needs, and no more."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    user = f"{_USER}:{ring.node.name}"
+    verbs = ["list", "watch"]
+    role: JsonObject = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": user},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": verbs},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
+            {
+                "apiGroups": [""],
+                "resources": ["nodes"],
+                "resourceNames": [ring.node.name],
+                "verbs": verbs,
+            },
+        ],
+    }
+    group = "rbac.authorization.k8s.io"
+    binding: JsonObject = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+    ring.super_cluster.api.create(f"{rbac}/clusterroles", role, may_exist=True)
+    ring.super_cluster.api.create(f"{rbac}/clusterrolebindings", binding, may_exist=True)
+
+
+def restart_super_apiserver(ring: Ring) -> None:
+    """Start the super cluster's apiserver again, after `daemon.stop`."""
+    daemon = ring.super_cluster.daemon
+    if not daemon.is_running():
+        daemon.start_again()
+    ring.super_cluster.wait_ready()
+
+
+def guest_of(bridge: NodeDaemon, pod: str, *, timeout_s: float = 30.0) -> dict[str, Any]:
+    """The guest that a pod (`namespace/name` in the super cluster) is, once kata-bridge knows it."""
+
+    def known() -> dict[str, Any]:
+        guests: list[dict[str, Any]] = bridge.status().get("guests", [])
+        return next((guest for guest in guests if guest["pod"] == pod), {})
+
+    try:
+        return wait_for(f"guest {pod}", known, timeout_s=timeout_s)
+    except RingError as error:
+        raise RingError(f"{error}: {bridge.status()}") from None

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in the ring's guests: a stand-in of stock Kata, and our agent as a native sidecar."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+
+from kata_bridge.nri.events import SANDBOXES
+from kata_bridge.nri.messages import PodSandbox
+from kata_bridge.testing.agent_policy import OPENED_POLICY, parse
+from kata_bridge.testing.guest_tables import NamespaceTables
+from kata_bridge.testing.stand_in_agent import Quirks
+from kata_bridge.testing.stand_in_kata import StandInKata
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.daemons import AGENT_PORT
+from tests.k8s.ring.nri import WatchingPlugin
+from tests.k8s.ring.pods import container
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+class StockKata(WatchingPlugin):
+    """Makes each sandbox of a handler a guest of stock Kata, before other plugins hear of it.
+
+    Its agent restores into the pod's own network namespace, with the real programs.
+    """
+
+    def __init__(self, ring: Ring, handler: str) -> None:
+        super().__init__(ring.node.nri_socket, SANDBOXES, index="10")
+        self._ring = ring
+        self._handler = handler
+        self._guests: dict[str, AsyncExitStack] = {}
+
+    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
+        await super().run_pod_sandbox(pod)
+        if pod.runtime_handler != self._handler:
+            return
+        tables = NamespaceTables(self._ring.node.outside(pod.network_namespace))
+        quirks = Quirks(policy=parse(OPENED_POLICY))
+        stack = self._guests[pod.id] = AsyncExitStack()
+        await stack.enter_async_context(
+            StandInKata(self._ring.directory, tables, sandbox_id=pod.id, quirks=quirks)
+        )
+
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
+        await super().stop_pod_sandbox(pod)
+        stack = self._guests.pop(pod.id, None)
+        if stack is not None:
+            await stack.aclose()
+
+    async def stopping(self) -> None:
+        for stack in self._guests.values():
+            await stack.aclose()
+
+
+def install_agent(ring: Ring) -> Path:
+    """Put the guest's agent where pods can mount it, by its own packaging; returns the directory."""
+    root = ring.directory / "agent-root"
+    if not root.exists():
+        root.mkdir()
+        site = Path(grpc.__file__).parents[1]
+        subprocess.run(
+            ["sh", str(_ROOT / "packaging" / "guest" / "overlay.sh"), str(root), str(site)],
+            check=True,
+            timeout=60,
+        )
+    return root / "usr/lib/vcnode-guest"
+
+
+# What of this machine the sidecar's container sees, read-only: an interpreter and a packet filter.
+_MACHINE = {
+    "/usr": "/usr",
+    "/lib": "/usr/lib",
+    "/lib64": "/usr/lib64",
+    "/etc/alternatives": "/etc/alternatives",
+}
+_AGENT = (
+    "import sys; sys.path.insert(0, '/agent/site-packages')\n"
+    "from kata_bridge.guest.__main__ import main\n"
+    "sys.exit(main(sys.argv[1:]))"
+)
+
+
+def with_agent(ring: Ring, spec: JsonObject, *, is_waited_for: bool = True) -> JsonObject:
+    """The pod with our agent as a native sidecar; its others start when the rules are in.
+
+    What packaging/guest/sidecar.yaml says, without an image to pull.
+    """
+    mounts = {**_MACHINE, "/agent": str(install_agent(ring))}
+    if sys.base_prefix != "/usr":
+        mounts[sys.base_prefix] = sys.base_prefix
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    sidecar = container(
+        "vcnode-guest-agent",
+        [f"{sys.base_prefix}/bin/{version}", "-ISEB", "-c", _AGENT],
+        args=[
+            *("--node", f"tcp:{ring.node.namespace.address}:{AGENT_PORT}"),
+            *("--credentials", "/etc/vcnode-guest"),
+            *("--state", "/tmp/vcnode-guest"),  # noqa: S108 - the container's own
+        ],
+        restartPolicy="Always",
+        securityContext={
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "DAC_OVERRIDE"]},
+        },
+        volumeMounts=[
+            {"name": f"m{number}", "mountPath": where, "readOnly": True}
+            for number, where in enumerate(mounts)
+        ],
+    )
+    if is_waited_for:
+        sidecar["startupProbe"] = {
+            "exec": {"command": ["/usr/sbin/nft", "list", "table", "ip", "vcnode"]},
+            "periodSeconds": 1,
+            "failureThreshold": 30,
+        }
+    volumes = [
+        {"name": f"m{number}", "hostPath": {"path": path}} for number, path in enumerate(mounts.values())
+    ]
+    return {**spec, "initContainers": [sidecar], "volumes": volumes}
