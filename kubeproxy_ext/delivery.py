@@ -86,6 +86,11 @@ class Standing:
         return self.wanted is not None and has_way and not self.sending and not self.is_flushing
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it has what it is to have, and its flows agree with that."""
+        return self.wanted is None or (not self.is_behind and self.repaired is self.wanted.outcomes)
+
+    @property
     def is_behind(self) -> bool:
         return self.wanted is not None and self.has != self.wanted.digest
 

@@ -16,7 +16,7 @@ from kubeproxy_ext.core.wire import EndpointSliceObject, ServiceObject
 from kubeproxy_ext.core.world import World
 from kubeproxy_ext.delivery import Delivery, Push, Standing
 from kubeproxy_ext.feed import Feed, Held, tenant_of
-from kubeproxy_ext.groups import Asked, Generations, Groups, Unserved, asked
+from kubeproxy_ext.groups import Asked, Generations, Groups, Unserved, asked, asks_otherwise
 from kubeproxy_ext.latency import Latency
 from kubeproxy_ext.metrics import Metrics
 from kubeproxy_ext.ranges import ServiceRanges
@@ -110,6 +110,7 @@ class Engine:
         self._is_connected = False
         self._fresh: set[str] = set()
         self._fresh_pace = Pace()
+        self._is_prune_due = False
         self._known_held: frozenset[Held] = frozenset()
         self._to_save: set[str] = set()
         self._seen: frozenset[Asked] = frozenset()
@@ -129,7 +130,8 @@ class Engine:
             self._compute(tenant)
         if self._fresh_pace.is_due(now):
             self._compute_fresh(now)
-        self._prune()
+        if self._is_prune_due:
+            self._prune()
         if self._is_connected:
             for push in self.delivery.plan(now):
                 self._metrics.flows.inc(len(push.flush) * len(push.guests))
@@ -205,6 +207,7 @@ class Engine:
 
     def _prune(self) -> None:
         """Forget what was made for guests that are gone, or that see other Services now."""
+        self._is_prune_due = False
         self.groups.keep(s.wanted for s in self.delivery.guests.values() if s.wanted is not None)
         seen = frozenset(each for each in self.asked.values() if isinstance(each, Asked))
         if seen != self._seen:
@@ -214,6 +217,7 @@ class Engine:
     def _want(self, guests: Iterable[str]) -> None:
         """Say what these guests are to have, as far as it is known."""
         now = self._now()
+        self._is_prune_due = True
         known: dict[str, Asked] = {}
         for guest_id in guests:
             standing = self.delivery.guests[guest_id]
@@ -258,7 +262,7 @@ class Engine:
         before = None if known is None else known.guest
         self.delivery.present(guest, self._now())
         self._generations.seen(guest.tenant, guest.generation)
-        if before is None or _asks_otherwise(before, guest):
+        if before is None or asks_otherwise(before, guest):
             self._fresh.add(guest.id)
             self._fresh_pace = self._fresh_pace.changed(self._now())
         self._is_connected = True
@@ -281,6 +285,7 @@ class Engine:
     def _forget(self, guest_id: str) -> None:
         self.asked.pop(guest_id, None)
         self._fresh.discard(guest_id)
+        self._is_prune_due = True
         self._wake()
 
     # ---- answers
@@ -304,7 +309,8 @@ class Engine:
                 reason=result.message,
                 digest=push.digest,
             )
-        self._wake()
+        if standing is not None and not standing.is_settled:
+            self._wake()  # the others' answers leave nothing to do
 
     def failed(self, push: Push, unanswered: frozenset[str], is_refused: bool) -> None:
         self._metrics.failed_pushes.inc()
@@ -385,14 +391,3 @@ class Engine:
                 hold_s=self._hold_s,
             )
         self._known_held = now_held
-
-
-def _asks_otherwise(before: Guest, now: Guest) -> bool:
-    """Whether what decides a guest's rules has changed."""
-    return (
-        before.tenant != now.tenant
-        or before.networks != now.networks
-        or before.ips != now.ips
-        or before.capabilities != now.capabilities
-        or before.not_injectable != now.not_injectable
-    )

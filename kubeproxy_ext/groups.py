@@ -79,6 +79,17 @@ def asked(guest: Guest, node: str, service_cidrs: tuple[str, ...]) -> Asked | Un
     return Asked(views, backends[0])
 
 
+def asks_otherwise(before: Guest, now: Guest) -> bool:
+    """Whether what decides a guest's rules has changed."""
+    return (
+        before.tenant != now.tenant
+        or before.networks != now.networks
+        or before.ips != now.ips
+        or before.capabilities != now.capabilities
+        or before.not_injectable != now.not_injectable
+    )
+
+
 class Generations:
     """Numbers that grow with each ruleset of a tenant, over restarts too, without a file.
 

@@ -107,7 +107,7 @@ class Feeds:
         tenants_from, pods_from = self._config.tenants.kubeconfig_file, self._config.pods_kubeconfig_file
         is_watched = self._config.pods.source is PodSource.SUPER_CLUSTER
         if tenants_from is not None or is_watched:
-            # aiohttp is 14 MB: only a node that watches the super cluster pays for it.
+            # Some MB: only a node that watches the super cluster pays for it.
             from vnagent.sources import super_cluster
 
             if tenants_from is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The super cluster as a source, from the path of a kubeconfig on.
 
-What is here loads aiohttp: import it only where the super cluster is a source.
+What is here loads the client of API servers: import it only where the super cluster is a source.
 """
 
 import asyncio

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from kata_bridge.api.client import BridgeAway, BridgeError, BridgeRefuses
+from kata_bridge.api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
+from kubeproxy_ext.core.conntrack import StaleFlow
+from kubeproxy_ext.delivery import Push
+from kubeproxy_ext.push import BACKOFF_MAX_S, MAX_FLOWS, Handlers, Pusher
+from ruleset.delta import RulesetDelta
+from ruleset.document import Ruleset, make_ruleset
+from ruleset.model import Protocol
+
+pytestmark = pytest.mark.asyncio
+
+RULES = make_ruleset(1, [])
+
+
+class Script:
+    """A bridge whose every connection does what is written down for it."""
+
+    def __init__(self, *connections: list[GuestEvent | BridgeError]) -> None:
+        self.connections = list(connections)
+        self.events: list[GuestEvent | BridgeError] = []
+        self.connected_at: list[float] = []
+        self.closed = 0
+        self.answers: list[GuestResult | BridgeError] = []
+        self.flows: list[Sequence[Flow]] = []
+
+    def connect(self) -> "Script":
+        self.connected_at.append(asyncio.get_running_loop().time())
+        self.events = self.connections.pop(0) if self.connections else [BridgeAway("nobody there")]
+        return self
+
+    async def watch_guests(self) -> AsyncIterator[GuestEvent]:
+        for event in self.events:
+            if isinstance(event, BridgeError):
+                raise event
+            yield event
+        await asyncio.sleep(1e6)
+
+    async def set_ruleset(
+        self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()
+    ) -> AsyncIterator[GuestResult]:
+        async for result in self.flush_conntrack(guests, flush):
+            yield result
+
+    async def flush_conntrack(
+        self, guests: Sequence[str], flows: Sequence[Flow]
+    ) -> AsyncIterator[GuestResult]:
+        self.flows.append(flows)
+        for answer in self.answers:
+            await asyncio.sleep(0.01)
+            if isinstance(answer, BridgeError):
+                raise answer
+            yield answer
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Told:
+    """A pusher on a script, and what it told."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.lines: list[str] = []
+        self.tasks = Tasks("test")
+        handlers = Handlers(
+            lambda guest: self.lines.append(f"present {guest.id}"),
+            lambda guest: self.lines.append(f"gone {guest}"),
+            lambda: self.lines.append("synced"),
+            lambda: self.lines.append("lost"),
+            lambda push, result: self.lines.append(f"answered {result.guest} {result.code.name}"),
+            lambda push, guests, is_refused: self.lines.append(f"failed {sorted(guests)} {is_refused}"),
+            lambda push: self.lines.append("done"),
+        )
+        self.pusher = Pusher(script.connect, handlers, self.tasks, lambda: 1.0)
+
+    @contextlib.asynccontextmanager
+    async def running(self, seconds: float = 0.05) -> AsyncIterator[None]:
+        self.tasks.spawn(self.pusher.run(), "run")
+        await asyncio.sleep(seconds)
+        yield
+        assert await self.tasks.close(1.0) == ()
+
+
+def present(name: str) -> GuestEvent:
+    return GuestEvent(GuestEventKind.PRESENT, Guest(id=name))
+
+
+SYNCED = GuestEvent(GuestEventKind.SYNCED)
+
+
+async def test_guests_come_in() -> None:
+    gone = GuestEvent(GuestEventKind.GONE, Guest(id="g1"))
+    odd = GuestEvent(GuestEventKind.PRESENT, None)
+    told = Told(Script([present("g1"), SYNCED, odd, gone, GuestEvent(GuestEventKind(77), Guest(id="x"))]))
+    async with told.running():
+        assert told.lines == ["present g1", "synced", "gone g1"]
+        assert (told.pusher.is_synced, told.pusher.problem) == (True, "")
+    assert told.script.closed == 1
+
+
+async def test_a_connection_that_ends_is_made_again_later_and_later() -> None:
+    told = Told(Script([present("g1"), SYNCED, BridgeAway("restart")]))
+    async with told.running(30.0):
+        assert told.lines[:3] == ["present g1", "synced", "lost"]
+        assert (told.pusher.is_synced, told.pusher.problem) == (False, "nobody there")
+        gaps = [b - a for a, b in pairwise(told.script.connected_at)]
+        assert gaps[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
+        assert max(gaps) == pytest.approx(BACKOFF_MAX_S)
+        assert told.script.closed >= len(gaps)
+
+
+async def test_answers_go_to_their_handlers() -> None:
+    told = Told(Script([SYNCED]))
+    told.script.answers = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
+    async with told.running():
+        told.pusher.push(Push(("g1", "g2"), RULES, ()))
+        await asyncio.sleep(1)
+        assert told.lines == ["synced", "answered g1 APPLIED", "answered g2 REFUSED", "done"]
+
+
+@pytest.mark.parametrize(("error", "is_refused"), [(BridgeAway("x"), False), (BridgeRefuses("y"), True)])
+async def test_who_was_not_answered_for_is_told(error: BridgeError, is_refused: bool) -> None:
+    told = Told(Script([SYNCED]))
+    told.script.answers = [GuestResult("g1", ResultCode.APPLIED), error]
+    async with told.running():
+        told.pusher.push(Push(("g1", "g2"), RULES, ()))
+        await asyncio.sleep(1)
+        assert told.lines[-3:] == ["answered g1 APPLIED", f"failed ['g2'] {is_refused}", "done"]
+
+
+async def test_without_a_connection_a_push_fails() -> None:
+    told = Told(Script([SYNCED]))
+    told.pusher.push(Push(("g1",), RULES, ()))
+    assert told.lines == ["failed ['g1'] False"]
+
+
+async def test_answers_of_a_former_connection_count_no_more() -> None:
+    told = Told(Script([SYNCED], [SYNCED]))
+    told.script.answers = [GuestResult("g1", ResultCode.APPLIED)]
+    async with told.running():
+        told.pusher.push(Push(("g1",), RULES, ()))
+        await asyncio.sleep(0)
+        # Another value in its place is what a reconnect leaves.
+        told.pusher._bridge = Script()  # noqa: SLF001 - as after a reconnect
+        await asyncio.sleep(1)
+        assert told.lines == ["synced", "done"]
+
+
+async def test_stale_flows_as_messages_and_no_more_than_the_bridge_takes() -> None:
+    told = Told(Script([SYNCED]))
+    flow = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
+    async with told.running():
+        told.pusher.push(Push(("g1",), None, (flow,) * (MAX_FLOWS + 5)))
+        await asyncio.sleep(1)
+        (flows,) = told.script.flows
+        assert len(flows) == MAX_FLOWS
+        assert flows[0] == Flow("udp", "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
