@@ -42,8 +42,15 @@ SUPER_CLUSTER_ID = "tenancy.x-k8s.io/superclusterid"
 ARKTOS_NETWORK = "arktos.futurewei.com/network"
 DEFAULT_NETWORK = "default"
 
+# Annotation of a pod: its containers may start once this says `true`, where it is there at all.
+NETWORK_READINESS = "arktos.futurewei.com/network-readiness"
+
 # Annotation of a super pod: the comma-separated names of the containers that are the tenant's own.
 CONTAINERS = "vcnode.io/containers"
+
+# Annotation of a super pod: when the gate of its node opened for it. Changed so that the kubelet, which
+# looks at a pod again when an annotation changes, tries again what was refused.
+GATE_OPENED = "vcnode.io/gate-opened"
 
 # The files and objects of this project.
 API_VERSION = "vcnode.io/v1alpha1"

@@ -20,7 +20,7 @@ import pytest
 
 from daemonkit import logs
 
-_OURS = ("tenancy", "ruleset", "daemonkit", "vnagent", "kubeproxy_ext", "kata_bridge", "vcnode")
+_OURS = ("tenancy", "ruleset", "daemonkit", "vnagent", "kubeproxy_ext", "dnsconfig", "kata_bridge", "vcnode")
 
 # The time stamp of a log line decides nothing, and a module under test may log at any point.
 _MAY_READ_THE_CLOCK = frozenset({"daemonkit.logs"})

@@ -28,6 +28,7 @@ def test_the_strings_that_other_programs_write() -> None:
         "SUPER_CLUSTER_ID": "tenancy.x-k8s.io/superclusterid",
         "ARKTOS_NETWORK": "arktos.futurewei.com/network",
         "DEFAULT_NETWORK": "default",
+        "NETWORK_READINESS": "arktos.futurewei.com/network-readiness",
         "CONTAINERS": "vcnode.io/containers",
         "API_VERSION": "vcnode.io/v1alpha1",
         "TENANT_KIND": "Tenant",

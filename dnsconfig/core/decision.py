@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pod's resolver and whether its containers may start, with everything that led there. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnsconfig.core import host_file, wire
+from dnsconfig.core.host_file import BadHostFile, HostResolver
+from dnsconfig.core.network import Domain, Membership, Server, domain_of, network_of, server_of
+from dnsconfig.core.resolver import ClusterDns, DnsClass, PodEvent, dns_class, resolver
+from dnsconfig.core.text import Line, lines, text_of
+from dnsconfig.core.waits import Cause, Waits
+from dnsconfig.core.wire import PodObject
+from dnsconfig.core.world import Owner, World
+from tenancy import keys
+from tenancy.names import Refused
+from tenancy.ownership import ContainerPolicy, owned_pod
+
+# kata-bridge takes as much. Only a pod's own options, which the API server does not bound, get near.
+MAX_TEXT_CHARACTERS = 64 << 10
+# apiserver, validation of `spec.hostname`: a name's first 63 characters are a pod's host name.
+_MAX_HOSTNAME = 63
+
+_ANY_CONTAINERS = ContainerPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What of the node itself decides: its resolver, or why there is none, and the kubelet's `--node-ip`."""
+
+    resolver: HostResolver | Waits
+    ips: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a pod gets, and why.
+
+    `waits` says why its containers may not start. `lines` is None where no resolver can be told;
+    both may be there: a pod that its readiness annotation holds has a resolver all the same.
+    """
+
+    policy: str
+    dns_class: DnsClass
+    owner: Owner | None = None
+    network: Membership | None = None
+    server: Server | None = None
+    domain: Domain | None = None
+    lines: tuple[Line, ...] | None = None
+    events: tuple[PodEvent, ...] = ()
+    waits: Waits | None = None
+    record: str = ""
+
+    @property
+    def text(self) -> str | None:
+        """The resolv.conf; None where it is not known."""
+        return None if self.lines is None else text_of(self.lines)
+
+
+def decide(pod: PodObject, world: World, node: Node) -> Decision | None:
+    """Decide for one pod; None for a pod that is no tenant's, which is none of our business.
+
+    It is a tenant's that says so in its annotations; the Namespace that it is in has to agree, as
+    what names a pod's namespace in the tenant ends up in its search list.
+    """
+    meta = pod.metadata
+    owned = owned_pod(meta.namespace, meta.name, meta.uid, meta.annotations, (), _ANY_CONTAINERS)
+    if owned is None:
+        return None
+    kind = dns_class(pod.spec)
+    bare = Decision(pod.spec.dns_policy, kind)
+    if isinstance(owned, Refused):
+        return replace(bare, waits=Waits(Cause.OWNER, f"whose pod it is cannot be told: {owned.reason}"))
+    owner = Owner(owned.tenant, owned.namespace)
+    if world.owner(meta.namespace) != owner:
+        cause = Cause.OWNER if world.has_namespaces else Cause.UNHEARD
+        reason = f"its namespace {owner.namespace} is not known to be this tenant's (yet)"
+        return replace(bare, waits=Waits(cause, reason))
+    found = _resolved(replace(bare, owner=owner), owner, pod, world, node)
+    return replace(found, waits=found.waits or held(pod))
+
+
+def held(pod: PodObject) -> Waits | None:
+    """Whether the pod's network readiness annotation holds it: kubelet.go of Arktos, syncPod.
+
+    A pod in the host's network has no network to wait for, and a pod without the annotation nobody
+    who would set it.
+    """
+    value = pod.metadata.annotations.get(keys.NETWORK_READINESS)
+    if value is None or pod.spec.host_network or value.lower() == "true":
+        return None
+    shown = value[:40]
+    return Waits(Cause.HELD, f"its network is not ready: annotation {keys.NETWORK_READINESS} is {shown!r}")
+
+
+def _resolved(bare: Decision, owner: Owner, pod: PodObject, world: World, node: Node) -> Decision:
+    host = node.resolver
+    if isinstance(host, Waits):
+        # The kubelet reads the node's file for every policy, and fails every pod when it cannot.
+        return replace(bare, waits=host)
+    network = network_of(pod.metadata.labels)
+    if isinstance(network, Membership):
+        bare = replace(bare, network=network)
+    cluster: ClusterDns | None = None
+    if bare.dns_class is DnsClass.CLUSTER:
+        if isinstance(network, Waits):
+            return replace(bare, waits=network)
+        server = server_of(world, owner.tenant, network.network)
+        if isinstance(server, Waits):
+            return replace(bare, waits=server)
+        domain = domain_of(world, owner.tenant)
+        if isinstance(domain, Waits):
+            return replace(bare, waits=domain)
+        bare = replace(bare, server=server, domain=domain, record=_record(pod, owner, domain))
+        cluster = ClusterDns(server.addresses, server.source, owner.namespace, domain.name, domain.source)
+    made, events = resolver(pod.spec, cluster, host, node.ips)
+    found = lines(made)
+    if len(text_of(found)) > MAX_TEXT_CHARACTERS:
+        size = len(text_of(found))
+        reason = f"its dnsConfig makes a resolv.conf of {size} characters; {MAX_TEXT_CHARACTERS} is the most"
+        return replace(bare, waits=Waits(Cause.TOO_LARGE, reason))
+    return replace(bare, lines=found, events=events)
+
+
+def _record(pod: PodObject, owner: Owner, domain: Domain) -> str:
+    """The name that the pod has behind a headless Service called as its subdomain; empty without one.
+
+    core/v1 PodSpec.subdomain: `<hostname>.<subdomain>.<pod namespace>.svc.<cluster domain>`.
+    """
+    if not (pod.spec.subdomain and domain.name):
+        return ""
+    hostname = pod.spec.hostname or pod.metadata.name[:_MAX_HOSTNAME]
+    return f"{hostname}.{pod.spec.subdomain}.{owner.namespace}.svc.{domain.name}"
+
+
+def node_of(text: str | None, ips: Sequence[str] = (), path: str = "the node's resolv.conf") -> Node:
+    """The node by the text of the kubelet's `--resolv-conf`; None: the kubelet is given none."""
+    if text is None:
+        return Node(host_file.NO_HOST_RESOLVER, tuple(ips))
+    try:
+        return Node(host_file.parse(text), tuple(ips))
+    except BadHostFile as error:
+        return Node(Waits(Cause.NODE, f"{path} cannot be used: {error}"), tuple(ips))
+
+
+class NoResolver(ValueError):  # noqa: N818 - the state it tells of
+    """The pod waits, or is no tenant's; the text says which and why."""
+
+
+def resolv_conf_of(
+    pod: Mapping[str, Any], world: World, host_resolv_conf: str | None, cluster_domain: str | None = None
+) -> str:
+    """The resolv.conf of one pod, given as JSON: for whoever compares it with a real kubelet's.
+
+    `cluster_domain` replaces what the world says (an empty one is the kubelet's without the flag).
+    Raises NoResolver and `wire.UnreadableError`.
+    """
+    value = wire.read(pod)
+    if not isinstance(value, PodObject):
+        raise wire.UnreadableError("no v1 Pod")
+    if cluster_domain is not None:
+        tenant = value.metadata.annotations.get(keys.CLUSTER, "")
+        world = replace(world, domains={tenant: cluster_domain})
+    decision = decide(value, world, node_of(host_resolv_conf))
+    if decision is None:
+        raise NoResolver("the pod is no tenant's")
+    text = decision.text
+    if text is None or decision.waits is not None:
+        raise NoResolver("no reason" if decision.waits is None else decision.waits.reason)
+    return text
