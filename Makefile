@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What packages install: the byte path compiled.
 TREE := build/tree
-PACKAGES := tenancy ruleset daemonkit vnagent kubeproxy_ext kata_bridge vcnode
+PACKAGES := tenancy ruleset daemonkit vnagent kubeproxy_ext dnsconfig kata_bridge vcnode
 SOURCES := $(PACKAGES) tests packaging setup.py
 
 .DEFAULT_GOAL := help
