@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from daemonkit import logs
+from daemonkit.kube.late_client import LateClient
 from daemonkit.run import Lifecycle
 from daemonkit.status import Address, Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
@@ -22,7 +23,6 @@ from kubeproxy_ext.push import Handlers, Pusher
 from kubeproxy_ext.ranges import ServiceRanges
 from kubeproxy_ext.report import Report
 from kubeproxy_ext.saved_state import SavedState, TenantState
-from kubeproxy_ext.super_cluster import SuperCluster
 from kubeproxy_ext.watch import Watch
 
 # How long a start waits to be ready before it says so all the same: guests keep their rules
@@ -81,7 +81,7 @@ class Service:
             self._tasks,
             random.random,
         )
-        self._cluster = SuperCluster(config.super_cluster.kubeconfig_file)
+        self._cluster = LateClient(config.super_cluster.kubeconfig_file, "kubeproxy-ext")
         self._watch = Watch(
             self._cluster, config.node_name, engine.feed, engine.world, self._woken.set, self._tasks
         )

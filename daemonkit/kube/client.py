@@ -155,13 +155,16 @@ class Client:
         path: str,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
-        Raises ApiError and UnreachableError.
+        A patch says by its `content_type` which kind of patch it is. Raises ApiError and
+        UnreachableError.
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
-        async with self._answer(method, path, params or {}, body, deadlines) as answer:
+        async with self._answer(method, path, params or {}, body, deadlines, content_type) as answer:
             content = await answer.body(deadlines, MAX_RESPONSE_BYTES)
             if len(content) > MAX_RESPONSE_BYTES:
                 raise UnreachableError(f"an answer of more than {MAX_RESPONSE_BYTES} bytes")
@@ -189,10 +192,11 @@ class Client:
         params: Mapping[str, str],
         body: bytes | None,
         deadlines: _Deadlines,
+        content_type: str = "application/json",
     ) -> AsyncIterator[_Answer]:
         now = self._credentials.current()
         place = urlsplit(now.access.server)
-        fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body)}
+        fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
         data = request(method, place.path + path, params, fields, body)
         with _translated():
             answer = await self._ask(now, data, deadlines, can_repeat=body is None)
@@ -277,11 +281,11 @@ async def _asked(connection: Connection, data: bytes, deadlines: _Deadlines) -> 
         raise
 
 
-def _headers(now: Current, body: bytes | None) -> dict[str, str]:
+def _headers(now: Current, body: bytes | None, content_type: str) -> dict[str, str]:
     # No compression: it saves bytes on the wire for CPU on both ends, and watches have none.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     if body is not None:
-        headers["Content-Type"] = "application/json"
+        headers["Content-Type"] = content_type
     if now.token is not None:
         headers["Authorization"] = f"Bearer {now.token}"
     return headers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The super cluster's API server as a transport, whatever becomes of its kubeconfig."""
+"""An API server as a transport, whatever becomes of its kubeconfig."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
@@ -9,19 +9,22 @@ from daemonkit.kube.client import Client, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
 
 
-class SuperCluster:
+class LateClient:
     """A client that is made when it is first needed.
 
     A kubeconfig that cannot be used, as before something else has put it in place after boot, is an
     API server that is away: who asks backs off and asks again.
     """
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, user_agent: str) -> None:
         self._kubeconfig = kubeconfig
+        self._user_agent = user_agent
         self._client: Client | None = None
 
-    async def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
-        return await self._opened().request(method, path, params)
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], body: bytes | None = None
+    ) -> bytes:
+        return await self._opened().request(method, path, params, body)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -34,7 +37,7 @@ class SuperCluster:
     def _opened(self) -> Client:
         if self._client is None:
             try:
-                self._client = Client.from_kubeconfig(self._kubeconfig, user_agent="kubeproxy-ext")
+                self._client = Client.from_kubeconfig(self._kubeconfig, user_agent=self._user_agent)
             except CredentialsError as error:
                 raise UnreachableError(f"kubeconfig: {error}") from None
         return self._client
