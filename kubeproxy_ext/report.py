@@ -4,10 +4,10 @@
 from typing import Protocol
 
 from daemonkit.status import Query, Readiness, Reply
-from kubeproxy_ext.core.view import Outcome
+from kubeproxy_ext.core.view import EVERY_NETWORK, Outcome
 from kubeproxy_ext.delivery import Standing
 from kubeproxy_ext.engine import Engine, Tenant
-from kubeproxy_ext.groups import Unserved
+from kubeproxy_ext.groups import Asked, Unserved
 from kubeproxy_ext.watch import Watch
 from tenancy import keys
 
@@ -125,7 +125,8 @@ class Report:
 
     def explain(self, query: Query, now: float) -> Reply:
         """The rules of one guest: `guest=ID`, or `pod=NAMESPACE/NAME` in the super cluster's names, or
-        the tenant's with `tenant=KEY`."""
+        the tenant's with `tenant=KEY`. With `address=IP` also the tenant's Services that have that
+        address in networks where the guest is not."""
         found = [standing for standing in self._engine.delivery.guests.values() if _is_asked(standing, query)]
         if not query.keys() & {"guest", "pod"}:
             return Reply(400, b"guest=ID or pod=NAMESPACE/NAME is needed\n")
@@ -144,6 +145,7 @@ class Report:
                     held.namespace for held in self._engine.held if held.tenant == standing.guest.tenant
                 ],
                 "namespaces": self._namespaces(standing.guest.tenant),
+                "elsewhere": self._elsewhere(standing, query.get("address", "")),
                 "models": [_model(outcome) for outcome in outcomes],
                 "documents": [
                     {
@@ -155,6 +157,14 @@ class Report:
                 ],
             }
         )
+
+    def _elsewhere(self, standing: Standing, ip: str) -> list[dict[str, str]]:
+        asked = self._engine.asked.get(standing.guest.id)
+        if not isinstance(asked, Asked) or not ip:
+            return []
+        networks = {EVERY_NETWORK, *(name for view in asked.views for name in view.networks)}
+        holders = self._engine.world.holders(standing.guest.tenant, ip)
+        return [{"service": name, "network": where} for name, where in holders if where not in networks]
 
     def _namespaces(self, tenant: str) -> dict[str, str]:
         """A tenant's own names of its super namespaces, as far as these tell them."""

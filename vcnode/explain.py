@@ -55,6 +55,13 @@ class Model(msgspec.Struct):
     rules: GuestRules
 
 
+class Elsewhere(msgspec.Struct):
+    """A Service of the tenant that has the address, in a network where the guest is not."""
+
+    service: str
+    network: str
+
+
 class Page(msgspec.Struct):
     """kubeproxy-ext's /explain, as far as it is used."""
 
@@ -64,6 +71,7 @@ class Page(msgspec.Struct):
     held: tuple[str, ...] = ()
     models: tuple[Model, ...] = ()
     namespaces: dict[str, str] = {}
+    elsewhere: tuple[Elsewhere, ...] = ()
 
 
 def add_to(verbs: Any) -> None:
@@ -113,18 +121,18 @@ def _destination(text: str) -> tuple[str, int]:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask both daemons and print. Raises ToolError."""
     where = daemons.address_of(arguments)
+    destination, port = arguments.to
     subject, rules = asyncio.run(_from_bridge(arguments.bridge, arguments.pod, arguments.tenant))
     page: Page | str
     if subject is None:
         # kata-bridge is away; what kubeproxy-ext says of the pod is half of the answer.
-        page = _page_of_pod(where, arguments.pod, arguments.tenant, str(rules))
+        page = _page_of_pod(where, arguments.pod, arguments.tenant, destination, str(rules))
         subject = _subject(page)
     else:
         try:
-            page = daemons.ask(where, f"/explain?{urlencode({'guest': subject.id})}", Page, _PROXY)
+            page = _page(where, destination, guest=subject.id)
         except (ToolError, daemons.Refusal) as error:
             page = f"kubeproxy-ext: {error}"
-    destination, port = arguments.to
     packet = Packet(_source(subject, destination), Protocol(arguments.protocol), destination, port)
     said = report(subject, packet, _wanted(page, packet), rules)
     if arguments.json:
@@ -225,7 +233,13 @@ def _filter(reply: ReadBackReply) -> Filter | str:
 # ---- kubeproxy-ext
 
 
-def _page_of_pod(where: Address, pod: str, tenant: str | None, why: str) -> Page:
+def _page(where: Address, destination: str, **guest: str) -> Page:
+    """Raises ToolError and `daemons.Refusal`."""
+    query = urlencode({**guest, "address": destination})
+    return daemons.ask(where, f"/explain?{query}", Page, _PROXY)
+
+
+def _page_of_pod(where: Address, pod: str, tenant: str | None, destination: str, why: str) -> Page:
     """Ask by the pod's name alone. Raises ToolError."""
     asked: list[dict[str, str]] = [{"pod": pod}] if "/" in pod else [{"guest": pod}]
     if tenant is not None and "/" in pod:
@@ -233,7 +247,7 @@ def _page_of_pod(where: Address, pod: str, tenant: str | None, why: str) -> Page
     said = ""
     for query in asked:
         try:
-            page = daemons.ask(where, f"/explain?{urlencode(query)}", Page, _PROXY)
+            page = _page(where, destination, **query)
         except ToolError as error:
             raise ToolError(f"{why}; kubeproxy-ext: {error}") from None
         except daemons.Refusal as error:
@@ -264,6 +278,7 @@ def _wanted(page: Page | str, packet: Packet) -> Wanted | str:
         last_known_age_s=known.last_known_age_seconds,
         held_namespaces=page.held,
         namespaces=page.namespaces,
+        elsewhere=tuple((each.service, each.network) for each in page.elsewhere),
     )
 
 

@@ -8,7 +8,7 @@ kubeproxy-ext wants, of what kata-bridge was given, and of what the guest holds.
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ruleset.answer import answer
 from ruleset.document import Document, make_ruleset
@@ -59,7 +59,8 @@ class Subject:
 class Wanted:
     """What kubeproxy-ext says of the guest. `rules` are of the packet's family, None if it has none.
 
-    `namespaces` are the tenant's names of super namespaces.
+    `namespaces` are the tenant's names of super namespaces; `elsewhere` are its Services that have the
+    packet's destination in other networks, as (`namespace/name`, network).
     """
 
     rules: GuestRules | None
@@ -69,7 +70,8 @@ class Wanted:
     knowledge: str = "heard"
     last_known_age_s: float | None = None
     held_namespaces: tuple[str, ...] = ()
-    namespaces: Mapping[str, str] | None = None
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,10 @@ def report(subject: Subject, packet: Packet, wanted: Wanted | str, rules: Filter
     else:
         notes += _of_knowledge(wanted)
         if wanted.rules is not None:
-            named = _tenants_names(wanted.rules, wanted.namespaces or {})
+            named = _tenants_names(wanted.rules, wanted.namespaces)
             model = answer(named, packet)
             notes += _of_neighbours(named, packet)
+            notes += _of_other_networks(wanted, packet)
         else:
             lack = wanted.problem or f"the guest gets no rules for {packet.family.value}"
             why_not.append(f"what it should do is not known: {lack}")
@@ -198,8 +201,7 @@ def _tenants_names(rules: GuestRules, namespaces: Mapping[str, str]) -> GuestRul
     """The rules with the tenant's names of its Services, as far as they are known."""
 
     def named(text: str) -> str:
-        namespace, slash, rest = text.partition("/")
-        return f"{namespaces.get(namespace) or namespace}{slash}{rest}"
+        return _tenants_name(text, namespaces)
 
     def renamed(capture: Capture) -> Capture:
         to = capture.to
@@ -211,6 +213,18 @@ def _tenants_names(rules: GuestRules, namespaces: Mapping[str, str]) -> GuestRul
         ServiceRules(named(each.service), tuple(map(renamed, each.captures))) for each in rules.services
     )
     return replace(rules, services=tuple(services))
+
+
+def _tenants_name(text: str, namespaces: Mapping[str, str]) -> str:
+    """`namespace/...` with the tenant's name of the namespace, if that is known."""
+    namespace, slash, rest = text.partition("/")
+    return f"{namespaces.get(namespace) or namespace}{slash}{rest}"
+
+
+def _of_other_networks(wanted: Wanted, packet: Packet) -> Iterator[str]:
+    for service, network in wanted.elsewhere:
+        whose = f"Service {_tenants_name(service, wanted.namespaces)} in network {network}"
+        yield f"{packet.destination} is an address of {whose}, where this guest is not"
 
 
 def _of_neighbours(rules: GuestRules, packet: Packet) -> Iterator[str]:
@@ -233,7 +247,7 @@ def _of_knowledge(wanted: Wanted) -> Iterator[str]:
     elif wanted.knowledge not in ("heard", "last known"):
         yield f"the tenant's Services: {wanted.knowledge}"
     for namespace in wanted.held_namespaces:
-        name = (wanted.namespaces or {}).get(namespace) or namespace
+        name = wanted.namespaces.get(namespace) or namespace
         yield f"a list that takes all Services from namespace {name} is not believed yet"
 
 

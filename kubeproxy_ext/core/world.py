@@ -137,6 +137,16 @@ class World:
         Service has (of groups whose rules have been asked for). Goes through all objects."""
         return find_problems(self._cluster, self._rosters.values())
 
+    def holders(self, tenant: str | None, ip: str) -> tuple[tuple[str, str], ...]:
+        """The Services of a tenant that claim an address, in whatever network: (`namespace/name`,
+        network), sorted. For a person who asks; goes through all of the tenant's Services."""
+        found = []
+        for group in self._cluster.groups:
+            if group.tenant == tenant:
+                services = (self._cluster.services[key] for key in self._cluster.members(group))
+                found += [(one.reference, group.network) for one in services if _claims(one, ip)]
+        return tuple(sorted(found))
+
     def emptied_tenants(self) -> frozenset[str | None]:
         """Tenants that have endpoints but not one Service, as after a list that came back empty."""
         return self._cluster.emptied_tenants()
@@ -248,3 +258,11 @@ class World:
 def _standing(service: Service) -> tuple[object, ...]:
     """What of a Service decides which addresses it claims, and how well."""
     return service.created, service.ports, service.ipv4, service.ipv6
+
+
+def _claims(service: Service, ip: str) -> bool:
+    return any(
+        ip in (each.cluster, *each.tenants, *each.external, *each.balancer)
+        for each in (service.ipv4, service.ipv6)
+        if each is not None
+    )

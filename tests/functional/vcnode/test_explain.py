@@ -66,6 +66,21 @@ async def test_it_goes_where_it_should(tmp_path: Path) -> None:
         assert err == "vcnode: default/front: tenants a, b have one: say whose with --tenant\n"
 
 
+async def test_a_service_of_another_network_is_named(tmp_path: Path) -> None:
+    async with running(node(tmp_path)) as here:
+        here.bridge.change("a1", networks=("blue",))
+        await here.until(lambda: here.rules("a1"))
+        code, out, _ = await explain(here, "a-default/front", "10.96.0.1:80")
+        assert code == 0
+        assert "-> is rejected" in out
+        assert (
+            "10.96.0.1 is an address of Service default/web in network default, where this guest is not"
+            in out
+        )
+        code, out, _ = await explain(here, "b-default/front", "10.96.0.1:80")
+        assert "network default" not in out, "another tenant's Services are not told"
+
+
 async def test_rules_that_drifted_or_are_behind_are_said(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         await here.until(lambda: here.rules("a1"))

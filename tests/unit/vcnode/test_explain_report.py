@@ -166,6 +166,13 @@ def test_a_wrong_port_is_told_the_right_one() -> None:
     assert said.notes == ("10.32.0.10 is an address of Service web/shop, with 80/tcp alone",)
 
 
+def test_a_service_of_another_network_is_named() -> None:
+    wanted = replace(WANTED, elsewhere=(("vc-a-web/bar", "blue"),))
+    assert report(SUBJECT, to("10.96.0.77"), wanted, IN).notes == (
+        "10.96.0.77 is an address of Service web/bar in network blue, where this guest is not",
+    )
+
+
 def test_what_is_known_of_the_tenant_is_noted() -> None:
     wanted = replace(
         WANTED, knowledge="last known", last_known_age_s=65.0, held_namespaces=("vc-a-web", "vc-a-x")

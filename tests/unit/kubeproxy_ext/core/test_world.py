@@ -327,6 +327,19 @@ def test_a_namespace_that_changes_hands_touches_both() -> None:
     assert [len(world.rules_for(view).services) for view in (VIEW, theirs)] == [0, 1]
 
 
+def test_who_has_an_address_in_whatever_network_is_known_of_one_tenant() -> None:
+    world = world_of(
+        feed.namespace("a-x", "a"),
+        feed.namespace("b-x", "b"),
+        feed.service("a-x/blue", "10.96.0.1", own_ip="10.32.0.1", network="blue"),
+        feed.service("a-x/plain", "10.96.0.2", external=["10.32.0.1"]),
+        feed.service("b-x/other", "10.96.0.3", own_ip="10.32.0.1"),
+    )
+    assert world.holders("a", "10.32.0.1") == (("a-x/blue", "blue"), ("a-x/plain", "default"))
+    assert world.holders("a", "10.96.0.3") == ()
+    assert world.holders("b", "10.32.0.1") == (("b-x/other", "default"),)
+
+
 def test_tenants_whose_services_vanished_are_named() -> None:
     world = world_of(feed.namespace("A-web", "A"), feed.endpoint_slice("A-web/s", "10.0.0.1"))
     assert world.emptied_tenants() == {"A"}
