@@ -2,7 +2,8 @@
 """Reads what `nft list table ip vcnode` prints.
 
 nft 1.0.6 prints lines as documents have them, but for elements: several on a line, in the order of
-a hash. What has a timeout is what traffic leaves behind, and is left out.
+a hash. What has a timeout is what traffic leaves behind, and is left out. Where there is no
+/etc/protocols, as in small images, protocols are printed as numbers.
 """
 
 import re
@@ -11,6 +12,10 @@ from ruleset.model import Family
 from ruleset.nft.language import table
 
 _OBJECT = re.compile(r"\t(chain|map|set) (\S+) \{")
+_NAMES = {"6": "tcp", "17": "udp", "132": "sctp"}
+# Between an address and a port, and behind the word that says what it is.
+_NUMBER = re.compile(r"(?<= \. )(?:6|17|132)(?= \. )|(?<=l4proto )(?:\d+ |\{[\d, ]+\})")
+_DIGITS = re.compile(r"\d+")
 
 
 def read(text: str, family: Family) -> dict[str, tuple[str, ...]]:
@@ -20,7 +25,7 @@ def read(text: str, family: Family) -> dict[str, tuple[str, ...]]:
     name = ""
     lines: list[str] = []
     elements: list[str] | None = None
-    for line in text.split("\n"):
+    for line in _named(text).split("\n"):
         if line.startswith("table "):
             is_ours = line == f"table {table(family)} {{"
         elif not is_ours:
@@ -40,6 +45,15 @@ def read(text: str, family: Family) -> dict[str, tuple[str, ...]]:
             else:
                 elements += (part.strip() for part in body.removesuffix("}").split(",") if part.strip())
     return objects
+
+
+def _named(text: str) -> str:
+    """The text with protocols' names. Seldom needed, and texts are long: most are looked through once."""
+    if "l4proto { 6" not in text and not any(
+        f" {number} . " in text or f"l4proto {number} " in text for number in _NAMES
+    ):
+        return text
+    return _NUMBER.sub(lambda found: _DIGITS.sub(lambda each: _NAMES.get(each[0], each[0]), found[0]), text)
 
 
 def _whole(lines: list[str], elements: list[str] | None) -> tuple[str, ...]:

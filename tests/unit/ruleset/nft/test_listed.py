@@ -79,6 +79,27 @@ def test_what_somebody_added_is_read() -> None:
     assert read(more, Family.IPV4)["chain nat-output"][2] == "counter packets 0 bytes 0 drop"
 
 
+def test_protocols_are_numbers_where_nothing_names_them() -> None:
+    """nft looks names up in /etc/protocols, which a small guest image has not."""
+    rules = (
+        "\t\tmeta l4proto tcp dnat ip to 10.0.0.1:8080\n"
+        "\t\tmeta l4proto { tcp, udp, sctp } dnat ip to ip daddr . meta l4proto . th dport map @endpoints\n"
+        "\t\tmeta l4proto udp dnat ip to numgen random mod 2 map { 0 : 10.0.0.1 . 6, 1 : 10.0.0.2 . 17 }\n"
+    )
+    named = LISTED.replace("vmap @services\n", f"vmap @services\n{rules}").replace(
+        "10.1.1.1 . 8080", "10.1.1.1 . 17"
+    )
+    alone = "table ip vcnode {\n\tchain a {\n\t\tmeta l4proto { 6, 17, 132 } accept\n\t}\n}\n"
+    assert read(alone, Family.IPV4) == {"chain a": ("meta l4proto { tcp, udp, sctp } accept",)}
+    numbered = named.replace(" tcp", " 6").replace(" udp", " 17").replace(" sctp", " 132")
+    assert numbered != named
+    assert read(numbered, Family.IPV4) == read(named, Family.IPV4)
+    assert (
+        "meta l4proto udp dnat ip to numgen random mod 2 map { 0 : 10.0.0.1 . 6, 1 : 10.0.0.2 . 17 }"
+        in (read(numbered, Family.IPV4)["chain nat-output"])
+    )
+
+
 @given(st.text(alphabet="{}\t\n,achinelmts =", max_size=60))
 def test_any_text_is_read(text: str) -> None:
     read(f"table ip vcnode {{\n{text}", Family.IPV4)
