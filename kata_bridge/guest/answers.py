@@ -41,6 +41,9 @@ class Answers:
         self._state_path = state_path
         self._resolv_confs = resolv_confs
         self._reported = self.state()
+        if keeper.digest and not keeper.is_drifted:
+            # The file may be gone with a container that was started again, and a startup probe looks for it.
+            self._remember()
 
     def capabilities(self, places: Sequence[Place]) -> Capabilities:
         """What to say of this guest, its places being those that its packet filter has."""

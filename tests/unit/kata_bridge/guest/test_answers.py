@@ -235,3 +235,12 @@ def test_a_question_of_a_newer_node(guest: Guest) -> None:
     outcome = guest.ask(ToGuest(1))
     assert outcome.code is OutcomeCode.FAILED
     assert "older than the node" in outcome.message
+
+
+def test_what_an_agent_finds_at_its_start_is_remembered_anew(tmp_path: Path) -> None:
+    """A container that is started again has lost its files; its startup probe looks for this one."""
+    guest = Guest(tmp_path)
+    assert not guest.state_path.exists()
+    guest.keeper.apply(FIRST)
+    Answers(Keeper(guest.filter, None), None, guest.state_path, [])
+    assert state_file.read(guest.state_path) == Remembered(0, FIRST.digest)
