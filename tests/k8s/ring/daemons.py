@@ -15,7 +15,7 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.controlplane import write_kubeconfig
 from tests.k8s.ring.node import KATA_HANDLERS
-from tests.k8s.ring.processes import Daemon, RingError, wait_for
+from tests.k8s.ring.processes import Daemon
 
 # Where the agents in guests reach the node.
 AGENT_PORT = 10560
@@ -220,16 +220,3 @@ def restart_super_apiserver(ring: Ring) -> None:
     if not daemon.is_running():
         daemon.start_again()
     ring.super_cluster.wait_ready()
-
-
-def guest_of(bridge: NodeDaemon, pod: str, *, timeout_s: float = 30.0) -> dict[str, Any]:
-    """The guest that a pod (`namespace/name` in the super cluster) is, once kata-bridge knows it."""
-
-    def known() -> dict[str, Any]:
-        guests: list[dict[str, Any]] = bridge.status().get("guests", [])
-        return next((guest for guest in guests if guest["pod"] == pod), {})
-
-    try:
-        return wait_for(f"guest {pod}", known, timeout_s=timeout_s)
-    except RingError as error:
-        raise RingError(f"{error}: {bridge.status()}") from None

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Self
 
 import grpc
+import yaml
 
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import PodSandbox
@@ -21,8 +23,10 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import AGENT_PORT
 from tests.k8s.ring.nri import WatchingPlugin
 from tests.k8s.ring.pods import container
+from tests.k8s.ring.processes import wait_for
 
 _ROOT = Path(__file__).resolve().parents[3]
+_SIDECAR = _ROOT / "packaging" / "guest" / "sidecar.yaml"
 
 
 class StockKata(WatchingPlugin):
@@ -36,6 +40,11 @@ class StockKata(WatchingPlugin):
         self._ring = ring
         self._handler = handler
         self._guests: dict[str, AsyncExitStack] = {}
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        wait_for("stock Kata has registered", lambda: self.plugin.is_connected, timeout_s=10)
+        return self
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         await super().run_pod_sandbox(pod)
@@ -87,40 +96,26 @@ _AGENT = (
 )
 
 
-def with_agent(ring: Ring, spec: JsonObject, *, is_waited_for: bool = True) -> JsonObject:
-    """The pod with our agent as a native sidecar; its others start when the rules are in.
-
-    What packaging/guest/sidecar.yaml says, without an image to pull.
-    """
+def with_agent(ring: Ring, spec: JsonObject) -> JsonObject:
+    """The pod with our agent as a native sidecar: packaging/guest/sidecar.yaml without an image to pull."""
+    (written,) = yaml.safe_load(_SIDECAR.read_text())["initContainers"]
     mounts = {**_MACHINE, "/agent": str(install_agent(ring))}
     if sys.base_prefix != "/usr":
         mounts[sys.base_prefix] = sys.base_prefix
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    arguments = list(written["args"])
+    arguments[arguments.index("--node") + 1] = f"tcp:{ring.node.namespace.address}:{AGENT_PORT}"
+    kept = {key: written[key] for key in ("restartPolicy", "securityContext", "startupProbe")}
     sidecar = container(
-        "vcnode-guest-agent",
+        written["name"],
         [f"{sys.base_prefix}/bin/{version}", "-ISEB", "-c", _AGENT],
-        args=[
-            *("--node", f"tcp:{ring.node.namespace.address}:{AGENT_PORT}"),
-            *("--credentials", "/etc/vcnode-guest"),
-            *("--state", "/tmp/vcnode-guest"),  # noqa: S108 - the container's own
-        ],
-        restartPolicy="Always",
-        securityContext={
-            "runAsUser": 0,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "DAC_OVERRIDE"]},
-        },
+        **kept,
+        args=arguments,
         volumeMounts=[
             {"name": f"m{number}", "mountPath": where, "readOnly": True}
             for number, where in enumerate(mounts)
         ],
     )
-    if is_waited_for:
-        sidecar["startupProbe"] = {
-            "exec": {"command": ["/usr/sbin/nft", "list", "table", "ip", "vcnode"]},
-            "periodSeconds": 1,
-            "failureThreshold": 30,
-        }
     volumes = [
         {"name": f"m{number}", "hostPath": {"path": path}} for number, path in enumerate(mounts.values())
     ]

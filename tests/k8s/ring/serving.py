@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ring with kata-bridge and kubeproxy-ext on its node, and what tests ask of them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kata_bridge.core.sandboxes import Seen
+from kata_bridge.cri.client import CriClient
+from kata_bridge.discovery_cri import CriLister
+from tests.k8s.ring import daemons, guests, services
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.daemons import NodeDaemon
+from tests.k8s.ring.node import KATA_HANDLERS
+from tests.k8s.ring.processes import RingError, wait_for
+from tests.k8s.ring.services import Service
+from tests.k8s.ring.tenants import Tenant
+
+KATA, AGENT, STOCK = KATA_HANDLERS
+WAYS = {KATA: "netns", AGENT: "agent", STOCK: "shim"}
+# Both tenants' own control planes gave it to a Service.
+OWN_IP = "10.32.0.7"
+CHANGED_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The ring with both daemons on its node, and a Service of each tenant with the same own IP."""
+
+    ring: Ring
+    bridge: NodeDaemon
+    proxy: NodeDaemon
+    of_acme: Service
+    of_acme_x: Service
+
+    def web_address(self, tenant: Tenant, name: str = "web") -> str:
+        """Where a pod of the ring says whose it is."""
+        return web_address(self.ring, tenant, name)
+
+    @contextmanager
+    def guest(
+        self, tenant: Tenant, handler: str, spec: dict[str, Any] | None = None
+    ) -> Iterator[services.Pod]:
+        """A pod of that handler, with what has to be in it; it need not start."""
+        spec = services.sleeper() if spec is None else spec
+        if handler == AGENT:
+            spec = guests.with_agent(self.ring, spec)
+        with services.pod(self.ring, tenant, handler, spec) as made:
+            yield made
+
+    def sandbox_of(self, pod: services.Pod) -> Seen:
+        """The sandbox of a pod that runs, as the runtime tells of it."""
+
+        async def ask() -> list[Seen]:
+            async with CriClient(self.ring.node.cri_socket) as client:
+                return list(await CriLister(client).sandboxes(lambda _: False))
+
+        return next(
+            each
+            for each in asyncio.run(ask())
+            if (each.namespace, each.name, each.is_alive) == (pod.namespace, pod.name, True)
+        )
+
+    def rules_in(self, sandbox: Seen) -> str:
+        """What a guest's own packet filter prints; whatever is written again has another handle."""
+        return services.rules_in(self.ring.node.outside(sandbox.netns))
+
+    def way_ms(self, sandbox: str) -> float:
+        """From the runtime's word of a sandbox to its first rules."""
+        (appeared,) = self.bridge.lines("guest appeared", guest=sandbox)
+        return 1000 * (self.applied_at_s(sandbox) - _seconds(appeared))
+
+    def applied_at_s(self, sandbox: str) -> float:
+        """When a guest got its first rules, since 1970."""
+        return _seconds(self.bridge.lines("ruleset applied", guest=sandbox)[0])
+
+    def applied(self, sandbox: str) -> Counter[str]:
+        """How often each ruleset was applied to a guest, over all lives of the bridge."""
+        return Counter(line["digest"] for line in self.bridge.lines("ruleset applied", guest=sandbox))
+
+    def wait_current(self, *sandboxes: str) -> None:
+        """Wait until these guests have what kubeproxy-ext wants them to have, by both daemons' word."""
+
+        def is_current() -> bool:
+            wanted = {each["id"]: each["wantedDigest"] for each in self.proxy.status().get("guests", [])}
+            states = {each["id"]: each for each in self.bridge.status().get("guests", [])}
+            return all(
+                wanted.get(each)
+                and states.get(each, {}).get("digest") == wanted[each]
+                and states[each]["state"] == "current"
+                for each in sandboxes
+            )
+
+        try:
+            wait_for("guests are current", is_current, timeout_s=30)
+        except RingError as error:
+            views = (self.bridge.status().get("guests"), self.proxy.status().get("guests"))
+            raise RingError(f"{error}: {views}") from None
+
+
+@contextmanager
+def serving(ring: Ring) -> Iterator[Node]:
+    """Start both daemons, and stock Kata for the handler of that name."""
+    services.create_runtime_classes(ring, *KATA_HANDLERS)
+    bridge = daemons.kata_bridge(ring, sys.executable)
+    proxy = daemons.kubeproxy_ext(ring, sys.executable)
+    with ExitStack() as stack:
+        stack.callback(bridge.stop)
+        stack.callback(proxy.stop)
+        bridge.start()
+        proxy.start()
+        stack.enter_context(guests.StockKata(ring, STOCK))
+        of_acme, of_acme_x = (
+            stack.enter_context(services.service(ring, tenant, web_address(ring, tenant), own_ip=OWN_IP))
+            for tenant in ring.tenants
+        )
+        yield Node(ring, bridge, proxy, of_acme, of_acme_x)
+
+
+def web_address(ring: Ring, tenant: Tenant, name: str = "web") -> str:
+    """Where a pod of the ring says whose it is."""
+    return str(ring.syncer.super_pod(tenant, "default", name)["status"]["podIP"])
+
+
+def _seconds(line: dict[str, Any]) -> float:
+    return dt.datetime.fromisoformat(line["time"]).timestamp()
+
+
+def say(figure: str) -> None:
+    """A figure for a person: pytest shows it with `-rP` or `-s`."""
+    sys.stdout.write(f"{figure}\n")
