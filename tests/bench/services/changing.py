@@ -11,6 +11,7 @@ from typing import Protocol
 
 from . import churn, usage
 from .cluster import Cluster, Tenant, Writer, Written
+from .guests import Guest
 from .kubeproxy import KubeProxy
 from .node import Node
 from .witness import Witness, wait_for_all
@@ -90,10 +91,12 @@ class Ours:
     node: Node
     name: str = "ours"
     gap_s: tuple[float, float] = _GAP_S
+    guest: Guest | None = None
+    """The one that changes get to; None: all."""
 
     @property
     def witnesses(self) -> Sequence[Witness]:
-        return [guest.witness for guest in self.node.guests]
+        return [each.witness for each in ([self.guest] if self.guest is not None else self.node.guests)]
 
     @property
     def pids(self) -> dict[str, list[int]]:

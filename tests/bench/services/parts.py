@@ -146,7 +146,10 @@ class Bench:
             node.guests += made
             for guest, tenant in zip(made, here, strict=True):
                 node.bridge.place(guest, tenant.key, netns=str(guest.namespace.path))
-            subjects: list[Subject] = [Ours(node), self._kube_proxy(kind, "", here[0], stack)]
+            subjects: list[Subject] = [
+                Ours(node, guest=made[0]),
+                self._kube_proxy(kind, "", here[0], stack),
+            ]
             for subject in subjects:
                 self.results.few[_who(subject)] = self._scale_cost(subject, here[0], ())
             others = self.cluster.create_tenants(keys[5:], SERVICES, ENDPOINTS)
