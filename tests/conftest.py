@@ -4,6 +4,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("vcnode", deadline=None)
+settings.load_profile("vcnode")
 
 _RINGS = ("functional", "lab", "lab_vm", "k8s")
 
