@@ -6,9 +6,9 @@ import sys
 from daemonkit import logs, run
 from daemonkit.run import Lifecycle
 from kata_bridge.config import load
-from kata_bridge.credentials import CredentialsError
 from kata_bridge.lock import Locked
 from kata_bridge.service import Service
+from kata_bridge.state_directory import CredentialsError
 
 _log = logs.get("kata_bridge")
 

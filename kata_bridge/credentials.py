@@ -15,7 +15,6 @@ state directory and restart) means new certificates for all, which agents pick u
 they read their directory at every attempt to connect.
 """
 
-import contextlib
 import datetime as dt
 import hashlib
 import os
@@ -38,6 +37,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from daemonkit import files
+from kata_bridge.state_directory import CredentialsError as CredentialsError
+from kata_bridge.state_directory import private_directory
 
 # What agents expect in the server's certificate, whatever address they dialled.
 SERVER_NAME = "kata-bridge.vcnode.internal"
@@ -57,10 +58,6 @@ _FILES = ("ca.crt", "tls.crt", "tls.key")
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _Key = ec.EllipticCurvePrivateKey
-
-
-class CredentialsError(Exception):
-    """The state directory cannot be used, or a sandbox has no usable name; says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,7 @@ class Credentials:
         Half a state is an error and not a reason to start anew: guests trust what is there.
         """
         try:
-            _private_directory(directory)
+            private_directory(directory)
             files.remove_leftovers(directory)
             authority, key = _authority(directory)
             server = _server(directory, authority, key)
@@ -196,7 +193,7 @@ class Credentials:
         return self._by_fingerprint.get(_fingerprint(leaf))
 
     def _load(self) -> None:
-        _private_directory(self._sandboxes)
+        private_directory(self._sandboxes)
         for directory in self._sandboxes.iterdir():
             leaf = self._leaf_in(directory)
             if leaf is None:
@@ -358,10 +355,3 @@ def _key_pem(key: _Key) -> bytes:
 
 def _fingerprint(leaf: x509.Certificate) -> str:
     return hashlib.sha256(leaf.public_bytes(Encoding.DER)).hexdigest()
-
-
-def _private_directory(path: Path) -> None:
-    """Make the directory if need be; whatever it was before, only its owner enters it."""
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=True)
-    path.chmod(0o700)

@@ -7,19 +7,16 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daemonkit import logs
 from daemonkit.config import ConfigError
 from daemonkit.run import Lifecycle
 from daemonkit.status import Address, Readiness, StatusServer
 from daemonkit.tasks import Tasks
-from kata_bridge.agents import Agents
-from kata_bridge.channels.agent import GuestLinks
-from kata_bridge.channels.agent_channel import AgentChannel
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.config import KataBridgeConfiguration, load
 from kata_bridge.core.rulesets import Rulesets
-from kata_bridge.credentials import Credentials
 from kata_bridge.cri.client import CriClient
 from kata_bridge.discovery import Discovery
 from kata_bridge.discovery_cri import CriLister
@@ -33,8 +30,14 @@ from kata_bridge.metrics import Metrics
 from kata_bridge.nri.events import SANDBOXES, Event
 from kata_bridge.nri.plugin import Plugin
 from kata_bridge.server import BridgeServer
+from kata_bridge.state_directory import private_directory
 from kata_bridge.watchers import Watchers
 from kata_bridge.wiring import Ways
+
+if TYPE_CHECKING:
+    from kata_bridge.agents import Agents
+    from kata_bridge.channels.agent import GuestLinks
+    from kata_bridge.channels.agent_channel import AgentChannel
 
 # How long a start waits for the first word of its sources before it says that it is up. Until they
 # are heard, watchers get no SYNCED and absent guests are unknown.
@@ -60,26 +63,14 @@ class Service:
         self._tasks = Tasks("kata-bridge")
         # The directory is root's alone, so what listens in it is behind the front for everybody.
         self._inside = config.state_directory / "run"
-        credentials = Credentials.open(config.state_directory)
+        private_directory(config.state_directory)
         notes = config.state_directory / "netns"
         for directory in (self._inside, notes):
             directory.mkdir(mode=0o700, exist_ok=True)
         self._links: GuestLinks | None = None
         self._agents: Agents | None = None
         if config.agent is not None:
-            self._links = GuestLinks(
-                credentials,
-                on_attached=self._attached,
-                on_detached=self._attached,
-                on_state=lambda channel, state: self.guests.reported(channel.sandbox, state),
-            )
-            self._agents = Agents(
-                self._links,
-                credentials,
-                self._metrics,
-                shim_roots=config.stock.shim_directories,
-                vsock_port=config.agent.vsock_port,
-            )
+            self._links, self._agents = self._doors(config, config.agent.vsock_port)
         self._namespaces = Namespaces()
         self._ways = Ways(config, self._agents, self._namespaces, self._metrics, notes)
         self._watchers = Watchers()
@@ -111,6 +102,24 @@ class Service:
         self._status = self._make_status()
         self._is_draining = False
 
+    def _doors(self, config: KataBridgeConfiguration, vsock_port: int | None) -> "tuple[GuestLinks, Agents]":
+        """What takes the agents of guests. Imported here: certificates are a fifth of the whole daemon,
+        and a node without such guests needs none.
+        """
+        from kata_bridge.agents import Agents
+        from kata_bridge.channels.agent import GuestLinks
+        from kata_bridge.credentials import Credentials
+
+        credentials = Credentials.open(config.state_directory)
+        links = GuestLinks(
+            credentials,
+            on_attached=self._attached,
+            on_detached=self._attached,
+            on_state=lambda channel, state: self.guests.reported(channel.sandbox, state),
+        )
+        roots = config.stock.shim_directories
+        return links, Agents(links, credentials, self._metrics, shim_roots=roots, vsock_port=vsock_port)
+
     def _cri_client(self) -> CriClient:
         cri = self._config.sandboxes.cri
         assert cri is not None  # noqa: S101 - the caller looked
@@ -134,7 +143,7 @@ class Service:
             return None
         return await self._agents.credentials(sandbox)
 
-    def _attached(self, channel: AgentChannel) -> None:
+    def _attached(self, channel: "AgentChannel") -> None:
         self.guests.channel_changed(channel.sandbox)
 
     def _is_synced(self) -> None:

@@ -4,19 +4,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daemonkit import logs
-from kata_bridge.agents import Agents
 from kata_bridge.channels.channel import Channel, NotInjectable
 from kata_bridge.channels.choice import Kept, Opener
 from kata_bridge.channels.namespaces import Namespaces
-from kata_bridge.channels.netns import NetnsChannel
 from kata_bridge.channels.shim import socket_of
-from kata_bridge.channels.stock import stock_kata
 from kata_bridge.config import KataBridgeConfiguration, policy_of
 from kata_bridge.core.runtimes import channels_of
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.metrics import Metrics
+
+if TYPE_CHECKING:
+    from kata_bridge.agents import Agents
 
 _log = logs.get(__name__)
 
@@ -26,7 +27,7 @@ class Ways:
     """The ways into guests. `config` may be replaced; what is open stays as it was."""
 
     config: KataBridgeConfiguration
-    agents: Agents | None
+    agents: "Agents | None"
     namespaces: Namespaces
     metrics: Metrics
     notes: Path | None
@@ -46,7 +47,11 @@ class Ways:
             openers["agent"] = self.agents
         return openers
 
+    # Each kind of channel is loaded when the first guest needs it: most nodes have one kind.
+
     def _stock(self, sandbox: Sandbox) -> Channel:
+        from kata_bridge.channels.stock import stock_kata
+
         policy = policy_of(self.config)[0]
         if policy is not None and sandbox.policy_refusal:
             _log.info("the policy of a guest stays", guest=sandbox.id, reason=sandbox.policy_refusal)
@@ -63,5 +68,7 @@ class Ways:
             raise NotInjectable(str(error)) from None
 
     def _netns(self, sandbox: Sandbox) -> Channel:
+        from kata_bridge.channels.netns import NetnsChannel
+
         state_path = None if self.notes is None else self.notes / sandbox.id
         return NetnsChannel(sandbox, self.namespaces, state_path, self.metrics.state_errors)
