@@ -14,7 +14,7 @@ from kata_bridge.api.messages import Guest, GuestResult, ResultCode
 from kubeproxy_ext.core.pace import Pace
 from kubeproxy_ext.core.wire import EndpointSliceObject, ServiceObject
 from kubeproxy_ext.core.world import World
-from kubeproxy_ext.delivery import Delivery, Push, Standing
+from kubeproxy_ext.delivery import Delivery, Push, Standing, Wanted
 from kubeproxy_ext.feed import Feed, Held, tenant_of
 from kubeproxy_ext.groups import Asked, Generations, Groups, Unserved, asked, asks_otherwise
 from kubeproxy_ext.latency import Latency
@@ -229,8 +229,13 @@ class Engine:
             elif tenant.is_heard or (tenant.restored is not None and not standing.has):
                 known[guest_id] = each
             # Else it keeps what it has, and what it is to have if that was known before.
-        for guest_id, wanted in self.groups.wanted(known).items():
-            self.delivery.want(guest_id, wanted, now)
+        found = self.groups.wanted(known)
+        newer: dict[int, Wanted] = {}
+        for guest_id, wanted in found.items():
+            standing = self.delivery.guests[guest_id]
+            if _is_older(wanted, standing.wanted) and id(wanted) not in newer:
+                newer[id(wanted)] = self.groups.renumbered(wanted, standing.guest.tenant)
+            self.delivery.want(guest_id, newer.get(id(wanted), wanted), now)
 
     def _standings(self, guests: Iterable[str]) -> list[Standing]:
         return [self.delivery.guests[guest_id] for guest_id in guests]
@@ -261,7 +266,6 @@ class Engine:
         known = self.delivery.guests.get(guest.id)
         before = None if known is None else known.guest
         self.delivery.present(guest, self._now())
-        self._generations.seen(guest.tenant, guest.generation)
         if before is None or asks_otherwise(before, guest):
             self._fresh.add(guest.id)
             self._fresh_pace = self._fresh_pace.changed(self._now())
@@ -298,6 +302,8 @@ class Engine:
         standing = self.delivery.guests.get(result.guest)
         before = "" if standing is None else standing.problem
         self.delivery.answered(push, result, self._now())
+        if standing is not None and result.code is ResultCode.SUPERSEDED:
+            self._overtake(standing, result.generation)
         if standing is not None and standing.problem and standing.problem != before:
             level = _log.error if result.code is ResultCode.REFUSED else _log.warning
             level(
@@ -311,6 +317,14 @@ class Engine:
             )
         if standing is not None and not standing.is_settled:
             self._wake()  # the others' answers leave nothing to do
+
+    def _overtake(self, standing: Standing, generation: int) -> None:
+        """kata-bridge holds something newer: the clock was set back before our start."""
+        self._generations.seen(standing.guest.tenant, generation)
+        wanted = standing.wanted
+        if wanted is not None and wanted.ruleset.generation <= generation:
+            newer = self.groups.renumbered(wanted, standing.guest.tenant)
+            self.delivery.want(standing.guest.id, newer, self._now())
 
     def failed(self, push: Push, unanswered: frozenset[str], is_refused: bool) -> None:
         self._metrics.failed_pushes.inc()
@@ -391,3 +405,12 @@ class Engine:
                 hold_s=self._hold_s,
             )
         self._known_held = now_held
+
+
+def _is_older(wanted: Wanted, before: Wanted | None) -> bool:
+    """Whether kata-bridge would take this for superseded by what it was handed before."""
+    return (
+        before is not None
+        and before.digest != wanted.digest
+        and wanted.ruleset.generation <= before.ruleset.generation
+    )

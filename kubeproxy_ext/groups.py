@@ -94,8 +94,8 @@ class Generations:
     """Numbers that grow with each ruleset of a tenant, over restarts too, without a file.
 
     They are milliseconds of the clock, so that a restart begins beyond where it was; where the clock
-    was set back, what guests report of earlier ones is the floor. One tenant's do not tell of
-    another's changes.
+    was set back, kata-bridge says what it was handed before. What guests claim to have does not count:
+    one could use up the numbers of its tenant. One tenant's do not tell of another's changes.
     """
 
     def __init__(self, wall_s: Callable[[], float]) -> None:
@@ -103,7 +103,7 @@ class Generations:
         self._last: dict[str, int] = {}
 
     def seen(self, tenant: str, generation: int) -> None:
-        """A guest has a ruleset of that generation."""
+        """kata-bridge was handed a ruleset of that generation."""
         self._last[tenant] = max(self._last.get(tenant, 0), generation)
 
     def following(self, tenant: str) -> int:
@@ -137,6 +137,13 @@ class Groups:
                 done[key] = self._made[key] = self._make(key, each)
             found[guest_id] = done[key]
         return found
+
+    def renumbered(self, wanted: Wanted, tenant: str) -> Wanted:
+        """The same under the next number, for a guest that was handed something newer before: guests
+        come to share what others have had for long."""
+        made = Wanted(self._numbered(wanted.ruleset, tenant), wanted.outcomes)
+        self._made.update({key: made for key, each in self._made.items() if each is wanted})
+        return made
 
     def keep(self, live: Iterable[Wanted]) -> None:
         """Forget all rulesets but these."""

@@ -185,10 +185,12 @@ class GuestMachine:
         new, old = event.ruleset, self.desired
         if old is not None and new.generation < old.generation:
             text = f"generation {old.generation} was set before"
-            out.append(self._answered(event.ticket, ResultCode.SUPERSEDED, text))
+            out.append(_superseded(event.ticket, text, old))
             return
         if old is None or new.digest != old.digest:
-            self._answer(out, ResultCode.SUPERSEDED, f"generation {new.generation} was set after it")
+            text = f"generation {new.generation} was set after it"
+            out.extend(_superseded(ticket, text, new) for ticket in self._waiting)
+            self._waiting.clear()
             self._has_applied = self._was_current = False
             self.refused = ""
             self.loss = None
@@ -355,6 +357,11 @@ class GuestMachine:
 
     def _answered(self, ticket: int, code: ResultCode, text: str) -> Answer:
         return Answer(ticket, code, text, self.said.generation, self.said.digest)
+
+
+def _superseded(ticket: int, text: str, by: Ruleset) -> Answer:
+    """Names what was set instead: whoever has to number beyond it must not go by a guest's word."""
+    return Answer(ticket, ResultCode.SUPERSEDED, text, by.generation, by.digest)
 
 
 def _loss(state: GuestState) -> Loss:

@@ -2,7 +2,8 @@
 """A stand-in kata-bridge: guests that are values, and rulesets that are applied to nothing.
 
 It keeps to bridge.proto where a client can tell: a whole ruleset replaces what a guest has, a delta
-needs its base, answers come one a guest. With `serve` it does so over gRPC on a unix socket.
+needs its base, an older generation replaces nothing, answers come one a guest. With `serve` it does
+so over gRPC on a unix socket.
 """
 
 import asyncio
@@ -194,6 +195,10 @@ class FakeBridge:
         known = self.guests.get(name)
         if known is None:
             return GuestResult(name, ResultCode.GONE, "no such sandbox")
+        if known.desired is not None and ruleset.generation < known.desired.generation:
+            text = f"generation {known.desired.generation} was set before"
+            newest = known.desired
+            return GuestResult(name, ResultCode.SUPERSEDED, text, newest.generation, newest.digest)
         try:
             known.desired = self._composed(known, ruleset)
         except NotTheBase as error:

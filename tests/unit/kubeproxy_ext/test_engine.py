@@ -28,6 +28,7 @@ from kubeproxy_ext.saved_state import Restored, SavedState, TenantState
 from kubeproxy_ext.service import turns
 from kubeproxy_ext.testing.fake_bridge import FakeBridge
 from kubeproxy_ext.watch import Watch
+from ruleset.document import Ruleset
 from tenancy import keys
 
 pytestmark = pytest.mark.asyncio
@@ -402,3 +403,43 @@ async def test_saved_state_is_of_what_was_heard(tmp_path: Path) -> None:
         assert restored is not None
         assert [each.metadata.name for each in restored.state.services] == ["web"]
         assert it.engine.take_to_save() == frozenset()
+
+
+async def test_a_guest_may_come_to_share_rules_that_are_older_than_its_own() -> None:
+    it = node()
+    it.bridge.add("g1", "a", ips=("10.244.0.7",))
+    async with it.running():
+        # Without an address it is prepared for both families; with one it shares g1's rules.
+        it.bridge.add("g2", "a", ips=())
+        await asyncio.sleep(1)
+        assert len(it.bridge.held("g2").documents) == 2  # type: ignore[union-attr] # it has rules
+        it.bridge.change("g2", ips=("10.244.0.8",))
+        await asyncio.sleep(5)
+        assert it.text("g2") == it.text("g1") != ""
+        assert [each.result.code for each in it.bridge.of("g2")] == [ResultCode.APPLIED] * 2
+
+
+async def test_a_clock_that_was_set_back_before_a_restart_holds_nothing_up() -> None:
+    it = node()
+    known = it.bridge.add("g", "a")
+    known.desired = known.held = Ruleset(1 << 60, "f" * 64, ())
+    async with it.running():
+        await asyncio.sleep(3)
+        assert "10.0.0.1:8080" in it.text("g")
+        assert it.bridge.held("g").generation == (1 << 60) + 1  # type: ignore[union-attr] # it has rules
+
+
+async def test_a_guest_that_claims_a_generation_beyond_all_moves_nothing() -> None:
+    it = node()
+    it.bridge.add("good", "a")
+    async with it.running():
+        it.bridge.add("bad", "a", generation=0)
+        await asyncio.sleep(1)
+        for claimed in ((1 << 64) - 1, 1 << 63, 1 << 62):
+            known = it.bridge.guests["bad"]
+            known.held = Ruleset(claimed, "f" * 64, ())
+            it.bridge.tell("bad")
+            it.put_slice("a", "web", f"10.0.0.{claimed % 199}")
+            await asyncio.sleep(2)
+            assert f"10.0.0.{claimed % 199}:8080" in it.text("good")
+            assert it.bridge.held("good").generation < 1 << 53  # type: ignore[union-attr] # it has rules

@@ -116,10 +116,10 @@ def test_the_latest_wins_and_the_one_before_is_told() -> None:
     script.attach()
     assert script(Desired(A, (FLOW,), 1)) == (Push(A, None, (FLOW,), 1),)
     superseded = "generation 2 was set after it"
-    assert script(Desired(B, (OTHER,), 2)) == (_answer(1, ResultCode.SUPERSEDED, superseded),)
+    assert script(Desired(B, (OTHER,), 2)) == (_answer(1, ResultCode.SUPERSEDED, superseded, B),)
     # What A was to flush has been; the change to B goes as a delta.
     assert script(Stated(_held(A))) == (Push(B, A, (OTHER,), 2),)
-    stale = _answer(3, ResultCode.SUPERSEDED, "generation 2 was set before", A)
+    stale = _answer(3, ResultCode.SUPERSEDED, "generation 2 was set before", B)
     assert script(Desired(A, (), 3)) == (stale,)
     assert script(Stated(_held(B))) == (_answer(2, ResultCode.APPLIED, holds=B),)
 
