@@ -13,6 +13,8 @@ _SUPPORTED_VERSIONS, _TLS13 = 43, 0x0304
 _RECORD_HEADER, _MESSAGE_HEADER = 5, 4
 # RFC 8446, 5.1: a record has 2^14 bytes at most. Clients' hellos are 250 to 2 000 bytes.
 _MAX_HELLO_BYTES = 1 << 14
+# Nobody spreads one over so many; it is judged anew at each read, so a byte a record would take minutes.
+_MAX_RECORDS = 32
 
 
 class Hello(enum.Enum):
@@ -36,7 +38,7 @@ def _message(data: bytes) -> bytes | Hello:
     """The body of the first handshake message, which may be spread over records."""
     gathered = b""
     position = 0
-    while True:
+    for _ in range(_MAX_RECORDS):
         if data[position : position + 1] not in (b"", bytes((_HANDSHAKE,))):
             return Hello.WRONG
         if len(data) < position + _RECORD_HEADER:
@@ -56,6 +58,7 @@ def _message(data: bytes) -> bytes | Hello:
         position += _RECORD_HEADER + length
         if len(data) < position:
             return Hello.CUT
+    return Hello.WRONG
 
 
 class _Reader:

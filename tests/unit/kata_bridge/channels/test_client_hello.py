@@ -51,6 +51,12 @@ def test_it_may_come_in_many_records(sizes: list[int]) -> None:
     assert judge(records[:-1]) is Hello.CUT
 
 
+def test_a_byte_a_record_ends_soon() -> None:
+    records = [b"\x16\x03\x01\x00\x01" + bytes((byte,)) for byte in NEW[5:]]
+    assert judge(b"".join(records[:31])) is Hello.CUT
+    assert judge(b"".join(records[:40])) is Hello.WRONG
+
+
 @pytest.mark.parametrize(
     "data",
     [
