@@ -16,6 +16,7 @@ from math import isfinite
 
 from kata_bridge.api.messages import Guest, GuestResult, ResultCode
 from kubeproxy_ext.core.conntrack import StaleFlow, stale_flows
+from kubeproxy_ext.core.convoy import Convoys
 from kubeproxy_ext.core.view import Outcome
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
@@ -109,6 +110,9 @@ class Delivery:
         self._guests: dict[str, Standing] = {}
         self._bases: dict[str, Ruleset] = {}
         self._unconfirmed: set[str] = set()
+        self._convoys = Convoys()
+        self._held_until: float | None = None
+        """When the first of those may be sent something that wait for the others of their request."""
 
     @property
     def guests(self) -> dict[str, Standing]:
@@ -137,12 +141,14 @@ class Delivery:
     def gone(self, guest_id: str) -> None:
         self._guests.pop(guest_id, None)
         self._unconfirmed.discard(guest_id)
+        self._convoys.gone(guest_id)
 
     def lost(self) -> None:
         """The connection to kata-bridge ended; what it was handed and answers with is not known."""
         for standing in self._guests.values():
             standing.handed = standing.sending = ""
             standing.is_flushing, standing.again_at = False, float("-inf")
+        self._convoys.clear()
         self._unconfirmed = set(self._guests)
 
     def synced(self) -> tuple[str, ...]:
@@ -170,9 +176,14 @@ class Delivery:
         batches: dict[tuple[str, str, str, tuple[StaleFlow, ...]], _Batch] = {}
         deltas: dict[tuple[str, str], RulesetDelta | None] = {}
         flows: dict[tuple[int, int], tuple[StaleFlow, ...]] = {}
+        self._held_until = None
         for guest_id, standing in self._guests.items():
             wanted = standing.wanted
             if wanted is None or not self._is_due(standing, wanted, now):
+                continue
+            held_until = self._convoys.until(guest_id)
+            if held_until is not None and held_until > now:
+                self._held_until = min(held_until, self._held_until or held_until)
                 continue
             flush = _flows(standing, wanted, flows)
             ruleset: Ruleset | RulesetDelta | None = None
@@ -189,6 +200,9 @@ class Delivery:
             key = (standing.guest.tenant, digest, base, flush)
             batch = batches.setdefault(key, _Batch(ruleset=ruleset, flush=flush))
             batch.guests.append(guest_id)
+        for each in batches.values():
+            if each.ruleset is not None:
+                self._convoys.sent(each.guests)
         self._forget_bases()
         return tuple(Push(tuple(each.guests), each.ruleset, each.flush) for each in batches.values())
 
@@ -196,10 +210,18 @@ class Delivery:
     def next_at(self) -> float | None:
         """When `plan` has to be asked again though nothing happens."""
         waiting = (s for s in self._guests.values() if s.is_idle and (s.is_behind or not s.handed))
-        return min((s.again_at for s in waiting if isfinite(s.again_at)), default=None)
+        times = [s.again_at for s in waiting if isfinite(s.again_at)]
+        if self._held_until is not None:
+            times.append(self._held_until)
+        return min(times, default=None)
+
+    def is_held(self, guest_id: str) -> bool:
+        """Whether there is nothing to plan for it before `next_at` but what others' answers bring."""
+        return self._held_until is not None and self._convoys.until(guest_id) is not None
 
     def answered(self, push: Push, result: GuestResult, now: float) -> None:
         """kata-bridge said what became of a push in one guest."""
+        self._convoys.answered(result.guest, now)
         standing = self._guests.get(result.guest)
         if standing is None:
             return
@@ -232,6 +254,7 @@ class Delivery:
         """
         again_at = now + (REFUSED_AGAIN_S if is_refused else AGAIN_S)
         for guest_id in unanswered:
+            self._convoys.answered(guest_id, now)
             standing = self._guests.get(guest_id)
             if standing is None:
                 continue

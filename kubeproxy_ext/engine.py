@@ -315,7 +315,8 @@ class Engine:
                 reason=result.message,
                 digest=push.digest,
             )
-        if standing is not None and not standing.is_settled:
+        is_settled = standing is None or standing.is_settled
+        if not is_settled and not self.delivery.is_held(result.guest):
             self._wake()  # the others' answers leave nothing to do
 
     def _overtake(self, standing: Standing, generation: int) -> None:

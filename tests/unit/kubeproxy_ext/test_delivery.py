@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kata_bridge.api.messages import Capabilities, Guest, GuestResult, ResultCode
 from kubeproxy_ext.core.conntrack import StaleFlow
+from kubeproxy_ext.core.convoy import HOLD_S
 from kubeproxy_ext.core.view import Outcome, Serving
 from kubeproxy_ext.delivery import AGAIN_S, REFUSED_AGAIN_S, RESEND_S, Delivery, Push, Wanted
 from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
@@ -108,6 +109,42 @@ def test_what_changes_while_a_request_is_under_way_waits_for_its_answer() -> Non
     (second,) = made.plan(2.0)
     assert isinstance(second.ruleset, RulesetDelta)
     assert (second.ruleset.base_digest, second.ruleset.digest) == (TWO.digest, THREE.digest)
+
+
+def test_guests_of_one_request_wait_for_each_other_so_that_the_next_is_one_too() -> None:
+    made = delivery("g1", "g2", "g3")
+    applied(made)
+    for name in made.guests:
+        made.want(name, TWO, 1.0)
+    (push,) = made.plan(1.0)
+    for name in made.guests:
+        made.want(name, THREE, 1.0)
+    made.answered(push, GuestResult("g1", ResultCode.APPLIED), 2.0)
+    assert not made.is_held("g1")  # somebody has to plan, so that it is known until when
+    assert made.plan(2.0) == ()
+    assert made.next_at == 2.0 + HOLD_S
+    assert made.is_held("g1")
+    made.answered(push, GuestResult("g2", ResultCode.APPLIED), 2.01)
+    assert made.is_held("g2")
+    assert made.plan(2.01) == ()
+    made.answered(push, GuestResult("g3", ResultCode.APPLIED), 2.02)
+    assert not made.is_held("g3")
+    assert [each.guests for each in made.plan(2.02)] == [("g1", "g2", "g3")]
+    assert made.next_at is None
+
+
+def test_nobody_waits_long_for_a_guest_that_does_not_answer() -> None:
+    made = delivery("g1", "slow")
+    (push,) = made.plan(0.0)
+    for name in made.guests:
+        made.want(name, TWO, 0.0)
+    made.answered(push, GuestResult("g1", ResultCode.APPLIED), 1.0)
+    assert made.plan(1.0) == ()
+    (second,) = made.plan(1.0 + HOLD_S)
+    assert second.guests == ("g1",)
+    answer(made, second, ResultCode.APPLIED, 2.0)
+    made.want("g1", THREE, 2.0)
+    assert [each.guests for each in made.plan(2.0)] == [("g1",)]
 
 
 def test_a_change_that_says_nearly_all_is_sent_whole() -> None:
