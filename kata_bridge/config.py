@@ -11,9 +11,11 @@ from pathlib import Path
 from daemonkit import config
 from daemonkit.config import ConfigError, setting
 from kata_bridge.channels.shim import ROOTS
+from kata_bridge.core.gate import Need, Policy, PolicyRule
 from kata_bridge.core.runtimes import Runtime
 from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
 from kata_bridge.nri.plugin import SOCKET as NRI_SOCKET
+from tenancy import names
 
 KIND = "KataBridgeConfiguration"
 CHANNELS = ("agent", "stock", "netns")
@@ -162,6 +164,53 @@ class Drain:
     seconds: float = setting(5.0, minimum=0.0, maximum=300.0, doc="for calls under way after SIGTERM")
 
 
+@dataclass(frozen=True, slots=True)
+class NamespacePolicy:
+    """The gate's policy for some namespaces of the super cluster."""
+
+    namespaces: tuple[str, ...]  # patterns of super namespaces
+    policy: Policy
+
+    def problems(self) -> Iterator[str]:
+        if not self.namespaces:
+            yield "namespaces: at least one"
+
+
+@dataclass(frozen=True, slots=True)
+class SuperCluster:
+    """Who is told of pods that wait, and that they need not any more."""
+
+    kubeconfig_file: Path
+    node_name: str
+
+    def problems(self) -> Iterator[str]:
+        if not names.is_pod_name(self.node_name):
+            yield f"nodeName: expected the name of a node, got {self.node_name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What the containers of tenants' pods wait for."""
+
+    policy: Policy = setting(Policy.ENFORCE, doc="of namespaces that no entry of `namespaces` names")
+    namespaces: tuple[NamespacePolicy, ...] = setting((), doc="the first entry that names it decides")
+    needs: tuple[Need, ...] = setting(
+        (Need.RULES, Need.RESOLVER), doc="leave out resolver where no dnsconfig runs"
+    )
+    directory: Path = setting(
+        Path("/run/vcnode/pods"), doc="of resolv.confs: on the node's own tmpfs, it lives as long as pods"
+    )
+    super_cluster: SuperCluster | None = None
+
+    def problems(self) -> Iterator[str]:
+        if len(set(self.needs)) != len(self.needs):
+            yield "needs: one is named twice"
+
+    def policy_rules(self) -> tuple[PolicyRule, ...]:
+        """The policies as the core has them."""
+        return tuple(PolicyRule(each.namespaces, each.policy) for each in self.namespaces)
+
+
 _KATA = (RuntimeRule(("kata*",), ("agent", "stock")),)
 
 
@@ -177,6 +226,11 @@ class KataBridgeConfiguration:
     drift: Drift = field(default_factory=Drift)
     status: Status = field(default_factory=Status)
     drain: Drain = field(default_factory=Drain)
+    gate: Gate | None = setting(None, doc="hold containers back until their pod's needs are in")
+
+    def problems(self) -> Iterator[str]:
+        if self.gate is not None and self.sandboxes.nri is None:
+            yield "gate: needs sandboxes.nri"
 
     def rules(self) -> tuple[Runtime, ...]:
         """The runtimes as the core has them."""

@@ -44,6 +44,8 @@ class Guests:
         self._tickets = itertools.count(1)
         self._waiting: dict[int, _Waiting] = {}
         self.is_synced = False
+        # Called with the sandbox's id when anything of a guest may have become another.
+        self.on_changed: Callable[[str], None] = lambda _: None
 
     def __len__(self) -> int:
         return len(self._drivers)
@@ -125,6 +127,7 @@ class Guests:
     def _changed(self, driver: GuestDriver) -> None:
         if driver.sandbox.id in self._drivers:
             self._watchers.present(driver.message())
+            self.on_changed(driver.sandbox.id)
 
     # ---- what channels say
 

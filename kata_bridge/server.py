@@ -31,6 +31,7 @@ from kata_bridge.api.messages import (
 )
 from kata_bridge.api.rulesets import BadRuleset, from_message
 from kata_bridge.core.guest import MAX_FLOWS
+from kata_bridge.gatehouse import Gatehouse
 from kata_bridge.guests import Guests
 from kata_bridge.metrics import Metrics
 from kata_bridge.watchers import TooManyWatchers, WatcherLags, Watchers
@@ -46,6 +47,9 @@ MAX_GUESTS = 10_000
 MAX_CALLS = 512
 # resolv.conf(5): the kubelet's limits are 2 KiB of search list and three servers.
 MAX_RESOLV_CONF_CHARACTERS = 64 << 10
+# A sentence, and what is not much longer than an API server's UID.
+MAX_WAITS_CHARACTERS = 4 << 10
+MAX_UID_CHARACTERS = 128
 # Above this, inflating and parsing holds the loop for longer than a few milliseconds.
 INLINE_BYTES = 64 << 10
 
@@ -55,8 +59,11 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class BridgeServer:
     """Serves `Bridge` from `guests`."""
 
-    def __init__(self, guests: Guests, watchers: Watchers, metrics: Metrics) -> None:
+    def __init__(
+        self, guests: Guests, watchers: Watchers, metrics: Metrics, gatehouse: Gatehouse | None = None
+    ) -> None:
         self._guests = guests
+        self._gatehouse = gatehouse
         self._watchers = watchers
         self._metrics = metrics
         self._server: grpc.aio.Server | None = None
@@ -122,9 +129,23 @@ class BridgeServer:
         if len(request.text) > MAX_RESOLV_CONF_CHARACTERS:
             text = f"more than {MAX_RESOLV_CONF_CHARACTERS} characters"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        if not request.guest or not request.text or request.waits:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this bridge holds no containers back")
-        return await self._guests.set_resolv_conf(request.guest, request.text)
+        if len(request.waits) > MAX_WAITS_CHARACTERS or len(request.pod_uid) > MAX_UID_CHARACTERS:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "waits or pod_uid is too long")
+        if bool(request.guest) == bool(request.pod_uid):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "exactly one of guest and pod_uid")
+        if self._gatehouse is None:
+            if not request.guest or not request.text or request.waits:
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this bridge holds no containers back")
+            return await self._guests.set_resolv_conf(request.guest, request.text)
+        try:
+            return await self._gatehouse.set_resolv_conf(
+                request.guest, request.pod_uid, request.text, request.waits
+            )
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except OSError as error:
+            # A full disk: the next try may find room.
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"it cannot be written: {error.strerror}")
 
     async def read_back(self, request: ReadBackRequest, _: _Context) -> ReadBackReply:
         return await self._guests.read_back(request.guest)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from daemonkit import logs
 from daemonkit.config import ConfigError
+from daemonkit.metrics import Registry
 from daemonkit.run import Lifecycle
 from daemonkit.status import Address, Readiness, StatusServer
 from daemonkit.tasks import Tasks
@@ -23,11 +24,13 @@ from kata_bridge.discovery_cri import CriLister
 from kata_bridge.discovery_files import GuestDirectory
 from kata_bridge.discovery_nri import NriHandler
 from kata_bridge.front import Allowed, Front, bind
+from kata_bridge.gatehouse import Gatehouse
 from kata_bridge.guest_driver import Shared, turns
 from kata_bridge.guests import Guests
 from kata_bridge.lock import Lock
 from kata_bridge.metrics import Metrics
-from kata_bridge.nri.events import SANDBOXES, Event
+from kata_bridge.nri.dispatch import Handler
+from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.plugin import Plugin
 from kata_bridge.server import BridgeServer
 from kata_bridge.state_directory import private_directory
@@ -84,7 +87,11 @@ class Service:
             check_s=config.drift.check_seconds,
         )
         self.guests = Guests(shared, self._watchers, self._ways.channels_of)
-        self._server = BridgeServer(self.guests, self._watchers, self._metrics)
+        self._gatehouse: Gatehouse | None = None
+        if config.gate is not None:
+            channels_of = self._ways.channels_of
+            self._gatehouse = Gatehouse(config.gate, self.guests, channels_of, self._metrics, self._tasks)
+        self._server = BridgeServer(self.guests, self._watchers, self._metrics, self._gatehouse)
         self._synced = asyncio.Event()
         self._cri = None if config.sandboxes.cri is None else self._cri_client()
         files = config.sandboxes.directory
@@ -132,7 +139,10 @@ class Service:
         # Where no agent is taken, no container has to wait for our word.
         events = SANDBOXES if self._agents is None else SANDBOXES | {Event.CREATE_CONTAINER}
         handler = NriHandler(self._discovery, None if self._agents is None else self._credentials_of)
-        plugin = Plugin(nri.socket, nri.name, nri.index, handler, events)
+        gated: Handler = handler
+        if self._gatehouse is not None:
+            events, gated = events | GATE, self._gatehouse.handler(handler)
+        plugin = Plugin(nri.socket, nri.name, nri.index, gated, events)
         self._discovery.is_nri_connected = lambda: plugin.is_connected
         return plugin
 
@@ -181,6 +191,15 @@ class Service:
             lines.append("draining")
         return Readiness(self._discovery.is_synced and not self._is_draining, tuple(lines))
 
+    def _problems(self) -> dict[str, str]:
+        gate = self._gatehouse.problems if self._gatehouse is not None else {}
+        return self._discovery.problems | gate
+
+    @property
+    def registry(self) -> Registry:
+        """Its metrics."""
+        return self._metrics.registry
+
     def status(self) -> dict[str, object]:
         ages = self._discovery.ages()
         return {
@@ -189,12 +208,13 @@ class Service:
             "startedAt": self._started_at,
             "socket": self._config.listen.socket,
             "sources": {name: {"ageSeconds": round(age, 3)} for name, age in ages.items()},
-            "problems": self._discovery.problems,
+            "problems": self._problems(),
             "runtime": self._plugin.runtime if self._plugin is not None else "",
             "isSynced": self._discovery.is_synced,
             "watchers": len(self._watchers),
             "leftAlone": self.guests.left_alone,
             "guests": [driver.status() for _, driver in sorted(self.guests.drivers.items())],
+            "gate": self._gatehouse.gate.status() if self._gatehouse is not None else None,
             "isDraining": self._is_draining,
         }
 
@@ -222,6 +242,8 @@ class Service:
         await front.start()
         await self._listen_for_agents()
         self._tasks.spawn(self._discovery.run(), "discovery")
+        if self._gatehouse is not None:
+            self._gatehouse.start()
         if self._plugin is not None:
             self._tasks.spawn(self._plugin.run(), "nri")
         try:
@@ -271,6 +293,8 @@ class Service:
             return
         self._ways.config = config
         self.guests.look_again()
+        if self._gatehouse is not None and config.gate is not None:
+            self._gatehouse.configure(config.gate)
         _log.info("configuration was read again; runtimes and stock are taken over")
 
     async def _stop(self, front: Front) -> None:
@@ -283,6 +307,8 @@ class Service:
         if self._links is not None:
             await self._links.stop()
         await self._tasks.close(2.0)
+        if self._gatehouse is not None:
+            await self._gatehouse.close()
         if self._cri is not None:
             await self._cri.close()
         self._namespaces.close()

@@ -11,7 +11,7 @@ Nothing of a request is logged: it holds the environment of containers.
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from daemonkit import logs
 from daemonkit.protobuf import decode, encode
@@ -44,6 +44,8 @@ _POD_EVENTS = {
     "RemovePodSandbox": Event.REMOVE_POD_SANDBOX,
 }
 
+T = TypeVar("T")
+
 _log = logs.get(__name__)
 
 
@@ -60,10 +62,11 @@ class Handler(Protocol):
     async def synchronize(self, snapshot: Snapshot) -> None:
         """What is there, at each connection anew; what happened in between is in it too."""
 
-    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
+    async def run_pod_sandbox(self, pod: PodSandbox) -> Hold | None:
         """It has its network, and if it is a virtual machine that runs; no container exists yet.
 
-        CRI does not know it before this has been answered.
+        CRI does not know it before this has been answered. A `Hold` tears it down, and the kubelet
+        makes another one some seconds later.
         """
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
@@ -132,14 +135,19 @@ class Dispatch:
             return
         match event:
             case Event.RUN_POD_SANDBOX:
-                await self._tell(self._handler.run_pod_sandbox(pod), "run")
+                hold = await self._tell(self._handler.run_pod_sandbox(pod), "run")
+                if hold is not None:
+                    raise StatusError(Code.FAILED_PRECONDITION, hold.reason)
             case Event.STOP_POD_SANDBOX:
                 await self._tell(self._handler.stop_pod_sandbox(pod), "stop")
             case Event.REMOVE_POD_SANDBOX:
                 await self._tell(self._handler.remove_pod_sandbox(pod), "remove")
 
-    async def _tell(self, work: Coroutine[object, object, None], name: str) -> None:
-        """Let the handler know. How that ends is its own affair: an error would tear the sandbox down."""
+    async def _tell(self, work: Coroutine[object, object, T], name: str) -> T | None:
+        """Let the handler know, and return what it answers in time.
+
+        How else that ends is its own affair: an error would tear the sandbox down.
+        """
         task = self._tasks.spawn(work, name)
         try:
             await asyncio.wait({task}, timeout=HANDLER_S)
@@ -147,6 +155,8 @@ class Dispatch:
             is_late = task.cancel()
         if is_late:
             _log.error("the handler of an event was too slow and is ended", handler=name, limit_s=HANDLER_S)
+            return None
+        return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
     async def _create(self, request: CreateContainerRequest) -> CreateContainerResponse:
         pod, container = request.pod or PodSandbox(), request.container or Container()

@@ -8,7 +8,7 @@ more than 4096 bytes where a ttrpc header begins. The real containerd judges the
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
@@ -108,6 +108,8 @@ class StandInRuntime:
     registrations: int = 0
     connections: int = 0
     plugin: _Connected | None = None
+    # What another plugin makes of ours' adjustment.
+    adjust: Callable[[ContainerAdjustment | None], ContainerAdjustment] | None = None
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _tasks: Tasks = field(default_factory=lambda: Tasks("stand-in-runtime"))
@@ -150,6 +152,8 @@ class StandInRuntime:
                 request = CreateContainerRequest(pod, container)
                 created = await plugin.call("CreateContainer", request, CreateContainerResponse)
                 adjustment = created.adjust
+            if self.adjust is not None:
+                adjustment = self.adjust(adjustment)
             if plugin is not None and plugin.events & mask([Event.VALIDATE_CONTAINER_ADJUSTMENT]):
                 validate = ValidateContainerAdjustmentRequest(pod, container, adjustment)
                 verdict = await plugin.call(

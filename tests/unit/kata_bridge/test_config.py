@@ -6,6 +6,7 @@ import pytest
 from daemonkit import config as configs
 from daemonkit.config import ConfigError
 from kata_bridge.config import KIND, Cri, KataBridgeConfiguration, Nri, load, policy_of
+from kata_bridge.core.gate import Need, Policy, PolicyRule
 from kata_bridge.core.runtimes import Runtime
 
 HEAD = "apiVersion: vcnode.io/v1alpha1\nkind: KataBridgeConfiguration\nstateDirectory: /s\n"
@@ -54,3 +55,45 @@ def test_the_policy_is_read_and_checked(tmp_path: Path) -> None:
         load(file)
     (tmp_path / "p.rego").write_text("package agent_policy\n")
     assert policy_of(load(file)) == ("package agent_policy\n", "")
+
+
+def test_without_a_gate_nothing_is_held() -> None:
+    assert parsed("sandboxes: {nri: {}}\n").gate is None
+
+
+def test_the_gate_that_is_asked_for_is_shut() -> None:
+    gate = parsed("sandboxes: {nri: {}}\ngate: {}\n").gate
+    assert gate is not None
+    assert (gate.policy, gate.needs) == (Policy.ENFORCE, (Need.RULES, Need.RESOLVER))
+    assert gate.directory == Path("/run/vcnode/pods")
+    assert gate.super_cluster is None
+
+
+def test_policies_of_namespaces() -> None:
+    text = "gate: {policy: warn, needs: [rules], namespaces: [{namespaces: [vc-a-*], policy: off}]}\n"
+    gate = parsed(f"sandboxes: {{nri: {{}}}}\n{text}").gate
+    assert gate is not None
+    assert gate.policy_rules() == (PolicyRule(("vc-a-*",), Policy.OFF),)
+    assert (gate.policy, gate.needs) == (Policy.WARN, (Need.RULES,))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("sandboxes: {cri: {}}\ngate: {}\n", "gate: needs sandboxes.nri"),
+        ("sandboxes: {nri: {}}\ngate: {needs: [rules, rules]}\n", "gate.needs: one is named twice"),
+        ("sandboxes: {nri: {}}\ngate: {policy: maybe}\n", "gate.policy: expected"),
+        (
+            "sandboxes: {nri: {}}\ngate: {namespaces: [{namespaces: [], policy: warn}]}\n",
+            r"gate.namespaces.*namespaces: at least one",
+        ),
+        (
+            "sandboxes: {nri: {}}\ngate: {superCluster: {kubeconfigFile: /k, nodeName: A_B}}\n",
+            "gate.superCluster.nodeName: expected the name of a node",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_gate_is_said(text: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(text)
+    assert caught.match(why)

@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate of the node: answers the runtime at once out of memory, and notices when a pod may start.
+
+Everything here is synchronous. A container that is refused is tried again by the kubelet, some
+seconds later by itself, at once when somebody changes its pod: that is what `Reports.opened` is for.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from daemonkit import logs
+from daemonkit.metrics import Registry
+from kata_bridge.core.gate import (
+    RESOLV_CONF,
+    Admitted,
+    Asking,
+    Held,
+    Kind,
+    MountPoint,
+    Need,
+    Policy,
+    PolicyRule,
+    Reason,
+    Resolver,
+    Rules,
+    Subject,
+    brings_its_own,
+    decide,
+    is_in_place,
+    is_ready,
+    policy_of,
+)
+from kata_bridge.core.gate_summary import LONG_S, Tally
+from kata_bridge.core.sandboxes import GRACE_S, Sandbox, sandbox_of
+from kata_bridge.discovery_nri import SIDECAR, seen_of
+from kata_bridge.gate_metrics import GateMetrics
+from kata_bridge.guest_driver import GuestDriver
+from kata_bridge.guests import Guests
+from kata_bridge.nri.dispatch import Hold
+from kata_bridge.nri.messages import Container, ContainerAdjustment, ContainerState, Mount, PodSandbox
+from kata_bridge.nri.session import Snapshot
+from kata_bridge.resolv_confs import ResolvConfs
+from tenancy import keys
+
+# Containers that were admitted and not validated yet: the calls are serial for the whole node.
+MAX_PENDING = 256
+
+_MOUNT_OPTIONS = ("rbind", "ro", "rprivate")
+_LIVING = (
+    ContainerState.CONTAINER_CREATED,
+    ContainerState.CONTAINER_RUNNING,
+    ContainerState.CONTAINER_PAUSED,
+)
+_DISK = Reason(Kind.RESOLVER, "its resolv.conf cannot be written on the node")
+
+_log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a configuration says of the gate."""
+
+    policy: Policy
+    rules: tuple[PolicyRule, ...]
+    needs: frozenset[Need]
+
+    def policy_of(self, namespace: str) -> Policy:
+        return policy_of(namespace, self.rules, self.policy)
+
+
+class Reports(Protocol):
+    """Who tells the rest of the cluster. Each of these begins work, and waits for nothing."""
+
+    def held(self, sandbox: Sandbox, reasons: tuple[Reason, ...]) -> None:
+        """A container of this pod was refused."""
+
+    def opened(self, sandbox: Sandbox) -> None:
+        """What this pod has waited for is there: let it be tried again."""
+
+    def got_through(self, sandbox: Sandbox, container: str) -> None:
+        """A container runs of which the gate was not asked."""
+
+    def not_ready(self, sandbox: Sandbox) -> None:
+        """The annotations of this pod say that its network is not ready: read them until they do."""
+
+    def forgotten(self, sandbox: Sandbox) -> None:
+        """The sandbox is gone."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """A sandbox that lives; `began_s` is None where its start was not seen."""
+
+    sandbox: Sandbox
+    readiness: str | None
+    began_s: float | None
+    since_s: float
+    is_open: bool = False
+    held: dict[str, tuple[Asking, Held | None]] = field(default_factory=dict)
+    held_since_s: float = 0.0
+
+
+class Gate:
+    """One gate for all sandboxes of the node; `channels_of` tells which of them are guests."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        guests: Guests,
+        channels_of: Callable[[Sandbox], tuple[str, ...]],
+        resolv_confs: ResolvConfs,
+        registry: Registry,
+        reports: Reports | None = None,
+    ) -> None:
+        self._settings = settings
+        self._guests = guests
+        self._channels_of = channels_of
+        self._confs = resolv_confs
+        self._reports = reports
+        self._loop = asyncio.get_running_loop()
+        self._live: dict[str, _Live] = {}
+        self._pending: dict[str, bool] = {}
+        self.metrics = GateMetrics(registry, self._count_held)
+
+    # ---- sandboxes
+
+    def began(self, pod: PodSandbox) -> Hold | None:
+        """A sandbox was started. It is refused only where waiting in it would never end: see `Hold`.
+
+        The runtime keeps the annotations that a pod had when its sandbox was made. Where nobody reads
+        them anew, a pod whose network is not ready is to get another sandbox for each try.
+        """
+        now_s = self._loop.time()
+        live = self._see(pod, now_s)
+        sandbox = live.sandbox
+        is_enforced = self._policy(sandbox) is Policy.ENFORCE
+        if is_enforced and self._reports is None and _waits_for_network(live):
+            decision = self._decide(live, Asking(""))
+            self.ended(pod.id)
+            return Hold(decision.text) if isinstance(decision, Held) else None
+        live.began_s = now_s
+        self._look(live)
+        return None
+
+    def ended(self, sandbox: str) -> None:
+        """A sandbox was stopped."""
+        live = self._live.pop(sandbox, None)
+        self._confs.end(sandbox)
+        if live is not None and self._reports is not None:
+            self._reports.forgotten(live.sandbox)
+
+    def synchronized(self, snapshot: Snapshot) -> None:
+        """The runtime was away, or we were: take in what is there, and say what got through."""
+        now_s = self._loop.time()
+        living: dict[str, list[Container]] = {}
+        for container in snapshot.containers:
+            if container.state in _LIVING:
+                living.setdefault(container.pod_sandbox_id, []).append(container)
+        alive = {pod.id: pod for pod in snapshot.pods if seen_of(pod).is_alive}
+        for known in list(self._live.values()):
+            # containerd tells of a new sandbox before its own list has it.
+            if known.sandbox.id not in alive and now_s - known.since_s >= GRACE_S:
+                self.ended(known.sandbox.id)
+        self._confs.retain(alive.keys() | self._live.keys())
+        for pod in alive.values():
+            live = self._see(pod, now_s)
+            containers = living.get(pod.id, [])
+            for container in containers:
+                self._check(live, container)
+            if not containers and self._policy(live.sandbox) is Policy.ENFORCE:
+                # It may have been refused while nobody was there to notice when it need not be.
+                live.held.setdefault("", (Asking(""), None))
+                live.held_since_s = live.held_since_s or now_s
+            self._look(live)
+
+    def _see(self, pod: PodSandbox, now_s: float) -> _Live:
+        sandbox = sandbox_of(seen_of(pod))
+        readiness = pod.annotations.get(keys.NETWORK_READINESS)
+        live = self._live.get(pod.id)
+        if live is None:
+            live = self._live[pod.id] = _Live(sandbox, readiness, None, now_s)
+            if self._reports is not None and _waits_for_network(live):
+                self._reports.not_ready(sandbox)
+        live.sandbox = sandbox
+        try:
+            self._confs.begin(pod.id, sandbox.uid)
+        except OSError as error:
+            _log.error("the resolv.conf of a pod cannot be written", sandbox=pod.id, reason=error)
+        return live
+
+    def _check(self, live: _Live, container: Container) -> None:
+        """Report a container that runs and was never asked about, once."""
+        sandbox = live.sandbox
+        is_ours_to_tell = bool(sandbox.tenant) and not sandbox.is_host_network
+        if not is_ours_to_tell or self._policy(sandbox) is Policy.OFF:
+            return
+        if self._confs.was_admitted(sandbox.id, container.id):
+            return
+        self._note(sandbox.id, container.id)
+        self.metrics.got_through.inc()
+        _log.warning(
+            "a container runs of which the gate was not asked",
+            container=container.name,
+            has_resolver=self._has_mount(sandbox.id, container),
+            **_whose(sandbox),
+        )
+        if self._reports is not None:
+            self._reports.got_through(sandbox, container.name)
+
+    def _has_mount(self, sandbox: str, container: Container) -> bool:
+        return any(mount.source == str(self._confs.path(sandbox)) for mount in container.mounts)
+
+    # ---- containers
+
+    def create(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+        """Say whether a container may be created, and with which resolv.conf."""
+        live = self._see(pod, self._loop.time())
+        sandbox = live.sandbox
+        asking = self._asking(live, container)
+        decision = self._decide(live, asking)
+        if isinstance(decision, Admitted) and decision.has_mount:
+            try:
+                self._confs.ready(pod.id, sandbox.uid)
+            except (OSError, ValueError) as error:
+                _log.error("the resolv.conf of a pod cannot be written", reason=error, **_whose(sandbox))
+                is_enforced = self._policy(sandbox) is Policy.ENFORCE
+                decision = Held((_DISK,)) if is_enforced else Admitted(False, (*decision.lacks, _DISK))
+        if isinstance(decision, Held):
+            return self._hold(live, asking, decision)
+        return self._admit(live, container, decision)
+
+    def _hold(self, live: _Live, asking: Asking, decision: Held) -> Hold:
+        for reason in decision.reasons:
+            self.metrics.holds.labels(reason.kind.value).inc()
+        if not live.held:
+            live.held_since_s = self._loop.time()
+        before = live.held.get(asking.name)
+        live.held.pop("", None)
+        live.held[asking.name] = (asking, decision)
+        if before is None or before[1] != decision:
+            _log.info("container held", container=asking.name, waits=decision.text, **_whose(live.sandbox))
+        if self._reports is not None:
+            self._reports.held(live.sandbox, decision.reasons)
+        return Hold(decision.text)
+
+    def _admit(self, live: _Live, container: Container, decision: Admitted) -> ContainerAdjustment:
+        sandbox = live.sandbox
+        held = live.held.pop(container.name, None)
+        self._pending[container.id] = decision.has_mount
+        while len(self._pending) > MAX_PENDING:
+            del self._pending[next(iter(self._pending))]
+        self._note(sandbox.id, container.id)
+        if sandbox.tenant:
+            self.metrics.admitted.inc()
+            _log.info(
+                "container admitted",
+                container=container.name,
+                has_resolver=decision.has_mount,
+                was_held=held is not None,
+                **_whose(sandbox),
+            )
+        for reason in decision.lacks:
+            self.metrics.warned.labels(reason.kind.value).inc()
+        if decision.lacks:
+            lacks = "; ".join(reason.words for reason in decision.lacks)
+            _log.warning(
+                "a container starts without what it needs",
+                container=container.name,
+                lacks=lacks,
+                **_whose(sandbox),
+            )
+        if not decision.has_mount:
+            return ContainerAdjustment()
+        source = str(self._confs.path(sandbox.id))
+        return ContainerAdjustment(mounts=(Mount(RESOLV_CONF, "bind", source, _MOUNT_OPTIONS),))
+
+    def validate(self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment) -> Hold | None:
+        """Look at a container once more when all plugins have had their say."""
+        live = self._see(pod, self._loop.time())
+        sandbox = live.sandbox
+        asking = self._asking(live, container)
+        decision = self._decide(live, asking)
+        has_mount = self._pending.pop(container.id, None)
+        if isinstance(decision, Held):
+            self.metrics.rejected.inc()
+            return self._hold(live, asking, decision)
+        if has_mount is None:  # we were not asked before: what would we have answered?
+            has_mount = decision.has_mount
+        source = str(self._confs.path(sandbox.id))
+        if not has_mount or is_in_place(source, _points(adjustment.mounts)):
+            return None
+        self.metrics.rejected.inc()
+        _log.error(
+            "another NRI plugin has taken a container's resolv.conf",
+            container=container.name,
+            **_whose(sandbox),
+        )
+        if self._policy(sandbox) is not Policy.ENFORCE or not sandbox.tenant:
+            return None
+        return Hold("waiting: another plugin of the node has replaced its resolv.conf")
+
+    def _note(self, sandbox: str, container: str) -> None:
+        try:
+            self._confs.admit(sandbox, container)
+        except OSError as error:
+            # A restart will take it for one that got through, which is said and harms nobody.
+            _log.error("who passed the gate cannot be noted", sandbox=sandbox, reason=error)
+
+    # ---- what pods need
+
+    def say(self, uid: str, text: str, waits: str) -> bool:
+        """Take in what somebody says of a pod's resolv.conf; neither withdraws it. Whether that is news.
+
+        Raises `OSError` and `ValueError`.
+        """
+        resolver = Resolver(text, waits) if text or waits else None
+        try:
+            return self._confs.say(uid, resolver)
+        finally:
+            for sandbox in self._confs.sandboxes(uid):
+                self.changed(sandbox)
+
+    def uid_of(self, sandbox: str) -> str:
+        """Whose sandbox it is; empty for one that is not known."""
+        live = self._live.get(sandbox)
+        return live.sandbox.uid if live is not None else ""
+
+    def sandboxes(self, uid: str) -> tuple[str, ...]:
+        """The sandboxes of a pod that are there."""
+        return self._confs.sandboxes(uid)
+
+    def text_for(self, sandbox: str) -> str:
+        """What the resolv.conf in a guest is to say; empty while nobody has said."""
+        said = self._confs.said(self.uid_of(sandbox))
+        return said.text if said is not None else ""
+
+    def read_readiness(self, sandbox: str, readiness: str | None) -> None:
+        """What the pod's annotation says now."""
+        live = self._live.get(sandbox)
+        if live is None:
+            return
+        live.readiness = readiness
+        if is_ready(readiness) and self._reports is not None:
+            self._reports.forgotten(live.sandbox)
+        self._look(live)
+
+    def changed(self, sandbox: str) -> None:
+        """Something of this sandbox may be another now: its guest's rules, its resolver."""
+        live = self._live.get(sandbox)
+        if live is not None and (live.held or not live.is_open):
+            self._look(live)
+
+    def configure(self, settings: Settings) -> None:
+        """Take over what a configuration says now."""
+        self._settings = settings
+        for live in list(self._live.values()):
+            self._look(live)
+
+    def _look(self, live: _Live) -> None:
+        """Notice that a pod's needs are in; let it be tried again if one of its containers was refused."""
+        sandbox = live.sandbox
+        if not live.is_open and isinstance(self._decide(live, Asking("")), Admitted):
+            live.is_open = True
+            if live.began_s is not None and sandbox.tenant and not sandbox.is_host_network:
+                self.metrics.open_seconds.observe(self._loop.time() - live.began_s)
+        if not any(isinstance(self._decide(live, asking), Admitted) for asking, _ in live.held.values()):
+            return
+        _log.info("gate open", waited_s=round(self._loop.time() - live.held_since_s, 3), **_whose(sandbox))
+        live.held.clear()
+        live.held_since_s = 0.0
+        if self._reports is not None:
+            self._reports.opened(sandbox)
+
+    def _decide(self, live: _Live, asking: Asking) -> Admitted | Held:
+        sandbox = live.sandbox
+        channels = self._channels_of(sandbox)
+        driver = self._guests.drivers.get(sandbox.id)
+        rules = None if not channels else Rules() if driver is None else _rules(driver, self._loop.time())
+        subject = Subject(
+            tenant=sandbox.tenant,
+            networks=sandbox.networks,
+            is_host_network=sandbox.is_host_network,
+            refusal=sandbox.refusal,
+            readiness=live.readiness,
+            rules=rules,
+            resolver=self._confs.said(sandbox.uid),
+        )
+        return decide(subject, asking, self._policy(sandbox), self._settings.needs)
+
+    def _asking(self, live: _Live, container: Container) -> Asking:
+        sandbox = live.sandbox
+        has_own = brings_its_own(sandbox.id, _points(container.mounts))
+        is_agent = container.name == SIDECAR and "agent" in self._channels_of(sandbox)
+        return Asking(container.name, has_own, is_agent)
+
+    def _policy(self, sandbox: Sandbox) -> Policy:
+        return self._settings.policy_of(sandbox.namespace)
+
+    # ---- what it says of itself
+
+    def _count_held(self) -> float:
+        return float(sum(len(live.held) for live in self._live.values()))
+
+    def tally(self) -> Tally:
+        """How many pods wait for long, and for what."""
+        now_s = self._loop.time()
+        kinds: Counter[Kind] = Counter()
+        pods = 0
+        for live in self._live.values():
+            reasons = {reason.kind for _, held in live.held.values() if held for reason in held.reasons}
+            if reasons and now_s - live.held_since_s >= LONG_S:
+                pods += 1
+                kinds.update(reasons)
+        return Tally(pods, kinds)
+
+    def status(self) -> dict[str, object]:
+        """What /status says of it."""
+        now_s = self._loop.time()
+        return {
+            "policy": self._settings.policy.value,
+            "needs": sorted(need.value for need in self._settings.needs),
+            "held": [
+                {
+                    "id": live.sandbox.id,
+                    "pod": f"{live.sandbox.namespace}/{live.sandbox.name}",
+                    "tenant": live.sandbox.tenant,
+                    "containers": sorted(name for name in live.held if name),
+                    "forSeconds": round(now_s - live.held_since_s, 3),
+                    "why": _words(live),
+                }
+                for _, live in sorted(self._live.items())
+                if any(live.held)
+            ],
+        }
+
+
+def _waits_for_network(live: _Live) -> bool:
+    sandbox = live.sandbox
+    return bool(sandbox.tenant) and not sandbox.is_host_network and not is_ready(live.readiness)
+
+
+def _words(live: _Live) -> str:
+    said = [held.text for _, held in live.held.values() if held is not None]
+    return said[0] if said else ""
+
+
+def _rules(driver: GuestDriver, now_s: float) -> Rules:
+    machine = driver.machine
+    held, desired = machine.held, machine.desired
+    return Rules(
+        digest=None if held is None else held.digest,
+        has_drifted=held is not None and held.has_drifted,
+        desired=None if desired is None else desired.digest,
+        behind_s=0.0 if driver.behind_since_s is None else now_s - driver.behind_since_s,
+        was_lost=machine.loss is not None,
+        not_injectable=machine.not_injectable,
+        refused=machine.refused,
+        unreachable=machine.unreachable,
+    )
+
+
+def _points(mounts: Sequence[Mount]) -> list[MountPoint]:
+    return [MountPoint(mount.destination, mount.source) for mount in mounts]
+
+
+def _whose(sandbox: Sandbox) -> dict[str, object]:
+    return {
+        "sandbox": sandbox.id,
+        "tenant": sandbox.tenant,
+        "pod": f"{sandbox.namespace}/{sandbox.name}",
+    }

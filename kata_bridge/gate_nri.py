@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime's words, brought to discovery and to the gate, in this order: a guest is known before it
+is asked whether its containers may start. Handlers wait for nothing."""
+
+from collections.abc import Callable
+
+from kata_bridge.discovery_nri import NriHandler
+from kata_bridge.gate import Gate
+from kata_bridge.nri.dispatch import Hold
+from kata_bridge.nri.messages import Container, ContainerAdjustment, PodSandbox
+from kata_bridge.nri.session import Snapshot
+
+
+class GatedHandler:
+    """A `kata_bridge.nri.dispatch.Handler` that holds containers back."""
+
+    def __init__(self, discovery: NriHandler, gate: Gate, forget: Callable[[str], None]) -> None:
+        """`forget` is called with the id of a sandbox that is gone."""
+        self._discovery = discovery
+        self._gate = gate
+        self._forget = forget
+
+    async def synchronize(self, snapshot: Snapshot) -> None:
+        await self._discovery.synchronize(snapshot)
+        self._gate.synchronized(snapshot)
+
+    async def run_pod_sandbox(self, pod: PodSandbox) -> Hold | None:
+        hold = self._gate.began(pod)
+        if hold is None:
+            await self._discovery.run_pod_sandbox(pod)
+            self._gate.changed(pod.id)
+        return hold
+
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
+        self._gate.ended(pod.id)
+        self._forget(pod.id)
+        await self._discovery.stop_pod_sandbox(pod)
+
+    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
+        self._gate.ended(pod.id)
+        self._forget(pod.id)
+        await self._discovery.remove_pod_sandbox(pod)
+
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+        answer = self._gate.create(pod, container)
+        if isinstance(answer, Hold):
+            return answer
+        more = await self._discovery.create_container(pod, container)
+        if isinstance(more, Hold):
+            return more
+        return ContainerAdjustment(mounts=(*answer.mounts, *more.mounts))
+
+    async def validate(
+        self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment
+    ) -> Hold | None:
+        return self._gate.validate(pod, container, adjustment)

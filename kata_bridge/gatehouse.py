@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate with all that belongs to it: puts the parts together, and is what the service knows."""
+
+from collections.abc import Callable
+
+from daemonkit.tasks import Tasks
+from kata_bridge.api.messages import GuestResult, ResultCode
+from kata_bridge.cluster_reports import ClusterReports
+from kata_bridge.config import Gate as Config
+from kata_bridge.core.sandboxes import Sandbox
+from kata_bridge.discovery_nri import NriHandler
+from kata_bridge.gate import Gate, Settings
+from kata_bridge.gate_nri import GatedHandler
+from kata_bridge.guest_copies import GuestCopies
+from kata_bridge.guests import Guests
+from kata_bridge.metrics import Metrics
+from kata_bridge.resolv_confs import ResolvConfs
+
+
+class Gatehouse:
+    """Everything of the gate, from start to stop."""
+
+    def __init__(
+        self,
+        config: Config,
+        guests: Guests,
+        channels_of: Callable[[Sandbox], tuple[str, ...]],
+        metrics: Metrics,
+        tasks: Tasks,
+    ) -> None:
+        """Raises `OSError`."""
+        self._guests = guests
+        self._reports: ClusterReports | None = None
+        if (cluster := config.super_cluster) is not None:
+            self._reports = ClusterReports(cluster.kubeconfig_file, cluster.node_name, tasks)
+        confs = ResolvConfs(config.directory)
+        self.gate = Gate(_settings(config), guests, channels_of, confs, metrics.registry, self._reports)
+        self._copies = GuestCopies(guests, self.gate.text_for, tasks)
+        guests.on_changed = self._changed
+        if self._reports is not None:
+            self._reports.tally = self.gate.tally
+            self._reports.read_readiness = self.gate.read_readiness
+            self._reports.counted = lambda result: self.gate.metrics.nudges.labels(result).inc()
+
+    def handler(self, discovery: NriHandler) -> GatedHandler:
+        """What the runtime asks."""
+        return GatedHandler(discovery, self.gate, self._copies.forget)
+
+    def start(self) -> None:
+        """Begin what goes on for ever."""
+        if self._reports is not None:
+            self._reports.start()
+
+    async def close(self) -> None:
+        if self._reports is not None:
+            await self._reports.close()
+
+    def configure(self, config: Config) -> None:
+        """Take over policies and needs; the rest needs a restart."""
+        self.gate.configure(_settings(config))
+
+    async def set_resolv_conf(self, guest: str, pod_uid: str, text: str, waits: str) -> GuestResult:
+        """Take in what is said of a pod, named by its sandbox or by its UID.
+
+        Raises `OSError` where it cannot be written, and `ValueError` for what is no resolv.conf.
+        """
+        uid = pod_uid or self.gate.uid_of(guest)
+        if not uid:
+            # Guests out of files are no runtime's, and have no containers here.
+            return await self._guests.set_resolv_conf(guest, text)
+        is_news = self.gate.say(uid, text, waits)
+        for sandbox in self.gate.sandboxes(uid):
+            self._copies.changed(sandbox)
+        return GuestResult(guest, ResultCode.APPLIED if is_news else ResultCode.UNCHANGED)
+
+    def _changed(self, sandbox: str) -> None:
+        self.gate.changed(sandbox)
+        self._copies.changed(sandbox)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What is wrong now and does not keep the gate from its work."""
+        problem = self._reports.problem if self._reports is not None else ""
+        return {"super cluster": problem} if problem else {}
+
+
+def _settings(config: Config) -> Settings:
+    return Settings(config.policy, config.policy_rules(), frozenset(config.needs))

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The resolv.conf of each pod: what was said of it, and the file that its containers have mounted.
+
+One directory for each sandbox, for as long as it lives: `resolv.conf`, which containers mount and
+which is therefore rewritten in place and never replaced, and `gate.json`, our own note of whose it
+is. Both are read again after a restart: what was said before counts until something else is said.
+"""
+
+import json
+import shutil
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from daemonkit import logs
+from kata_bridge.core.gate import Resolver
+from kata_bridge.core.sandboxes import is_sandbox_id
+from kata_bridge.guest import resolv_conf
+
+# Of pods that have no sandbox (yet). Who says something of a pod withdraws it when the pod is gone.
+MAX_SAID = 10_000
+# Of one sandbox, the latest; more than a pod has at once, and a crashing one makes new ones for ever.
+MAX_ADMITTED = 64
+_MAX_NOTE_BYTES = 64 << 10
+
+_FILE, _NOTE = "resolv.conf", "gate.json"
+
+_log = logs.get(__name__)
+
+
+class ResolvConfs:
+    """What was said of pods, by UID, and the files of sandboxes in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        """Make the directory. Raises `OSError`."""
+        self._directory = directory
+        self._said: dict[str, Resolver] = {}
+        self._uids: dict[str, str] = {}
+        self._admitted: dict[str, list[str]] = {}
+        directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._restore()
+
+    # ---- what is said
+
+    def said(self, uid: str) -> Resolver | None:
+        """What was said of a pod; None while nobody has."""
+        return self._said.get(uid)
+
+    def say(self, uid: str, resolver: Resolver | None) -> bool:
+        """Take in what is said of a pod now, and write its files; return whether that is news.
+
+        Raises `OSError` where a file cannot be written, and `ValueError` for what is no resolv.conf.
+        """
+        is_news = self._said.get(uid) != resolver
+        self._said.pop(uid, None)
+        if resolver is not None:
+            self._said[uid] = resolver
+        for sandbox in self.sandboxes(uid):
+            self._write(sandbox)
+        self._forget_oldest()
+        return is_news
+
+    def _forget_oldest(self) -> None:
+        if len(self._said) <= MAX_SAID:
+            return
+        used = set(self._uids.values())
+        unused = [uid for uid in self._said if uid not in used]
+        for uid in unused[: len(self._said) - MAX_SAID]:
+            del self._said[uid]
+
+    # ---- sandboxes
+
+    def sandboxes(self, uid: str) -> tuple[str, ...]:
+        """The sandboxes of a pod that are there."""
+        return tuple(sandbox for sandbox, of in self._uids.items() if of == uid)
+
+    def begin(self, sandbox: str, uid: str) -> None:
+        """A sandbox is there. Raises `OSError`."""
+        if not is_sandbox_id(sandbox):
+            raise OSError(22, "no id that a directory may have", sandbox)
+        if self._uids.get(sandbox) != uid:
+            self._uids[sandbox] = uid
+            self._write(sandbox)
+
+    def end(self, sandbox: str) -> None:
+        """A sandbox is gone, and nothing of it stays."""
+        uid = self._uids.pop(sandbox, None)
+        self._admitted.pop(sandbox, None)
+        if uid is not None:
+            shutil.rmtree(self._directory / sandbox, ignore_errors=True)
+
+    def retain(self, sandboxes: Collection[str]) -> None:
+        """All others are gone."""
+        for sandbox in [each for each in self._uids if each not in sandboxes]:
+            self.end(sandbox)
+
+    def path(self, sandbox: str) -> Path:
+        """Of the file that containers of the sandbox mount."""
+        return self._directory / sandbox / _FILE
+
+    def ready(self, sandbox: str, uid: str) -> Path:
+        """The file, with what was said in it: for a container that is about to mount it.
+
+        Raises `OSError`.
+        """
+        self.begin(sandbox, uid)
+        resolver = self._said.get(uid)
+        if resolver is not None and resolver.text:
+            self._write_file(sandbox, resolver.text)
+        return self.path(sandbox)
+
+    # ---- containers
+
+    def admit(self, sandbox: str, container: str) -> None:
+        """Note that a container passed the gate. Raises `OSError`."""
+        admitted = self._admitted.setdefault(sandbox, [])
+        if container not in admitted:
+            admitted.append(container)
+            del admitted[:-MAX_ADMITTED]
+            self._write_note(sandbox)
+
+    def was_admitted(self, sandbox: str, container: str) -> bool:
+        """Whether a container has passed the gate, in this life or an earlier one."""
+        return container in self._admitted.get(sandbox, ())
+
+    # ---- files
+
+    def _write(self, sandbox: str) -> None:
+        resolver = self._said.get(self._uids[sandbox])
+        (self._directory / sandbox).mkdir(mode=0o711, exist_ok=True)
+        if resolver is not None and resolver.text:
+            self._write_file(sandbox, resolver.text)
+        self._write_note(sandbox)
+
+    def _write_file(self, sandbox: str, text: str) -> None:
+        path = self.path(sandbox)
+        resolv_conf.write(path, text)
+        path.chmod(0o644)  # whoever the container runs as reads it, whatever our umask is
+
+    def _write_note(self, sandbox: str) -> None:
+        uid = self._uids.get(sandbox)
+        if uid is None:
+            return
+        resolver = self._said.get(uid)
+        note = {
+            "uid": uid,
+            "isSaid": resolver is not None,
+            "hasText": bool(resolver is not None and resolver.text),
+            "waits": resolver.waits if resolver is not None else "",
+            "admitted": self._admitted.get(sandbox, []),
+        }
+        path = self._directory / sandbox / _NOTE
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(note))
+        new.replace(path)
+
+    def _restore(self) -> None:
+        for directory in self._directory.iterdir():
+            note = _note(directory / _NOTE)
+            uid = note.get("uid")
+            if not is_sandbox_id(directory.name) or not isinstance(uid, str) or not uid:
+                _log.warning("what is not ours in the directory of resolv.confs stays", name=directory.name)
+                continue
+            self._uids[directory.name] = uid
+            admitted = note.get("admitted")
+            if isinstance(admitted, list):
+                self._admitted[directory.name] = [each for each in admitted if isinstance(each, str)]
+            waits = note.get("waits")
+            if note.get("isSaid") is not True or not isinstance(waits, str):
+                continue
+            text = ""
+            if note.get("hasText") is True:
+                with suppress(OSError, UnicodeDecodeError):
+                    text = (directory / _FILE).read_text()
+            if text or waits:
+                self._said[uid] = Resolver(text, waits)
+
+
+def _note(path: Path) -> Mapping[str, Any]:
+    """What a note says; nothing, if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(_MAX_NOTE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

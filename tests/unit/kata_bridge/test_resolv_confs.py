@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from pathlib import Path
+
+import pytest
+
+from kata_bridge import resolv_confs
+from kata_bridge.core.gate import Resolver
+from kata_bridge.resolv_confs import MAX_ADMITTED, ResolvConfs
+
+TEXT, OTHER = "nameserver 10.1.0.10\n", "nameserver 10.1.0.11\nsearch a b\n"
+
+
+def test_what_is_said_before_and_after_the_sandbox(tmp_path: Path) -> None:
+    confs = ResolvConfs(tmp_path)
+    assert confs.said("u") is None
+    assert confs.say("u", Resolver(TEXT))
+    assert not confs.say("u", Resolver(TEXT))
+    assert list(tmp_path.iterdir()) == []
+    confs.begin("s", "u")
+    assert confs.path("s") == tmp_path / "s" / "resolv.conf"
+    assert confs.path("s").read_text() == TEXT
+    assert confs.path("s").stat().st_mode & 0o777 == 0o644
+    assert confs.say("u", Resolver(OTHER))
+    assert confs.path("s").read_text() == OTHER
+
+
+def test_a_file_is_rewritten_in_place(tmp_path: Path) -> None:
+    confs = ResolvConfs(tmp_path)
+    confs.begin("s", "u")
+    confs.say("u", Resolver(OTHER))
+    inode = confs.path("s").stat().st_ino
+    for text in (TEXT, OTHER, TEXT * 50, TEXT):
+        confs.say("u", Resolver(text))
+        assert confs.path("s").read_text() == text
+        assert confs.ready("s", "u") == confs.path("s")
+    assert confs.path("s").stat().st_ino == inode
+
+
+def test_those_that_run_keep_what_they_have(tmp_path: Path) -> None:
+    confs = ResolvConfs(tmp_path)
+    confs.begin("s", "u")
+    confs.say("u", Resolver(TEXT))
+    confs.say("u", Resolver(waits="the network is gone"))
+    assert confs.path("s").read_text() == TEXT
+    confs.say("u", Resolver(OTHER, waits="the network is not ready"))
+    assert confs.path("s").read_text() == OTHER
+    confs.say("u", None)
+    assert confs.said("u") is None
+    assert confs.path("s").read_text() == OTHER
+
+
+def test_all_sandboxes_of_a_pod_have_theirs(tmp_path: Path) -> None:
+    confs = ResolvConfs(tmp_path)
+    confs.begin("old", "u")
+    confs.begin("new", "u")
+    confs.begin("other", "v")
+    confs.say("u", Resolver(TEXT))
+    assert [confs.path(name).exists() for name in ("old", "new", "other")] == [True, True, False]
+    confs.end("old")
+    assert not (tmp_path / "old").exists()
+    confs.retain(["other"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other"]
+
+
+@pytest.mark.parametrize(
+    "resolver", [None, Resolver(TEXT), Resolver(waits="w"), Resolver(TEXT, "w"), Resolver("é\n")]
+)
+def test_nothing_is_lost_by_a_restart(tmp_path: Path, resolver: Resolver | None) -> None:
+    before = ResolvConfs(tmp_path)
+    before.begin("s", "u")
+    before.say("u", Resolver(OTHER))
+    before.say("u", resolver)
+    before.admit("s", "c1")
+    after = ResolvConfs(tmp_path)
+    assert after.said("u") == resolver
+    assert after.sandboxes("u") == ("s",)
+    assert after.was_admitted("s", "c1")
+    assert not after.was_admitted("s", "c2")
+    after.say("u", Resolver(TEXT))
+    assert after.path("s").read_text() == TEXT
+
+
+def test_what_cannot_be_read_again_is_nobodys(tmp_path: Path) -> None:
+    notes = {
+        "s1": "{",
+        "s2": "[]",
+        "s3": json.dumps({"uid": 1}),
+        "s4": json.dumps({"uid": "u4", "isSaid": True, "waits": 1}),
+        "s5": json.dumps({"uid": "u5", "isSaid": True, "hasText": True, "waits": ""}),
+        "..s6": json.dumps({"uid": "u6"}),
+    }
+    for name, text in notes.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "gate.json").write_text(text)
+    confs = ResolvConfs(tmp_path)
+    assert [confs.said(f"u{number}") for number in range(1, 7)] == [None] * 6
+    assert confs.sandboxes("u4") == ("s4",)
+    assert confs.sandboxes("u5") == ("s5",)
+
+
+def test_containers_that_passed_are_few(tmp_path: Path) -> None:
+    confs = ResolvConfs(tmp_path)
+    confs.begin("s", "u")
+    for number in range(MAX_ADMITTED + 5):
+        confs.admit("s", f"c{number}")
+    assert not confs.was_admitted("s", "c4")
+    assert confs.was_admitted("s", "c5")
+
+
+def test_pods_without_a_sandbox_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolv_confs, "MAX_SAID", 3)
+    confs = ResolvConfs(tmp_path)
+    confs.begin("s", "used")
+    confs.say("used", Resolver(TEXT))
+    for number in range(5):
+        confs.say(f"u{number}", Resolver(TEXT))
+    assert confs.said("used") is not None
+    assert [confs.said(f"u{number}") is None for number in range(5)] == [True, True, True, False, False]
+
+
+def test_no_path_is_made_of_what_is_no_id(tmp_path: Path) -> None:
+    confs = ResolvConfs(tmp_path / "in")
+    with pytest.raises(OSError, match="no id"):
+        confs.begin("../out", "u")
+    confs.begin("s", "u")
+    with pytest.raises(ValueError, match="is text of"):
+        confs.say("u", Resolver("\0"))
