@@ -22,6 +22,7 @@ _PROGRAMS = {
     "ip": "iproute2",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
+    "pgrep": "procps",
 }
 _FIGURES = pytest.StashKey[list[str]]()
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the guests run from: directories, which User-mode Linux mounts by itself (hostfs).
 
-A guest sees of this machine /usr, its kernel's modules and an interpreter, all read-only. The agent
-is nothing but the directories that a guest image has to be given, in byte code.
+A guest's /usr is this machine's with `packaging/guest/overlay.sh` over it, all of it read-only; so
+the agent runs from what a guest image is given, and from nothing of this checkout.
 """
 
 from __future__ import annotations
 
-import compileall
+import shlex
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,39 +18,46 @@ import grpc
 
 SOURCE = Path(__file__).parents[2]
 MODULES = Path("/usr/lib/uml/modules")
+AGENT = "/usr/bin/vcnode-guest-agent"
 _INSIDE = Path(__file__).parent / "inside"
-# What packaging/guest/README.md lists, and tests/functional/kata_bridge/guest/test_closure.py holds.
-_PACKAGES = ("daemonkit", "kata_bridge/api", "kata_bridge/guest", "ruleset")
-_AGENT = (
-    "import sys; sys.path.insert(0, '/agent'); from kata_bridge.guest.__main__ import main; sys.exit(main())"
-)
+_OVERLAY = SOURCE / "packaging" / "guest" / "overlay.sh"
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
-_EMPTY = ("usr", "proc", "sys", "dev", "run", "tmp", "agent", "python", "repository", "packages")
+_EMPTY = ("usr", "proc", "sys", "dev", "run", "tmp", "share", "python", "repository", "packages")
 _ALTERNATIVES = ("iptables", "iptables-save", "iptables-restore")
+_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """The agent's directory, one for all guests."""
+class Image:
+    """What all guests have in common; `layer` is over this machine's own files."""
 
-    directory: Path
+    layer: Path
 
     @classmethod
-    def build(cls, directory: Path) -> Agent:
-        """Copy the packages and compile everything, since guests cannot write it."""
-        (directory / "kata_bridge").mkdir(parents=True)
-        shutil.copy(SOURCE / "kata_bridge" / "__init__.py", directory / "kata_bridge")
-        for package in _PACKAGES:
-            ignored = shutil.ignore_patterns("__pycache__", "testing*")
-            shutil.copytree(SOURCE / package, directory / package, ignore=ignored)
-        site = Path(grpc.__file__).parents[1]
-        shutil.copytree(site / "grpc", directory / "grpc")
-        shutil.copy(site / "typing_extensions.py", directory)
-        # grpcio's own libraries, where the wheel has them beside the package.
-        for libraries in site.glob("grpcio*.libs"):
-            shutil.copytree(libraries, directory / libraries.name)
-        compileall.compile_dir(directory, quiet=1)
+    def build(cls, directory: Path) -> Image:
+        """Make it in `directory`."""
+        packages = Path(grpc.__file__).parents[1]
+        subprocess.run(["sh", str(_OVERLAY), str(directory), str(packages)], timeout=_DEADLINE_S, check=True)
+        (directory / "usr" / "lib" / "modules").symlink_to(MODULES)
+        prefix, name = _python()
+        if prefix != Path("/usr"):
+            # grpcio is for this interpreter's version, which need not be that of this machine.
+            (directory / "usr" / "bin" / "python3").symlink_to(Path("/python") / name)
         return cls(directory)
+
+    def mounts(self, root: Path) -> list[str]:
+        """The commands that put it below `root`."""
+        layers = f"lowerdir={self.layer / 'usr'}:/usr"
+        binds = {"repository": SOURCE, "packages": Path(grpc.__file__).parents[1]}
+        prefix, _ = _python()
+        if prefix != Path("/usr"):
+            binds["python"] = prefix
+        commands = [f"mount -t overlay -o {shlex.quote(layers)} overlay {shlex.quote(str(root / 'usr'))}"]
+        for name, place in binds.items():
+            point = shlex.quote(str(root / name))
+            commands.append(f"mount --bind {shlex.quote(str(place))} {point}")
+            commands.append(f"mount -o remount,bind,ro {point}")
+        return commands
 
 
 def make_root(root: Path, variables: dict[str, str], *, variant: str) -> None:
@@ -58,11 +66,8 @@ def make_root(root: Path, variables: dict[str, str], *, variant: str) -> None:
         (root / name).mkdir(parents=True)
     for name, place in _LINKS.items():
         (root / name).symlink_to(place)
-    (root / "share").mkdir()
     shutil.copytree(_INSIDE, root / "inside", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(_INSIDE / "init", root / "init")
-    (root / "modules" / "lib").mkdir(parents=True)
-    (root / "modules" / "lib" / "modules").symlink_to(MODULES)
     alternatives = root / "etc" / "alternatives"
     alternatives.mkdir(parents=True)
     for name in _ALTERNATIVES:
@@ -70,28 +75,10 @@ def make_root(root: Path, variables: dict[str, str], *, variant: str) -> None:
             target = each.replace("tables", f"tables-{variant}")
             (alternatives / each).symlink_to(f"/usr/sbin/{target}")
     (root / "etc" / "resolv.conf").write_text("nameserver 192.0.2.53\n")
-    words = variables | {"PYTHON": str(python_inside()), "AGENT": _AGENT}
-    (root / "etc" / "guest").write_text("".join(f'{name}="{word}"\n' for name, word in words.items()))
-
-
-def mounts(root: Path, agent: Agent) -> list[tuple[Path, Path]]:
-    """What to bind to what below `root`, all of it read-only."""
-    found = [(Path("/usr"), root / "usr"), (agent.directory, root / "agent")]
-    prefix, _ = _python()
-    if prefix != Path("/usr"):
-        found.append((prefix, root / "python"))
-    found.append((SOURCE, root / "repository"))
-    found.append((Path(grpc.__file__).parents[1], root / "packages"))
-    return found
-
-
-def python_inside() -> Path:
-    """The interpreter's name in a guest."""
-    return _python()[1]
+    (root / "etc" / "guest").write_text("".join(f'{name}="{word}"\n' for name, word in variables.items()))
 
 
 def _python() -> tuple[Path, Path]:
-    """This interpreter without its environment: where it is installed, and its name in a guest."""
-    prefix = Path(sys.base_prefix)
-    name = Path("bin") / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    return prefix, (Path("/usr") if prefix == Path("/usr") else Path("/python")) / name
+    """Where this interpreter is installed, its environment left aside, and its name there."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return Path(sys.base_prefix), Path("bin") / name

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import socket
 import subprocess
 import time
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.namespaces import Namespace
-from tests.lab_vm import image
+from tests.lab_vm.image import AGENT, Image
 from tests.lab_vm.inside import hand
 
 DEADLINE_S = 30.0
+# More than the hand waits for a program itself.
+_PROGRAM_S = 100.0
 # Room for Python with grpcio, the hand, iptables, and the kernel itself.
 _MEMORY = "160M"
 
@@ -42,7 +45,7 @@ class Machine:
         self,
         name: str,
         directory: Path,
-        agent: image.Agent,
+        image: Image,
         node: Namespace,
         *,
         taps: tuple[str, str],
@@ -52,7 +55,7 @@ class Machine:
         self.name = name
         self.link_address = link_address
         self._directory = directory
-        self._agent = agent
+        self._image = image
         self._node = node
         self._taps = taps
         self._number = number
@@ -70,16 +73,14 @@ class Machine:
         script = "\n".join(
             [
                 "set -e",
-                *(
-                    f"mount --bind {shlex.quote(str(place))} {shlex.quote(str(point))}; "
-                    f"mount -o remount,bind,ro {shlex.quote(str(point))}"
-                    for place, point in image.mounts(self.root, self._agent)
-                ),
+                *self._image.mounts(self.root),
                 f"exec {shlex.join(self._kernel())}",
             ]
         )
         argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]
         argv += ["--kill-child=KILL", "--mount-proc", "sh", "-c", script]
+        # What an earlier kernel left of its own; else this one says that it is in use.
+        shutil.rmtree(self._directory / self.name, ignore_errors=True)
         self.started_at = time.time()
         with self._console.open("ab") as console:
             self._process = subprocess.Popen(
@@ -142,7 +143,7 @@ class Machine:
 
     def run(self, *argv: str, stdin: str = "") -> Ended:
         """Run a program in the guest to its end."""
-        answer = self._ask({"run": list(argv), "stdin": stdin})
+        answer = self._ask({"run": list(argv), "stdin": stdin}, wait_s=_PROGRAM_S)
         return Ended(answer["status"], answer["output"], answer["errors"])
 
     def output(self, *argv: str, stdin: str = "") -> str:
@@ -153,12 +154,16 @@ class Machine:
 
     def python(self, module: str, *argv: str) -> Ended:
         """Run a module of the repository, with all that this environment has, in the guest to its end."""
-        words = ["env", "PYTHONPATH=/repository:/packages", str(image.python_inside()), "-S", "-m", module]
+        words = ["env", "PYTHONPATH=/repository:/packages", "python3", "-S", "-m", module]
         return self.run(*words, *argv)
 
     def kill_agent(self) -> None:
         """Kill the agent as a crash would; init starts it again."""
-        self.output("sh", "-c", "kill -KILL $(cat /run/agent-pid)")
+        self.output("kill", "-KILL", str(self.agent_pid()))
+
+    def agent_pid(self) -> int:
+        """The agent's process; the script that starts it has another name."""
+        return int(self.output("pgrep", "--oldest", "--full", f"python3 .*{AGENT}"))
 
     def reboot(self) -> None:
         """Let the kernel start anew, in the same process.

@@ -89,7 +89,7 @@ class Site:
 
     def _begin(self) -> None:
         self.lab = self._stack.enter_context(Lab(self.directory))
-        agent = image.Agent.build(self.directory / "agent")
+        shared = image.Image.build(self.directory / "image")
         self.network = Network(self.lab, sorted({vpc(plan) for plan in PLANS}))
         for name in sorted({vpc(plan) for plan in PLANS}):
             self.network.servers(name, ENDPOINTS)
@@ -97,7 +97,7 @@ class Site:
             (self.directory / directory).mkdir()
         self._start_vmms()
         for number, plan in enumerate(PLANS, 1):
-            self._guest(number, plan, agent)
+            self._guest(number, plan, shared)
         self.start_bridge()
         for name in self.guests:
             until((self.credentials(name) / "tls.key").exists, f"{name} has a certificate", self)
@@ -105,7 +105,7 @@ class Site:
         for name in self.guests:
             self.wait_attached(name, 1)
 
-    def _guest(self, number: int, plan: Plan, agent: image.Agent) -> None:
+    def _guest(self, number: int, plan: Plan, shared: image.Image) -> None:
         directory = self.directory / plan.name
         directory.mkdir()
         link_address = f"10.255.0.{10 + number}"
@@ -125,7 +125,7 @@ class Site:
         guest = Machine(
             plan.name,
             directory,
-            agent,
+            shared,
             self.network.node,
             taps=taps,
             number=number,

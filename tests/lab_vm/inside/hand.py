@@ -21,7 +21,7 @@ PORT = 7000
 _WAIT_S = 3.0
 # IPv6 has no refusal of its own in OUTPUT but by a reset, and a retransmission takes a second.
 _LATE_S = 0.8
-_PROGRAM_S = 30
+_PROGRAM_S = 90
 
 
 class _Requests(socketserver.StreamRequestHandler):

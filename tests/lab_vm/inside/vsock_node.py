@@ -19,11 +19,9 @@ from kata_bridge.channels.agent_channel import AgentChannel
 from kata_bridge.credentials import Credentials
 from kata_bridge.testing.sample_rulesets import sample
 
-_DEADLINE_S = 25.0
+_DEADLINE_S = 60.0
 _LOCAL_CID, _ANOTHER_CID = 1, 77
-_AGENT = (
-    "import sys; sys.path.insert(0, '/agent'); from kata_bridge.guest.__main__ import main; sys.exit(main())"
-)
+_AGENT = "/usr/bin/vcnode-guest-agent"
 
 
 async def main(directory: Path, port: int) -> None:
@@ -59,8 +57,8 @@ async def main(directory: Path, port: int) -> None:
 def _agent(directory: Path, credentials: Credentials, name: str, port: int) -> subprocess.Popen[bytes]:
     """Start an agent in a network namespace of its own."""
     issued = credentials.issue(name)
-    argv = ["unshare", "--net", sys.executable, "-ISE", "-c", _AGENT]
-    argv += ["--node", f"vsock:{_LOCAL_CID}:{port}", "--credentials", str(issued.directory)]
+    argv = ["unshare", "--net", _AGENT, "--node", f"vsock:{_LOCAL_CID}:{port}"]
+    argv += ["--credentials", str(issued.directory)]
     argv += ["--state", str(directory / name), "--resolv-conf", str(directory / f"{name}.conf")]
     with (directory / f"{name}.log").open("wb") as log:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
