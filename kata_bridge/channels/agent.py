@@ -20,7 +20,7 @@ from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode
 from daemonkit.tasks import Tasks
 from kata_bridge.api import messages, rulesets
-from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state
+from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state, word
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.channels.relay import Connection, Relay
 from kata_bridge.credentials import ServerIdentity
@@ -33,8 +33,13 @@ MAX_FROM_GUEST_BYTES = 8 << 20
 # An agent that reads at all takes a message within a round trip; a guest may be short of processors.
 WRITE_S = 10.0
 HELLO_S = 10.0
+# All else that a guest says is some hundred bytes, with a complaint of its packet filter some thousand.
+# What is longer than it has to be is not read: 8 MiB of empty fields take ten seconds to decode.
+MAX_SAID_BYTES = 64 << 10
 # An agent reports a drift when it sees one and again when it is over. What does more is no agent of ours.
 MAX_UNASKED, UNASKED_S = 20, 10.0
+# Each costs a handshake, log lines, maybe a whole ruleset. An agent that fails comes ever more slowly.
+MAX_ATTACHES, ATTACHES_S = 40, 10.0
 # Guests with the same rules get the same message: those of a node's tenants, and their deltas.
 _MESSAGES_KEPT = 16
 # For what the operating system forgets: a guest that is paused, or that lost power.
@@ -73,6 +78,7 @@ class GuestLinks:
         self._clock = clock
         self._channels: dict[str, AgentChannel] = {}
         self._cids: dict[str, int] = {}
+        self._attaches: dict[str, list[float]] = {}
         self._carried: OrderedDict[tuple[str, str, int], messages.Ruleset] = OrderedDict()
         self._tasks = Tasks("guests")
         self._server: grpc.aio.Server | None = None
@@ -140,6 +146,7 @@ class GuestLinks:
     def forget(self, sandbox: str) -> None:
         """The sandbox is gone: end its stream and close its door. Revoke its certificate first."""
         self._cids.pop(sandbox, None)
+        self._attaches.pop(sandbox, None)
         channel = self._channels.get(sandbox)
         if channel is not None:
             channel.end("its sandbox is gone")
@@ -182,6 +189,8 @@ class GuestLinks:
         if refusal:
             _log.warning("guest refused", sandbox=sandbox, origin=connection.origin.name, reason=refusal)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
+        if not _is_within(self._attaches.setdefault(sandbox, []), self._clock(), MAX_ATTACHES, ATTACHES_S):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "it attaches too often")
         hello = await self._hello(sandbox, context)
         channel = AgentChannel(sandbox, hello, connection.origin.transport, self._carry)
         connection.is_attached = True
@@ -228,13 +237,15 @@ class GuestLinks:
         why = ""
         try:
             data = await asyncio.wait_for(context.read(), HELLO_S)
+            if isinstance(data, bytes) and len(data) > MAX_SAID_BYTES:
+                raise BadMessage("too long")
             hello = decode(FromGuest, data).hello if isinstance(data, bytes) else None
             if hello is not None and hello.sandbox in ("", sandbox):
                 return hello
             why = "the first message must be a hello"
             if hello is not None:
                 why = "its hello names another sandbox than its certificate"
-                _log.warning("guest refused", sandbox=sandbox, reason=why, claimed=hello.sandbox)
+                _log.warning("guest refused", sandbox=sandbox, reason=why, claimed=word(hello.sandbox))
         except TimeoutError:
             why = "no hello in time"
         except BadMessage:
@@ -267,24 +278,30 @@ class GuestLinks:
             if not isinstance(data, bytes):
                 channel.end("it hung up")
                 return
+            is_large = len(data) > MAX_SAID_BYTES
+            if is_large and not channel.is_reading_back:
+                channel.end("it said more than it was asked")
+                return
             try:
-                message = decode(FromGuest, data)
+                # In a thread, as it may take seconds: others have their turns meanwhile.
+                decoding = asyncio.to_thread(decode, FromGuest, data) if is_large else None
+                message = decode(FromGuest, data) if decoding is None else await decoding
             except BadMessage as error:
                 _log.warning("guest sent nonsense", sandbox=channel.sandbox, error=error)
                 channel.end("it sent what is no message")
                 return
+            if message.answers and channel.answered(message):
+                continue
+            # An answer that nobody waits for may be one that was given up on.
+            if not _is_within(unasked, self._clock(), MAX_UNASKED, UNASKED_S):
+                channel.end("it talks without being asked")
+                return
             if message.answers:
-                channel.answered(message)
-            elif message.state is not None:
-                now = self._clock()
-                unasked = [*(at for at in unasked if at > now - UNASKED_S), now]
-                if len(unasked) > MAX_UNASKED:
-                    channel.end("it talks without being asked")
-                    return
-                self._on_state(channel, guest_state(message.state))
-            else:
+                continue
+            if message.state is None:
                 channel.end("it sent what nobody asked for")
                 return
+            self._on_state(channel, guest_state(message.state))
 
     async def _write(self, channel: AgentChannel, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         while True:
@@ -297,3 +314,12 @@ class GuestLinks:
             except grpc.aio.BaseError as error:
                 channel.end(f"the connection is lost ({type(error).__name__})")
                 return
+
+
+def _is_within(times: list[float], now: float, most: int, within_s: float) -> bool:
+    """Whether one more is within the bound; it is then noted in `times`."""
+    times[:] = [at for at in times if at > now - within_s]
+    if len(times) >= most:
+        return False
+    times.append(now)
+    return True

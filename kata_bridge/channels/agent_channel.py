@@ -49,13 +49,15 @@ class AgentChannel:
         carry: Callable[[Ruleset | RulesetDelta], messages.Ruleset],
     ) -> None:
         self.sandbox = sandbox
-        self.boot_id = _word(hello.boot_id)
+        self.boot_id = word(hello.boot_id)
         self.transport = transport
         """How it came: tcp, unix, hybrid-vsock or vsock."""
         self.hello_state = guest_state(hello.state)
         """What the guest held when it attached."""
         self.ended = ""
         """Empty, or why the stream is over."""
+        self.is_reading_back = False
+        """Whether its answer may be as long as rules are."""
         self.outbox: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNSENT)
         self._capabilities = _capabilities(hello)
         self._carry = carry
@@ -83,14 +85,20 @@ class AgentChannel:
         return guest_state(self._outcome(await self._ask(question, APPLY_S)).state)
 
     async def read_back(self) -> tuple[Document, ...]:
-        answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
+        self.is_reading_back = True
+        try:
+            answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
+        finally:
+            self.is_reading_back = False
         if answer.held is None:
             self._outcome(answer)
             raise Unreachable("the guest's agent answered something else than what was asked")
-        if len(answer.held.parts) > rulesets.MAX_PARTS:
-            raise Unreachable("the guest's agent says more than there can be")
+        parts = answer.held.parts
+        size = sum(max(len(part.text), part.deflated_from) for part in parts)
+        if len(parts) > rulesets.MAX_PARTS or size > rulesets.MAX_TEXT_BYTES:
+            raise Unreachable("the guest's agent says more than there can be: larger than a ruleset")
         try:
-            return tuple(rulesets.from_part(part) for part in answer.held.parts)
+            return await asyncio.to_thread(_documents, parts)
         except rulesets.BadRuleset as error:
             raise Unreachable(f"what the guest holds is not what we write: {error}") from None
 
@@ -117,10 +125,12 @@ class AgentChannel:
         """Wait until the stream is over."""
         await self._is_over.wait()
 
-    def answered(self, message: FromGuest) -> None:
-        """Take an answer of the guest; one to a question that nobody waits for any more is dropped."""
-        if message.answers == self._last_id and self._asked is not None and not self._asked.done():
-            self._asked.set_result(message)
+    def answered(self, message: FromGuest) -> bool:
+        """Take an answer of the guest; False if nobody waits for it (any more)."""
+        if message.answers != self._last_id or self._asked is None or self._asked.done():
+            return False
+        self._asked.set_result(message)
+        return True
 
     async def _ask(self, question: ToGuest, timeout_s: float) -> FromGuest:
         if self.ended:
@@ -161,15 +171,19 @@ class AgentChannel:
         raise Unreachable(f"in the guest: {text or 'failed without a reason'}")
 
 
+def _documents(parts: Sequence[messages.Part]) -> tuple[Document, ...]:
+    return tuple(rulesets.from_part(part) for part in parts)
+
+
 def _capabilities(hello: Hello) -> Capabilities:
     """What a guest says it can do, in our own words: it is kept, and told to other daemons."""
     said = hello.capabilities or Capabilities()
     ours = {each.value for each in Backend}
     backends = tuple(dict.fromkeys(name for name in said.backends if name in ours))
-    return replace(said, channel="agent", backends=backends, version=_word(hello.version))
+    return replace(said, channel="agent", backends=backends, version=word(hello.version))
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
     """A short word of plain letters, whatever a guest sent."""
     return "".join(filter(_PLAIN.__contains__, text[:_MAX_WORD_CHARACTERS]))
 

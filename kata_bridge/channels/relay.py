@@ -84,7 +84,7 @@ class Relay:
         self._clock = clock
         self._tasks = Tasks("relay")
         self._listeners: dict[str, tuple[asyncio.Server, Path | None]] = {}
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # the oldest first
         self._by_inner: dict[str, Connection] = {}
         self._counts: dict[str, int] = {}
         self._connects: dict[str, deque[float]] = {}
@@ -182,7 +182,22 @@ class Relay:
             }
         if self._counts.get(origin.name, 0) >= most:
             return "too many connections of one origin"
-        return "too many connections" if len(self._connections) >= MAX_CONNECTIONS else ""
+        is_full = len(self._connections) >= MAX_CONNECTIONS and not self._make_room()
+        return "too many connections" if is_full else ""
+
+    def _make_room(self) -> bool:
+        """End one that has not said who it is: the oldest of the origin that has most of them. So it
+        is not in the power of a few addresses to keep all other guests out."""
+        waiting: dict[str, list[Connection]] = {}
+        for connection in self._connections:
+            if not connection.is_attached:
+                waiting.setdefault(connection.origin.name, []).append(connection)
+        if not waiting:
+            return False
+        ended = max(waiting.values(), key=len)[0]
+        ended.abort()
+        self.closed(ended)
+        return True
 
     def opened(self, transport: asyncio.Transport, origin: Origin) -> Connection | None:
         refusal = self.admits(origin)
@@ -191,7 +206,7 @@ class Relay:
             transport.abort()
             return None
         connection = Connection(origin, transport)
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._counts[origin.name] = self._counts.get(origin.name, 0) + 1
         connection.timer = asyncio.get_running_loop().call_later(ATTACH_S, self._late, connection)
         return connection
@@ -227,7 +242,7 @@ class Relay:
     def closed(self, connection: Connection) -> None:
         if connection not in self._connections:
             return
-        self._connections.discard(connection)
+        del self._connections[connection]
         name = connection.origin.name
         self._counts[name] -= 1
         if not self._counts[name]:

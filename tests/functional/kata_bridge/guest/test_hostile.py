@@ -242,6 +242,60 @@ async def test_who_talks_without_being_asked_is_ended(node: Node, target: str) -
 
 
 @pytest.mark.asyncio
+async def test_who_answers_without_being_asked_is_ended(node: Node, target: str) -> None:
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        await call.write(hello("sb"))
+        channel = await node.channel("sb")
+        await refusal(call, *[encode(FromGuest(77, outcome=Outcome(OutcomeCode.DONE)))] * 50)
+        await until(lambda: bool(channel.ended))
+    assert "it talks without being asked" in channel.ended
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("field", [b"\x12\x00", b"\x2a\x00", b"\x78\x00"], ids=["hello", "held", "unknown"])
+async def test_who_says_megabytes_of_nothing_is_not_listened_to(
+    node: Node, target: str, field: bytes
+) -> None:
+    nothing = field * (3 << 20)
+    loop = asyncio.get_running_loop()
+    issued = node.credentials.issue("sb").directory
+    async with dialled(target, issued) as call:
+        assert await refusal(call, nothing) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "its hello cannot be read",
+        )
+    async with dialled(target, issued) as call:
+        await call.write(hello("sb"))
+        channel = await node.channel("sb")
+        began = loop.time()
+        await refusal(call, nothing)
+        await until(lambda: bool(channel.ended))
+        assert loop.time() - began < 2.0
+    assert "it said more than it was asked" in channel.ended
+
+
+@pytest.mark.asyncio
+async def test_who_attaches_again_and_again_has_to_wait(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "MAX_ATTACHES", 3)
+    issued = node.credentials.issue("sb").directory
+    for _ in range(3):
+        async with dialled(target, issued) as call:
+            await call.write(hello("sb"))
+            await node.channel("sb")
+        await until(lambda: node.links.channel("sb") is None)
+    async with dialled(target, issued) as call:
+        assert await refusal(call, hello("sb")) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "it attaches too often",
+        )
+    async with dialled(target, node.credentials.issue("other").directory) as call:
+        await call.write(hello("other"))
+        await node.channel("other")
+
+
+@pytest.mark.asyncio
 async def test_who_does_not_read_is_ended(node: Node, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "WRITE_S", 0.5)
     rules = tuple(f"-d 10.{i // 65536}.{i // 256 % 256}.{i % 256}/32 -j DROP" for i in range(400_000))

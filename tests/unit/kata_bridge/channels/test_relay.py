@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many connections of one origin are taken; the bytes are for tests/functional."""
 
+import asyncio
+
+import pytest
+
 from kata_bridge.channels import relay
 from kata_bridge.channels.relay import Origin, Relay
 
@@ -40,6 +44,39 @@ def test_nobody_can_fill_the_memory_with_origins() -> None:
         clock.now += 1
         made.admits(Origin("tcp", str(number)))
     assert made.origins < 2 * relay.MAX_CONNECTIONS
+
+
+class Wire(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@pytest.mark.asyncio
+async def test_a_few_addresses_that_stay_silent_keep_nobody_out() -> None:
+    made = Relay(1, clock=Clock())
+    attached = made.opened(Wire(), Origin("tcp", "10.1.0.1"))
+    assert attached is not None
+    attached.is_attached = True
+    silent = [
+        made.opened(Wire(), Origin("tcp", f"10.2.0.{number}"))
+        for number in range(5)
+        for _ in range(relay.MAX_PER_ADDRESS)
+    ]
+    assert len(made) == relay.MAX_CONNECTIONS
+    guests = [made.opened(Wire(), Origin("tcp", f"10.1.0.{number}")) for number in range(2, 102)]
+    assert None not in guests
+    assert not any(wire.is_aborted for guest in guests if guest and isinstance(wire := guest.outer, Wire))
+    assert isinstance(attached.outer, Wire)
+    assert not attached.outer.is_aborted
+    assert silent[0] is not None
+    assert isinstance(silent[0].outer, Wire)
+    assert silent[0].outer.is_aborted
+    assert len(made) == relay.MAX_CONNECTIONS
+    await made.close()
 
 
 def test_a_call_is_known_by_the_connection_that_it_came_through() -> None:
