@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +100,7 @@ class Node:
         self._init: Daemon | None = None
         self._containerd: Daemon | None = None
         self.kubelet: Daemon | None = None
+        self._kubelet_settings: dict[str, object] = {}
 
     def start(self) -> None:
         """Bring the node up as far as a running kubelet; it registers itself after that."""
@@ -154,6 +157,27 @@ class Node:
         """Stop the kubelet; containers go on."""
         if self.kubelet is not None:
             self.kubelet.stop()
+
+    @contextmanager
+    def kubelet_with(self, settings: Mapping[str, object]) -> Iterator[None]:
+        """Within, a kubelet with these fields in its configuration; it is started again twice."""
+        self._kubelet_settings = dict(settings)
+        try:
+            self._start_kubelet_anew()
+            yield
+        finally:
+            self._kubelet_settings = {}
+            self._start_kubelet_anew()
+
+    def _start_kubelet_anew(self) -> None:
+        self.stop_kubelet()
+        self._write_kubelet_configuration()
+        self.start_kubelet()
+
+    @property
+    def sandboxes(self) -> Path:
+        """Where containerd keeps what it writes for each sandbox: its hosts, hostname, resolv.conf."""
+        return self._directory / "containerd" / "io.containerd.grpc.v1.cri" / "sandboxes"
 
     def stop_containerd(self) -> None:
         """Stop containerd; containers go on."""
@@ -230,6 +254,9 @@ path = "{self._directory / "opt"}"
 socket_path = "{self.nri_socket}"
 plugin_path = "{self._directory / "nri-plugins"}"
 plugin_config_path = "{self._directory / "nri-conf"}"
+# It asks for a plugin only where a pod's annotation does.
+[plugins.'io.containerd.nri.v1.nri'.default_validator]
+enable = true
 [plugins.'io.containerd.cri.v1.images']
 snapshotter = "overlayfs"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
@@ -330,5 +357,6 @@ SystemdCgroup = false
             # A full disk or little memory on the test machine is no reason to evict test pods.
             "evictionHard": {"memory.available": "16Mi", "nodefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
+            **self._kubelet_settings,
         }
         (self._directory / "kubelet.json").write_text(json.dumps(configuration))

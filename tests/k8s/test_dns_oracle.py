@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real kubelet as oracle: random pods, and the resolv.conf that each gets from it and from us.
+
+The kubelet's `clusterDNS` is the server of the pods' network, and the tenant calls its namespace as
+the super cluster does; the rest has to come out alike, byte by byte, and so do the Events of what
+did not fit. Only this may differ:
+
+- the order of options: the kubelet goes over a Go map, so its own order differs from start to start;
+- a resolver with nothing in it: containerd then copies the node's /etc/resolv.conf. It is no pod's of
+  a tenant: the API server wants a server with policy None, and the others have one or the host's.
+
+The pods need not start: their image is nowhere, and the file is written with the sandbox.
+`--oracle-seed` repeats another run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dnsconfig.core import wire
+from dnsconfig.core.decision import Decision, decide, node_of
+from dnsconfig.core.wire import PodObject
+from dnsconfig.core.world import World, world_of
+from kata_bridge.cri.client import CriClient, CriError
+from tenancy import keys
+from tests.k8s.ring import dns_pods
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.dns_pods import SETTINGS, Setting
+from tests.k8s.ring.processes import wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+NAMESPACE = "dns-oracle"
+TENANT = "tenant-1-70b001-acme"
+PODS_A_SETTING = 20
+_SANDBOXES_S = 120.0
+_POLL_S = 0.2
+_EVENTS_S = 20.0
+_PATH = f"/api/v1/namespaces/{NAMESPACE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the kubelet made of a pod."""
+
+    pod: JsonObject
+    resolv_conf: str
+
+
+@pytest.fixture(scope="module")
+def seed(request: pytest.FixtureRequest) -> int:
+    given: int | None = request.config.getoption("--oracle-seed", None)
+    return random.randrange(1_000_000) if given is None else given  # noqa: S311 - pods, not secrets
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
+def test_the_kubelet_says_the_same(ring: Ring, seed: int, setting: Setting) -> None:
+    rng = random.Random(f"{seed} {setting.name}")  # noqa: S311 - pods, not secrets
+    host_path = ring.directory / f"resolv-{setting.name}.conf"
+    host_path.write_text(setting.host_file or "")
+    world = _world(setting)
+    differences = []
+    with (
+        ring.node.kubelet_with(setting.kubelet(str(host_path))),
+        _pods(ring, dns_pods.pod_specs(rng, PODS_A_SETTING)) as pods,
+    ):
+        for told in _told(ring, pods):
+            ours = _ours(told.pod, world, setting)
+            if _comparable(told.resolv_conf) != _comparable(ours.text):
+                differences.append(_report(told, ours))
+            differences += _different_events(ring, told.pod, ours)
+    assert not differences, f"--oracle-seed {seed}\n" + "\n".join(differences)
+
+
+def _world(setting: Setting) -> World:
+    owners = {keys.CLUSTER: TENANT}
+    system = f"{NAMESPACE}-system"
+    spec = {"clusterIP": setting.servers[0], "clusterIPs": list(setting.servers)}
+    named = {"name": "kube-dns-default", "namespace": system}
+    return world_of(
+        [
+            _object("Namespace", {"name": NAMESPACE, "annotations": owners | {keys.NAMESPACE: NAMESPACE}}),
+            _object("Namespace", {"name": system, "annotations": owners | {keys.NAMESPACE: "kube-system"}}),
+            _object("Service", named) | {"spec": spec},
+            {
+                "apiVersion": "arktos.futurewei.com/v1",
+                "kind": "Network",
+                "metadata": {"name": "default", "namespace": system},
+                "spec": {"type": "flat"},
+                "status": {"phase": "Ready"},
+            },
+        ]
+    )
+
+
+def _ours(pod: JsonObject, world: World, setting: Setting) -> Decision:
+    value = wire.read({"apiVersion": "v1", "kind": "Pod", **pod})
+    assert isinstance(value, PodObject)
+    domains = {TENANT: setting.domain}
+    given = World(
+        world.namespaces, world.services, world.networks, heard=frozenset(world.namespaces), domains=domains
+    )
+    found = decide(value, given, node_of(setting.host_file))
+    assert found is not None
+    assert found.waits is None, found.waits
+    return found
+
+
+@contextmanager
+def _pods(ring: Ring, specs: Sequence[JsonObject]) -> Iterator[list[JsonObject]]:
+    """These pods on the node, as the API server has them; in the end gone."""
+    api = ring.super_cluster.api
+    api.create("/api/v1/namespaces", _object("Namespace", {"name": NAMESPACE}), may_exist=True)
+    annotations = {keys.CLUSTER: TENANT, keys.NAMESPACE: NAMESPACE, keys.UID: "oracle"}
+    made: list[JsonObject] = []
+    try:
+        for number, spec in enumerate(specs):
+            pod = _object("Pod", {"name": f"oracle-{number}", "annotations": annotations})
+            container = {"name": "main", "image": "nobody/knows:1", "imagePullPolicy": "Never"}
+            pod["spec"] = {
+                "nodeName": ring.node.name,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+                **spec,
+            }
+            made.append(api.create(f"{_PATH}/pods", pod))
+        yield made
+    finally:
+        for pod in made:
+            api.delete(f"{_PATH}/pods/{pod['metadata']['name']}")
+
+
+def _told(ring: Ring, pods: Sequence[JsonObject]) -> list[Told]:
+    wanted = {pod["metadata"]["uid"]: pod for pod in pods}
+    found: dict[str, str] = {}
+
+    async def ask() -> None:
+        async with asyncio.timeout(_SANDBOXES_S), CriClient(ring.node.cri_socket) as client:
+            while found.keys() != wanted.keys():
+                with contextlib.suppress(CriError):  # a runtime that is busy with sandboxes answers late
+                    for each in await client.sandboxes(only_ready=True):
+                        uid = each.metadata.uid if each.metadata is not None else ""
+                        if uid in wanted:
+                            found[uid] = each.id
+                await asyncio.sleep(_POLL_S)
+
+    asyncio.run(ask())
+    files = ring.node.sandboxes
+    return [Told(wanted[uid], (files / found[uid] / "resolv.conf").read_text()) for uid in wanted]
+
+
+def _comparable(text: str | None) -> list[str | list[str]]:
+    """Lines in their order; of an options line the options in any."""
+    lines: list[str | list[str]] = []
+    for line in (text or "").splitlines(keepends=True):
+        is_options = line.startswith("options ") and line.endswith("\n")
+        lines.append(sorted(line[:-1].split(" ")) if is_options else line)
+    return lines
+
+
+def _different_events(ring: Ring, pod: JsonObject, ours: Decision) -> list[str]:
+    """What the kubelet told the pod of what did not fit, where that is not what we would tell."""
+    wanted = sorted(event.message for event in ours.events)
+
+    def messages() -> list[str]:
+        uid = pod["metadata"]["uid"]
+        events = ring.super_cluster.api.get(f"{_PATH}/events?fieldSelector=involvedObject.uid%3D{uid}")
+        found: set[Any] = {e["message"] for e in events["items"] if e["reason"] == "DNSConfigForming"}
+        return sorted(found)
+
+    # Its Events are posted in the background, after the sandbox.
+    if wanted:
+        wait_for(f"Events of {pod['metadata']['name']}", messages, timeout_s=_EVENTS_S)
+    found = messages()
+    name = pod["metadata"]["name"]
+    return [] if found == wanted else [f"{name}: Events: kubelet {found}\nours {wanted}"]
+
+
+def _report(told: Told, ours: Decision) -> str:
+    asked = {key: told.pod["spec"].get(key) for key in ("dnsPolicy", "hostNetwork", "dnsConfig")}
+    return f"{told.pod['metadata']['name']} {asked}:\nkubelet\n{told.resolv_conf}\nours\n{ours.text}"
+
+
+def _object(kind: str, metadata: JsonObject) -> JsonObject:
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
