@@ -107,5 +107,6 @@ class KubeProxy:
 
 
 def saved_rules(text: str) -> int:
-    """Rules in what `KubeProxy.saved` returns, of iptables."""
-    return sum(line.startswith("-A ") for line in text.splitlines())
+    """Rules of the nat table in what `KubeProxy.saved` returns; 0 for nft, which has no such thing."""
+    nat = text.partition("*nat\n")[2].partition("COMMIT")[0]
+    return sum(line.startswith("-A ") for line in nat.splitlines())
