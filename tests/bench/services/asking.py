@@ -19,7 +19,7 @@ from tests.bench.processes import RunError
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of one ruleset: rules of the nat table (iptables alone), bytes of its text, of these deflated, of its message."""
+    """Rules of the nat table (iptables alone); bytes of the text, of that deflated, of the message."""
 
     rules: int
     text_bytes: int
