@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m dnsconfig --config FILE [--check-config]`."""
+
+import sys
+
+from daemonkit import logs, run
+from daemonkit.run import Lifecycle
+from dnsconfig.config import load
+from dnsconfig.service import Service
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
+    arguments = run.parse_arguments("dnsconfig", sys.argv[1:] if argv is None else argv)
+    logs.setup()
+    config = run.configured(arguments, load)
+
+    async def body(life: Lifecycle) -> int:
+        return await Service(config).run(life)
+
+    return run.run(body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

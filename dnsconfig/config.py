@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dnsconfig's configuration: `kind: DnsConfigConfiguration`, one file, all errors at once."""
+
+import enum
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemonkit import config
+from daemonkit.config import setting
+from tenancy import names
+
+KIND = "DnsConfigConfiguration"
+BRIDGE_SOCKET = Path("/run/vcnode/kata-bridge.sock")
+# The kubelet's own default (--resolv-conf).
+RESOLV_CONF = "/etc/resolv.conf"
+CLUSTER_DOMAIN = "cluster.local"
+
+
+@dataclass(frozen=True, slots=True)
+class SuperCluster:
+    """Where pods, Networks and Services are."""
+
+    kubeconfig_file: Path
+    has_virtual_clusters: bool = setting(
+        True, doc="whether VirtualClusters are watched, for their cluster domains"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    socket: Path = BRIDGE_SOCKET
+
+
+@dataclass(frozen=True, slots=True)
+class TenantDomain:
+    """The cluster domain of one tenant, where its VirtualCluster does not tell."""
+
+    key: str
+    cluster_domain: str
+
+    def problems(self) -> Iterator[str]:
+        refused = names.check_key(self.key)
+        if refused is not None:
+            yield f"key: {refused.reason}"
+        yield from _bad_domain(self.cluster_domain)
+
+
+class LastKnownPolicy(enum.Enum):
+    """What decides while the API server has not been heard since our start."""
+
+    APPLY = "apply"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where /healthz, /readyz, /metrics, /status and /explain are served: a unix socket, or loopback."""
+
+    socket: Path | None = None
+    address: str | None = None
+    port: int = setting(0, minimum=0, maximum=65535)
+
+    def problems(self) -> Iterator[str]:
+        if self.socket is not None and self.address is not None:
+            yield "socket: give socket or address, not both"
+        address = self.address
+        if address is not None and address != "localhost" and not _is_loopback(address):
+            yield f"address: expected a loopback address, got {address!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class DnsConfigConfiguration:
+    node_name: str
+    super_cluster: SuperCluster
+    bridge: Bridge = field(default_factory=Bridge)
+    cluster_domain: str = setting(CLUSTER_DOMAIN, doc="of tenants of which nothing else says it")
+    tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")
+    resolv_conf: str = setting(
+        RESOLV_CONF, doc="the kubelet's resolvConf: the node's own resolver; empty as with the kubelet: none"
+    )
+    node_ips: tuple[str, ...] = setting((), key="nodeIPs", doc="the kubelet's --node-ip, if it is given one")
+    last_known: LastKnownPolicy = setting(
+        LastKnownPolicy.APPLY, doc="while the API server is away after a start: use what is saved, or wait"
+    )
+    state_directory: Path | None = setting(None, doc="where the last known state is kept")
+    events: bool = setting(True, doc="whether Events are posted on pods that wait or whose lists were cut")
+    status: Status = field(default_factory=Status)
+
+    def problems(self) -> Iterator[str]:
+        # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
+        if not names.is_pod_name(self.node_name):
+            yield f"nodeName: expected the name of a node, got {self.node_name!r}"
+        yield from _bad_domain(self.cluster_domain)
+        if self.resolv_conf and not self.resolv_conf.startswith("/"):
+            yield f"resolvConf: expected an absolute path or nothing, got {self.resolv_conf!r}"
+        for ip in self.node_ips:
+            if not _is_address(ip):
+                yield f"nodeIPs: expected an address, got {ip!r}"
+        keys = [tenant.key for tenant in self.tenants]
+        for key in sorted({key for key in keys if keys.count(key) > 1}):
+            yield f"tenants: {key} stands there more than once"
+
+
+def _bad_domain(text: str) -> Iterator[str]:
+    if not names.is_pod_name(text):
+        yield f"clusterDomain: expected a domain, got {text!r}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(text: str) -> bool:
+    return _is_address(text) and ipaddress.ip_address(text).is_loopback
+
+
+def load(path: Path) -> DnsConfigConfiguration:
+    """Read and check the file. Raises ConfigError with everything that is wrong."""
+    return config.load(path, DnsConfigConfiguration, kind=KIND)

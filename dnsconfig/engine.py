@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between what is known and what kata-bridge is told. Pure: time comes in, pushes and events go out.
+
+Each turn decides for all pods of the node anew, from the whole picture: a node has a few hundred at
+most, and nothing is left over from an order of events. What counts longer than a turn is little:
+
+- a pod that has had its resolver keeps it. When its network is lost from sight, is not ready any
+  more or loses its server, the text that it has stays in its containers and in those that start
+  again; only what has never had one waits. Nobody's resolver becomes another by this.
+- what is not known yet is told to nobody for a moment (`GRACE_S`): most of it is on its way.
+- a pod that is gone from the API server is withdrawn from kata-bridge after a while (`FORGET_S`): its
+  containers end by the kubelet's hand, not by a list that lacked it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from daemonkit import logs
+from daemonkit.kube.resources import Key
+from dnsconfig.core.decision import Decision, Node, decide, held
+from dnsconfig.core.resolver import PodEvent
+from dnsconfig.core.waits import Cause, Waits
+from dnsconfig.core.wire import PodObject
+from dnsconfig.delivery import WITHDRAWN, Delivery, Push, Target, Wanted
+from dnsconfig.metrics import Metrics
+from dnsconfig.picture import Picture
+from kata_bridge.api.messages import Guest, GuestResult
+
+GRACE_S = 2.0
+# Who waits for longer than that is told by an Event too: the first retry of a container is quicker.
+EVENT_AFTER_S = 5.0
+FORGET_S = 600.0
+# A file of nothing, for the bridge: an empty text is none. A resolver reads both alike.
+EMPTY_FILE = "\n"
+
+# Arktos' kubelet calls it so (kubelet.go, syncPod).
+_HELD_REASON = "FailedPodNetworkReadiness"
+_WAITS_REASON = "WaitingForNetworkDNS"
+
+_log = logs.get(__name__)
+
+
+class Sources(Protocol):
+    """The part of `watch.Watch` that is asked."""
+
+    def follow(self, saved_pods: Mapping[Key, PodObject]) -> float | None: ...
+    def picture(self) -> Picture: ...
+    @property
+    def wanted(self) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What of the configuration decides."""
+
+    default_domain: str
+    domains: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """One tenant's pod and what was decided for it. `is_kept`: it has an older text than that."""
+
+    pod: PodObject
+    decision: Decision
+    target: Target
+    wanted: Wanted
+    is_kept: bool = False
+    waits_since: float | None = None
+
+    def has_waited(self, now: float, seconds: float) -> bool:
+        return self.waits_since is not None and now - self.waits_since >= seconds
+
+
+class Engine:
+    """All times are of one monotonic clock. `send` gets pushes, `tell` Events for a pod."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        settings: Settings,
+        node: Callable[[], Node],
+        metrics: Metrics,
+        *,
+        now: Callable[[], float],
+        wake: Callable[[], None],
+        send: Callable[[Push], None],
+        tell: Callable[[PodObject, PodEvent], None],
+    ) -> None:
+        self._sources = sources
+        self._settings = settings
+        self._node = node
+        self._metrics = metrics
+        self._now = now
+        self._wake = wake
+        self._send = send
+        self._tell = tell
+        self._saved = Picture()
+        self.picture = Picture()
+        self.guests: dict[str, Guest] = {}
+        self.pods: dict[Key, PodState] = {}
+        # Guests of tenants of whose pods nothing is known, and since when.
+        self.strangers: dict[str, float] = {}
+        # What each pod was last given, by its UID: what it keeps.
+        self.given: dict[str, str] = {}
+        # Pods that kata-bridge was told of by their UID, and since when such a pod is gone.
+        self._spoken_for: set[str] = set()
+        self._gone: dict[str, float] = {}
+        self._told: dict[str, tuple[PodEvent, ...]] = {}
+        self._logged: dict[str, tuple[Wanted, bool]] = {}
+        self.delivery = Delivery()
+
+    # ---- what comes in
+
+    def causes(self) -> list[Cause]:
+        """Why each of the pods that wait does."""
+        found = (_waits(state) for state in self.pods.values())
+        return [waits.cause for waits in found if waits is not None]
+
+    def restore(self, picture: Picture, given: Mapping[str, str]) -> None:
+        """What was saved; it counts until the API server has told."""
+        self._saved = picture
+        self.given = {**given, **self.given}
+        self._wake()
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether some of what counts is of the saved state."""
+        return self._saved != Picture()
+
+    def present(self, guest: Guest) -> None:
+        self.delivery.connected()
+        self.guests[guest.id] = guest
+        self._wake()
+
+    def gone(self, guest_id: str) -> None:
+        self.guests.pop(guest_id, None)
+        self._wake()
+
+    def synced(self) -> None:
+        self.delivery.connected()
+        self._wake()
+
+    def lost(self) -> None:
+        """The bridge is away; guests that went meanwhile will not be told when it is back."""
+        self.delivery.lost()
+        self.guests.clear()
+        self._wake()
+
+    def answered(self, push: Push, result: GuestResult) -> None:
+        now = self._now()
+        self._metrics.pushes.labels(result.code.name.lower()).inc()
+        if self.delivery.answered(push, result, now):
+            self._metrics.delivery_seconds.observe(now - push.changed_at)
+            if push.text:
+                self._remember(push)
+        elif push.target in self.delivery.standings:
+            _log.warning("kata-bridge did not take a resolver", **_named(push), reason=result.message)
+        self._wake()
+
+    def failed(self, push: Push, reason: str) -> None:
+        self._metrics.failed_pushes.inc()
+        self.delivery.failed(push, reason, self._now())
+        _log.warning("kata-bridge did not answer", **_named(push), reason=reason)
+        self._wake()
+
+    def _remember(self, push: Push) -> None:
+        for state in self.pods.values():
+            if state.target == push.target:
+                self.given[state.pod.metadata.uid] = push.text
+
+    # ---- a turn
+
+    def turn(self) -> float | None:
+        """Decide and send; returns when the next turn is due if nothing happens."""
+        now = self._now()
+        next_follow = self._sources.follow(self._saved.pods or {})
+        heard = self._sources.picture()
+        if self.is_restored and heard.is_whole and self._sources.wanted <= heard.places.keys():
+            _log.info("the API server has told; what was saved counts no more")
+            self._saved = Picture()
+        self.picture = heard.over(self._saved)
+        self._decide(now)
+        targets = {state.target: state.wanted for state in self.pods.values() if _is_told(state, now)}
+        self._spoken_for |= {target.pod_uid for target in targets if target.pod_uid}
+        self.delivery.want(targets | self._of_strangers(now) | self._withdrawn(now), now)
+        for push in tuple(self.delivery.due(now)):
+            self._send(push)
+        self._tell_pods(now)
+        self._metrics.turn_seconds.observe(self._now() - now)
+        return min(filter(None, (next_follow, self._next_at(now), self.delivery.next_at())), default=None)
+
+    def _decide(self, now: float) -> None:
+        world = self.picture.world(self._settings.default_domain, self._settings.domains)
+        node = self._node()
+        guests = _by_pod(self.guests.values())
+        before, self.pods = self.pods, {}
+        for key, pod in self.picture.live_pods().items():
+            decision = decide(pod, world, node)
+            if decision is None:
+                continue
+            known = before.get(key)
+            if known is not None and known.pod.metadata.uid != pod.metadata.uid:
+                known = None  # another pod of the same name
+            guest = guests.get(pod.metadata.uid) or guests.get("/".join(key))
+            target = Target(pod_uid=pod.metadata.uid) if guest is None else Target(guest)
+            self.pods[key] = self._state(pod, decision, target, known, now)
+            self._log_change(self.pods[key], now)
+        alive = {state.pod.metadata.uid for state in self.pods.values()}
+        self._logged = {uid: said for uid, said in self._logged.items() if uid in alive}
+
+    def _state(
+        self, pod: PodObject, decision: Decision, target: Target, known: PodState | None, now: float
+    ) -> PodState:
+        text, waits = decision.text, decision.waits
+        is_kept = text is None and pod.metadata.uid in self.given
+        if is_kept:
+            text, waits = self.given[pod.metadata.uid], held(pod)
+        file = "" if text is None else text or EMPTY_FILE
+        since = None
+        if waits is not None:
+            since = known.waits_since if known is not None and known.waits_since is not None else now
+        wanted = Wanted(file, "" if waits is None else waits.reason)
+        return PodState(pod, decision, target, wanted, is_kept, since)
+
+    def _of_strangers(self, now: float) -> dict[Target, Wanted]:
+        """Guests of tenants without a pod: made by hand, or before the API server has told."""
+        pods = self.picture.pods or {}
+        known = {pod.metadata.uid for pod in pods.values()} | self.given.keys()
+        ours = {
+            guest.id: guest
+            for guest in self.guests.values()
+            if guest.tenant
+            and (guest.uid not in known if guest.uid else (guest.namespace, guest.name) not in pods)
+        }
+        self.strangers = {name: self.strangers.get(name, now) for name in ours}
+        found = {}
+        for name, since in self.strangers.items():
+            if now - since >= GRACE_S:
+                found[Target(name)] = Wanted(waits=self._why_strange(ours[name]))
+        return found
+
+    def _why_strange(self, guest: Guest) -> str:
+        unreadable = self.picture.unreadable.get(("Pod", (guest.namespace, guest.name)))
+        if unreadable is not None:
+            return f"the pod's object cannot be read: {unreadable}"
+        if self.picture.pods is None:
+            return "the API server has not told of this node's pods yet"
+        return "the API server has no such pod on this node (any more)"
+
+    def _withdrawn(self, now: float) -> dict[Target, Wanted]:
+        """Pods that are gone from the API server for so long that nobody speaks for them any more."""
+        if self.picture.pods is None:
+            return {}
+        alive = {pod.metadata.uid for pod in self.picture.pods.values()}
+        found = {}
+        for uid in self.given.keys() | self._spoken_for:
+            if uid in alive:
+                self._gone.pop(uid, None)
+                continue
+            since = self._gone.setdefault(uid, now)
+            standing = self.delivery.standings.get(Target(pod_uid=uid))
+            is_done = standing is not None and standing.has == WITHDRAWN
+            if is_done or since + 2 * FORGET_S <= now:
+                del self._gone[uid]
+                self.given.pop(uid, None)
+                self._spoken_for.discard(uid)
+            elif since + FORGET_S <= now:
+                found[Target(pod_uid=uid)] = WITHDRAWN
+        return found
+
+    def _next_at(self, now: float) -> float | None:
+        """When somebody's grace ends, somebody is to be told, or somebody is to be forgotten."""
+        waiting = [state.waits_since for state in self.pods.values() if state.waits_since is not None]
+        times = [since + after for since in waiting for after in (GRACE_S, EVENT_AFTER_S)]
+        times += [since + GRACE_S for since in self.strangers.values()]
+        times += [since + after for since in self._gone.values() for after in (FORGET_S, 2 * FORGET_S)]
+        return min((at for at in times if at > now), default=None)
+
+    # ---- what is said
+
+    def _tell_pods(self, now: float) -> None:
+        """Events: of what was cut at once, of waiting when it lasts; each once for a pod and text."""
+        uids = set()
+        for state in self.pods.values():
+            uid = state.pod.metadata.uid
+            uids.add(uid)
+            events = state.decision.events
+            if events and events != self._told.get(uid, ()):
+                self._metrics.cut.inc()
+            waits = _waits(state)
+            if waits is not None and state.has_waited(now, EVENT_AFTER_S):
+                reason = _HELD_REASON if waits.cause is Cause.HELD else _WAITS_REASON
+                events = (*events, PodEvent(reason, waits.reason))
+            for event in events:
+                if event not in self._told.get(uid, ()):
+                    self._tell(state.pod, event)
+            self._told[uid] = events
+        self._told = {uid: events for uid, events in self._told.items() if uid in uids}
+
+    def _log_change(self, state: PodState, now: float) -> None:
+        """One line for each change of what a pod is told, not for what is on its way here."""
+        meta, decision = state.pod.metadata, state.decision
+        if not _is_told(state, now) or self._logged.get(meta.uid) == (state.wanted, state.is_kept):
+            return
+        self._logged[meta.uid] = (state.wanted, state.is_kept)
+        fields: dict[str, object] = {"pod": f"{meta.namespace}/{meta.name}"}
+        if decision.owner is not None:
+            fields["tenant"] = decision.owner.tenant
+        if decision.network is not None:
+            fields["network"] = decision.network.network
+        if state.is_kept and decision.waits is not None:
+            _log.warning("a pod keeps its resolver", **fields, reason=decision.waits.reason)
+        elif state.wanted.waits:
+            _log.info("a pod waits", **fields, reason=state.wanted.waits)
+        else:
+            servers = () if decision.server is None else decision.server.addresses
+            _log.info("a pod has a resolver", **fields, servers=" ".join(servers))
+
+
+def _is_told(state: PodState, now: float) -> bool:
+    """Whether kata-bridge is told: not yet of what is on its way here."""
+    waits = _waits(state)
+    if waits is None or waits.cause is not Cause.UNHEARD:
+        return True
+    return state.has_waited(now, GRACE_S)
+
+
+def _waits(state: PodState) -> Waits | None:
+    """What a pod's containers wait for now."""
+    return held(state.pod) if state.is_kept else state.decision.waits
+
+
+def _by_pod(guests: Iterable[Guest]) -> dict[str, str]:
+    """Guests' ids by their pod's UID, or where the bridge knows none by `namespace/name`."""
+    return {guest.uid or f"{guest.namespace}/{guest.name}": guest.id for guest in guests}
+
+
+def _named(push: Push) -> dict[str, object]:
+    if push.target.guest:
+        return {"guest": push.target.guest}
+    return {"uid": push.target.pod_uid}

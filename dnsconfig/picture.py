@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What counts now: what the API server has told, and for the rest what was saved before. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from daemonkit.kube.resources import Key
+from dnsconfig.core.wire import (
+    NamespaceObject,
+    NetworkObject,
+    PodObject,
+    ServiceObject,
+    VirtualClusterObject,
+)
+from dnsconfig.core.world import KUBE_SYSTEM, World
+from tenancy import keys
+
+# core/v1 PodPhase: no container of such a pod starts again.
+_OVER = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The Services and Networks of one namespace, by name."""
+
+    services: Mapping[str, ServiceObject] = field(default_factory=dict)
+    networks: Mapping[str, NetworkObject] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What one source knows. None, and a namespace that is not in `places`, is what it has not heard."""
+
+    namespaces: Mapping[str, NamespaceObject] | None = None
+    pods: Mapping[Key, PodObject] | None = None
+    clusters: Mapping[Key, VirtualClusterObject] | None = None
+    places: Mapping[str, Place] = field(default_factory=dict)
+    unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything has been heard that is asked for in any case."""
+        return None not in (self.namespaces, self.pods, self.clusters)
+
+    def over(self, saved: "Picture") -> "Picture":
+        """This, with what was saved in the place of what has not been heard."""
+        return replace(
+            self,
+            namespaces=saved.namespaces if self.namespaces is None else self.namespaces,
+            pods=saved.pods if self.pods is None else self.pods,
+            clusters=saved.clusters if self.clusters is None else self.clusters,
+            places={**saved.places, **self.places},
+        )
+
+    def world(self, default_domain: str, domains: Mapping[str, str]) -> World:
+        places = self.places.items()
+        return World(
+            self.namespaces or {},
+            {(where, name): value for where, place in places for name, value in place.services.items()},
+            {(where, name): value for where, place in places for name, value in place.networks.items()},
+            self.clusters or {},
+            self.unreadable,
+            heard=frozenset(self.places),
+            has_namespaces=self.namespaces is not None,
+            has_clusters=self.clusters is not None,
+            default_domain=default_domain,
+            domains=domains,
+        )
+
+    def live_pods(self) -> dict[Key, PodObject]:
+        """The pods whose containers may still start."""
+        return {key: pod for key, pod in (self.pods or {}).items() if pod.status.phase not in _OVER}
+
+
+def tenants_of(pods: Mapping[Key, PodObject]) -> frozenset[str]:
+    """The tenants that these pods say to be of."""
+    found = (pod.metadata.annotations.get(keys.CLUSTER, "") for pod in pods.values())
+    return frozenset(filter(None, found))
+
+
+def dns_namespaces(namespaces: Mapping[str, NamespaceObject], tenants: Collection[str]) -> frozenset[str]:
+    """The super namespaces in which the DNS servers of these tenants are."""
+    return frozenset(
+        name
+        for name, item in namespaces.items()
+        if item.metadata.annotations.get(keys.NAMESPACE) == KUBE_SYSTEM
+        and item.metadata.annotations.get(keys.CLUSTER) in tenants
+    )

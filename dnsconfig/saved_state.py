@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last known state on disk, for a start while the API server is away.
+
+One file, replaced whole: the objects as they were watched, and what each pod was last given. When it
+was last confirmed is its modification time. Losing it costs only what it is for: a full disk is
+reported and survived, a damaged file is reported and ignored.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from daemonkit import logs
+from daemonkit.files import remove_leftovers, write_atomically
+from daemonkit.metrics import Counter
+from dnsconfig.core.wire import (
+    NamespaceObject,
+    NetworkObject,
+    PodObject,
+    ServiceObject,
+    VirtualClusterObject,
+)
+from dnsconfig.picture import Picture, Place
+
+# An older address is more likely to be somebody else's by now.
+MAX_AGE_S = 24 * 3600.0
+# A pod is 500 bytes and a text 200; a node has a few hundred.
+MAX_FILE_BYTES = 16 << 20
+# Under churn it is written this often; a restart finds it that much too old.
+INTERVAL_S = 10.0
+# How often what did not change is confirmed.
+CONFIRM_S = 60.0
+
+_NAME = "state.json"
+_VERSION = 1
+_log = logs.get(__name__)
+
+
+class State(msgspec.Struct, rename="camel"):
+    """What was known. `heard` are the namespaces whose Services and Networks these are."""
+
+    pods: list[PodObject]
+    namespaces: list[NamespaceObject]
+    clusters: list[VirtualClusterObject]
+    services: list[ServiceObject]
+    networks: list[NetworkObject]
+    heard: list[str]
+    given: dict[str, str]
+    version: int = _VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was saved, and how many seconds ago it was last confirmed."""
+
+    picture: Picture
+    given: dict[str, str] = field(default_factory=dict)
+    age_s: float = 0.0
+
+
+def state_of(picture: Picture, given: dict[str, str]) -> State:
+    """What is saved of a picture of which nothing is unknown."""
+    places = picture.places.values()
+    return State(
+        list((picture.pods or {}).values()),
+        list((picture.namespaces or {}).values()),
+        list((picture.clusters or {}).values()),
+        [service for place in places for service in place.services.values()],
+        [network for place in places for network in place.networks.values()],
+        sorted(picture.places),
+        given,
+    )
+
+
+def picture_of(state: State) -> Picture:
+    """The way back."""
+    places = {
+        name: Place(
+            {each.metadata.name: each for each in state.services if each.metadata.namespace == name},
+            {each.metadata.name: each for each in state.networks if each.metadata.namespace == name},
+        )
+        for name in state.heard
+    }
+    return Picture(
+        {each.metadata.name: each for each in state.namespaces},
+        {(each.metadata.namespace, each.metadata.name): each for each in state.pods},
+        {(each.metadata.namespace, each.metadata.name): each for each in state.clusters},
+        places,
+    )
+
+
+class SavedState:
+    """The file of one directory. Reads and writes happen in a thread, one at a time.
+
+    `now` and `wall` are clocks, monotonic and of the calendar.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        errors: Counter,
+        *,
+        wall: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = directory / _NAME
+        self._errors = errors
+        self._wall = wall
+        self._now = now
+        self._written = b""
+        self._written_at = self._confirmed_at = float("-inf")
+        self._is_failing = False
+
+    def prepare(self) -> None:
+        """Make the directory; remove what a killed writer left. Raises OSError."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_leftovers(self._path.parent)
+
+    def load(self) -> Restored | None:
+        """What was saved; None if there is nothing that can be used. For the start: it blocks."""
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+                confirmed_at = os.fstat(file.fileno()).st_mtime
+            state = msgspec.json.decode(data, type=State)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            _log.error("saved state cannot be read", file=self._path, reason=error)
+            return None
+        # A clock that was set back makes it look younger, never of the future.
+        age_s = max(0.0, self._wall() - confirmed_at)
+        if state.version != _VERSION or age_s > MAX_AGE_S:
+            _log.warning("saved state is not used", file=self._path, age_s=round(age_s))
+            return None
+        return Restored(picture_of(state), state.given, age_s)
+
+    async def keep(self, state: State, age_s: float, *, is_last: bool = False) -> None:
+        """Write the state if it is another than the one on disk, and it is time; else confirm it.
+
+        `age_s` is how long ago the API server last confirmed it.
+        """
+        now, confirmed_at = self._now(), self._wall() - age_s
+        data = msgspec.json.encode(state)
+        if data != self._written:
+            if is_last or now - self._written_at >= INTERVAL_S:
+                await self._done(self._write, data, confirmed_at)
+        elif is_last or now - self._confirmed_at >= CONFIRM_S:
+            await self._done(self._confirm, data, confirmed_at)
+
+    async def _done(self, step: Callable[[bytes, float], None], data: bytes, confirmed_at: float) -> None:
+        self._written_at = self._confirmed_at = self._now()
+        try:
+            await asyncio.to_thread(step, data, confirmed_at)
+        except OSError as error:
+            self._written = b""
+            self._errors.inc()
+            if not self._is_failing:
+                self._is_failing = True
+                _log.error("state cannot be saved", file=self._path, reason=error)
+        else:
+            self._written = data
+            self._is_failing = False
+
+    def _write(self, data: bytes, confirmed_at: float) -> None:
+        if len(data) > MAX_FILE_BYTES:
+            raise OSError(f"more than {MAX_FILE_BYTES} bytes")
+        write_atomically(self._path, data)
+        os.utime(self._path, (confirmed_at, confirmed_at))
+
+    def _confirm(self, _: bytes, confirmed_at: float) -> None:
+        os.utime(self._path, (confirmed_at, confirmed_at))

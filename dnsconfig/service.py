@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running dnsconfig: builds the parts, starts them in order, and ends them."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from daemonkit import logs
+from daemonkit.kube.late_client import LateClient
+from daemonkit.run import Lifecycle
+from daemonkit.status import Address, Query, Reply, StatusServer
+from daemonkit.tasks import Tasks
+from dnsconfig.bridge import Connection, Handlers
+from dnsconfig.config import DnsConfigConfiguration, LastKnownPolicy
+from dnsconfig.core.resolver import PodEvent
+from dnsconfig.core.wire import PodObject
+from dnsconfig.delivery import Push
+from dnsconfig.engine import Engine, Settings
+from dnsconfig.events import Events
+from dnsconfig.metrics import Metrics, by_cause
+from dnsconfig.node_file import NodeFile
+from dnsconfig.picture import Picture
+from dnsconfig.report import Report
+from dnsconfig.saved_state import SavedState, state_of
+from dnsconfig.watch import Watch
+from kata_bridge.api.client import BridgeClient
+
+# How long a start waits to be ready before it says so all the same: `/readyz` tells what is missing.
+READY_WAIT_S = 10.0
+SAVE_S = 5.0
+POLL_S = 1.0
+# The first change is acted on at once; in a burst the next turn comes this much later at least.
+TURN_S = 0.02
+GC_THRESHOLD = 20_000
+
+_log = logs.get(__name__)
+
+
+class Service:
+    """Everything that lives from start to stop."""
+
+    def __init__(self, config: DnsConfigConfiguration) -> None:
+        """Build all parts; nothing is dialled. Raises OSError where the state directory is unusable."""
+        self._config = config
+        self._started_at = time.time()
+        self._metrics = Metrics()
+        self._tasks = Tasks("dnsconfig", on_failure=self._failed)
+        self._woken = asyncio.Event()
+        self._life: Lifecycle | None = None
+        self._cluster = LateClient(config.super_cluster.kubeconfig_file, "dnsconfig")
+        path = Path(config.resolv_conf) if config.resolv_conf else None
+        self._file = NodeFile(path, config.node_ips, time.monotonic)
+        self._watch = Watch(
+            self._cluster,
+            config.node_name,
+            self._woken.set,
+            self._tasks,
+            has_clusters=config.super_cluster.has_virtual_clusters,
+        )
+        self._events = Events(self._cluster, config.node_name, time.time, self._metrics.events)
+        self._engine = Engine(
+            self._watch,
+            Settings(config.cluster_domain, {tenant.key: tenant.cluster_domain for tenant in config.tenants}),
+            lambda: self._file.node,
+            self._metrics,
+            now=time.monotonic,
+            wake=self._woken.set,
+            send=self._send,
+            tell=self._tell,
+        )
+        self._saved: SavedState | None = None
+        if config.state_directory is not None:
+            self._saved = SavedState(config.state_directory, self._metrics.state_errors)
+            self._saved.prepare()
+            self._restore(self._saved)
+        engine = self._engine
+        self._bridge = Connection(
+            lambda: BridgeClient(config.bridge.socket),
+            Handlers(engine.present, engine.gone, engine.synced, engine.lost, engine.answered, engine.failed),
+            self._tasks,
+            random.random,
+        )
+        self._report = Report(engine, self._watch, self._bridge, self._file)
+        self._status = self._make_status()
+        self._add_gauges()
+
+    # ---- life
+
+    async def run(self, life: Lifecycle) -> int:
+        """Work until told to stop. Returns the exit code."""
+        self._life = life
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+        life.on_reload(self._woken.set)
+        if self._status is not None:
+            await self._status.start()
+        self._watch.start()
+        self._tasks.spawn(self._bridge.run(), "kata-bridge")
+        self._tasks.spawn(turns(self._engine, self._woken, time.monotonic), "turns")
+        self._tasks.spawn(self._poll(), "node file")
+        if self._config.events:
+            self._tasks.spawn(self._events.run(), "events")
+        if self._saved is not None:
+            self._tasks.spawn(self._save(self._saved), "state")
+        await self._wait_until_ready(life)
+        _log.info("working", node=self._config.node_name, pods=len(self._engine.pods))
+        life.ready()
+        await life.stopping.wait()
+        await self._stop()
+        return 0
+
+    async def _wait_until_ready(self, life: Lifecycle) -> None:
+        end = time.monotonic() + READY_WAIT_S
+        while not self._report.readiness().is_ready and time.monotonic() < end:
+            if life.stopping.is_set():
+                return
+            await asyncio.sleep(0.02)
+
+    def _send(self, push: Push) -> None:
+        self._bridge.push(push)
+
+    def _tell(self, pod: PodObject, event: PodEvent) -> None:
+        if self._config.events:
+            self._events.tell(pod, event)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_S)
+            if self._file.poll():
+                self._woken.set()
+
+    def _failed(self, name: str, _: BaseException) -> None:
+        """Without one of its tasks the daemon is none: the service manager starts it again."""
+        if self._life is not None:
+            _log.error("cannot go on", task=name)
+            self._life.stop()
+
+    async def _stop(self) -> None:
+        self._report.is_draining = True
+        await self._tasks.close(2.0)
+        if self._saved is not None:
+            await self._keep(self._saved, is_last=True)
+        await self._cluster.close()
+        if self._status is not None:
+            await self._status.stop()
+
+    # ---- saved state
+
+    def _restore(self, saved: SavedState) -> None:
+        restored = saved.load()
+        if restored is None:
+            return
+        is_applied = self._config.last_known is LastKnownPolicy.APPLY
+        # What pods have been given they keep under either policy.
+        self._engine.restore(restored.picture if is_applied else Picture(), restored.given)
+        _log.info("restored", pods=len(restored.given), age_s=round(restored.age_s))
+
+    async def _save(self, saved: SavedState) -> None:
+        while True:
+            await asyncio.sleep(SAVE_S)
+            await self._keep(saved)
+
+    async def _keep(self, saved: SavedState, *, is_last: bool = False) -> None:
+        """Save what the API server itself has told; nothing before it has told all."""
+        engine = self._engine
+        if engine.is_restored or not engine.picture.is_whole:
+            return
+        ages = [age for age in self._watch.ages().values() if age is not None]
+        await saved.keep(
+            state_of(engine.picture, dict(engine.given)), max(ages, default=0.0), is_last=is_last
+        )
+
+    # ---- what it says of itself
+
+    def _make_status(self) -> StatusServer | None:
+        status = self._config.status
+        address: Address
+        if status.socket is not None:
+            address = status.socket
+        elif status.address is not None:
+            address = (status.address, status.port)
+        else:
+            return None
+        return StatusServer(
+            address,
+            self._metrics.registry,
+            readiness=self._report.readiness,
+            status=self.status,
+            own={"/explain": self._explain},
+        )
+
+    def _explain(self, query: Query) -> Reply:
+        return self._report.explain(query, time.monotonic())
+
+    def status(self) -> dict[str, object]:
+        return {
+            "daemon": "dnsconfig",
+            "nodeName": self._config.node_name,
+            "pid": os.getpid(),
+            "startedAt": self._started_at,
+            **self._report.status(time.monotonic()),
+        }
+
+    def _add_gauges(self) -> None:
+        engine, watch, metrics = self._engine, self._watch, self._metrics
+        metrics.gauges(
+            "vcnode_dns_pods", "Tenants' pods here, by where kata-bridge is.", self._report.states, "state"
+        )
+        metrics.gauges(
+            "vcnode_dns_waiting_pods",
+            "Tenants' pods without a resolver, or held, by why.",
+            lambda: by_cause(engine.causes()),
+            "cause",
+        )
+        metrics.gauge(
+            "vcnode_dns_kept_pods",
+            "Pods that keep a resolver that would not be given them now.",
+            lambda: sum(state.is_kept for state in engine.pods.values()),
+        )
+        metrics.gauge("vcnode_guests", "Guests of the node.", lambda: len(engine.guests))
+        metrics.gauge("vcnode_watches", "Watches of the API server.", lambda: watch.count)
+        metrics.gauge(
+            "vcnode_bridge_connected",
+            "1 while kata-bridge tells of guests.",
+            lambda: float(self._bridge.is_synced),
+        )
+        metrics.gauges(
+            "vcnode_source_age_seconds",
+            "Time since a source last confirmed what is used.",
+            lambda: {(name,): age for name, age in watch.ages().items() if age is not None},
+            "source",
+        )
+
+
+async def turns(engine: Engine, woken: asyncio.Event, now: Callable[[], float]) -> None:
+    """Let the engine turn whenever something has happened or is due, for ever."""
+    while True:
+        woken.clear()
+        next_at = engine.turn()
+        await asyncio.sleep(TURN_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if next_at is None else max(0.0, next_at - now())):
+                await woken.wait()
