@@ -1,131 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real daemon with namespaces as guests, described by files: what an operator would see."""
 
-import asyncio
-import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from daemonkit.status import StatusError, fetch
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import GuestResult, ResultCode
+from kata_bridge.api.messages import ResultCode
 from kata_bridge.testing.sample_rulesets import sample
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.iptables.render import render
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from tests.lab.kata_bridge.daemon import DEADLINE_S, ROOT, Daemon, push, running
 from tests.lab.namespaces import Lab, Namespace
-
-ROOT = Path(__file__).parents[3]
-DEADLINE_S = 20.0
-
-
-@dataclass
-class Daemon:
-    """A kata-bridge process and its files, in `directory`."""
-
-    directory: Path
-    process: subprocess.Popen[str] | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def socket(self) -> Path:
-        return self.directory / "bridge.sock"
-
-    def guest(self, name: str, namespace: Namespace) -> None:
-        self.file(name, netns=str(namespace.path))
-
-    def file(self, name: str, **keys: object) -> None:
-        document: dict[str, object] = {"apiVersion": "vcnode.io/v1alpha1", "kind": "Guest"}
-        document |= {"namespace": "vc-a-x", "name": name, "tenant": "vc-a", "tenantNamespace": "x", **keys}
-        (self.directory / "guests").mkdir(exist_ok=True)
-        (self.directory / "guests" / f"{name}.yaml").write_text(yaml.safe_dump(document))
-
-    def start(self) -> None:
-        config = self.directory / "config.yaml"
-        document = {
-            "apiVersion": "vcnode.io/v1alpha1",
-            "kind": "KataBridgeConfiguration",
-            "stateDirectory": str(self.directory / "state"),
-            "lockFile": str(self.directory / "lock"),
-            "listen": {"socket": str(self.socket)},
-            "sandboxes": {"directory": str(self.directory / "guests")},
-            "status": {"socket": str(self.directory / "status.sock")},
-            "drift": {"checkSeconds": 0.5},
-            **self.settings,
-        }
-        config.write_text(yaml.safe_dump(document))
-        log = (self.directory / "log").open("a")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "kata_bridge", "--config", str(config)], cwd=ROOT, stderr=log, text=True
-        )
-        log.close()
-        self.until(lambda: self.is_ready)
-
-    @property
-    def is_ready(self) -> bool:
-        try:
-            return fetch(self.directory / "status.sock", "/readyz", 2.0)[0] == 200
-        except (OSError, StatusError):
-            return False
-
-    def status(self) -> dict[str, dict[str, Any]]:
-        """The guests of /status by id."""
-        found = json.loads(fetch(self.directory / "status.sock", "/status", 2.0)[1])
-        return {guest["id"]: guest for guest in found["guests"]}
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, self.log()
-            assert self.process is None or self.process.poll() is None, self.log()
-            time.sleep(0.02)
-
-    def log(self) -> str:
-        return (self.directory / "log").read_text()
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        assert self.process is not None
-        self.process.send_signal(number)
-        try:
-            return self.process.wait(DEADLINE_S)
-        finally:
-            self.process.kill()
-
-
-@contextmanager
-def running(directory: Path, **settings: Any) -> Iterator[Daemon]:
-    daemon = Daemon(directory, settings=settings)
-    (directory / "guests").mkdir()
-    try:
-        yield daemon
-    finally:
-        if daemon.process is not None:
-            daemon.process.kill()
-            daemon.process.wait()
-
-
-def push(daemon: Daemon, guests: list[str], *rulesets: Any) -> list[dict[str, GuestResult]]:
-    """Set rulesets one after another; the results of each by guest."""
-
-    async def all_of(stream: AsyncIterator[GuestResult]) -> dict[str, GuestResult]:
-        return {result.guest: result async for result in stream}
-
-    async def run() -> list[dict[str, GuestResult]]:
-        async with BridgeClient(daemon.socket, timeout_s=DEADLINE_S) as client:
-            return [await all_of(client.set_ruleset(guests, ruleset)) for ruleset in rulesets]
-
-    return asyncio.run(run())
 
 
 def to(address: str, port: int) -> Ruleset:
