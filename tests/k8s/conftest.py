@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.k8s import build
+from tests.k8s.oracle.report import LINES
 from tests.k8s.ring import pods
 from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.kubectl import Kubectl
@@ -62,6 +63,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="copy the logs of every process of the ring here at the end",
     )
+    group.addoption(
+        "--oracle-worlds",
+        type=int,
+        default=200,
+        help="how many random worlds of Services to ask kube-proxy and us about",
+    )
+    group.addoption(
+        "--oracle-changes",
+        type=int,
+        default=300,
+        help="how many random changes of them to follow",
+    )
+    group.addoption(
+        "--oracle-seed",
+        type=int,
+        help="repeat the worlds and changes of another run, which named its seed",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,9 +91,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item is ours[0] or item not in ours]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was asked of kube-proxy, also when all went well."""
+    for line in config.stash.get(LINES, []):
+        terminalreporter.write_line(f"oracle: {line}")
+
+
 @pytest.fixture(scope="session")
-def ring(request: pytest.FixtureRequest) -> Iterator[Ring]:
-    """The cluster with all its pods running, without vn-agent."""
+def k8s_binaries(request: pytest.FixtureRequest) -> build.Binaries:
+    """The ring's programs, all of them."""
     config = request.config
     binaries, missing = _find(config)
     if missing:
@@ -83,8 +107,15 @@ def ring(request: pytest.FixtureRequest) -> Iterator[Ring]:
         if _is_required(config):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
+    return binaries
+
+
+@pytest.fixture(scope="session")
+def ring(k8s_binaries: build.Binaries, request: pytest.FixtureRequest) -> Iterator[Ring]:
+    """The cluster with all its pods running, without vn-agent."""
+    config = request.config
     with ExitStack() as stack:
-        made = start_ring(binaries, stack)
+        made = start_ring(k8s_binaries, stack)
         keep: Path | None = config.getoption("--k8s-keep-logs", None)
         if keep is not None:
             stack.callback(_copy_logs, made.directory, keep)

@@ -75,6 +75,7 @@ def start_apiserver(
     kubelet_client: Leaf,
     kubelet_authority_pem: bytes,
     authority: Authority,
+    service_cidrs: tuple[str, ...] = ("10.96.0.0/16",),
 ) -> Apiserver:
     """Start a kube-apiserver of its own authority and service account key; does not wait for it.
 
@@ -109,7 +110,7 @@ def start_apiserver(
             f"--service-account-key-file={home / 'accounts.key'}",
             f"--service-account-signing-key-file={home / 'accounts.key'}",
             "--service-account-issuer=https://kubernetes.default",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={','.join(service_cidrs)}",
             "--authorization-mode=Node,RBAC",
             # No controller manager makes service accounts here, and no pod of the ring has one.
             "--disable-admission-plugins=ServiceAccount",

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services with affinity: a client stays, and a new one may come to any endpoint.
+
+Each round begins with nobody remembered. A client's first packet chooses, the next ones follow.
+"""
+
+from collections.abc import Sequence
+
+from ruleset.packet import Outcome, listed
+from tests.k8s.oracle.asking import times
+from tests.k8s.oracle.laboratory import Laboratory, Pair
+from tests.k8s.oracle.memory import forget_clients
+from tests.k8s.oracle.questions import Question
+from tests.k8s.oracle.volley import Volleys
+
+_FOLLOWING = 3
+_SURE = 1 - 1e-9
+
+
+def questions_with_affinity(laboratory: Laboratory, pair: Pair) -> list[Question]:
+    asked = laboratory.questions(pair, laboratory.worlds)
+    return [one for one in asked if pair.guest.has_affinity(one.flow)]
+
+
+def ask_clients(pair: Pair, asked: Sequence[Question]) -> list[str]:
+    """What is wrong with where clients came to, on either side."""
+    problems = []
+    for volleys in (pair.theirs, pair.ours):
+        problems += [f"{volleys.side.name}: {problem}" for problem in _ask(volleys, pair, asked)]
+    return problems
+
+
+def _ask(volleys: Volleys, pair: Pair, asked: Sequence[Question]) -> list[str]:
+    problems: list[str] = []
+    seen: dict[Question, set[Outcome]] = {one: set() for one in asked}
+    wanted = {one: set(pair.guest.expected(one.flow)) for one in asked}
+    for _ in range(max((times(ends, _SURE) for ends in wanted.values()), default=0)):
+        # The ends that are there are seen in the first rounds, nearly always.
+        left = [one for one in asked if seen[one] != wanted[one]]
+        if not left:
+            break
+        forget_clients(volleys.side.ruled)
+        for one, of in zip(left, volleys.ask([(one.flow, _FOLLOWING) for one in left]), strict=True):
+            seen[one] |= of.ends
+            if len(of.ends) != 1:
+                problems.append(f"{one}: one client came to {listed(of.ends)}")
+    problems += [
+        f"{one}: clients came to {listed(seen[one])}, not {listed(wanted[one])}"
+        for one in asked
+        if seen[one] != wanted[one]
+    ]
+    return problems

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random changes of worlds that are in use, one write each. Pure."""
+
+import random
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+
+from tests.k8s.oracle.draw import NODES, Drawing, Json, World, ingress, rules_left_to_chance
+
+SERVICES, SLICES = "services", "endpointslices"
+_MOST_SERVICES = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A write that makes the objects of `before` those of `after`.
+
+    `value` is the object, or with the verb "patch" a JSON merge patch of it or of its status.
+    """
+
+    before: World
+    after: World
+    verb: str
+    kind: str
+    name: str
+    value: Json
+    is_status: bool = False
+
+    @property
+    def service(self) -> str:
+        """Whose rules it may change."""
+        if self.kind == SERVICES:
+            return self.name
+        objects = self.before.slices if self.verb == "delete" else self.after.slices
+        found: str = objects[self.name]["metadata"]["labels"]["kubernetes.io/service-name"]
+        return found
+
+    def __str__(self) -> str:
+        what = f" {self.value}" if self.verb == "patch" else ""
+        return f"{self.verb} {self.kind} {self.after.namespace}/{self.name}{what}"
+
+
+def draw_change(choose: random.Random, world: World) -> Change:
+    """Some change of a world, which stays as it is."""
+    while True:
+        after = deepcopy(world)
+        draw = choose.choices(_DRAWN, weights=_WEIGHTS)[0]
+        made = draw(Drawing(choose, after), world)
+        if made is not None and not rules_left_to_chance(after):
+            return made
+
+
+def _flip(drawing: Drawing, before: World) -> Change | None:
+    """An endpoint becomes ready, begins to end, moves."""
+    one = _some_slice(drawing)
+    if one is None or not one["endpoints"]:
+        return None
+    endpoint = drawing.choose.choice(one["endpoints"])
+    what = drawing.choose.random()
+    if what < 0.75:
+        endpoint["conditions"] = drawing.conditions()
+    elif what < 0.85:
+        endpoint["nodeName"] = drawing.choose.choice(NODES)
+    else:
+        endpoint["hints"] = drawing.hints(drawing.hint_style())
+    return _replaced(drawing, before, one)
+
+
+def _resize(drawing: Drawing, before: World) -> Change | None:
+    """An endpoint more or less."""
+    one = _some_slice(drawing)
+    if one is None:
+        return None
+    if one["endpoints"] and drawing.chance(0.5):
+        one["endpoints"].remove(drawing.choose.choice(one["endpoints"]))
+    else:
+        one["endpoints"].append(drawing.endpoint(one["addressType"], drawing.hint_style()))
+    return _replaced(drawing, before, one)
+
+
+def _renumber(drawing: Drawing, before: World) -> Change | None:
+    """Endpoints keep their addresses and change their ports."""
+    one = _some_slice(drawing)
+    service = one and one["metadata"]["labels"]["kubernetes.io/service-name"]
+    if one is None or service not in drawing.world.services:
+        return None
+    one["ports"] = drawing.slice_ports(service)
+    return _replaced(drawing, before, one)
+
+
+def _remake_slice(drawing: Drawing, before: World) -> Change | None:
+    """A slice goes; or one comes."""
+    one = _some_slice(drawing)
+    if one is not None and drawing.chance(0.5):
+        name = one["metadata"]["name"]
+        del drawing.world.slices[name]
+        return Change(before, drawing.world, "delete", SLICES, name, {})
+    service = drawing.choose.choice(sorted(drawing.world.services) or ["svc-0"])
+    if service not in drawing.world.services:
+        return None
+    made = drawing.slice(service, drawing.choose.choice(("IPv4", "IPv6")), drawing.choose.randint(0, 4))
+    name = made["metadata"]["name"]
+    if name in drawing.world.slices:
+        return None
+    drawing.world.slices[name] = made
+    return Change(before, drawing.world, "create", SLICES, name, made)
+
+
+def _edit_service(drawing: Drawing, before: World) -> Change | None:
+    """A field of a Service's specification."""
+    name, service = _some_service(drawing)
+    if service is None or service["spec"]["type"] == "ExternalName":
+        return None
+    spec = service["spec"]
+    what = drawing.choose.choice(
+        ("internalTrafficPolicy", "externalTrafficPolicy", "affinity", "externalIPs", "ranges", "ports")
+    )
+    match what:
+        case "internalTrafficPolicy" | "externalTrafficPolicy":
+            patch: Json = {what: drawing.policy()}
+        case "affinity":
+            patch = {"sessionAffinityConfig": None, **drawing.affinity()}
+        case "externalIPs":
+            patch = {what: drawing.external_ips(name) if drawing.chance(0.7) else None}
+        case "ranges":
+            patch = {"loadBalancerSourceRanges": drawing.ranges() if drawing.chance(0.7) else None}
+        case _:
+            patch = {"ports": drawing.ports()}
+    spec |= patch
+    return Change(before, drawing.world, "patch", SERVICES, name, {"spec": patch})
+
+
+def _edit_status(drawing: Drawing, before: World) -> Change | None:
+    """Load balancer addresses come and go."""
+    name, service = _some_service(drawing)
+    if service is None or service["spec"]["type"] != "LoadBalancer":
+        return None
+    balancer = {"ingress": drawing.ingress(name, service["spec"].get("externalIPs") or ())}
+    if ingress(service) == balancer["ingress"]:
+        return None
+    service["status"] = {"loadBalancer": balancer}
+    return Change(
+        before,
+        drawing.world,
+        "patch",
+        SERVICES,
+        name,
+        {"status": {"loadBalancer": {"ingress": balancer["ingress"] or None}}},
+        is_status=True,
+    )
+
+
+def _relabel(drawing: Drawing, before: World) -> Change | None:
+    """A Service is handed to another proxy, or comes back."""
+    name, service = _some_service(drawing)
+    if service is None:
+        return None
+    key = "service.kubernetes.io/service-proxy-name"
+    value = None if key in service["metadata"]["labels"] else "another"
+    patch = {"metadata": {"labels": {key: value}}}
+    if value is None:
+        del service["metadata"]["labels"][key]
+    else:
+        service["metadata"]["labels"][key] = value
+    return Change(before, drawing.world, "patch", SERVICES, name, patch)
+
+
+def _remake_service(drawing: Drawing, before: World) -> Change | None:
+    """A Service goes, and its slices stay for now; or one comes."""
+    names = sorted(drawing.world.services)
+    if len(names) > 2 and drawing.chance(0.5):
+        name = drawing.choose.choice(names)
+        del drawing.world.services[name]
+        return Change(before, drawing.world, "delete", SERVICES, name, {})
+    free = [name for number in range(_MOST_SERVICES) if (name := f"svc-{number}") not in names]
+    if not free:
+        return None
+    name = drawing.choose.choice(free)
+    made = drawing.world.services[name] = drawing.service(name)
+    return Change(before, drawing.world, "create", SERVICES, name, made)
+
+
+_Draw = Callable[[Drawing, World], Change | None]
+_DRAWN: tuple[_Draw, ...] = (
+    *(_flip, _resize, _renumber, _remake_slice, _edit_service, _edit_status, _relabel, _remake_service),
+)
+_WEIGHTS = (40, 16, 5, 9, 18, 5, 2, 5)
+
+
+def _some_slice(drawing: Drawing) -> Json | None:
+    names = sorted(drawing.world.slices)
+    return drawing.world.slices[drawing.choose.choice(names)] if names else None
+
+
+def _some_service(drawing: Drawing) -> tuple[str, Json | None]:
+    names = sorted(drawing.world.services)
+    if not names:
+        return "", None
+    name = drawing.choose.choice(names)
+    return name, drawing.world.services[name]
+
+
+def _replaced(drawing: Drawing, before: World, one: Json) -> Change:
+    name = one["metadata"]["name"]
+    return Change(before, drawing.world, "put", SLICES, name, one)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a guest is meant to do otherwise than kube-proxy, each with its reason. Nothing else is let pass.
+
+The sources are ../shared/reference/service-proxy.md 1.8, 2.7 and 3.1, and kubeproxy_ext/README.md.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ruleset.model import Endpoint
+from ruleset.packet import Fate
+from tests.k8s.oracle.draw import Json
+from tests.k8s.oracle.questions import Kind, Question
+from tests.k8s.oracle.sides import Place
+
+IPTABLES, NFTABLES = "iptables", "nftables"
+_OUTER = frozenset({Kind.EXTERNAL_IP, Kind.BALANCER_IP, Kind.NODE_PORT})
+_ANY = frozenset[Fate]()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question with both answers. `service` is the object, None where the question is of none;
+    `is_captured` whether our rules have its destination."""
+
+    question: Question
+    mode: str
+    theirs: frozenset[Endpoint | Fate]
+    ours: frozenset[Endpoint | Fate]
+    service: Json | None
+    is_captured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Answers that may differ so: questions of these kinds, kube-proxy in one of these modes, which
+    says `theirs` (nothing: anything) where a guest says `ours`."""
+
+    name: str
+    reason: str
+    modes: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    theirs: frozenset[Fate]
+    ours: frozenset[Fate]
+    only_if: Callable[[Case], bool] = lambda _: True
+
+    def covers(self, case: Case) -> bool:
+        return (
+            case.mode in self.modes
+            and case.question.kind in self.kinds
+            and (not self.theirs or case.theirs == self.theirs)
+            and case.ours == self.ours
+            and self.only_if(case)
+        )
+
+
+DIFFERENCES = (
+    Difference(
+        name="no node ports",
+        reason="to a guest its own address is its own; a packet to the node's goes to the node, whose "
+        "own kube-proxy is none of a VPC's",
+        modes=(IPTABLES, NFTABLES),
+        kinds=(Kind.NODE_PORT,),
+        theirs=_ANY,
+        ours=frozenset({Fate.PASS}),
+    ),
+    Difference(
+        name="the service range answers",
+        reason="kube-proxy in nftables mode drops what is for an address in the service range that is no "
+        "Service's of its own; a guest rejects it, as a SYN that beats its Service's rules is then "
+        "tried again at once and not after a timeout",
+        modes=(NFTABLES,),
+        kinds=(Kind.UNALLOCATED, Kind.CLUSTER_IP, Kind.WRONG_PORT, Kind.WRONG_PROTOCOL),
+        theirs=frozenset({Fate.DROP}),
+        ours=frozenset({Fate.REJECT}),
+        only_if=lambda case: not case.is_captured,
+    ),
+    Difference(
+        name="no endpoints are told of outside the source ranges too",
+        reason="kube-proxy's modes differ: iptables rejects where there are no endpoints before it looks at "
+        "source ranges, nftables looks at these first; a guest does as iptables",
+        modes=(NFTABLES,),
+        kinds=(Kind.BALANCER_IP,),
+        theirs=frozenset({Fate.DROP}),
+        ours=frozenset({Fate.REJECT}),
+        only_if=lambda case: bool(case.service and case.service["spec"].get("loadBalancerSourceRanges")),
+    ),
+)
+
+MASQUERADE = (
+    "kube-proxy masquerades what may have to come back by this node: what is for an external address, "
+    "and what a pod sends to itself. A guest's packets come back to the guest, so that endpoints see its "
+    "address."
+)
+
+CONNTRACK_LEFT_BEHIND = (
+    "after a sync with changed slices of UDP Services kube-proxy deletes UDP entries that no serving "
+    "endpoint answers, but not those of a Service without serving endpoints, of one that was deleted, of "
+    "an address that it lost, and not after a change of the Service alone; and never a TCP entry that was "
+    "not translated. A guest is rid of all these at once."
+)
+
+NOT_ASKED = {
+    "two Services with one address and port": "kube-proxy goes by the order of a Go map; a guest has "
+    "an order",
+    "copies of an endpoint in several slices that say different things": "likewise",
+    "a slice whose label names another Service than before": "kube-proxy keeps the endpoints of the one that "
+    "it named before; a guest does not",
+    "an endpoint's port beyond 65535, which the API server lets in": "kube-proxy's whole restore fails; a "
+    "guest leaves the port out",
+}
+"""What is not drawn, and why."""
+
+
+def accepted(case: Case) -> Difference | None:
+    """The difference that covers a case; None if there is none."""
+    return next((one for one in DIFFERENCES if one.covers(case)), None)
+
+
+def wrong_sources(
+    question: Question,
+    ends: frozenset[Endpoint | Fate],
+    theirs: Iterable[str],
+    ours: Iterable[str],
+    place: Place,
+) -> str:
+    """What is wrong with the addresses that endpoints saw as the sender's; "" if nothing is."""
+    is_six = ":" in question.flow.destination
+    pod = place.pod_ips[is_six]
+    if set(ours) - {pod}:
+        return f"endpoints of ours saw {sorted(ours)}, not {pod}"
+    may_masquerade = question.kind in _OUTER or pod in {end.ip for end in ends if isinstance(end, Endpoint)}
+    if set(theirs) - {pod} and not may_masquerade:
+        return f"kube-proxy masqueraded: {sorted(theirs)}"
+    return ""

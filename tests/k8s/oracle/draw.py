@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random Services and EndpointSlices, as a person or a controller might write them. Pure.
+
+A world is a namespace of its own with addresses of its own, so that many fit into one cluster. What
+it may hold is for the API server to say, and it says no to some of this; what kube-proxy leaves to
+chance is not drawn (see `rules_left_to_chance`).
+"""
+
+import random
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubeproxy_ext.core.addresses import canonical_ip
+
+Json = dict[str, Any]
+
+NODES = ("node-a", "node-b", "node-c")
+ZONES = ("zone-a", "zone-b", "zone-c")
+PODS = (("10.244.1.10", "fd00:10:244:1::a"), ("10.244.2.10", "fd00:10:244:2::a"))
+CLUSTER_CIDRS = ("10.244.0.0/16", "fd00:10:244::/48")
+
+SERVICE_PORTS = (53, 80, 443, 8080, 9090)
+ENDPOINT_PORTS = (53, 80, 5353, 8080, 8443)
+_PROTOCOLS = ("TCP", "TCP", "UDP", "SCTP")
+_FAMILIES = ("IPv4", "IPv6")
+_RANGES = (
+    *("10.244.0.0/16", "10.244.1.0/24", "10.244.2.10/32", "10.71.0.0/16", "192.0.2.0/24", "0.0.0.0/0"),
+    *("fd00:10:244::/48", "fd00:10:244:1::/64", "fd00:10:244:2::a/128", "2001:db8::/32", "::/0"),
+    # Host bits and blanks: both are let in.
+    *("10.244.1.77/24", " 198.51.100.0/24 "),
+)
+
+
+@dataclass(slots=True)
+class World:
+    """One namespace: its objects by name, as they were last written."""
+
+    index: int
+    services: dict[str, Json] = field(default_factory=dict)
+    slices: dict[str, Json] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        return f"world-{self.index}"
+
+    def slices_of(self, service: str) -> Iterator[Json]:
+        """Those that name the Service in their label."""
+        for one in self.slices.values():
+            if one["metadata"]["labels"].get("kubernetes.io/service-name") == service:
+                yield one
+
+
+def draw_world(seed: int, index: int) -> World:
+    """The world of that number under that seed, always the same."""
+    choose = random.Random(f"{seed}/{index}")  # noqa: S311 - worlds, not secrets
+    drawing = Drawing(choose, World(index))
+    for number in range(drawing.choose.randint(3, 6)):
+        drawing.add_service(f"svc-{number}")
+    return drawing.world
+
+
+def rules_left_to_chance(world: World) -> str:
+    """What of a world kube-proxy answers by the order of a Go map, so that nobody can be held to it; ""
+    if there is nothing.
+
+    Two Services of one address and port, and copies of an endpoint that say different things in
+    several slices of a Service.
+    """
+    claimed: dict[tuple[str, int, str], str] = {}
+    for name, service in world.services.items():
+        for ip in claimed_ips(service):
+            for port in service["spec"].get("ports") or ():
+                holder = claimed.setdefault((ip, port["port"], port["protocol"]), name)
+                if holder != name:
+                    return f"{holder} and {name} have {ip}:{port['port']}"
+    for name in world.services:
+        said: dict[str, list[tuple[str, Json]]] = {}
+        for one in world.slices_of(name):
+            for endpoint in one["endpoints"]:
+                ip = canonical_ip(endpoint["addresses"][0]) or ""
+                words = {key: endpoint.get(key) for key in ("conditions", "hints")}
+                said.setdefault(ip, []).append((one["metadata"]["name"], words))
+        for ip, copies in said.items():
+            homes = {home for home, _ in copies}
+            if len(homes) > 1 and any(words != copies[0][1] for _, words in copies):
+                return f"{name} has several {ip}"
+    return ""
+
+
+def claimed_ips(service: Json) -> set[str]:
+    """The addresses that a Service's author chose; the API server chooses the others."""
+    texts = [*(service["spec"].get("externalIPs") or ()), *(one["ip"] for one in ingress(service))]
+    return {ip for text in texts if (ip := canonical_ip(text.strip())) is not None}
+
+
+def ingress(service: Json) -> list[Json]:
+    """The load balancer addresses in a Service's status."""
+    found = service.get("status", {}).get("loadBalancer", {}).get("ingress") or []
+    return [one for one in found if one.get("ip")]
+
+
+class Drawing:
+    """Draws into one world."""
+
+    def __init__(self, choose: random.Random, world: World) -> None:
+        self.choose = choose
+        self.world = world
+
+    def chance(self, share: float) -> bool:
+        return self.choose.random() < share
+
+    def add_service(self, name: str) -> None:
+        """A Service with its slices; drawn anew while its rules would be left to chance."""
+        while True:
+            trial = deepcopy(self.world)
+            inner = Drawing(self.choose, trial)
+            trial.services[name] = inner.service(name)
+            for family in _FAMILIES:
+                for number in range(inner.choose.choice((0, 1, 1, 1, 1, 2, 2, 3))):
+                    one = inner.slice(name, family, number)
+                    trial.slices[one["metadata"]["name"]] = one
+            if not rules_left_to_chance(trial):
+                self.world.services, self.world.slices = trial.services, trial.slices
+                return
+
+    def service(self, name: str) -> Json:
+        kind = self.choose.choices(
+            ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"), weights=(50, 18, 30, 2)
+        )[0]
+        spec: Json = {"type": kind, "ports": self.ports()}
+        made: Json = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": self.world.namespace, "labels": self.labels()},
+            "spec": spec,
+        }
+        if self.chance(0.3):
+            spec["externalIPs"] = self.external_ips(name)
+        if kind == "ExternalName":
+            spec["externalName"] = "elsewhere.example.com"
+            return made
+        if kind == "ClusterIP" and self.chance(0.04):
+            spec["clusterIP"] = "None"
+            return made
+        policy, families = self.choose.choice(
+            (
+                *(("SingleStack", ["IPv4"]), ("SingleStack", ["IPv6"])),
+                *(("RequireDualStack", ["IPv4", "IPv6"]), ("RequireDualStack", ["IPv6", "IPv4"])),
+            )
+        )
+        spec |= {"ipFamilyPolicy": policy, "ipFamilies": families}
+        spec |= self.affinity()
+        if self.chance(0.3):
+            spec["internalTrafficPolicy"] = self.policy()
+        if self.chance(0.2):
+            spec["trafficDistribution"] = self.choose.choice(
+                ("PreferClose", "PreferSameZone", "PreferSameNode")
+            )
+        if self.chance(0.1):
+            spec["publishNotReadyAddresses"] = True
+        if (kind != "ClusterIP" or "externalIPs" in spec) and self.chance(0.5):
+            spec["externalTrafficPolicy"] = self.policy()
+        if kind == "LoadBalancer":
+            if self.chance(0.3):
+                spec["allocateLoadBalancerNodePorts"] = False
+            if self.chance(0.5):
+                spec["loadBalancerSourceRanges"] = self.ranges()
+            made["status"] = {"loadBalancer": {"ingress": self.ingress(name, spec.get("externalIPs", ()))}}
+        return made
+
+    def labels(self) -> Json:
+        if self.chance(0.02):
+            return {"service.kubernetes.io/service-proxy-name": "another"}
+        return {"service.kubernetes.io/headless": ""} if self.chance(0.02) else {"app": "any"}
+
+    def ports(self) -> list[Json]:
+        count = self.choose.choice((1, 1, 1, 2, 2, 3))
+        made: dict[tuple[int, str], Json] = {}
+        for number in range(count):
+            port, protocol = self.choose.choice(SERVICE_PORTS), self.choose.choice(_PROTOCOLS)
+            made[port, protocol] = {"name": f"p{number}", "port": port, "protocol": protocol}
+        if len(made) == 1 and self.chance(0.5):
+            next(iter(made.values())).pop("name")
+        return list(made.values())
+
+    def affinity(self) -> Json:
+        if self.chance(0.85):
+            return {"sessionAffinity": "None"}
+        return {
+            "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {
+                "clientIP": {"timeoutSeconds": self.choose.choice((600, 10800, 86400))}
+            },
+        }
+
+    def policy(self) -> str:
+        return self.choose.choice(("Local", "Local", "Cluster"))
+
+    def ranges(self) -> list[str]:
+        return self.choose.sample(_RANGES, self.choose.choice((1, 1, 2, 3)))
+
+    def external_ips(self, service: str) -> list[str]:
+        return [
+            self._written(self._outer(self._slot(service))) for _ in range(self.choose.choice((1, 1, 2, 3)))
+        ]
+
+    def ingress(self, service: str, external_ips: tuple[str, ...] | list[str]) -> list[Json]:
+        made: list[Json] = []
+        for _ in range(self.choose.choice((0, 1, 1, 1, 2))):
+            one: Json = {"ip": self._outer(100 + self._slot(service))}
+            if external_ips and self.chance(0.05):
+                one["ip"] = self.choose.choice(external_ips)
+            if self.chance(0.4):
+                one["ipMode"] = self.choose.choice(("VIP", "Proxy"))
+            made.append(one)
+        if self.chance(0.1):
+            made.append({"hostname": "balancer.example.com"})
+        return made
+
+    def slice(self, service: str, family: str, number: int) -> Json:
+        labels = {"kubernetes.io/service-name": service}
+        if self.chance(0.02):
+            labels["service.kubernetes.io/service-proxy-name"] = "another"
+        style = self.hint_style()
+        used = {
+            canonical_ip(endpoint["addresses"][0])
+            for one in self.world.slices_of(service)
+            for endpoint in one["endpoints"]
+        }
+        endpoints = [
+            self.endpoint(family, style) for _ in range(self.choose.choice((0, 1, 1, 2, 2, 3, 4, 5)))
+        ]
+        endpoints = [one for one in endpoints if canonical_ip(one["addresses"][0]) not in used]
+        siblings = [one for one in self.world.slices_of(service) if one["addressType"] == family]
+        if siblings and siblings[0]["endpoints"] and self.chance(0.25):
+            # The same endpoint in two slices for a while: it passes from one to the other.
+            copy = deepcopy(self.choose.choice(siblings[0]["endpoints"]))
+            if self.chance(0.3):
+                copy["nodeName"] = self.choose.choice(NODES)
+            endpoints.append(copy)
+        return {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": f"{service}-{family.lower()}-{number}",
+                "namespace": self.world.namespace,
+                "labels": labels,
+            },
+            "addressType": family,
+            "ports": self.slice_ports(service),
+            "endpoints": endpoints,
+        }
+
+    def slice_ports(self, service: str) -> list[Json]:
+        made = []
+        for port in self.world.services[service]["spec"]["ports"]:
+            if self.chance(0.04):
+                continue
+            one: Json = {"port": self.choose.choice(ENDPOINT_PORTS), "protocol": port["protocol"]}
+            if "name" in port:
+                one["name"] = port["name"]
+            if self.chance(0.03):
+                one["protocol"] = self.choose.choice(("TCP", "UDP", "SCTP"))
+            if self.chance(0.02):
+                one.pop("port")
+            made.append(one)
+        if self.chance(0.05):
+            made.append({"name": "elsewhere", "port": 1, "protocol": "TCP"})
+        return made
+
+    def hint_style(self) -> tuple[str, ...]:
+        """Which hints the endpoints of a slice have."""
+        return self.choose.choices(
+            ((), ("forZones",), ("forNodes",), ("forZones", "forNodes")), weights=(55, 20, 12, 13)
+        )[0]
+
+    def endpoint(self, family: str, style: tuple[str, ...]) -> Json:
+        ip = self._inner(family)
+        # Of IPv6 addresses in slices the API server wants the canonical form.
+        made: Json = {"addresses": [ip if family == "IPv6" else self._written(ip)]}
+        if self.chance(0.03):
+            made["addresses"].append(self._inner(family))
+        if self.chance(0.85):
+            made["nodeName"] = self.choose.choice(NODES)
+        if self.chance(0.5):
+            made["zone"] = self.choose.choice(ZONES)
+        conditions = self.conditions()
+        if conditions or self.chance(0.5):
+            made["conditions"] = conditions
+        hints = self.hints(style)
+        if hints:
+            made["hints"] = hints
+        return made
+
+    def conditions(self) -> Json:
+        ready, serving, terminating = self.choose.choices(
+            (
+                *((True, True, False), (None, None, None), (True, None, None)),
+                *((False, True, True), (False, False, True), (False, False, False), (False, True, False)),
+                *((False, None, None), (True, False, None), (None, None, True), (False, None, True)),
+            ),
+            weights=(40, 10, 10, 14, 6, 8, 3, 4, 1, 2, 2),
+        )[0]
+        said = {"ready": ready, "serving": serving, "terminating": terminating}
+        return {key: value for key, value in said.items() if value is not None}
+
+    def hints(self, style: tuple[str, ...]) -> Json:
+        made: Json = {}
+        for kind, names in (("forZones", ZONES), ("forNodes", NODES)):
+            if kind in style and not self.chance(0.04):
+                chosen = self.choose.sample(names, self.choose.choice((1, 1, 1, 2)))
+                made[kind] = [{"name": name} for name in chosen]
+        return made
+
+    def _slot(self, service: str) -> int:
+        """Addresses from here on are the Service's; now and then it takes of those that all may have."""
+        return 90 if self.chance(0.1) else 8 * int(service.partition("-")[2])
+
+    def _outer(self, slot: int) -> str:
+        """An external or a load balancer address of this world."""
+        number = slot + self.choose.randint(1, 3)
+        if self.chance(0.5):
+            return f"fd00:ffff:{self.world.index + 1:x}::{number:x}"
+        return f"100.{64 + self.world.index // 250}.{self.world.index % 250}.{number}"
+
+    def _inner(self, family: str) -> str:
+        """An endpoint's address; now and then a pod that asks."""
+        is_six = family == "IPv6"
+        if self.chance(0.04):
+            return self.choose.choice(PODS)[is_six]
+        number = self.choose.randint(1, 9)
+        if is_six:
+            return f"fd00:eeee:{self.world.index + 1:x}::{number:x}"
+        return f"10.{128 + self.world.index // 250}.{self.world.index % 250}.{number}"
+
+    def _written(self, ip: str) -> str:
+        """As some people write addresses."""
+        if not self.chance(0.04):
+            return ip
+        if ":" in ip:
+            return ip.upper().replace("::", ":0::")
+        first, rest = ip.split(".", 1)
+        return self.choose.choice((f"0{first}.{rest}", f"::ffff:{ip}"))

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our side: what kubeproxy-ext and a guest's agent do, with calls where they have connections.
+
+The API server's objects go into a World; rulesets, deltas and the flows to repair come out of the
+daemon's own `Groups` and `Delivery`; the agent's own `Keeper` writes them into a guest's namespace.
+"""
+
+import ipaddress
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from kata_bridge.api.messages import Capabilities, Flow, Guest, GuestResult, ResultCode
+from kata_bridge.guest.keeper import Keeper
+from kata_bridge.guest.kernel_filter import KernelFilter
+from kata_bridge.guest.netfilter import Netfilter
+from kubeproxy_ext.core import wire
+from kubeproxy_ext.core.conntrack import StaleFlow
+from kubeproxy_ext.core.world import World
+from kubeproxy_ext.delivery import Delivery, Push, Wanted
+from kubeproxy_ext.groups import Asked, Generations, Groups, asked
+from ruleset.delta import RulesetDelta
+from ruleset.model import Capture, Endpoint, Protocol, Target
+from ruleset.names import Backend
+from ruleset.packet import Fate, Outcome
+from tests.k8s.oracle.changes import SERVICES
+from tests.k8s.oracle.draw import Json
+from tests.k8s.oracle.sides import Side
+from tests.k8s.oracle.store import TENANT
+from tests.k8s.oracle.volley import Flow as Asking
+
+_Address = tuple[str, int, Protocol]
+
+
+@dataclass(slots=True)
+class OurGuest:
+    """One guest, what it is to have, and the hand that writes it there."""
+
+    side: Side
+    guest: Guest
+    asked: Asked
+    service_ranges: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+    keeper: Keeper
+    netfilter: Netfilter
+    filter: KernelFilter
+    wanted: Wanted | None = None
+    captures: dict[_Address, Capture] = field(default_factory=dict)
+    serving: dict[tuple[str, Protocol], frozenset[Endpoint]] = field(default_factory=dict)
+
+    def capture(self, flow: Asking) -> Capture | None:
+        """What the model has for a flow's destination."""
+        return self.captures.get((flow.destination, flow.port, flow.protocol))
+
+    def expected(self, flow: Asking) -> frozenset[Outcome]:
+        """What the model says becomes of a flow."""
+        capture = self.capture(flow)
+        if capture is None:
+            return frozenset({Fate.REJECT if self._is_in_ranges(flow.destination) else Fate.PASS})
+        if isinstance(capture.to, Target):
+            return frozenset(capture.to.endpoints)
+        return frozenset({Fate(capture.to.value)})
+
+    def _is_in_ranges(self, ip: str) -> bool:
+        address = ipaddress.ip_address(ip)
+        return any(address in one for one in self.service_ranges)
+
+    def has_affinity(self, flow: Asking) -> bool:
+        capture = self.capture(flow)
+        return capture is not None and isinstance(capture.to, Target) and capture.to.affinity_s is not None
+
+
+class Ours:
+    """All our guests. Nothing happens until `settle`."""
+
+    def __init__(self) -> None:
+        self._world = World()
+        self._groups = Groups(self._world, Generations(time.time))
+        self._delivery = Delivery()
+        self.guests: list[OurGuest] = []
+        self.wholes = 0
+        self.deltas = 0
+        self.flushed = 0
+
+    def add_guest(
+        self, side: Side, backend: Backend, service_cidrs: tuple[str, ...], stack: ExitStack
+    ) -> OurGuest:
+        """A guest that has no rules yet."""
+        guest = Guest(
+            id=side.place.node,
+            tenant=TENANT,
+            ips=side.place.pod_ips,
+            capabilities=Capabilities(
+                channel="agent", backends=(backend.value,), ipv6=True, deltas=True, conntrack=True
+            ),
+        )
+        rules = asked(guest, side.place.node, service_cidrs)
+        assert isinstance(rules, Asked)
+        netfilter, kernel = side.ruled.call(_opened)
+        stack.callback(side.ruled.call, netfilter.close)
+        stack.callback(side.ruled.call, kernel.close)
+        keeper = side.ruled.call(Keeper, kernel, None)
+        ranges = tuple(ipaddress.ip_network(cidr) for cidr in service_cidrs)
+        made = OurGuest(side, guest, rules, ranges, keeper, netfilter, kernel)
+        self.guests.append(made)
+        self._delivery.present(guest, time.monotonic())
+        return made
+
+    def see(self, item: Json) -> None:
+        """An object is there, or is another than it was."""
+        match wire.read(item):
+            case wire.ServiceObject() as service:
+                self._world.put_service(service)
+            case wire.EndpointSliceObject() as one:
+                self._world.put_slice(one)
+            case wire.NamespaceObject() as namespace:
+                self._world.put_namespace(namespace)
+            case wire.NodeObject() as node:
+                self._world.put_node(node)
+            case None:
+                raise ValueError(f"not an object that is read: {item.get('kind')}")
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """An object is gone."""
+        if kind == SERVICES:
+            self._world.remove_service((namespace, name))
+        else:
+            self._world.remove_slice((namespace, name))
+
+    def problems(self) -> tuple[str, ...]:
+        return tuple(f"{one.namespace}/{one.service}: {one.text}" for one in self._world.problems())
+
+    def settle(self) -> None:
+        """Bring all guests to what follows from what was seen."""
+        self._world.settle()
+        now = time.monotonic()
+        wanted = self._groups.wanted({one.guest.id: one.asked for one in self.guests})
+        for guest_id, each in wanted.items():
+            self._delivery.want(guest_id, each, now)
+        for push in self._delivery.plan(now):
+            for guest_id in push.guests:
+                self._deliver(push, guest_id)
+        for one in self.guests:
+            _note(one, wanted[one.guest.id])
+
+    def _deliver(self, push: Push, guest_id: str) -> None:
+        one = next(each for each in self.guests if each.guest.id == guest_id)
+        result = GuestResult(guest=guest_id, code=ResultCode.UNCHANGED)
+        if push.ruleset is not None:
+            self.deltas += isinstance(push.ruleset, RulesetDelta)
+            self.wholes += not isinstance(push.ruleset, RulesetDelta)
+            one.side.ruled.call(one.keeper.apply, push.ruleset)
+            assert one.keeper.digest == push.digest
+            result = GuestResult(
+                guest=guest_id,
+                code=ResultCode.APPLIED,
+                generation=one.keeper.generation,
+                digest=one.keeper.digest,
+            )
+        flows = tuple(_flow(stale) for stale in push.flush)
+        self.flushed += one.side.ruled.call(one.netfilter.delete_flows, flows)
+        self._delivery.answered(push, result, time.monotonic())
+
+
+def kernel_holds(one: OurGuest) -> bool:
+    """Whether the guest's kernel prints what was rendered, line by line."""
+    one.side.ruled.call(lambda: one.keeper.check(is_thorough=True))
+    return not one.keeper.is_drifted
+
+
+def _opened() -> tuple[Netfilter, KernelFilter]:
+    netfilter = Netfilter()
+    return netfilter, KernelFilter(netfilter)
+
+
+def _note(one: OurGuest, wanted: Wanted) -> None:
+    if one.wanted is wanted:
+        return
+    one.wanted = wanted
+    one.captures = {
+        (capture.ip, capture.port, capture.protocol): capture
+        for outcome in wanted.outcomes
+        for capture in outcome.rules.captures()
+    }
+    serving: dict[tuple[str, Protocol], set[Endpoint]] = {}
+    for outcome in wanted.outcomes:
+        for each in outcome.serving:
+            serving.setdefault((each.service_port, each.protocol), set()).update(each.endpoints)
+    one.serving = {key: frozenset(endpoints) for key, endpoints in serving.items()}
+
+
+def _flow(stale: StaleFlow) -> Flow:
+    """As `kubeproxy_ext.push` puts it on the wire."""
+    return Flow(
+        protocol=stale.protocol.value,
+        destination=stale.destination,
+        port=stale.port,
+        reply_source=stale.reply_source,
+        reply_port=stale.reply_port,
+        never_translated=stale.never_translated,
+        keep_replies_from=stale.keep_replies_from,
+    )

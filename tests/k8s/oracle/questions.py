@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked about worlds: every address and port that a Service has, and some that none has. Pure."""
+
+import enum
+import ipaddress
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kubeproxy_ext.core.addresses import canonical_ip
+from ruleset.model import Protocol
+from tests.k8s.oracle.draw import Json, World, ingress
+from tests.k8s.oracle.sides import Place
+from tests.k8s.oracle.volley import Flow
+
+WRONG_PORT = 7777
+
+
+class Kind(enum.Enum):
+    """What a packet's destination is."""
+
+    CLUSTER_IP = "a cluster IP and a port of the Service"
+    EXTERNAL_IP = "an external IP and a port of the Service"
+    BALANCER_IP = "a load balancer address and a port of the Service"
+    NODE_PORT = "the node's address and a node port"
+    WRONG_PORT = "a cluster IP and a port that the Service has not got"
+    WRONG_OUTER_PORT = "an external or load balancer address and a port that the Service has not got"
+    WRONG_PROTOCOL = "a cluster IP and a port that the Service has for another protocol"
+    UNALLOCATED = "an address in the service range that no Service has"
+    ENDPOINT = "an endpoint itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`service` is `namespace/name`; in an unallocated address's case the namespace alone."""
+
+    kind: Kind
+    service: str
+    flow: Flow
+
+    def __str__(self) -> str:
+        return f"{self.flow.protocol.value} {self.flow.endpoint}, {self.kind.value}: {self.service}"
+
+
+def questions(
+    worlds: Iterable[World], services: dict[tuple[str, str], Json], place: Place, taken: set[str]
+) -> list[Question]:
+    """All questions about these worlds, each flow once. `services` are as the API server has them,
+    `taken` the addresses in the service ranges that are some Service's."""
+    found: dict[Flow, Question] = {}
+    for world in worlds:
+        for name in world.services:
+            service = services.get((world.namespace, name))
+            for one in () if service is None else of_service(service, place):
+                found.setdefault(one.flow, one)
+        for one in _of_world(world, taken):
+            found.setdefault(one.flow, one)
+    return list(found.values())
+
+
+def of_service(service: Json, place: Place) -> Iterator[Question]:
+    """The questions about one Service; its own addresses first."""
+    spec, metadata = service["spec"], service["metadata"]
+    reference = f"{metadata['namespace']}/{metadata['name']}"
+    ports = [(Protocol[one["protocol"]], one["port"]) for one in spec.get("ports") or ()]
+    cluster_ips = [ip for ip in spec.get("clusterIPs") or () if ip not in ("", "None")]
+    outer = {
+        Kind.EXTERNAL_IP: _canonical(spec.get("externalIPs") or ()),
+        Kind.BALANCER_IP: _canonical(one["ip"] for one in ingress(service)),
+    }
+    for kind, ips in ((Kind.CLUSTER_IP, cluster_ips), *outer.items()):
+        for ip in ips:
+            for protocol, port in ports:
+                yield Question(kind, reference, Flow(protocol, ip, port))
+    for ip in cluster_ips:
+        for protocol, port in ports[:1]:
+            yield Question(Kind.WRONG_PORT, reference, Flow(protocol, ip, WRONG_PORT))
+            for other in [each for each in Protocol if (each, port) not in ports][:1]:
+                yield Question(Kind.WRONG_PROTOCOL, reference, Flow(other, ip, port))
+    for ips in outer.values():
+        for ip in ips[:1]:
+            yield Question(Kind.WRONG_OUTER_PORT, reference, Flow(Protocol.TCP, ip, WRONG_PORT))
+    for one in spec.get("ports") or ():
+        if one.get("nodePort"):
+            for ip in place.node_ips:
+                flow = Flow(Protocol[one["protocol"]], ip, one["nodePort"])
+                yield Question(Kind.NODE_PORT, reference, flow)
+
+
+def _of_world(world: World, taken: set[str]) -> Iterator[Question]:
+    for ip in (
+        f"10.96.{200 + world.index % 50}.{world.index // 50 + 1}",
+        f"fd00:10:96::{0xF000 + world.index:x}",
+    ):
+        if ip not in taken:
+            yield Question(Kind.UNALLOCATED, world.namespace, Flow(Protocol.TCP, ip, 80))
+    for one in list(world.slices.values())[:1]:
+        for endpoint in one["endpoints"][:1]:
+            for ip in _canonical(endpoint["addresses"][:1]):
+                yield Question(Kind.ENDPOINT, world.namespace, Flow(Protocol.UDP, ip, 53))
+
+
+def _canonical(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(ip for text in texts if (ip := canonical_ip(text)) is not None))
+
+
+def cluster_ips(services: Iterable[Json]) -> set[str]:
+    """All addresses that the API server has given out, in canonical form."""
+    found = (ip for one in services for ip in one["spec"].get("clusterIPs") or () if ip != "None")
+    return {str(ipaddress.ip_address(ip)) for ip in found}

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where packets start and where they can end: a pod behind a node, and a guest with nothing between.
+
+    pod ── node (kube-proxy's rules) ── everywhere        the host's side
+    guest (our rules) ───────────────── everywhere        the guest's side
+
+`everywhere` has every address there is. Namespaces have no names: they go with this process.
+"""
+
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tests.cases.services.namespace import Namespace
+from tests.k8s.oracle.packets import TRAFFIC_CLASS
+
+_ETH_P_ALL = 3
+# linux/socket.h, linux/if_packet.h; Python has no names for them
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
+_SO_RCVBUFFORCE = 33
+_TAP_BYTES = 64 << 20
+_GATEWAYS = ("169.254.1.1", "fe80::1")
+_SETTINGS = {
+    # An address would be tentative, and unusable, for a second.
+    "net/ipv6/conf/default/accept_dad": "0",
+    "net/ipv6/conf/default/addr_gen_mode": "1",
+    # Errors are answers here, as many as there are questions.
+    "net/ipv4/icmp_ratemask": "0",
+    "net/ipv6/icmp/ratemask": "255-255",
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+}
+_ROUTER_SETTINGS = {
+    "net/ipv4/ip_forward": "1",
+    "net/ipv6/conf/all/forwarding": "1",
+    # A pod that reaches itself by its node is sent back where it came from.
+    "net/ipv4/conf/all/send_redirects": "0",
+    "net/ipv4/conf/default/send_redirects": "0",
+}
+# Entries of flows that nobody answers are to outlive a slow test.
+_CONNTRACK_SETTINGS = {
+    "net/netfilter/nf_conntrack_udp_timeout": "600",
+    "net/netfilter/nf_conntrack_tcp_timeout_syn_sent": "600",
+}
+# No stack need answer a packet that was made by hand.
+_IGNORE = f"""\
+table inet ignored {{
+	chain prerouting {{
+		type filter hook prerouting priority -500; policy accept;
+		ip dscp {TRAFFIC_CLASS >> 2} drop
+		ip6 dscp {TRAFFIC_CLASS >> 2} drop
+	}}
+}}
+"""
+# The same for a guest that uses legacy iptables: it would take nf_tables for what it uses. The other
+# rule is there so that it has one.
+_IGNORE_LEGACY = f"""\
+*raw
+-A PREROUTING -m tos --tos {TRAFFIC_CLASS} -j DROP
+COMMIT
+*filter
+-A INPUT -i somebody0 -j ACCEPT
+COMMIT
+"""
+# Everywhere is silent where nobody listens, so that a refusal is one of the rules'.
+_SILENT = """\
+table inet silent {
+	chain output {
+		type filter hook output priority 0; policy accept;
+		tcp flags & rst == rst drop
+		icmp type destination-unreachable drop
+		icmpv6 type destination-unreachable drop
+	}
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node, and a pod on it; addresses of both, IPv4 first."""
+
+    node: str
+    zone: str
+    node_ips: tuple[str, str]
+    pod_ips: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """`near` is where packets start, `ruled` where the rules are, `far` has everybody else.
+
+    `senders` take whole packets, by the version of IP; `taps` see what arrives in `near` and `far`.
+    """
+
+    name: str
+    place: Place
+    near: Namespace
+    ruled: Namespace
+    far: Namespace
+    senders: dict[int, socket.socket]
+    taps: tuple[socket.socket, socket.socket]
+
+    def forget_flows(self) -> None:
+        """Empty the connection tracking table of where the rules are."""
+        self.ruled.run("conntrack", "-F")
+
+
+def host_side(place: Place, stack: ExitStack) -> Side:
+    """A pod, its node without rules yet, and everywhere. `ruled` is the node."""
+    pod, node, far = (_namespace(f"{place.node}-{name}", stack) for name in ("pod", "node", "far"))
+    for path, value in _ROUTER_SETTINGS.items():
+        node.call(_set, path, value)
+    _link(pod, "eth0", node, "pod0", 1)
+    _link(node, "up0", far, "eth0", 2)
+    _lead(pod, "eth0", place.pod_ips, ("default",), 1)
+    _lead(node, "up0", place.node_ips, ("default",), 2)
+    for ip in place.pod_ips:
+        _route_to(node, "pod0", ip, 1)
+    _be_everywhere(far, (*place.pod_ips, *place.node_ips), 2)
+    pod.run("nft", "-f", "-", text=_IGNORE)
+    return _side(f"kube-proxy on {place.node}", place, pod, node, far, stack)
+
+
+def guest_side(place: Place, stack: ExitStack, *, is_legacy: bool) -> Side:
+    """A guest without rules of ours, and everywhere. `is_legacy`: its iptables is the legacy one."""
+    guest, far = (_namespace(f"{place.node}-guest{name}", stack) for name in ("", "-far"))
+    _link(guest, "eth0", far, "eth0", 3)
+    _lead(guest, "eth0", place.pod_ips, ("default",), 3)
+    _be_everywhere(far, place.pod_ips, 3)
+    if is_legacy:
+        for restore in ("iptables-legacy-restore", "ip6tables-legacy-restore"):
+            guest.run(restore, "--noflush", "-w", "5", text=_IGNORE_LEGACY)
+    else:
+        guest.run("nft", "-f", "-", text=_IGNORE)
+    return _side(f"the guest of {place.node}", place, guest, guest, far, stack)
+
+
+def _side(
+    name: str, place: Place, near: Namespace, ruled: Namespace, far: Namespace, stack: ExitStack
+) -> Side:
+    for path, value in _CONNTRACK_SETTINGS.items():
+        ruled.call(_set, path, value)
+    senders = {
+        version: near.call(_sender, family) for version, family in ((4, socket.AF_INET), (6, socket.AF_INET6))
+    }
+    taps = (near.call(_tap), far.call(_tap))
+    for one in (*senders.values(), *taps):
+        stack.callback(one.close)
+    return Side(name, place, near, ruled, far, senders, taps)
+
+
+def _namespace(name: str, stack: ExitStack) -> Namespace:
+    made = Namespace(name)
+    stack.callback(made.close)
+    for path, value in _SETTINGS.items():
+        made.call(_set, path, value)
+    made.run("ip", "link", "set", "lo", "up")
+    return made
+
+
+def _mac(link: int, end: int) -> str:
+    return f"02:00:00:00:{link:02x}:{end:02x}"
+
+
+def _link(one: Namespace, device: str, other: Namespace, others_device: str, link: int) -> None:
+    """A link whose number is `link`, `one` at its first end; both ends know each other already."""
+    one.run(
+        *("ip", "link", "add", device, "address", _mac(link, 1), "type", "veth"),
+        *("peer", "name", others_device, "address", _mac(link, 2), "netns", other.path),
+    )
+    one.run("ip", "link", "set", device, "up")
+    other.run("ip", "link", "set", others_device, "up")
+
+
+def _lead(namespace: Namespace, device: str, ips: tuple[str, str], where: tuple[str, ...], link: int) -> None:
+    """Give the device at the first end its addresses, and let all go to the other end."""
+    for ip, gateway in zip(ips, _GATEWAYS, strict=True):
+        flag, dad = ("-6", ["nodad"]) if ":" in ip else ("-4", [])
+        namespace.run("ip", flag, "addr", "add", ip, "dev", device, *dad)
+        namespace.run("ip", "neigh", "add", gateway, "lladdr", _mac(link, 2), "dev", device)
+        for one in where:
+            namespace.run("ip", flag, "route", "add", one, "via", gateway, "dev", device, "onlink")
+
+
+def _route_to(namespace: Namespace, device: str, ip: str, link: int) -> None:
+    """From the second end to an address at the first."""
+    namespace.run("ip", "-6" if ":" in ip else "-4", "route", "add", ip, "dev", device)
+    namespace.run("ip", "neigh", "add", ip, "lladdr", _mac(link, 1), "dev", device)
+
+
+def _be_everywhere(far: Namespace, but: tuple[str, ...], link: int) -> None:
+    """Have all addresses but these, which are at the first end of the link."""
+    # Or it could not answer from the addresses that it was asked at, which it has by route alone.
+    far.call(_set, "net/ipv6/ip_nonlocal_bind", "1")
+    for flag, every in (("-4", "0.0.0.0/0"), ("-6", "::/0")):
+        far.run("ip", flag, "route", "add", "local", every, "dev", "lo", "table", "main")
+    for ip in but:
+        _route_to(far, "eth0", ip, link)
+    far.run("nft", "-f", "-", text=_IGNORE + _SILENT)
+
+
+def _set(path: str, value: str) -> None:
+    with open(f"/proc/sys/{path}", "w", encoding="ascii") as file:  # noqa: PTH123 - a kernel setting
+        file.write(value)
+
+
+def _sender(family: socket.AddressFamily) -> socket.socket:
+    """Made in the namespace: sends what it is given, header and all, through every hook of OUTPUT."""
+    return socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+
+def _tap() -> socket.socket:
+    """Made in the namespace: sees every packet that comes in on any of its links."""
+    one = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_ALL))
+    one.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    one.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _TAP_BYTES)
+    one.setblocking(False)
+    return one

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes worlds into the API server, and shows what it made of them to whoever watches."""
+
+from collections.abc import Callable
+
+from tenancy import keys
+from tests.k8s.oracle.changes import SERVICES, SLICES, Change
+from tests.k8s.oracle.cluster import Api, RefusedError
+from tests.k8s.oracle.draw import Json, World
+from tests.k8s.oracle.sides import Place
+
+TENANT = "tenant-1-70b001-oracle"
+_GROUPS = {SERVICES: "/api/v1", SLICES: "/apis/discovery.k8s.io/v1"}
+
+Watch = Callable[[Json], None]
+Forget = Callable[[str, str, str], None]
+
+
+class Store:
+    """`see` gets each object as the API server answers with it, `forget` kind, namespace and name of
+    one that is gone."""
+
+    def __init__(self, api: Api, see: Watch, forget: Forget) -> None:
+        self._api = api
+        self._see = see
+        self._forget = forget
+        self.refused: list[str] = []
+        self.written = 0
+        self.services: dict[tuple[str, str], Json] = {}
+        """As they are, by namespace and name."""
+
+    def put_node(self, place: Place) -> None:
+        """A Node of that zone; later, the same Node in another zone."""
+        metadata = {"name": place.node, "labels": {"topology.kubernetes.io/zone": place.zone}}
+        value: Json = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        path = f"/api/v1/nodes/{place.node}"
+        self._api.create("/api/v1/nodes", value)
+        addresses = [{"type": "InternalIP", "address": ip} for ip in place.node_ips]
+        made = self._api.patch(f"{path}/status", {"status": {"addresses": addresses}})
+        self._see(made | {"apiVersion": "v1", "kind": "Node"})
+
+    def move_node(self, node: str, zone: str) -> None:
+        patch = {"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}}
+        self._see(self._api.patch(f"/api/v1/nodes/{node}", patch))
+
+    def put_namespace(self, name: str) -> None:
+        """A namespace of the tenant's."""
+        metadata = {"name": name, "annotations": {keys.CLUSTER: TENANT, keys.NAMESPACE: name}}
+        value: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        self._see(self._api.create("/api/v1/namespaces", value))
+
+    def put_world(self, world: World) -> None:
+        """Write all of a world; what the API server refuses is taken out of it."""
+        self.put_namespace(world.namespace)
+        for kind, objects in ((SERVICES, world.services), (SLICES, world.slices)):
+            for name, value in list(objects.items()):
+                try:
+                    self.create(kind, value)
+                except RefusedError as error:
+                    self.refused.append(f"{world.namespace}/{name}: {error}")
+                    del objects[name]
+
+    def create(self, kind: str, value: Json) -> Json:
+        """Raises RefusedError; of a Service without its status the API server then knows nothing."""
+        path = _path(kind, value["metadata"]["namespace"])
+        made = self._api.create(path, value)
+        ingress = value.get("status", {}).get("loadBalancer", {}).get("ingress")
+        if ingress:
+            name = value["metadata"]["name"]
+            try:
+                made = self._api.patch(f"{path}/{name}/status", {"status": value["status"]})
+            except RefusedError:
+                self._api.delete(f"{path}/{name}")
+                raise
+        self._saw(kind, made)
+        return made
+
+    def apply(self, change: Change) -> bool:
+        """Whether the API server took the change."""
+        path = _path(change.kind, change.after.namespace)
+        one = f"{path}/{change.name}"
+        try:
+            match change.verb:
+                case "create":
+                    self.create(change.kind, change.value)
+                case "put":
+                    self._saw(change.kind, self._api.put(one, change.value))
+                case "patch":
+                    target = f"{one}/status" if change.is_status else one
+                    self._saw(change.kind, self._api.patch(target, change.value))
+                case _:
+                    self.delete(change.kind, change.after.namespace, change.name)
+        except RefusedError as error:
+            self.refused.append(f"{change}: {error}")
+            return False
+        return True
+
+    def delete(self, kind: str, namespace: str, name: str) -> None:
+        self._api.delete(f"{_path(kind, namespace)}/{name}")
+        self.written += 1
+        if kind == SERVICES:
+            self.services.pop((namespace, name), None)
+        self._forget(kind, namespace, name)
+
+    def _saw(self, kind: str, made: Json) -> None:
+        self.written += 1
+        if kind == SERVICES:
+            metadata = made["metadata"]
+            self.services[metadata["namespace"], metadata["name"]] = made
+        self._see(made)
+
+
+def _path(kind: str, namespace: str) -> str:
+    return f"{_GROUPS[kind]}/namespaces/{namespace}/{kind}"
