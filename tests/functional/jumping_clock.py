@@ -3,7 +3,8 @@
 
     python -m tests.functional.jumping_clock FILE MODULE [ARGUMENT ...]
 
-The monotonic clock is as it is: no kernel lets that one jump.
+The monotonic clock is as it is: no kernel lets that one jump. gRPC has the real clock too: it makes
+times of day of its deadlines, which its core compares with the kernel's in the same moment.
 """
 
 import runpy
@@ -18,6 +19,8 @@ def main() -> None:
     real = time.time
 
     def jumping() -> float:
+        if str(sys._getframe(1).f_globals.get("__name__")).startswith("grpc."):  # noqa: SLF001 - who asks
+            return real()
         try:
             return real() + float(file.read_text())
         except (OSError, ValueError):

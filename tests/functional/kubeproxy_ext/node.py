@@ -39,6 +39,7 @@ class Node:
         self.bridge_socket = directory / "bridge.sock"
         self.log = directory / "daemon.log"
         self.process: asyncio.subprocess.Process | None = None
+        self.program: tuple[str, ...] = ("-m", "kubeproxy_ext")
         node = {"name": NAME, "labels": {"topology.kubernetes.io/zone": "z1"}}
         self.apiserver.storage.put(NODES, {"metadata": node})
 
@@ -98,8 +99,7 @@ class Node:
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-m",
-                "kubeproxy_ext",
+                *self.program,
                 "--config",
                 str(self.write_config()),
                 cwd=ROOT,
