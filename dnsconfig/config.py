@@ -85,7 +85,7 @@ class DnsConfigConfiguration:
         LastKnownPolicy.APPLY, doc="while the API server is away after a start: use what is saved, or wait"
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
-    events: bool = setting(True, doc="whether Events are posted on pods that wait or whose lists were cut")
+    events: bool = setting(True, doc="whether Events are posted on pods whose lists were cut")
     status: Status = field(default_factory=Status)
 
     def problems(self) -> Iterator[str]:

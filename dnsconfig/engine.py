@@ -28,15 +28,9 @@ from dnsconfig.picture import Picture
 from kata_bridge.api.messages import Guest, GuestResult
 
 GRACE_S = 2.0
-# Who waits for longer than that is told by an Event too: the first retry of a container is quicker.
-EVENT_AFTER_S = 5.0
 FORGET_S = 600.0
 # A file of nothing, for the bridge: an empty text is none. A resolver reads both alike.
 EMPTY_FILE = "\n"
-
-# Arktos' kubelet calls it so (kubelet.go, syncPod).
-_HELD_REASON = "FailedPodNetworkReadiness"
-_WAITS_REASON = "WaitingForNetworkDNS"
 
 _log = logs.get(__name__)
 
@@ -187,7 +181,7 @@ class Engine:
         self.delivery.want(targets | self._of_strangers(now) | self._withdrawn(now), now)
         for push in tuple(self.delivery.due(now)):
             self._send(push)
-        self._tell_pods(now)
+        self._tell_pods()
         self._metrics.turn_seconds.observe(self._now() - now)
         return min(filter(None, (next_follow, self._next_at(now), self.delivery.next_at())), default=None)
 
@@ -271,33 +265,31 @@ class Engine:
         return found
 
     def _next_at(self, now: float) -> float | None:
-        """When somebody's grace ends, somebody is to be told, or somebody is to be forgotten."""
+        """When somebody's grace ends, or somebody is to be forgotten."""
         waiting = [state.waits_since for state in self.pods.values() if state.waits_since is not None]
-        times = [since + after for since in waiting for after in (GRACE_S, EVENT_AFTER_S)]
+        times = [since + GRACE_S for since in waiting]
         times += [since + GRACE_S for since in self.strangers.values()]
         times += [since + after for since in self._gone.values() for after in (FORGET_S, 2 * FORGET_S)]
         return min((at for at in times if at > now), default=None)
 
     # ---- what is said
 
-    def _tell_pods(self, now: float) -> None:
-        """Events: of what was cut at once, of waiting when it lasts; each once for a pod and text."""
-        uids = set()
+    def _tell_pods(self) -> None:
+        """Events of what was cut, each once for a pod and text.
+
+        What a pod waits for is told by kata-bridge, which holds its containers.
+        """
+        before, self._told = self._told, {}
         for state in self.pods.values():
-            uid = state.pod.metadata.uid
-            uids.add(uid)
-            events = state.decision.events
-            if events and events != self._told.get(uid, ()):
-                self._metrics.cut.inc()
-            waits = _waits(state)
-            if waits is not None and state.has_waited(now, EVENT_AFTER_S):
-                reason = _HELD_REASON if waits.cause is Cause.HELD else _WAITS_REASON
-                events = (*events, PodEvent(reason, waits.reason))
-            for event in events:
-                if event not in self._told.get(uid, ()):
-                    self._tell(state.pod, event)
+            uid, events = state.pod.metadata.uid, state.decision.events
+            if not events:
+                continue
             self._told[uid] = events
-        self._told = {uid: events for uid, events in self._told.items() if uid in uids}
+            if events != before.get(uid):
+                self._metrics.cut.inc()
+            for event in events:
+                if event not in before.get(uid, ()):
+                    self._tell(state.pod, event)
 
     def _log_change(self, state: PodState, now: float) -> None:
         """One line for each change of what a pod is told, not for what is on its way here."""
