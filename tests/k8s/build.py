@@ -78,6 +78,10 @@ COMPONENTS = (
         {"etcd": "go.etcd.io/etcd/server/v3"},
     ),
     Component(
+        "coredns",
+        {"coredns": "github.com/coredns/coredns"},
+    ),
+    Component(
         "containerd",
         {
             name: f"github.com/containerd/containerd/v2/cmd/{name}"
@@ -88,6 +92,7 @@ COMPONENTS = (
         "kubernetes",
         {
             "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+            "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
             "kubelet": "k8s.io/kubernetes/cmd/kubelet",
             "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
             "kubectl": "k8s.io/kubernetes/cmd/kubectl",
