@@ -2,7 +2,7 @@
 """The connection to kata-bridge: guests come in, pushes go out, and it is made again when it ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,8 @@ BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 # The bridge takes as many in a request; a guest with more stale flows had better let them time out.
 MAX_FLOWS = 20_000
+# With the endpoints that they spare: a request has 4 MiB, and with the ruleset these have to fit.
+MAX_SPARED = 50_000
 
 _log = logs.get(__name__)
 
@@ -119,7 +121,7 @@ class Pusher:
 
     async def _push(self, bridge: Bridge, push: Push) -> None:
         waiting, is_refused = set(push.guests), False
-        flows = [_flow(flow) for flow in push.flush[:MAX_FLOWS]]
+        flows = [_flow(flow) for flow in _worthwhile(push.flush)]
         try:
             answers = (
                 bridge.flush_conntrack(push.guests, flows)
@@ -138,6 +140,16 @@ class Pusher:
             if waiting and bridge is self._bridge:
                 self._handlers.failed(push, frozenset(waiting), is_refused)
             self._handlers.done(push)
+
+
+def _worthwhile(flows: Sequence[StaleFlow]) -> Iterator[StaleFlow]:
+    """As many as a request has room for; the entries of the others are left to time out."""
+    spared = 0
+    for flow in flows[:MAX_FLOWS]:
+        spared += len(flow.keep_replies_from)
+        if spared > MAX_SPARED:
+            return
+        yield flow
 
 
 def _flow(stale: StaleFlow) -> Flow:

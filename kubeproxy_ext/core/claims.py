@@ -49,6 +49,15 @@ def losses(services: Iterable[Service], family: Family) -> Mapping[str, tuple[Lo
     return {loser: tuple(sorted(lost, key=_order)) for loser, lost in found.items()}
 
 
+def count(service: Service, family: Family) -> int:
+    """How many addresses (ip, port, protocol) a Service claims at most."""
+    addresses = service.addresses(family)
+    if addresses is None:
+        return 0
+    ips = 1 + len(addresses.tenants) + len(addresses.external) + len(addresses.balancer)
+    return ips * len(service.ports)
+
+
 def _claims(service: Service, family: Family) -> Iterator[tuple[int, Address]]:
     addresses = service.addresses(family)
     if addresses is None:

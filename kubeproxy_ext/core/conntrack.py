@@ -56,8 +56,10 @@ def stale_flows(old: Outcome | None, new: Outcome) -> tuple[StaleFlow, ...]:
         for ip, port, protocol in olds.keys() - news.keys()
         if protocol is Protocol.UDP
     ]
+    # Of a port, not of each address that it is captured at: there may be many of both.
+    texts = {key: tuple(map(str, endpoints)) for key, endpoints in have.items()}
     for address, capture in news.items():
-        flows += _repair(olds.get(address), capture, had, have)
+        flows += _repair(olds.get(address), capture, had, have, texts)
     return tuple(sorted(flows, key=_order))
 
 
@@ -66,6 +68,7 @@ def _repair(
     new: Capture,
     had: Mapping[_PortKey, tuple[Endpoint, ...]],
     have: Mapping[_PortKey, tuple[Endpoint, ...]],
+    texts: Mapping[_PortKey, tuple[str, ...]],
 ) -> Iterator[StaleFlow]:
     key = (new.service_port, new.protocol)
     is_new = (
@@ -75,8 +78,7 @@ def _repair(
     )
     if new.protocol is Protocol.UDP:
         if is_new or had.get(key) != have.get(key):
-            keep = tuple(str(endpoint) for endpoint in have.get(key, ()))
-            yield StaleFlow(new.protocol, new.ip, new.port, keep_replies_from=keep)
+            yield StaleFlow(new.protocol, new.ip, new.port, keep_replies_from=texts.get(key, ()))
     elif is_new:
         yield StaleFlow(new.protocol, new.ip, new.port, never_translated=True)
 

@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tenant should be told about its objects, in its own names."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from daemonkit.kube.resources import Key
+from kubeproxy_ext.core.budget import MAX_RULES
 from kubeproxy_ext.core.claims import Loss
 from kubeproxy_ext.core.cluster import Cluster
 from kubeproxy_ext.core.roster import Roster
 from kubeproxy_ext.core.view import Problem
 
 
-def find_problems(cluster: Cluster, rosters: Iterable[Roster]) -> tuple[Problem, ...]:
-    """Malformed values that were left out, and addresses that a Service does not get; sorted.
+def find_problems(
+    cluster: Cluster, rosters: Iterable[Roster], oversized: Collection[Key] = ()
+) -> tuple[Problem, ...]:
+    """Malformed values and Services that were left out, and addresses that one does not get; sorted.
 
     Of objects whose owner is not known nobody is told.
     """
     found = set()
-    for namespace, name, text in (*_malformed(cluster), *_lost(cluster, rosters)):
+    large = f"all of it: with it a guest would have more than {MAX_RULES} rules"
+    too_large = [(namespace, name, large) for namespace, name in oversized]
+    for namespace, name, text in (*_malformed(cluster), *_lost(cluster, rosters), *too_large):
         owner = cluster.owner(namespace)
         if owner is not None:
             found.add(Problem(owner.tenant, owner.namespace, name, text))

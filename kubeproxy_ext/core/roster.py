@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from daemonkit.kube.resources import Key
-from kubeproxy_ext.core.claims import Loss, losses
+from kubeproxy_ext.core import budget
+from kubeproxy_ext.core.claims import Loss, count, losses
 from kubeproxy_ext.core.inputs import Service
 from ruleset.model import Family, ServiceRules
 
@@ -21,6 +22,8 @@ class Roster:
     services: tuple[Key, ...]
     ranged: tuple[Service, ...]
     lost: Mapping[str, tuple[Loss, ...]]
+    oversized: frozenset[Key]
+    """Services that are left out, as their addresses times ports are more than there is room for."""
     _trimmed: dict[str, tuple[ServiceRules, ServiceRules]] = field(default_factory=dict)
 
     def trim(self, rules: ServiceRules) -> ServiceRules:
@@ -41,14 +44,17 @@ class Roster:
 
 def make_roster(services: Iterable[Service], family: Family) -> Roster:
     """A roster of those of the Services that have an address of the family."""
+    candidates = [service for service in services if service.addresses(family) is not None]
+    oversized = budget.left_out({_key(service): count(service, family) for service in candidates})
     ours = sorted(
-        (service for service in services if service.addresses(family) is not None),
+        (service for service in candidates if _key(service) not in oversized),
         key=lambda service: service.reference,
     )
     return Roster(
-        services=tuple((service.namespace, service.name) for service in ours),
+        services=tuple(_key(service) for service in ours),
         ranged=tuple(service for service in ours if _is_ranged(service, family)),
         lost=losses(ours, family),
+        oversized=oversized,
     )
 
 
@@ -64,6 +70,10 @@ def admits(service: Service, pod_ips: Iterable[str], family: Family) -> bool:
     ranges = addresses.balancer_ranges
     ours = [ip for ip in pod_ips if (":" in ip) == (family is Family.IPV6)]
     return bool(ours) and all(any(one.holds(ip) for one in ranges) for ip in ours)
+
+
+def _key(service: Service) -> Key:
+    return service.namespace, service.name
 
 
 def _is_ranged(service: Service, family: Family) -> bool:

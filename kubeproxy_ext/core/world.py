@@ -11,7 +11,8 @@ from types import MappingProxyType
 from weakref import WeakValueDictionary
 
 from daemonkit.kube.resources import Key
-from kubeproxy_ext.core import wire
+from kubeproxy_ext.core import budget, wire
+from kubeproxy_ext.core.claims import count
 from kubeproxy_ext.core.cluster import Cluster
 from kubeproxy_ext.core.inputs import Service, parse_namespace, parse_service, parse_slice, parse_zone
 from kubeproxy_ext.core.problems import find_problems
@@ -56,6 +57,9 @@ class World:
         self._stale: dict[Key, _Compiled] = {}
         self._touched: set[Group] = set()
         self._rosters: dict[_RosterKey, Roster] = {}
+        # Of each roster, the Services that have too many endpoints to be computed.
+        self._oversized: dict[_RosterKey, frozenset[Key]] = {}
+        self._weights: dict[tuple[Key, Family], int] = {}
         # Held by whoever uses them: what no guest has any more goes by itself.
         self._outcomes: WeakValueDictionary[GroupKey, Outcome] = WeakValueDictionary()
 
@@ -135,7 +139,9 @@ class World:
     def problems(self) -> tuple[Problem, ...]:
         """What was left out of tenants' objects, sorted: malformed values, and addresses that another
         Service has (of groups whose rules have been asked for). Goes through all objects."""
-        return find_problems(self._cluster, self._rosters.values())
+        oversized = {key for keys in self._oversized.values() for key in keys}
+        oversized.update(key for roster in self._rosters.values() for key in roster.oversized)
+        return find_problems(self._cluster, self._rosters.values(), oversized)
 
     def holders(self, tenant: str | None, ip: str) -> tuple[tuple[str, str], ...]:
         """The Services of a tenant that claim an address, in whatever network: (`namespace/name`,
@@ -165,6 +171,7 @@ class World:
         for tenant, networks, family in list(self._rosters):
             if not kept.issuperset(groups_of(tenant, networks)):
                 del self._rosters[tenant, networks, family]
+                self._oversized.pop((tenant, networks, family), None)
 
     def _service_changed(self, key: Key, old: Service | None) -> None:
         new = self._cluster.services.get(key)
@@ -179,6 +186,7 @@ class World:
             self._touch(group)
             for key in [key for key in self._rosters if group in groups_of(*key[:2])]:
                 del self._rosters[key]
+                self._oversized.pop(key, None)
 
     def _zone_changed(self, node: str, zone: str) -> None:
         if self._zones.get(node, "") == zone:
@@ -197,19 +205,25 @@ class World:
         """The rules of a Service may have changed: looked at in `_refresh`, once for a whole batch, so
         that endpoints that pass from one slice to another are never away in between."""
         self._stale.setdefault(key, self._compiled.pop(key, _NOTHING))
+        for family in Family:
+            self._weights.pop((key, family), None)
 
     def _refresh(self) -> None:
         if not self._stale:
             return
         stale, self._stale = self._stale, {}
+        room = budget.MAX_RULES
         for key, before in stale.items():
             service = self._cluster.services.get(key)
             group = None if service is None else self._cluster.group(service)
             if service is None or group is None:
                 continue
-            if not before:
+            weight = sum(self._weight(key, place.family) for place, _ in before)
+            if not before or weight > room:
+                # What is too much to compare is computed when it is asked for, if there is room at all.
                 self._touch(group)
                 continue
+            room -= weight
             now = {variant: self._compile(service, variant) for variant in before}
             changed = [variant for variant in now if now[variant] != before[variant]]
             # Equal values stay the same value: whatever was made of them stays good.
@@ -237,7 +251,12 @@ class World:
         rules: list[ServiceRules] = []
         serving: list[Serving] = []
         services = self._cluster.services
+        oversized = budget.left_out({one: self._weight(one, key.family) for one in roster.services})
+        self._oversized[key.tenant, key.networks, key.family] = oversized
         for one in roster.services:
+            if one in oversized:
+                self._compiled.pop(one, None)
+                continue
             service = services[one]
             variant = (place, service.reference not in shut_out)
             known = self._compiled.setdefault(one, {})
@@ -249,6 +268,16 @@ class World:
                 rules.append(trimmed)
                 serving += compiled.serving
         return Outcome(GuestRules(key.family, tuple(rules), key.service_cidrs), tuple(serving))
+
+    def _weight(self, key: Key, family: Family) -> int:
+        """How many rules a Service is at most, without making any."""
+        known = self._weights.get((key, family))
+        if known is None:
+            ours = (one for one in self._cluster.slices(key) if one.family is family)
+            known = count(self._cluster.services[key], family)
+            known += sum(len(one.ports) * len(one.endpoints) for one in ours)
+            self._weights[key, family] = known
+        return known
 
     def _compile(self, service: Service, variant: _Variant) -> Compiled:
         slices = self._cluster.slices((service.namespace, service.name))

@@ -11,7 +11,7 @@ from kata_bridge.api.client import BridgeAway, BridgeError, BridgeRefuses
 from kata_bridge.api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.delivery import Push
-from kubeproxy_ext.push import BACKOFF_MAX_S, MAX_FLOWS, Handlers, Pusher
+from kubeproxy_ext.push import BACKOFF_MAX_S, MAX_FLOWS, MAX_SPARED, Handlers, Pusher
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import Protocol
@@ -164,3 +164,7 @@ async def test_stale_flows_as_messages_and_no_more_than_the_bridge_takes() -> No
         (flows,) = told.script.flows
         assert len(flows) == MAX_FLOWS
         assert flows[0] == Flow("udp", "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
+        wide = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",) * 1000)
+        told.pusher.push(Push(("g1",), None, (wide,) * 1000))
+        await asyncio.sleep(1)
+        assert len(told.script.flows[-1]) == MAX_SPARED // 1000
