@@ -31,7 +31,7 @@ _VERSION_PACKAGE = "k8s.io/component-base/version"
 # Binaries 0.45 GB, module cache 1.5 GB and build cache 3 GB when cold, and room for the linker.
 _FREE_BYTES_NEEDED = 8 << 30
 
-# A cold build of everything takes about eight minutes on two cores; three times that is a hang.
+# A cold build of everything takes about ten minutes on two cores; three times that is a hang.
 _BUILD_TIMEOUT_S = 1500
 
 

@@ -145,24 +145,29 @@ class HandSyncer:
         spec: JsonObject,
         *,
         injected: tuple[JsonObject, ...] = (),
+        labels: dict[str, str] | None = None,
+        changed: JsonObject | None = None,
     ) -> None:
         """Make a pod in the tenant and start it in the super cluster.
 
         `injected` are containers that the super side adds: the tenant's pod has not got them.
+        `changed` are fields of the spec that are otherwise on the super side.
         """
         self.create_namespace(tenant, namespace)
-        pod = _object("Pod", {"name": name})
+        pod = _object("Pod", {"name": name, "labels": labels or {}})
         pod["spec"] = {"nodeName": self.node, "terminationGracePeriodSeconds": 0, **spec}
         made = tenant.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
         pod["metadata"] = {
             "name": name,
+            "labels": labels or {},
             "annotations": {
                 _CLUSTER: tenant.key,
                 _NAMESPACE: namespace,
                 _UID: made["metadata"]["uid"],
             },
         }
-        pod["spec"] = {**pod["spec"], "containers": [*spec["containers"], *injected]}
+        containers = [*spec["containers"], *injected]
+        pod["spec"] = {**pod["spec"], "containers": containers, **(changed or {})}
         self.super_api.create(f"/api/v1/namespaces/{tenant.super_namespace(namespace)}/pods", pod)
 
     def super_pod(self, tenant: Tenant, namespace: str, name: str) -> JsonObject:

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of tenants from stock CoreDNS, asked by runc pods' own C library.
+
+Two tenants; the first has two networks, each with a server. What a pod is of says a label, and
+dnsconfig computes from it what the webhook puts into the pod's spec. All names are the tenant's own:
+the super cluster calls every namespace by another name. docs/decisions has why `hostname.subdomain`
+works, and what of it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from dnsconfig.core import wire
+from dnsconfig.core.decision import decide, node_of
+from dnsconfig.core.wire import PodObject
+from dnsconfig.core.world import world_of
+from dnsconfig.webhook.patch import spec_fields
+from tenancy import keys
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.coredns import DOMAIN, NetworkDns, serving_names
+from tests.k8s.ring.pods import container
+from tests.k8s.ring.processes import wait_for
+from tests.k8s.ring.tenants import Tenant
+
+pytestmark = pytest.mark.timeout(300)
+
+NAMESPACE = "shop"
+PORT = 8080
+_CHANGED_S = 30.0
+
+# The machine's C library in the pod: the busybox image has one that cannot look up names.
+_LIBRARY = [("usr", "/usr", "/usr"), ("lib", "/usr/lib", "/lib"), ("lib64", "/usr/lib64", "/lib64")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A network of a tenant, its server, and one pod in it that is behind no Service."""
+
+    ring: Ring
+    dns: NetworkDns
+
+    @property
+    def tenant(self) -> Tenant:
+        return self.dns.tenant
+
+    def pod(self, name: str, labels: Mapping[str, str] | None = None, **spec: object) -> None:
+        """Start a pod of this network, in both clusters."""
+        labels = {keys.ARKTOS_NETWORK: self.dns.network, **(labels or {})}
+        main = container("main", ["sleep", "100000"])
+        main["volumeMounts"] = [
+            {"name": n, "mountPath": inside, "readOnly": True} for n, _, inside in _LIBRARY
+        ]
+        volumes = [{"name": n, "hostPath": {"path": path}} for n, path, _ in _LIBRARY]
+        # As VirtualCluster's syncer: without a subdomain the kubelet writes no line with the super
+        # namespace into the pod's /etc/hosts.
+        changed = {"subdomain": "", **self._resolver(labels)}
+        value = {"containers": [main], "volumes": volumes, **spec}
+        self.ring.syncer.create_pod(self.tenant, NAMESPACE, name, value, labels=labels, changed=changed)
+
+    def delete_pod(self, name: str) -> None:
+        self.ring.syncer.delete_pod(self.tenant, NAMESPACE, name)
+
+    def service(self, name: str, app: str, **spec: object) -> JsonObject:
+        """Make a Service of this network, in the tenant's cluster."""
+        value = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "labels": {keys.ARKTOS_NETWORK: self.dns.network}},
+            "spec": {
+                "selector": {"app": app},
+                "ports": [{"name": "http", "port": PORT, "protocol": "TCP"}],
+                **spec,
+            },
+        }
+        return self.tenant.api.create(f"/api/v1/namespaces/{NAMESPACE}/services", value)
+
+    def wait_ready(self, name: str) -> str:
+        """Wait for a pod of ours, and for its status in the tenant; returns its address."""
+        self.ring.syncer.wait_status(self.tenant, NAMESPACE, name, _is_ready)
+        pod = self.tenant.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
+        address: str = pod["status"]["podIP"]
+        return address
+
+    def sh(self, script: str, pod: str = "asker") -> tuple[int, str]:
+        """Run a script in a pod's container."""
+        where = ("--namespace", self.tenant.super_namespace(NAMESPACE), "-c", "main")
+        done = self.ring.super_kubectl("exec", pod, *where, "--", "sh", "-c", script)
+        return done.code, done.text
+
+    def addresses(self, name: str, pod: str = "asker") -> set[str]:
+        """What getaddrinfo says; empty where there is no such name."""
+        _, text = self.sh(f"/usr/bin/getent ahostsv4 {name}", pod)
+        return {line.split()[0] for line in text.splitlines()}
+
+    def names(self, address: str) -> set[str]:
+        """What getnameinfo says."""
+        _, text = self.sh(f"/usr/bin/getent hosts {address}")
+        return {name for line in text.splitlines() for name in line.split()[1:]}
+
+    def wait_addresses(self, name: str, *wanted: str) -> None:
+        """Slices come a little after pods, CoreDNS after them."""
+        wait_for(f"{name} is {wanted}", lambda: self.addresses(name) == set(wanted), timeout_s=_CHANGED_S)
+
+    def _resolver(self, labels: Mapping[str, str]) -> JsonObject:
+        key = self.tenant.key
+        owners = {keys.CLUSTER: key}
+        system = self.tenant.super_namespace("kube-system")
+        own = self.tenant.super_namespace(NAMESPACE)
+        named = {keys.ARKTOS_NETWORK: self.dns.network}
+        world = world_of(
+            [
+                _object("Namespace", name=own, annotations=owners | {keys.NAMESPACE: NAMESPACE}),
+                _object("Namespace", name=system, annotations=owners | {keys.NAMESPACE: "kube-system"}),
+                _object("Service", name=f"kube-dns-{self.dns.network}", namespace=system, labels=named)
+                | {"spec": {"clusterIP": self.dns.address}},
+                _object("Network", name=self.dns.network, namespace=system)
+                | {"apiVersion": "arktos.futurewei.com/v1", "status": {"phase": "Ready"}},
+            ],
+            cluster_domain=DOMAIN,
+        )
+        annotations = owners | {keys.NAMESPACE: NAMESPACE, keys.UID: "any"}
+        value = wire.read(
+            _object("Pod", name="any", uid="any", namespace=own, labels=dict(labels), annotations=annotations)
+        )
+        assert isinstance(value, PodObject)
+        decision = decide(value, world, node_of(""))
+        assert decision is not None
+        assert decision.lines is not None, decision.waits
+        return spec_fields(decision.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    red: Place
+    blue: Place
+    other_red: Place
+    ips: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def places(ring: Ring, acme: Tenant, acme_x: Tenant) -> Iterator[Places]:
+    """`api` and `db` in three networks; in the first `db` has two pods with names of their own."""
+    servers = (
+        NetworkDns(acme, "red", "10.70.0.21"),
+        NetworkDns(acme, "blue", "10.70.0.22"),
+        NetworkDns(acme_x, "red", "10.70.0.23"),
+    )
+    with ExitStack() as stack:
+        for tenant in (acme, acme_x):
+            ring.syncer.create_namespace(tenant, NAMESPACE)
+        stack.enter_context(serving_names(ring, servers))
+        red, blue, other = (Place(ring, each) for each in servers)
+        wanted = [
+            *((red, f"db-{n}", {"app": "db"}, {"hostname": f"db-{n}", "subdomain": "db"}) for n in (0, 1)),
+            (other, "db-0", {"app": "db"}, {"hostname": "db-0", "subdomain": "db"}),
+            (red, "asker", {}, {}),
+            (blue, "blue-asker", {}, {}),
+            (other, "asker", {}, {}),
+        ]
+        for place, name, labels, spec in wanted:
+            place.pod(name, labels, **spec)
+            stack.callback(place.delete_pod, name)
+        for place in (red, other):
+            place.service("db", "db", clusterIP="None")
+        ips = {
+            "red api": red.service("api", "db")["spec"]["clusterIP"],
+            "blue web": blue.service("web", "db")["spec"]["clusterIP"],
+            "other api": other.service("api", "db")["spec"]["clusterIP"],
+        }
+        for place, name, _, _ in wanted:
+            ips[f"{place.tenant.key} {name}"] = place.wait_ready(name)
+        yield Places(red, blue, other, ips)
+
+
+def test_services_by_the_search_list(places: Places) -> None:
+    ip = places.ips["red api"]
+    for name in ("api", "api.shop", "api.shop.svc", f"api.shop.svc.{DOMAIN}", f"api.shop.svc.{DOMAIN}."):
+        places.red.wait_addresses(name, ip)
+    assert not places.red.addresses("nothing")
+
+
+def test_headless_services_and_their_pods(places: Places) -> None:
+    key = places.red.tenant.key
+    zero, one = places.ips[f"{key} db-0"], places.ips[f"{key} db-1"]
+    places.red.wait_addresses("db", zero, one)
+    for name in ("db-0.db", "db-0.db.shop.svc", f"db-0.db.shop.svc.{DOMAIN}"):
+        places.red.wait_addresses(name, zero)
+    places.red.wait_addresses("db-1.db", one)
+    # What the conformance test asks: its own name, in the pod itself.
+    assert places.red.addresses(f"db-0.db.shop.svc.{DOMAIN}", "db-0") == {zero}
+    assert places.red.addresses("db-0", "db-0") == {zero}
+    hosts = places.red.sh("cat /etc/hosts", "db-0")[1]
+    assert f"{zero}\tdb-0" in hosts
+    assert places.red.tenant.super_namespace(NAMESPACE) not in hosts
+
+
+def test_srv_and_reverse(places: Places) -> None:
+    key = places.red.tenant.key
+    places.red.wait_addresses("db-1.db", places.ips[f"{key} db-1"])
+    srv = places.red.sh(f"nslookup -type=srv _http._tcp.db.shop.svc.{DOMAIN}")[1]
+    found = {line.split("=")[1].strip() for line in srv.splitlines() if "service =" in line}
+    targets = {line.rsplit(" ", 2)[1:][0] + " " + line.rsplit(" ", 1)[1] for line in found}
+    assert targets == {f"{PORT} db-{n}.db.shop.svc.{DOMAIN}" for n in (0, 1)}, srv
+    assert places.red.names(places.ips[f"{key} db-0"]) == {f"db-0.db.shop.svc.{DOMAIN}"}
+    assert places.red.names(places.ips["red api"]) == {f"api.shop.svc.{DOMAIN}"}
+
+
+def test_nobody_elses_names(places: Places) -> None:
+    """Another network's, another tenant's, and the super cluster's words for one's own."""
+    blue = Place(places.blue.ring, places.blue.dns)
+    assert blue.addresses("web", "blue-asker") == {places.ips["blue web"]}
+    assert not blue.addresses("api", "blue-asker")
+    assert not blue.addresses("db-0.db", "blue-asker")
+    assert not places.red.addresses("web")
+    key = places.other_red.tenant.key
+    places.other_red.wait_addresses("db-0.db", places.ips[f"{key} db-0"])
+    places.other_red.wait_addresses("api", places.ips["other api"])
+    assert not places.other_red.addresses("db-1.db")
+    for name in (f"db-0.db.{places.red.tenant.super_namespace(NAMESPACE)}", "web.default"):
+        assert not places.red.addresses(f"{name}.svc.{DOMAIN}")
+
+
+def test_a_pod_that_goes_and_comes(places: Places) -> None:
+    red, key = places.red, places.red.tenant.key
+    zero = places.ips[f"{key} db-0"]
+    red.pod("db-2", {"app": "db"}, hostname="db-2", subdomain="db")
+    try:
+        two = red.wait_ready("db-2")
+        red.wait_addresses("db-2.db", two)
+    finally:
+        red.delete_pod("db-2")
+    red.wait_addresses("db-2.db")
+    red.wait_addresses("db", zero, places.ips[f"{key} db-1"])
+
+
+def _is_ready(pod: JsonObject) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _object(kind: str, **metadata: object) -> JsonObject:
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
