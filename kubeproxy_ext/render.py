@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import msgspec
 
@@ -60,6 +60,8 @@ def read_world(data: bytes) -> World:
         given = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
         raise UnusableInputError(f"the objects are not JSON: {error}") from error
+    except RecursionError:
+        raise UnusableInputError("the objects are nested too deeply") from None
     if not isinstance(given, dict) or (given.get("apiVersion"), given.get("kind")) != ("v1", "List"):
         raise UnusableInputError("the objects are not a v1 List (what `kubectl get -o json` prints)")
     items = given.get("items")
@@ -70,10 +72,17 @@ def read_world(data: bytes) -> World:
         if not isinstance(item, dict):
             raise UnusableInputError(f"items[{index}]: expected an object")
         try:
-            _put(world, wire.read(item))
+            _put(world, wire.read(_without_nulls(item)))
         except wire.UnreadableError as error:
             raise UnusableInputError(f"items[{index}]: {error}") from error
     return world
+
+
+def _without_nulls(value: Any) -> Any:
+    """To Kubernetes' own decoder null is what a missing field is, of whatever type."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def rendered(world: World, view: GuestView, backend: Backend) -> Document:

@@ -183,3 +183,20 @@ def test_arguments_that_make_no_sense(arguments: list[str], capsys: pytest.Captu
         _run(*arguments)
     assert raised.value.code == 2
     assert "usage: kubeproxy-ext render" in capsys.readouterr().err
+
+
+def test_null_is_what_a_missing_field_is() -> None:
+    service = _service("web", "t1-shop", "172.30.0.41", labels=None, annotations=None)
+    service["spec"] |= {"type": None, "sessionAffinity": None, "ipFamilies": None}
+    service["status"] = {"loadBalancer": {"ingress": [{"ip": None, "hostname": "x"}]}}
+    code, out, err = _run(*GUEST, objects=_list(_namespace("t1-shop", "t1"), service))
+    assert (code, err) == (0, "")
+    assert "-d 172.30.0.41/32" in out
+
+
+def test_objects_that_are_nested_without_end_are_refused() -> None:
+    assert _run(*GUEST, objects=b"[" * 100_000) == (
+        2,
+        "",
+        "kubeproxy-ext render: the objects are nested too deeply\n",
+    )
