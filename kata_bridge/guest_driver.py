@@ -313,6 +313,8 @@ class GuestDriver:
             "ips": list(sandbox.ips),
             "runtimeHandler": sandbox.runtime_handler,
             "channel": self.channel_name,
+            # Where what this pod sends can be seen and tried from this node: not for a guest kernel's.
+            "netns": sandbox.netns if self.channel_name == "netns" else "",
             "version": machine.capabilities.version if machine.capabilities is not None else "",
             "generation": machine.said.generation,
             "digest": machine.said.digest,

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from vcnode import demo, explain, guests, status, tenant
+from vcnode import demo, explain, explain_dns, guests, status, tenant
 from vcnode.terminal import Terminal, ToolError
 
 
@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
         prog="vcnode", description="Operator's tool of the vcnode node data plane.", allow_abbrev=False
     )
     verbs = top.add_subparsers(metavar="VERB", required=True)
-    for verb in (status, guests, explain, tenant, demo):
+    for verb in (status, guests, explain, explain_dns, tenant, demo):
         verb.add_to(verbs)
     return top
 
@@ -28,7 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a subject that a terminal cannot show must not stop us
-    arguments = parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:2] == ["explain", "dns"]:
+        # argparse has no verbs of two words beside one of the first word alone.
+        words[:2] = [explain_dns.VERB]
+    arguments = parser().parse_args(words)
     terminal = Terminal(sys.stdout, sys.stderr, dt.datetime.now(dt.UTC))
     try:
         code: int = arguments.run(arguments, terminal)

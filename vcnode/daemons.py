@@ -15,6 +15,7 @@ SOCKET_DIRECTORY = Path("/run/vcnode")
 BRIDGE_SOCKET = SOCKET_DIRECTORY / "kata-bridge.sock"
 BRIDGE_STATUS = SOCKET_DIRECTORY / "kata-bridge-status.sock"
 PROXY_STATUS = SOCKET_DIRECTORY / "kubeproxy-ext.sock"
+DNS_STATUS = SOCKET_DIRECTORY / "dnsconfig.sock"
 # A daemon answers from its memory; one that takes longer is in trouble, which is the answer.
 TIMEOUT_S = 3.0
 

@@ -29,6 +29,7 @@ class Guest(msgspec.Struct, rename="camel"):
     digest: str = ""
     desired_generation: int | None = None
     why: str = ""
+    netns: str = ""
     behind_seconds: float | None = None
 
 

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode explain dns` as a process beside a real dnsconfig, and its questions to a stand-in server."""
+
+import asyncio
+import json
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.functional.dnsconfig.node import Node, running
+from tests.unit.dnsconfig.objects import tenant
+from vcnode.dns_message import Type
+from vcnode.dns_query import ask_all
+
+DEADLINE_S = 30.0
+
+
+async def explain(here: Node, *argv: str) -> tuple[int, str, str]:
+    """Exit code, output, errors."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "vcnode", "explain", "dns", *argv, "--socket", str(here.socket)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.asyncio
+async def test_a_pod_is_explained(tmp_path: Path) -> None:
+    here = Node(tmp_path)
+    here.put(*tenant("a", default="10.96.0.10", blue="10.96.0.11"), *tenant("b", default="10.96.0.20"))
+    async with running(here):
+        uid, waiting = here.put_pod("a", "web", network="blue"), here.put_pod("b", "web", network="red")
+        await here.until(lambda: here.text(uid) and here.waits(waiting))
+        code, out, _ = await explain(here, "a-shop/web", "api")
+        assert code == 0
+        assert out.splitlines() == [
+            "pod      shop/web (super cluster: a-shop/web), tenant a",
+            "network  blue (label arktos.futurewei.com/network)",
+            "policy   ClusterFirst",
+            "server   10.96.0.11 (network blue: Service kube-system/kube-dns-blue)",
+            "domain   cluster.local (the default)",
+            "",
+            "/etc/resolv.conf (kata-bridge has it)",
+            "  search shop.svc.cluster.local svc.cluster.local cluster.local  <- cluster domain, the default",
+            "         example.org                                             <- the node's resolv.conf",
+            "  nameserver 10.96.0.11                                          "
+            "<- network blue: Service kube-system/kube-dns-blue",
+            "  options ndots:5                                                <- policy ClusterFirst",
+            "",
+            "A is asked for in this order:",
+            "  api.shop.svc.cluster.local",
+            "  api.svc.cluster.local",
+            "  api.cluster.local",
+            "  api.example.org",
+            "  api",
+        ]
+        code, out, _ = await explain(here, "shop/web", "--tenant", "b", "--json")
+        assert (code, json.loads(out)["reason"]) == (1, "network red does not exist")
+        code, _, err = await explain(here, "shop/web")
+        assert (code, err) == (
+            1,
+            "vcnode: shop/web: more than one pod is called so; say whose with --tenant\n",
+        )
+        code, _, err = await explain(here, "a-shop/web", "api", "--query", "--bridge-status", "/nowhere")
+        assert (code, "kata-bridge" in err) == (1, True)
+    code, _, err = await explain(here, "a-shop/web")
+    assert (code, "does dnsconfig run here?" in err) == (1, True)
+
+
+# ---- questions
+
+
+def reply(asked: bytes, address: str | None, *, is_truncated: bool = False) -> bytes:
+    """What a server says: an A record, or none with NXDOMAIN."""
+    flags = 0x8180 | (0x0200 if is_truncated else 0) | (0 if address else 3)
+    has_record = address is not None and not is_truncated
+    head = asked[:2] + struct.pack("!5H", flags, 1, int(has_record), 0, 0) + asked[12:]
+    if not has_record or address is None:
+        return head
+    return head + b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 30, 4) + socket.inet_aton(address)
+
+
+@contextmanager
+def server(known: bytes, *, is_large: bool = False) -> Iterator[int]:
+    """A DNS server on loopback that knows one name; its port."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("127.0.0.1", 0))
+    port = udp.getsockname()[1]
+    tcp = socket.create_server(("127.0.0.1", port))
+    stop = threading.Event()
+    for each in (udp, tcp):
+        each.settimeout(0.05)
+
+    def address(data: bytes) -> str | None:
+        return "10.1.2.3" if known in data else None
+
+    def serve() -> None:
+        while not stop.is_set():
+            try:
+                data, peer = udp.recvfrom(512)
+                udp.sendto(reply(data, address(data), is_truncated=is_large and known in data), peer)
+            except TimeoutError:
+                pass
+            try:
+                client, _ = tcp.accept()
+            except TimeoutError:
+                continue
+            with client:
+                client.settimeout(5.0)
+                data = client.recv(512)[2:]
+                answer = reply(data, address(data))
+                client.sendall(struct.pack("!H", len(answer)) + answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield port
+    finally:
+        stop.set()
+        thread.join()
+        udp.close()
+        tcp.close()
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_names_are_asked_for_in_turn(is_large: bool) -> None:
+    with server(b"\x03api\x03svc\x00", is_large=is_large) as port:
+        found = ask_all(("api.shop.svc", "api.svc", "api"), Type.A, ("127.0.0.1",), None, port)
+    assert [(each.name, each.answer and each.answer.code) for each in found] == [
+        ("api.shop.svc", "NXDOMAIN"),
+        ("api.svc", "NOERROR"),
+    ]
+    answer = found[-1].answer
+    assert answer is not None
+    assert [record.value for record in answer.records] == ["10.1.2.3"]
+
+
+def test_a_server_that_is_not_there_is_named_and_the_next_is_asked() -> None:
+    with server(b"\x03api\x00") as port:
+        found = ask_all(("api",), Type.A, ("127.0.0.2", "127.0.0.1"), None, port)
+    assert [(each.server, each.problem) for each in found] == [
+        ("127.0.0.2", "Connection refused"),
+        ("127.0.0.1", ""),
+    ]
+
+
+def test_without_any_server_the_next_name_is_not_tried() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        found = ask_all(("a", "b"), Type.A, ("127.0.0.1",), None, silent.getsockname()[1])
+    assert [(each.name, each.problem) for each in found] == [("a", "nothing within 4 s")]
+
+
+def test_a_namespace_that_is_not_there() -> None:
+    (found,) = ask_all(("a",), Type.A, ("127.0.0.1",), "/nowhere")
+    assert found.problem == "network namespace /nowhere: No such file or directory"

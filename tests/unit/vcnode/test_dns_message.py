@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcnode.dns_message import (
+    Answer,
+    BadName,
+    Malformed,
+    Record,
+    Type,
+    candidates,
+    decode,
+    question,
+    reverse_name,
+)
+
+ASKED = question("api.shop.svc.cluster.local", Type.A, 0x1234)
+
+
+def answer(*records: bytes, flags: int = 0x8180, number: int = 0x1234, asked: bytes = ASKED) -> bytes:
+    return struct.pack("!6H", number, flags, 1, len(records), 0, 0) + asked[12:] + b"".join(records)
+
+
+def record(type_: int, data: bytes, name: bytes = b"\xc0\x0c", ttl_s: int = 30) -> bytes:
+    return name + struct.pack("!HHIH", type_, 1, ttl_s, len(data)) + data
+
+
+def test_a_question_as_it_is_on_the_wire() -> None:
+    assert ASKED == (
+        b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+        b"\x03api\x04shop\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01"
+    )
+    assert question("x.", Type.AAAA, 1)[12:] == b"\x01x\x00\x00\x1c\x00\x01"
+
+
+@pytest.mark.parametrize("name", ["", ".", "a..b", "x" * 64, ".".join(["abcdefgh"] * 29)])
+def test_what_is_no_name(name: str) -> None:
+    with pytest.raises((BadName, UnicodeError)):
+        question(name, Type.A, 1)
+
+
+def test_records_of_all_types_are_read() -> None:
+    api = "api.shop.svc.cluster.local"
+    found = decode(
+        answer(
+            record(1, b"\x0a\x60\x00\x01"),
+            record(28, bytes(15) + b"\x01"),
+            record(5, b"\x03web\xc0\x10"),
+            record(12, b"\x01a\x01b\x00"),
+            record(33, struct.pack("!3H", 0, 100, 8080) + b"\xc0\x0c"),
+            record(16, b"\x03one"),
+            record(99, b"\x01\x02"),
+            record(1, b"\x01\x02"),
+        ),
+        ASKED,
+    )
+    assert found == Answer(
+        0,
+        False,
+        (
+            Record(api, 1, 30, "10.96.0.1"),
+            Record(api, 28, 30, "::1"),
+            Record(api, 5, 30, "web.shop.svc.cluster.local"),
+            Record(api, 12, 30, "a.b"),
+            Record(api, 33, 30, f"0 100 8080 {api}"),
+            Record(api, 16, 30, "one"),
+            Record(api, 99, 30, "0102"),
+            Record(api, 1, 30, "0102"),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "is_truncated"),
+    [
+        (0x8180, "NOERROR", False),
+        (0x8183, "NXDOMAIN", False),
+        (0x8380, "NOERROR", True),
+        (0x818B, "RCODE11", False),
+    ],
+)
+def test_what_a_header_says(flags: int, code: str, is_truncated: bool) -> None:
+    found = decode(answer(flags=flags), ASKED)
+    assert (found.code, found.is_truncated, found.records) == (code, is_truncated, ())
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it ends in the middle"),
+        (answer(number=1), "it is no answer to this question"),
+        (answer(flags=0x0180), "it is no answer to this question"),
+        (answer(record(1, b"1234"))[:-1], "a record is longer than the message"),
+        (answer(record(1, b"1234"))[:-9], "it ends in the middle"),
+        (answer(record(5, b"\xc0\x3a")), "a name that leads in a circle"),
+        (answer(record(1, b"", name=b"\xc0\xff")), "a name that leads in a circle"),
+        (answer(record(1, b"", name=b"\x80")), "a label of an unknown kind"),
+        (answer(record(5, b"\x3f" + b"x" * 5)), "a name that is too long"),
+    ],
+)
+def test_what_is_no_answer(data: bytes, reason: str) -> None:
+    with pytest.raises(Malformed, match=reason):
+        decode(data, ASKED)
+
+
+@given(data=st.binary(max_size=200), whole=st.booleans())
+def test_whatever_comes_is_an_answer_or_malformed(data: bytes, whole: bool) -> None:
+    with contextlib.suppress(Malformed):
+        decode(answer(data) if whole else data, ASKED)
+
+
+@given(st.lists(st.text("abcxyz-019", min_size=1, max_size=63), min_size=1, max_size=4))
+def test_a_name_comes_back_as_it_went(labels: list[str]) -> None:
+    name = ".".join(labels)
+    asked = question(name, Type.CNAME, 7)
+    found = decode(answer(record(5, b"\xc0\x0c"), number=7, asked=asked), asked)
+    assert found.records == (Record(name, 5, 30, name),)
+
+
+def test_backwards() -> None:
+    assert reverse_name("10.96.0.1") == "1.0.96.10.in-addr.arpa."
+    assert reverse_name("::1").endswith(".ip6.arpa.")
+    with pytest.raises(ValueError, match="does not appear"):
+        reverse_name("api")
+
+
+SEARCHES = ("shop.svc.cluster.local", "svc.cluster.local", ".")
+
+
+@pytest.mark.parametrize(
+    ("name", "ndots", "expected"),
+    [
+        ("api", 5, ("api.shop.svc.cluster.local", "api.svc.cluster.local", "api")),
+        ("api.", 5, ("api",)),
+        ("api", 0, ("api", "api.shop.svc.cluster.local", "api.svc.cluster.local")),
+        ("a.b", 1, ("a.b", "a.b.shop.svc.cluster.local", "a.b.svc.cluster.local")),
+        ("a.b", 2, ("a.b.shop.svc.cluster.local", "a.b.svc.cluster.local", "a.b")),
+    ],
+)
+def test_the_names_that_are_tried(name: str, ndots: int, expected: tuple[str, ...]) -> None:
+    assert candidates(name, SEARCHES, ndots) == expected

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+import msgspec
+
+from vcnode.dns_message import Answer, Record, Type
+from vcnode.dns_query import Asked
+from vcnode.explain_dns import Page, render, render_names, search_of
+
+PAGE: dict[str, Any] = {
+    "pod": {
+        "pod": "vc-a-shop/web-0",
+        "uid": "u",
+        "tenant": "vc-a",
+        "tenantPod": "shop/web-0",
+        "network": "blue",
+        "servers": ["10.96.0.53"],
+        "state": "current",
+    },
+    "policy": "ClusterFirst",
+    "networkFrom": "label arktos.futurewei.com/network",
+    "serverFrom": "network blue: Service kube-system/kube-dns-blue",
+    "domain": "cluster.local",
+    "domainFrom": "the default",
+    "record": "web-0.web.shop.svc.cluster.local",
+    "text": "search a b example.org\nnameserver 10.96.0.53\noptions ndots:5\n",
+    "lines": [
+        {
+            "keyword": "search",
+            "values": [
+                {"value": "a", "source": "cluster domain, the default"},
+                {"value": "b", "source": "cluster domain, the default"},
+                {"value": "example.org", "source": "the node's resolv.conf"},
+            ],
+        },
+        {"keyword": "nameserver", "values": [{"value": "10.96.0.53", "source": "network blue"}]},
+        {"keyword": "options", "values": [{"value": "ndots:5", "source": "policy ClusterFirst"}]},
+    ],
+}
+
+
+def page(pod: dict[str, Any] | None = None, **fields: object) -> Page:
+    return msgspec.convert({**PAGE, **fields, "pod": {**PAGE["pod"], **(pod or {})}}, Page)
+
+
+def test_a_pod_that_has_its_resolver() -> None:
+    assert render(page()) == [
+        "pod      shop/web-0 (super cluster: vc-a-shop/web-0), tenant vc-a",
+        "network  blue (label arktos.futurewei.com/network)",
+        "policy   ClusterFirst",
+        "server   10.96.0.53 (network blue: Service kube-system/kube-dns-blue)",
+        "domain   cluster.local (the default)",
+        "record   web-0.web.shop.svc.cluster.local, where its headless Service is",
+        "",
+        "/etc/resolv.conf (kata-bridge has it)",
+        "  search a b             <- cluster domain, the default",
+        "         example.org     <- the node's resolv.conf",
+        "  nameserver 10.96.0.53  <- network blue",
+        "  options ndots:5        <- policy ClusterFirst",
+    ]
+
+
+def test_a_pod_that_waits() -> None:
+    waiting = page(
+        pod={"waits": "network blue does not exist", "waitsSeconds": 65.0, "servers": [], "state": "current"},
+        text="",
+        lines=[],
+        domain="",
+        record="",
+    )
+    assert render(waiting) == [
+        "pod      shop/web-0 (super cluster: vc-a-shop/web-0), tenant vc-a",
+        "network  blue (label arktos.futurewei.com/network)",
+        "policy   ClusterFirst",
+        "waits    network blue does not exist (for 1 min 5 s)",
+    ]
+
+
+def test_a_pod_that_keeps_what_it_had() -> None:
+    kept = page(
+        pod={"keepsAsOf": "network blue is not ready", "state": "failing", "problem": "away", "servers": []},
+        text="nameserver 10.96.0.9\n",
+        lines=[],
+        domain="",
+        record="",
+        hostNetwork=True,
+    )
+    assert render(kept)[2:] == [
+        "policy   ClusterFirst, in the host's network",
+        "keeps    what it had before: network blue is not ready",
+        "",
+        "/etc/resolv.conf (kata-bridge: failing: away)",
+        "  nameserver 10.96.0.9  <- given before",
+    ]
+
+
+def test_what_was_cut_is_shown() -> None:
+    assert "Search Line limits were exceeded" in render(page(cut=["Search Line limits were exceeded"]))
+
+
+def test_search_list_and_ndots_as_a_library_reads_them() -> None:
+    assert search_of(PAGE["text"]) == (("a", "b", "example.org"), 5)
+    assert search_of("") == ((), 1)
+    assert search_of("search a\noptions ndots:99 ndots:x\n") == (("a",), 1)
+    assert search_of("options ndots:99\n") == ((), 15)
+
+
+def test_names_and_answers() -> None:
+    assert list(render_names((), Type.A, [])) == []
+    assert list(render_names(("x.a", "x"), Type.A, [])) == [
+        "",
+        "A is asked for in this order:",
+        "  x.a",
+        "  x",
+    ]
+    asked = [
+        Asked("x.a", "10.0.0.1", None, "nothing within 4 s", 4.0),
+        Asked("x.a", "10.0.0.2", Answer(3, False, ()), "", 0.001),
+        Asked("x.b", "10.0.0.1", Answer(0, False, ()), "", 0.002),
+        Asked("x", "10.0.0.1", Answer(0, False, (Record("x", 1, 30, "10.1.2.3"),)), "", 0.0126),
+    ]
+    assert list(render_names(("x.a", "x.b", "x"), Type.A, asked)) == [
+        "",
+        "x.a A  @10.0.0.1  4000 ms  nothing within 4 s",
+        "x.a A  @10.0.0.2  1 ms     NXDOMAIN",
+        "x.b A  @10.0.0.1  2 ms     no such record",
+        "x A    @10.0.0.1  13 ms    NOERROR",
+        "  x 30 s A 10.1.2.3",
+    ]

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks a DNS server from within a pod's network namespace: over UDP, and over TCP what does not fit."""
+
+import asyncio
+import secrets
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+from kata_bridge.channels.channel import NotInjectable, Unreachable
+from kata_bridge.channels.namespaces import Namespaces
+from vcnode.dns_message import Answer, Malformed, Type, decode, question
+
+PORT = 53
+# resolv.conf(5): a resolver waits for 5 s and asks twice; somebody waits here at a terminal.
+TIMEOUT_S = 2.0
+TRIES = 2
+_MAX_BYTES = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question to one server: its answer, or why there is none, and how long it took."""
+
+    name: str
+    server: str
+    answer: Answer | None
+    problem: str
+    seconds: float
+
+
+def ask_all(
+    names: tuple[str, ...], type_: Type, servers: tuple[str, ...], netns: str | None, port: int = PORT
+) -> list[Asked]:
+    """Ask as a C library does: for each name the servers in turn, until one of them has something.
+
+    `netns` is the path of the pod's network namespace, None for the host's. Raises
+    `dns_message.BadName`.
+    """
+    return asyncio.run(_ask_all(names, type_, servers, netns, port))
+
+
+async def _ask_all(
+    names: tuple[str, ...], type_: Type, servers: tuple[str, ...], netns: str | None, port: int
+) -> list[Asked]:
+    found: list[Asked] = []
+    namespaces = Namespaces()
+    try:
+        for name in names:
+            data = question(name, type_, secrets.randbelow(1 << 16))
+            for server in servers:
+                asked = await _ask(namespaces, name, (server, port), data, netns)
+                found.append(asked)
+                if asked.answer is not None and asked.answer.records:
+                    return found
+                if asked.answer is not None and asked.answer.code in ("NOERROR", "NXDOMAIN"):
+                    break  # it knows: on to the next name
+            else:
+                return found  # no server knows, and none will know of the next name
+    finally:
+        namespaces.close()
+    return found
+
+
+async def _ask(
+    namespaces: Namespaces, name: str, server: tuple[str, int], data: bytes, netns: str | None
+) -> Asked:
+    started = time.monotonic()
+    answer, problem = None, ""
+    try:
+        if netns is None:
+            answer = await asyncio.to_thread(_exchange, server, data)
+        else:
+            answer = await namespaces.begin(netns, lambda: _exchange(server, data))
+    except TimeoutError:
+        problem = f"nothing within {TIMEOUT_S * TRIES:.0f} s"
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    except (Malformed, Unreachable, NotInjectable) as error:
+        problem = str(error)
+    return Asked(name, server[0], answer, problem, time.monotonic() - started)
+
+
+def _exchange(server: tuple[str, int], data: bytes) -> Answer:
+    """Raises OSError, TimeoutError, Malformed."""
+    family = socket.AF_INET6 if ":" in server[0] else socket.AF_INET
+    for number in range(TRIES):
+        try:
+            answer = _by_udp(family, server, data)
+        except TimeoutError:
+            if number == TRIES - 1:
+                raise
+            continue
+        return _by_tcp(family, server, data) if answer.is_truncated else answer
+    raise TimeoutError
+
+
+def _by_udp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> Answer:
+    with socket.socket(family, socket.SOCK_DGRAM) as client:
+        client.settimeout(TIMEOUT_S)
+        # Connected: answers of anybody else never get here, and a port that is closed says so.
+        client.connect(server)
+        client.send(data)
+        return decode(client.recv(_MAX_BYTES), data)
+
+
+def _by_tcp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> Answer:
+    with socket.socket(family, socket.SOCK_STREAM) as client:
+        client.settimeout(TIMEOUT_S)
+        client.connect(server)
+        client.sendall(struct.pack("!H", len(data)) + data)
+        (length,) = struct.unpack("!H", _exactly(client, 2))
+        return decode(_exactly(client, length), data)
+
+
+def _exactly(client: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        data = client.recv(size - len(found))
+        if not data:
+            raise Malformed("it ends in the middle")
+        found += data
+    return found

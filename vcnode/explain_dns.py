@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode explain dns`: how a pod resolves names, why so, and what the servers answer it."""
+
+import argparse
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from vcnode import daemons
+from vcnode.dns_message import BadName, Type, candidates, reverse_name
+from vcnode.dns_query import Asked, ask_all
+from vcnode.guests import Status as BridgeStatus
+from vcnode.terminal import Terminal, ToolError, columns, duration
+
+_DAEMON, _BRIDGE = "dnsconfig", "kata-bridge"
+VERB = "explain-dns"
+# What glibc and musl take where resolv.conf has no ndots.
+_NDOTS = 1
+
+
+class Value(msgspec.Struct):
+    value: str
+    source: str
+
+
+class Line(msgspec.Struct):
+    """One line of a resolv.conf, with the source of each value."""
+
+    keyword: str
+    values: tuple[Value, ...]
+
+
+class Pod(msgspec.Struct, rename="camel"):
+    """A pod in dnsconfig's /status and /explain."""
+
+    pod: str
+    uid: str
+    guest: str = ""
+    tenant: str = ""
+    tenant_pod: str = ""
+    network: str | None = None
+    servers: tuple[str, ...] = ()
+    waits: str = ""
+    waits_seconds: float | None = None
+    keeps_as_of: str = ""
+    state: str = ""
+    problem: str = ""
+
+
+class Page(msgspec.Struct, rename="camel"):
+    """dnsconfig's /explain."""
+
+    pod: Pod
+    policy: str
+    host_network: bool = False
+    network_from: str = ""
+    server_from: str = ""
+    domain: str = ""
+    domain_from: str = ""
+    record: str = ""
+    reason: str = ""
+    text: str = ""
+    lines: tuple[Line, ...] = ()
+    cut: tuple[str, ...] = ()
+
+
+def add_to(verbs: Any) -> None:
+    """Add the verb to the command line; `vcnode explain dns` is written in two words."""
+    parser = verbs.add_parser(
+        VERB,
+        prog="vcnode explain dns",
+        help="(explain dns) how a pod resolves names, and why",
+        description="Say which network a pod is in, which server answers for it, why, and where each value of"
+        " its resolv.conf comes from. Exit code 0 if it has its resolver and does not wait (and if asked,"
+        " the name has an answer), else 1.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "pod", metavar="POD", help="namespace/name in the tenant or the super cluster, or a guest's id"
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="what the pod asks for: a name or an address")
+    parser.add_argument("--query", action="store_true", help="ask the servers, by the pod's own way")
+    parser.add_argument("--type", choices=[each.name for each in Type], help="of the question (default: A)")
+    parser.add_argument(
+        "--netns", metavar="PATH", help="the pod's network namespace (default: kata-bridge's)"
+    )
+    parser.add_argument("--tenant", metavar="KEY", help="whose pod, where two tenants have one of that name")
+    daemons.add_where(parser, daemons.DNS_STATUS, _DAEMON)
+    parser.add_argument(
+        "--bridge-status",
+        type=Path,
+        default=daemons.BRIDGE_STATUS,
+        metavar="PATH",
+        help=f"status socket of kata-bridge, for --query (default: {daemons.BRIDGE_STATUS})",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Ask and print. Raises ToolError."""
+    if arguments.query and not arguments.name:
+        raise ToolError("--query needs the NAME to ask for")
+    page = _page(arguments)
+    name, type_ = _question(arguments)
+    names = candidates(name, *search_of(page.text)) if name else ()
+    asked = _query(arguments, page, names, type_) if arguments.query else []
+    is_good = (
+        not page.pod.waits and page.pod.state == "current" and (not arguments.query or _has_answer(asked))
+    )
+    if arguments.json:
+        terminal.json(
+            {
+                **msgspec.to_builtins(page),
+                "names": list(names),
+                "asked": [msgspec.to_builtins(each) for each in asked],
+            }
+        )
+    else:
+        terminal.lines(render(page))
+        terminal.lines(render_names(names, type_, asked))
+    return 0 if is_good else 1
+
+
+def _page(arguments: argparse.Namespace) -> Page:
+    query = {"pod" if "/" in arguments.pod else "guest": arguments.pod}
+    if arguments.tenant is not None:
+        query["tenant"] = arguments.tenant
+    where = daemons.address_of(arguments)
+    try:
+        return daemons.ask(where, f"/explain?{urlencode(query)}", Page, _DAEMON)
+    except daemons.Refusal as error:
+        hint = "; say whose with --tenant" if "more than one" in str(error) else ""
+        raise ToolError(f"{arguments.pod}: {error}{hint}") from None
+
+
+def _question(arguments: argparse.Namespace) -> tuple[str, Type]:
+    """The name and the type; an address is asked for backwards."""
+    name = arguments.name or ""
+    if arguments.type is not None:
+        return name, Type[arguments.type]
+    try:
+        return reverse_name(name), Type.PTR
+    except ValueError:
+        return name, Type.A
+
+
+def search_of(text: str) -> tuple[tuple[str, ...], int]:
+    """The search list and ndots of a resolv.conf, as a C library reads it."""
+    searches: tuple[str, ...] = ()
+    ndots = _NDOTS
+    for line in text.splitlines():
+        keyword, *values = line.split() or [""]
+        if keyword == "search":
+            searches = tuple(values)
+        elif keyword == "options":
+            found = [value[6:] for value in values if value.startswith("ndots:")]
+            # resolv.conf(5): it is silently capped to 15.
+            ndots = min(int(found[-1]), 15) if found and found[-1].isdecimal() else ndots
+    return searches, ndots
+
+
+# ---- a live query
+
+
+def _query(arguments: argparse.Namespace, page: Page, names: tuple[str, ...], type_: Type) -> list[Asked]:
+    lines = [line.split() for line in page.text.splitlines()]
+    servers = tuple(line[1] for line in lines if line[:1] == ["nameserver"] and len(line) > 1)
+    if not servers:
+        raise ToolError(f"{page.pod.pod}: it has no server to ask")
+    try:
+        return ask_all(names, type_, servers, _netns(arguments, page))
+    except BadName as error:
+        raise ToolError(str(error)) from None
+    except UnicodeError:
+        raise ToolError(f"{arguments.name!r} is no name") from None
+
+
+def _netns(arguments: argparse.Namespace, page: Page) -> str | None:
+    """The pod's network namespace on this node; None for the host's own. Raises ToolError."""
+    if arguments.netns is not None:
+        return str(arguments.netns)
+    if page.host_network:
+        return None
+    try:
+        status = daemons.ask(arguments.bridge_status, "/status", BridgeStatus, _BRIDGE)
+    except daemons.Refusal as error:
+        raise ToolError(f"{_BRIDGE}: {error}; say where with --netns PATH") from None
+    for guest in status.guests:
+        if guest.id == page.pod.guest and guest.netns:
+            return guest.netns
+        if guest.id == page.pod.guest:
+            raise ToolError(
+                f"{page.pod.pod}: its network is inside its guest (channel {guest.channel or 'none yet'}), "
+                "where nothing of this node can ask; try `kubectl exec`"
+            )
+    raise ToolError(
+        f"{page.pod.pod}: {_BRIDGE} knows no guest of it; say where its network is with --netns PATH"
+    )
+
+
+def _has_answer(asked: list[Asked]) -> bool:
+    return any(each.answer is not None and each.answer.records for each in asked)
+
+
+# ---- text
+
+
+def render(page: Page) -> list[str]:
+    """The lines about the pod and its file."""
+    rows = list(_rows(page))
+    lines = [f"{page.cut[0]}"] if page.cut else []
+    pod = page.pod
+    if page.text:
+        state = "kata-bridge has it" if pod.state == "current" else f"kata-bridge: {pod.state}"
+        lines += ["", f"/etc/resolv.conf ({state}{f': {pod.problem}' if pod.problem else ''})"]
+        lines += [f"  {line}" for line in columns(_file_rows(page))]
+    elif pod.problem:
+        lines.append(f"kata-bridge: {pod.state}: {pod.problem}")
+    return [*columns(rows), *lines]
+
+
+def _rows(page: Page) -> Iterator[tuple[str, str]]:
+    pod = page.pod
+    own = f" (super cluster: {pod.pod})" if pod.tenant_pod and pod.tenant_pod != pod.pod else ""
+    yield "pod", f"{pod.tenant_pod or pod.pod}{own}{f', tenant {pod.tenant}' if pod.tenant else ''}"
+    if pod.network is not None:
+        yield "network", f"{pod.network} ({page.network_from})"
+    host = ", in the host's network" if page.host_network else ""
+    yield "policy", f"{page.policy}{host}"
+    if pod.servers:
+        yield "server", f"{' '.join(pod.servers)} ({page.server_from})"
+    if page.domain:
+        yield "domain", f"{page.domain} ({page.domain_from})"
+    if page.record:
+        yield "record", f"{page.record}, where its headless Service is"
+    if pod.waits:
+        since = "" if pod.waits_seconds is None else f" (for {duration(pod.waits_seconds)})"
+        yield "waits", f"{pod.waits}{since}"
+    if pod.keeps_as_of:
+        yield "keeps", f"what it had before: {pod.keeps_as_of}"
+
+
+def _file_rows(page: Page) -> Iterator[tuple[str, str]]:
+    """The file's lines, a line with several sources in several rows."""
+    if page.pod.keeps_as_of or not page.lines:
+        for line in page.text.splitlines():
+            yield line, "" if page.lines else "<- given before"
+        return
+    for each in page.lines:
+        keyword = each.keyword
+        for source, values in groupby(each.values, key=lambda value: value.source):
+            yield f"{keyword} {' '.join(value.value for value in values)}", f"<- {source}"
+            keyword = " " * len(keyword)
+
+
+def render_names(names: tuple[str, ...], type_: Type, asked: list[Asked]) -> Iterator[str]:
+    if not names:
+        return
+    yield ""
+    if not asked:
+        yield f"{type_.name} is asked for in this order:"
+        yield from (f"  {name}" for name in names)
+        return
+    rows = []
+    for each in asked:
+        says = each.problem if each.answer is None else each.answer.code
+        if each.answer is not None and not each.answer.records and says == "NOERROR":
+            says = "no such record"
+        rows.append((f"{each.name} {type_.name}", f"@{each.server}", f"{each.seconds * 1000:.0f} ms", says))
+    yield from columns(rows)
+    answer = asked[-1].answer
+    for record in () if answer is None else answer.records:
+        kind = Type(record.type).name if record.type in set(Type) else f"TYPE{record.type}"
+        yield f"  {record.name} {record.ttl_s} s {kind} {record.value}"
