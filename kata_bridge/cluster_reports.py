@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube.client import ApiError, Client, UnreachableError
-from daemonkit.kube.credentials import CredentialsError
+from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.late_client import LateClient
 from daemonkit.kube.resources import NODES, PODS, MetadataOnly, Resource
 from daemonkit.tasks import Tasks
 from kata_bridge.core.gate import Reason
@@ -53,10 +53,9 @@ class ClusterReports:
     """
 
     def __init__(self, kubeconfig: Path, node: str, tasks: Tasks) -> None:
-        self._kubeconfig = kubeconfig
+        self._client = LateClient(kubeconfig, "kata-bridge")
         self._node = node
         self._tasks = tasks
-        self._client: Client | None = None
         self._loop = asyncio.get_running_loop()
         self._turns = asyncio.Semaphore(PARALLEL)
         self._under_way: set[tuple[str, str]] = set()
@@ -80,8 +79,7 @@ class ClusterReports:
 
     async def close(self) -> None:
         """End the connections."""
-        if self._client is not None:
-            await self._client.close()
+        await self._client.close()
 
     # ---- what the gate says
 
@@ -201,19 +199,25 @@ steps may have been without Services or with another DNS server."
                 metadata = await self._metadata(sandbox)
                 if metadata is None or sandbox.id not in self._not_ready:
                     continue
-                if metadata.metadata.uid != sandbox.uid:
-                    self._not_ready.pop(sandbox.id, None)
-                    continue
                 readiness = metadata.metadata.annotations.get(keys.NETWORK_READINESS)
                 self.read_readiness(sandbox.id, readiness)
             await asyncio.sleep(READINESS_S)
 
     async def _metadata(self, sandbox: Sandbox) -> MetadataOnly | None:
+        """A patch of nothing is answered with the pod, writes nothing, and needs no leave to read."""
+        nothing = json.dumps({"metadata": {"uid": sandbox.uid}}).encode()
+        path = PODS.path(sandbox.namespace, sandbox.name)
         try:
             async with self._turns, asyncio.timeout(REQUEST_S):
-                body = await self._api().request("GET", PODS.path(sandbox.namespace, sandbox.name))
+                body = await self._client.request("PATCH", path, {}, nothing, content_type=MERGE)
             return msgspec.json.decode(body, type=MetadataOnly)
-        except (ApiError, UnreachableError, CredentialsError, TimeoutError, msgspec.DecodeError) as error:
+        except ApiError as error:
+            if error.status.code in (404, 409):
+                self._not_ready.pop(sandbox.id, None)
+            else:
+                self._fails(error)
+            return None
+        except (UnreachableError, TimeoutError, msgspec.DecodeError) as error:
             self._fails(error)
             return None
 
@@ -241,14 +245,14 @@ steps may have been without Services or with another DNS server."
         for wait_s in (*RETRIES_S, None):
             try:
                 async with self._turns, asyncio.timeout(REQUEST_S):
-                    await self._api().request(method, path, body=body, content_type=content_type)
+                    await self._client.request(method, path, {}, body, content_type=content_type)
             except ApiError as error:
                 if error.status.code in (404, 409):
                     return "gone"  # the pod, or it is another one of that name
                 self._fails(error)
                 if error.status.code < 500 and error.status.code != 429:
                     return "refused"
-            except (UnreachableError, CredentialsError, TimeoutError) as error:
+            except (UnreachableError, TimeoutError) as error:
                 self._fails(error)
             else:
                 self._works()
@@ -256,12 +260,6 @@ steps may have been without Services or with another DNS server."
             if wait_s is not None:
                 await asyncio.sleep(wait_s)
         return "failed"
-
-    def _api(self) -> Client:
-        """Raises `CredentialsError`."""
-        if self._client is None:
-            self._client = Client.from_kubeconfig(self._kubeconfig, user_agent="kata-bridge")
-        return self._client
 
     def _fails(self, error: Exception) -> None:
         reason = str(error) or f"no answer within {REQUEST_S:g} s"

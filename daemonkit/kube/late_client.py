@@ -22,9 +22,15 @@ class LateClient:
         self._client: Client | None = None
 
     async def request(
-        self, method: str, path: str, params: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
     ) -> bytes:
-        return await self._opened().request(method, path, params, body)
+        return await self._opened().request(method, path, params, body, content_type=content_type)
 
     @contextlib.asynccontextmanager
     async def stream(

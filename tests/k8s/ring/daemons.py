@@ -104,7 +104,7 @@ class NodeDaemon:
         ]
 
 
-def kata_bridge(ring: Ring, python: str) -> NodeDaemon:
+def kata_bridge(ring: Ring, python: str, gate: JsonObject | None = None) -> NodeDaemon:
     """kata-bridge as root in the node's namespaces, with a way of its own for each handler."""
     daemon = NodeDaemon("kata-bridge", "kata_bridge", ring, python, ring.node.enter)
     directory = daemon.directory
@@ -128,6 +128,7 @@ def kata_bridge(ring: Ring, python: str) -> NodeDaemon:
             "stock": {"shimDirectories": [str(root) for root in shim_roots(ring)]},
             "drift": {"checkSeconds": 1},
             "drain": {"seconds": 1},
+            **({} if gate is None else {"gate": gate}),
         },
     )
     return daemon

@@ -106,10 +106,10 @@ class Node:
 
 
 @contextmanager
-def serving(ring: Ring) -> Iterator[Node]:
-    """Start both daemons, and stock Kata for the handler of that name."""
+def serving(ring: Ring, gate: dict[str, Any] | None = None) -> Iterator[Node]:
+    """Start both daemons, and stock Kata for the handler of that name; `gate` is kata-bridge's setting."""
     services.create_runtime_classes(ring, *KATA_HANDLERS)
-    bridge = daemons.kata_bridge(ring, sys.executable)
+    bridge = daemons.kata_bridge(ring, sys.executable, gate)
     proxy = daemons.kubeproxy_ext(ring, sys.executable)
     with ExitStack() as stack:
         stack.callback(bridge.stop)

@@ -31,7 +31,6 @@ def test_the_strings_that_other_programs_write() -> None:
         "NETWORK_READINESS": "arktos.futurewei.com/network-readiness",
         "CONTAINERS": "vcnode.io/containers",
         "GATE_OPENED": "vcnode.io/gate-opened",
-        "GATE_OPENED": "vcnode.io/gate-opened",
         "API_VERSION": "vcnode.io/v1alpha1",
         "TENANT_KIND": "Tenant",
     }

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a test of the gate needs around kata-bridge: somebody who says resolvers, a DNS server, and
+kata-bridge's rights in the super cluster as they are shipped."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import yaml
+
+from kata_bridge.api.client import BridgeClient, BridgeError
+from kata_bridge.api.messages import GuestResult
+from tenancy import keys
+from tests.k8s.ring import services
+from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.controlplane import write_kubeconfig
+from tests.k8s.ring.daemons import bridge_socket
+from tests.k8s.ring.pods import container
+from tests.k8s.ring.processes import Daemon, RingError
+from tests.k8s.ring.tenants import Tenant
+
+# The bridge that CNI makes on the node: the first thing that a pod can reach.
+DNS_ADDRESS = "10.88.0.1"
+DNS_NAME = "first.act.test"
+RESOLV_CONF = f"nameserver {DNS_ADDRESS}\noptions timeout:1 attempts:1\n"
+REQUIRED = {"required-plugins.noderesource.dev": "[vcnode]"}
+LACKS_PLUGIN = 'required plugin "vcnode" not present'
+_SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "gate"
+_DNS_PORT = 53
+_SAY_AGAIN_S = 2.0
+
+# Answers every question for an address with one: the first name that is asked for, as it was asked.
+_DNS_SERVER = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("0.0.0.0", 53))
+while True:
+    q, peer = s.recvfrom(512)
+    end = q.index(b"\\0", 12) + 5
+    is_a = q[end - 4:end - 2] == b"\\0\\1"
+    head = q[:2] + b"\\x85\\x80\\0\\1\\0" + (b"\\1" if is_a else b"\\0") + b"\\0\\0\\0\\0"
+    answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\5\\0\\4\\x0a\\x58\\0\\1" if is_a else b""
+    s.sendto(head + q[12:end] + answer, peer)
+"""
+
+
+def start_dns_server(ring: Ring) -> Daemon:
+    """Start it on the node; stop it when done."""
+    argv = [*ring.node.enter, sys.executable, "-c", _DNS_SERVER]
+    return Daemon("dns", argv, ring.directory / "dns.log", enters_pid_namespace=True)
+
+
+def allow_bridge(ring: Ring) -> JsonObject:
+    """Give kata-bridge what is shipped for it; returns its setting `gate.superCluster`."""
+    for name in ("policy.yaml", "rbac.yaml"):
+        for value in yaml.safe_load_all((_SHIPPED / name).read_text()):
+            group = value["apiVersion"]
+            kind = f"{value['kind'].lower()}s".replace("policys", "policies")
+            ring.super_cluster.api.create(f"/apis/{group}/{kind}", value, may_exist=True)
+    directory = ring.directory / "kata-bridge"
+    directory.mkdir(exist_ok=True)
+    endpoint = as_bridge(ring).endpoint
+    write_kubeconfig(directory / "user", f"https://{endpoint.address}:{endpoint.port}", endpoint)
+    return {"kubeconfigFile": str(directory / "user.kubeconfig"), "nodeName": ring.node.name}
+
+
+def as_bridge(ring: Ring, node: str = "") -> KubernetesApi:
+    """The super cluster with the credentials of the bridge of a node, by default the ring's."""
+    user = ring.super_cluster.authority.issue(
+        f"vcnode:kata-bridge:{node or ring.node.name}", organizations=("vcnode:kata-bridges",)
+    )
+    return KubernetesApi(replace(ring.super_cluster.api.endpoint, leaf=user))
+
+
+def first_act(ip: str) -> JsonObject:
+    """A pod whose first act is a connect and a lookup; what failed is its last word."""
+    script = f"""
+page=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 {ip} {services.PORT} 2>&1 | tail -n 1)
+[ "$page" = 'page of acme' ] || echo "connect: $page" >> /dev/termination-log
+name=$(nslookup -type=a {DNS_NAME} 2>&1) || echo "lookup: $name" >> /dev/termination-log
+again=$(awk '/^Tcp:/ {{ n = $13 }} END {{ print n }}' /proc/net/snmp)
+[ "$again" = 0 ] || echo "sent again: $again" >> /dev/termination-log
+grep -q '^nameserver {DNS_ADDRESS}$' /etc/resolv.conf || cat /etc/resolv.conf >> /dev/termination-log
+"""
+    return {"restartPolicy": "Never", "containers": [container("main", ["sh", "-c", script])]}
+
+
+def gated_pod(
+    ring: Ring, tenant: Tenant, name: str, handler: str, spec: JsonObject, namespace: str = ""
+) -> services.Pod:
+    """Create a tenant's pod that demands the plugin."""
+    value = services.pod_value(tenant, name, ring.node.name, handler, spec)
+    value["metadata"]["annotations"] |= REQUIRED
+    made = services.Pod(ring, namespace or tenant.super_namespace("default"), name)
+    ring.super_cluster.api.create(made.path.rpartition("/")[0], value)
+    return made
+
+
+def waiting(status: JsonObject) -> str:
+    """Why the first container of a pod waits; empty if it does not."""
+    statuses = status.get("containerStatuses") or [{}]
+    state = statuses[0].get("state", {}).get("waiting", {})
+    return f"{state.get('reason', '')}: {state.get('message', '')}" if state else ""
+
+
+class Resolvers:
+    """Says the same resolv.conf of every tenant's pod, `delay_s(pod)` after it was first seen.
+
+    In a thread while `with` lasts; kata-bridge may restart meanwhile.
+    """
+
+    def __init__(self, ring: Ring, namespace: str, delay_s: Callable[[str], float] = lambda _: 0.0) -> None:
+        self._ring = ring
+        self._namespace = namespace
+        self._delay_s = delay_s
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="resolvers")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s: dict[str, float] = {}
+        async with BridgeClient(bridge_socket(self._ring), timeout_s=5) as bridge:
+            while not self._is_over.is_set():
+                pods = await asyncio.to_thread(self._pods)
+                due_s = {uid: at_s for uid, at_s in due_s.items() if uid in pods}
+                for uid, name in pods.items():
+                    due_s.setdefault(uid, loop.time() + self._delay_s(name))
+                for uid, at_s in due_s.items():
+                    if loop.time() < at_s:
+                        continue
+                    try:
+                        await bridge.set_resolv_conf("", RESOLV_CONF, pod_uid=uid)
+                        due_s[uid] = loop.time() + _SAY_AGAIN_S
+                    except BridgeError:
+                        break  # it is away: everything again, a little later
+                await asyncio.sleep(0.1)
+
+    def _pods(self) -> dict[str, str]:
+        try:
+            items = self._ring.super_cluster.api.get(f"/api/v1/namespaces/{self._namespace}/pods")["items"]
+        except (OSError, RingError):
+            return {}
+        return {
+            each["metadata"]["uid"]: each["metadata"]["name"]
+            for each in items
+            if keys.CLUSTER in each["metadata"].get("annotations", {})
+            and each["status"].get("phase") in ("Pending", "Running")
+        }
+
+
+def say_resolver(ring: Ring, uid: str, text: str, waits: str = "") -> GuestResult:
+    """Say it once."""
+
+    async def say() -> GuestResult:
+        async with BridgeClient(bridge_socket(ring), timeout_s=5) as bridge:
+            return await bridge.set_resolv_conf("", text, waits=waits, pod_uid=uid)
+
+    return asyncio.run(say())

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate on real containerd with its default validator, kubelet and apiserver."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tenancy import keys
+from tests.k8s.ring import gating, services
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.processes import RingError, wait_for
+from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, STOCK, Node, say, serving
+from tests.k8s.ring.tenants import Tenant
+
+_STARTED_S = 40.0
+
+
+@pytest.fixture(scope="module")
+def node(ring: Ring) -> Iterator[Node]:
+    server = gating.start_dns_server(ring)
+    try:
+        settings: JsonObject = {
+            "directory": str(ring.directory / "pods"),
+            "superCluster": gating.allow_bridge(ring),
+            "namespaces": [
+                {"namespaces": ["*-warned"], "policy": "warn"},
+                {"namespaces": ["*-open"], "policy": "off"},
+            ],
+        }
+        with serving(ring, settings) as made:
+            yield made
+    finally:
+        server.stop()
+
+
+@contextmanager
+def pod(
+    node: Node,
+    tenant: Tenant,
+    handler: str = "",
+    spec: JsonObject | None = None,
+    *,
+    namespace: str = "default",
+    annotations: dict[str, str] | None = None,
+) -> Iterator[services.Pod]:
+    """A tenant's pod that demands the plugin; it need not start."""
+    node.ring.syncer.create_namespace(tenant, namespace)
+    value = services.pod_value(
+        tenant, f"g-{secrets.token_hex(3)}", node.ring.node.name, handler, spec or services.sleeper()
+    )
+    value["metadata"]["annotations"] |= {**gating.REQUIRED, **(annotations or {})}
+    made = services.Pod(node.ring, tenant.super_namespace(namespace), value["metadata"]["name"])
+    node.ring.super_cluster.api.create(made.path.rpartition("/")[0], value)
+    try:
+        yield made
+    finally:
+        node.ring.super_cluster.api.delete(made.path)
+
+
+def uid(pod: services.Pod) -> str:
+    return str(pod.ring.super_cluster.api.get(pod.path)["metadata"]["uid"])
+
+
+def wait_held(pod: services.Pod, words: str) -> str:
+    """Wait until the pod says that it waits, in these words; returns all that it says."""
+
+    def said() -> str:
+        text = gating.waiting(pod.status())
+        return text if words in text else ""
+
+    try:
+        return wait_for(f"held: {words}", said, timeout_s=_STARTED_S)
+    except RingError as error:
+        raise RingError(f"{error}: {pod.status()}") from None
+
+
+def wait_running(pod: services.Pod) -> float:
+    """Wait until it runs; returns how long that took."""
+    began_s = time.monotonic()
+    pod.wait("Running")
+    return time.monotonic() - began_s
+
+
+def events(pod: services.Pod, reason: str) -> list[str]:
+    """What Events of this pod with that reason say."""
+    found = pod.ring.super_cluster.api.get(f"/api/v1/namespaces/{pod.namespace}/events")["items"]
+    return [
+        each["message"]
+        for each in found
+        if (each["involvedObject"].get("name"), each["reason"]) == (pod.name, reason)
+    ]
+
+
+def resolv_conf(pod: services.Pod) -> str:
+    return pod.sh("cat /etc/resolv.conf")[1]
+
+
+def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(node: Node, acme: Tenant) -> None:
+    with pod(node, acme, KATA, gating.first_act(OWN_IP)) as made:
+        # The rules are in by the second try.
+        text = wait_held(made, "waiting: nobody has said yet which DNS server network default has")
+        assert text.startswith("CreateContainerError: ")
+        assert made.status()["containerStatuses"][0]["restartCount"] == 0
+        (held,) = [each for each in node.bridge.status()["gate"]["held"] if each["pod"] == made.full_name]
+        assert held["containers"] == ["main"]
+        wait_for("Event", lambda: events(made, "WaitsAtGate"), timeout_s=10)
+        assert "which DNS server network default has" in events(made, "WaitsAtGate")[-1]
+        # Past the second try, after which the kubelet by itself waits for 11 to 15 s.
+        time.sleep(2)
+        began_s = time.monotonic()
+        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        made.wait("Succeeded")
+        took_s = time.monotonic() - began_s
+        say(f"from the resolver to the end of the pod, by a nudge: {took_s:.2f} s")
+        assert took_s < 8
+        assert made.status()["containerStatuses"][0]["state"]["terminated"].get("message", "") == ""
+        annotations = node.ring.super_cluster.api.get(made.path)["metadata"]["annotations"]
+        assert annotations[keys.GATE_OPENED]
+
+
+def test_the_words_of_whoever_says_resolvers_reach_the_author(node: Node, acme: Tenant) -> None:
+    with pod(node, acme) as made:
+        gating.say_resolver(node.ring, uid(made), "", "network blue is not Ready: it is still being made")
+        wait_held(made, "network blue is not Ready: it is still being made")
+        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        wait_running(made)
+        assert resolv_conf(made) == gating.RESOLV_CONF
+        other = "nameserver 10.88.0.53\n"
+        gating.say_resolver(node.ring, uid(made), other)
+        assert resolv_conf(made) == other
+        assert "Read-only" in made.sh("echo > /etc/resolv.conf")[1]
+
+
+def test_a_guest_that_nobody_reaches_starts_nothing(node: Node, acme: Tenant) -> None:
+    """Its agent is to come from its image, and this image has none."""
+    with pod(node, acme, AGENT) as made:
+        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        words = "the pod's guest cannot be reached, so the Services of network default are not in it"
+        wait_held(made, words)
+        (message,) = wait_for("Event", lambda: events(made, "WaitsAtGate"), timeout_s=10)[:1]
+        assert "Services of network default" in message
+
+
+def test_a_condition_of_the_node_counts_those_that_wait_for_long(node: Node, acme: Tenant) -> None:
+    def condition() -> dict[str, Any]:
+        conditions = node.ring.super_cluster.api.get(f"/api/v1/nodes/{node.ring.node.name}")["status"][
+            "conditions"
+        ]
+        return next((each for each in conditions if each["type"] == "VcnodePodsHeld"), {})
+
+    wait_for("the condition", lambda: condition().get("status") == "False", timeout_s=60)
+    with pod(node, acme):
+        wait_for("it is true", lambda: condition().get("status") == "True", timeout_s=60)
+        assert condition()["reason"] == "ResolverMissing"
+        assert condition()["message"] == "pods that wait at the gate: 1 (1 wait for their DNS settings)"
+    wait_for("it is false", lambda: condition().get("status") == "False", timeout_s=60)
+
+
+def test_network_readiness_is_read_as_it_is_now(node: Node, acme: Tenant) -> None:
+    with pod(node, acme, annotations={keys.NETWORK_READINESS: "false"}) as made:
+        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        wait_held(made, "network default is not ready for this pod")
+        annotations = {"metadata": {"annotations": {keys.NETWORK_READINESS: "true"}}}
+        node.ring.super_cluster.api.patch(made.path, annotations)
+        took_s = wait_running(made)
+        say(f"from the annotation to running: {took_s:.2f} s")
+        assert took_s < 8
+
+
+def test_warn_and_off_and_pods_of_nobody(node: Node, acme: Tenant) -> None:
+    for namespace in ("warned", "open"):
+        with pod(node, acme, namespace=namespace) as made:
+            wait_running(made)
+    (line,) = node.bridge.lines("a container starts without what it needs")
+    assert "which DNS server" in line["lacks"]
+    value = services.pod_value(
+        acme, f"g-{secrets.token_hex(3)}", node.ring.node.name, KATA, services.sleeper()
+    )
+    del value["metadata"]["annotations"]
+    nobodys = services.Pod(node.ring, "default", value["metadata"]["name"])
+    node.ring.super_cluster.api.create(nobodys.path.rpartition("/")[0], value)
+    try:
+        wait_running(nobodys)
+    finally:
+        node.ring.super_cluster.api.delete(nobodys.path)
+    with pod(node, acme, spec={**services.sleeper(), "hostNetwork": True}) as made:
+        wait_running(made)
+
+
+def test_containers_that_bring_their_own(node: Node, acme: Tenant) -> None:
+    spec = services.sleeper()
+    spec["containers"][0]["volumeMounts"] = [
+        {"name": "own", "mountPath": "/etc/resolv.conf", "subPath": "resolv.conf"}
+    ]
+    spec["initContainers"] = [
+        {**services.sleeper()["containers"][0], "name": "setup", "command": ["cat", "/etc/resolv.conf"]}
+    ]
+    spec["volumes"] = [{"name": "own", "configMap": {"name": "own-resolv-conf"}}]
+    node.ring.super_cluster.api.create(
+        f"/api/v1/namespaces/{acme.super_namespace('default')}/configmaps",
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "own-resolv-conf"},
+            "data": {"resolv.conf": "nameserver 192.0.2.1\n"},
+        },
+        may_exist=True,
+    )
+    with pod(node, acme, spec=spec) as made:
+        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        wait_running(made)
+        assert resolv_conf(made) == "nameserver 192.0.2.1\n"
+        setup = node.ring.super_kubectl(
+            "logs", made.name, "--namespace", made.namespace, "-c", "setup"
+        ).check()
+        assert setup.text == gating.RESOLV_CONF
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+def test_the_bridge_is_away_while_a_pod_starts(node: Node, acme: Tenant, end: signal.Signals) -> None:
+    """The validator holds what demands the plugin; what does not starts, and is reported."""
+    before = len(node.bridge.lines("a container runs of which the gate was not asked"))
+    with pod(node, acme) as waiting, pod(node, acme) as running:
+        gating.say_resolver(node.ring, uid(running), gating.RESOLV_CONF)
+        wait_running(running)
+        wait_held(waiting, "which DNS server network default has")
+        node.bridge.stop(end)
+        with (
+            pod(node, acme) as newcomer,
+            pod(node, acme, annotations={next(iter(gating.REQUIRED)): "[]"}) as unguarded,
+        ):
+            wait_running(unguarded)
+            assert gating.LACKS_PLUGIN in wait_held(newcomer, gating.LACKS_PLUGIN)
+            node.bridge.start()
+            gating.say_resolver(node.ring, uid(newcomer), gating.RESOLV_CONF)
+            took_s = wait_running(newcomer)
+            say(f"{end.name}: from the bridge's return to running: {took_s:.2f} s")
+            assert took_s < 8
+            through = node.bridge.lines("a container runs of which the gate was not asked")[before:]
+            assert [line["pod"] for line in through] == [unguarded.full_name]
+            wait_for("Event", lambda: events(unguarded, "NotAskedAtGate"), timeout_s=10)
+            assert waiting.status()["phase"] == "Pending"
+            gating.say_resolver(node.ring, uid(running), "nameserver 10.88.0.54\n")
+            assert resolv_conf(running) == "nameserver 10.88.0.54\n"
+
+
+def test_its_credentials_do_nothing_else(node: Node, acme: Tenant) -> None:
+    ours, others = gating.as_bridge(node.ring), gating.as_bridge(node.ring, "worker-2")
+    with pod(node, acme, namespace="open", annotations={"a": "b"}) as made:
+        wait_running(made)
+        nudge = {"metadata": {"annotations": {keys.GATE_OPENED: "2026-01-01T00:00:00Z"}}}
+        ours.patch(made.path, nudge)
+        ours.patch(made.path, {"metadata": {"uid": uid(made)}})
+        for api, patch, why in (
+            (others, nudge, "patches pods of its own node"),
+            (ours, {"metadata": {"annotations": {"a": "c"}}}, "changes no annotation but"),
+            (ours, {"metadata": {"annotations": {"a": None}}}, "changes no annotation but"),
+            (ours, {"metadata": {"annotations": {"c": "d"}}}, "changes no annotation but"),
+            (ours, {"metadata": {"annotations": {keys.GATE_OPENED: "x" * 65}}}, "is a time"),
+            (ours, {"metadata": {"labels": {"app": "web"}}}, "does not label pods"),
+            (ours, {"metadata": {"finalizers": ["a.b/c"]}}, "does not say who owns pods"),
+            (ours, {"spec": {"activeDeadlineSeconds": 1}}, "changes annotations of pods only"),
+        ):
+            with pytest.raises(RingError, match=why):
+                api.patch(made.path, patch)
+        refused = "forbidden"
+        for path in (made.path, made.path.rpartition("/")[0], f"/api/v1/nodes/{node.ring.node.name}"):
+            with pytest.raises(RingError, match=refused):
+                ours.get(path)
+        with pytest.raises(RingError, match=refused):
+            ours.delete(made.path)
+        for path in (f"{made.path}/status", f"/api/v1/nodes/{node.ring.node.name}"):
+            with pytest.raises(RingError, match=refused):
+                ours.patch(path, {"metadata": {"labels": {"a": "b"}}})
+    status = f"/api/v1/nodes/{node.ring.node.name}/status"
+    conditions = "application/strategic-merge-patch+json"
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    with pytest.raises(RingError, match="nothing of its node but the condition"):
+        ours.patch(status, ready, kind=conditions)
+    with pytest.raises(RingError, match="of its own node"):
+        others.patch(status, {"status": {}}, kind=conditions)
+    moved = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
+    with pytest.raises(RingError, match="does not say where its node is"):
+        ours.patch(status, moved)
+    with pytest.raises(RingError, match="does not label its node"):
+        ours.patch(status, {"metadata": {"labels": {"a": "b"}}})
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"e-{secrets.token_hex(3)}", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "reason": "R",
+        "source": {"component": "kubelet", "host": node.ring.node.name},
+    }
+    with pytest.raises(RingError, match="in its own name"):
+        ours.create("/api/v1/namespaces/default/events", event)
+
+
+_ = STOCK
