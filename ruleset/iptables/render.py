@@ -29,7 +29,9 @@ HOOKS = {
 RETURN_TRANSLATED = "-m conntrack --ctstate DNAT -j RETURN"
 
 MAX_FRAGMENTS = 16384
-"""Services whose rules a renderer keeps; each costs some kilobytes."""
+MAX_KEPT_RULES = 200_000
+"""Services, and rules of them all, that a renderer keeps: some tens of megabytes. A Service of one
+tenant can have a hundred thousand rules, and be another one at each of its changes."""
 
 _HOST = {Family.IPV4: "/32", Family.IPV6: "/128"}
 _MASK = {Family.IPV4: "255.255.255.255", Family.IPV6: ":".join(["ffff"] * 8)}
@@ -47,6 +49,7 @@ class _Fragment:
     dispatch: tuple[str, ...]
     refusals: tuple[str, ...]
     chains: Mapping[str, tuple[str, ...]]
+    size: int
 
 
 class Renderer:
@@ -59,6 +62,7 @@ class Renderer:
         # By identity, and with the Service beside its fragment, so that no other can take its id.
         # Values of Services are kept by whoever computes them; to hash one costs as much as this saves.
         self._kept: OrderedDict[tuple[int, Family], tuple[ServiceRules, _Fragment]] = OrderedDict()
+        self.kept_rules = 0
 
     def render(self, rules: GuestRules) -> Document:
         """The iptables document of these rules."""
@@ -82,8 +86,10 @@ class Renderer:
             return kept[1]
         fragment = _render(service, family)
         self._kept[key] = (service, fragment)
-        if len(self._kept) > MAX_FRAGMENTS:
-            self._kept.popitem(last=False)
+        self.kept_rules += fragment.size
+        while len(self._kept) > MAX_FRAGMENTS or self.kept_rules > MAX_KEPT_RULES:
+            _, (_, dropped) = self._kept.popitem(last=False)
+            self.kept_rules -= dropped.size
         return fragment
 
 
@@ -115,7 +121,8 @@ def _render(service: ServiceRules, family: Family) -> _Fragment:
             dispatch.append(f"{match} -j {chain}")
             if f"nat/{chain}" not in chains:
                 chains.update(_choice(target, chain, family))
-    return _Fragment(tuple(dispatch), tuple(refusals), chains)
+    size = len(dispatch) + len(refusals) + sum(map(len, chains.values()))
+    return _Fragment(tuple(dispatch), tuple(refusals), chains, size)
 
 
 def _match(capture: Capture, family: Family) -> str:

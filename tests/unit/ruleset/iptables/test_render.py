@@ -131,3 +131,18 @@ def test_a_renderer_writes_again_only_what_is_new() -> None:
     assert second == render(new)
     same = [name for name in first.objects if first.objects[name] is second.objects.get(name)]
     assert len(same) == len([name for name in first.objects if "/VCN-SVC-" in name]) - 1 + len(HOOKS)
+
+
+def test_large_services_that_change_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ruleset.iptables.render.MAX_KEPT_RULES", 100)
+    renderer = Renderer()
+    for change in range(20):
+        captures = tuple(
+            Capture(f"10.0.{change}.{number}", 80, TCP, "a/b", Refusal.REJECT) for number in range(30)
+        )
+        rules = GuestRules(Family.IPV4, (ServiceRules("a/b", captures),))
+        assert renderer.render(rules) == render(rules)
+        assert renderer.kept_rules == min(30 * (change + 1), 90)
+    huge = tuple(Capture(f"10.1.0.{number}", 80, TCP, "a/b", Refusal.REJECT) for number in range(101))
+    renderer.render(GuestRules(Family.IPV4, (ServiceRules("a/b", huge),)))
+    assert renderer.kept_rules == 0
