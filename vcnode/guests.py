@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode guests`: every guest on this node, how it is reached, and whether it has its rules."""
+"""`vcnode guests`: every guest on this node, how it is reached, whether it has its rules; and pods
+whose containers are held back, and what they wait for."""
 
 import argparse
 from typing import Any
@@ -33,6 +34,24 @@ class Guest(msgspec.Struct, rename="camel"):
     behind_seconds: float | None = None
 
 
+class Held(msgspec.Struct, rename="camel"):
+    """A pod whose containers wait at the gate, guest or not."""
+
+    pod: str
+    id: str = ""
+    tenant: str = ""
+    containers: tuple[str, ...] = ()
+    for_seconds: float = 0.0
+    why: str = ""
+
+
+class Gate(msgspec.Struct, rename="camel"):
+    """The gate in kata-bridge's /status."""
+
+    policy: str = ""
+    held: tuple[Held, ...] = ()
+
+
 class Status(msgspec.Struct, rename="camel"):
     """kata-bridge's /status, as far as it is about guests."""
 
@@ -41,14 +60,16 @@ class Status(msgspec.Struct, rename="camel"):
     is_synced: bool = False
     left_alone: int = 0
     problems: dict[str, str] = {}
+    gate: Gate | None = None
 
 
 def add_to(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser = verbs.add_parser(
         "guests",
-        help="every guest on this node, its channel and generation, behind or not, and why",
-        description="Ask kata-bridge for its guests. Exit code 0 if all have what was set for them, else 1.",
+        help="every guest on this node, its channel and generation, and why it is behind; pods held back",
+        description="Ask kata-bridge for its guests, and for pods whose containers it holds back. "
+        "Exit code 0 if all guests have what was set for them and no pod is held, else 1.",
         allow_abbrev=False,
     )
     daemons.add_where(parser, daemons.BRIDGE_STATUS, _DAEMON)
@@ -61,7 +82,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print. Raises ToolError."""
     status = _ask(arguments)
     guests = [guest for guest in status.guests if arguments.tenant in (None, guest.tenant)]
-    is_good = status.is_synced and all(guest.state in ("current", "noRuleset") for guest in guests)
+    held = [pod for pod in status.gate.held if arguments.tenant in (None, pod.tenant)] if status.gate else []
+    is_good = (
+        status.is_synced and all(guest.state in ("current", "noRuleset") for guest in guests) and not held
+    )
     if arguments.json:
         terminal.json(
             {
@@ -69,10 +93,11 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
                 "leftAlone": status.left_alone,
                 "problems": status.problems,
                 "guests": [msgspec.to_builtins(guest) for guest in guests],
+                "held": [msgspec.to_builtins(pod) for pod in held],
             }
         )
     else:
-        terminal.lines(render(status, guests))
+        terminal.lines(render(status, guests) + render_held(held))
     return 0 if is_good else 1
 
 
@@ -100,6 +125,18 @@ def render(status: Status, guests: list[Guest]) -> list[str]:
             f"{status.left_alone} sandboxes are no guests: in the host's network, or of another runtime"
         )
     return lines
+
+
+def render_held(held: list[Held]) -> list[str]:
+    """The lines about pods that wait at the gate."""
+    if not held:
+        return []
+    head = ("HELD", "TENANT", "CONTAINERS", "FOR", "WHY")
+    rows = (
+        (pod.pod, pod.tenant or "-", ",".join(pod.containers), duration(pod.for_seconds), pod.why)
+        for pod in held
+    )
+    return ["", *columns([head, *rows])]
 
 
 def _row(guest: Guest) -> tuple[str, ...]:
