@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection to kata-bridge, in virtual time, without a socket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from dnsconfig.bridge import Connection, Handlers
+from dnsconfig.delivery import Push, Target, Wanted
+from dnsconfig.testing.fake_bridge import FakeBridge
+from kata_bridge.api.client import BridgeAway, BridgeRefuses
+from kata_bridge.api.messages import GuestEvent, GuestResult
+
+pytestmark = pytest.mark.asyncio
+
+PUSH = Push(1, Target("g1"), Wanted("nameserver 10.0.0.1\n", "why"), 0.0)
+
+
+class Away(FakeBridge):
+    is_there = False
+
+    async def watch_guests(self) -> AsyncIterator[GuestEvent]:
+        if not self.is_there:
+            raise BridgeAway("nobody listens")
+        async for event in super().watch_guests():
+            yield event
+
+    async def set_resolv_conf(
+        self, guest: str, text: str, *, waits: str = "", pod_uid: str = ""
+    ) -> GuestResult:
+        raise BridgeRefuses("no gate here")
+
+
+class Here:
+    def __init__(self) -> None:
+        self.bridges: list[FakeBridge] = []
+        self.said: list[object] = []
+        self.tasks = Tasks("test")
+        self.next = FakeBridge()
+        self.connection = Connection(
+            self._connect,
+            Handlers(
+                lambda guest: self.said.append(("present", guest.id)),
+                lambda guest: self.said.append(("gone", guest)),
+                lambda: self.said.append("synced"),
+                lambda: self.said.append("lost"),
+                lambda push, result: self.said.append(("answered", push.number, result.code.name)),
+                lambda push, why: self.said.append(("failed", push.number, why)),
+            ),
+            self.tasks,
+            lambda: 1.0,
+        )
+
+    def _connect(self) -> FakeBridge:
+        self.bridges.append(self.next)
+        return self.next
+
+
+async def test_guests_come_in_and_answers_go_to_who_asked() -> None:
+    here = Here()
+    here.next.add("g1", "a", "a-shop/web")
+    here.tasks.spawn(here.connection.run(), "run")
+    await asyncio.sleep(0.1)
+    assert (here.connection.is_synced, here.connection.problem) == (True, "")
+    here.connection.push(PUSH)
+    await asyncio.sleep(0.1)
+    here.next.remove("g1")
+    await asyncio.sleep(0.1)
+    assert here.said == [("present", "g1"), "synced", ("answered", 1, "APPLIED"), ("gone", "g1")]
+    (request,) = here.next.received
+    assert (request.guest, request.text, request.waits) == ("g1", PUSH.text, "why")
+    await here.tasks.close(1.0)
+
+
+async def test_it_comes_back_ever_more_slowly() -> None:
+    here = Here()
+    here.next = Away()
+    here.tasks.spawn(here.connection.run(), "run")
+    await asyncio.sleep(0.05)
+    assert here.connection.problem == "nobody listens"
+    await asyncio.sleep(60)
+    # 0.1, 0.2, ... 3.2, then 5 s apart.
+    assert 15 <= len(here.bridges) <= 19
+    here.next = FakeBridge()
+    await asyncio.sleep(6)
+    assert here.connection.is_synced
+    await here.tasks.close(1.0)
+
+
+async def test_what_is_refused_or_has_nowhere_to_go_fails() -> None:
+    here = Here()
+    here.connection.push(PUSH)
+    assert here.said == [("failed", 1, "kata-bridge is away")]
+    refusing = Away()
+    refusing.is_there = True
+    here.next = refusing
+    here.tasks.spawn(here.connection.run(), "run")
+    await asyncio.sleep(0.1)
+    here.connection.push(PUSH)
+    await asyncio.sleep(0.1)
+    assert here.said[1:] == ["synced", ("failed", 1, "no gate here")]
+    await here.tasks.close(1.0)
+
+
+async def test_answers_of_a_connection_that_is_gone_count_no_more() -> None:
+    here = Here()
+    here.next.delay_s = 1.0
+    here.next.add("g1", "a", "a-shop/web")
+    here.tasks.spawn(here.connection.run(), "run")
+    await asyncio.sleep(0.1)
+    here.connection.push(PUSH)
+    await asyncio.sleep(0.1)
+    here.next.forget_everything()
+    first, here.next = here.next, FakeBridge()
+    await asyncio.sleep(5)
+    assert first.received
+    assert here.said == [("present", "g1"), "synced", "lost", "synced"]
+    await here.tasks.close(1.0)

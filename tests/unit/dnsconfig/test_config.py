@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from daemonkit.config import ConfigError, parse
+from dnsconfig.config import (
+    KIND,
+    Bridge,
+    DnsConfigConfiguration,
+    LastKnownPolicy,
+    Status,
+    SuperCluster,
+    TenantDomain,
+)
+
+LEAST = """
+apiVersion: vcnode.io/v1alpha1
+kind: DnsConfigConfiguration
+nodeName: node-1
+superCluster: {kubeconfigFile: kubeconfig}
+"""
+ALL = """
+bridge: {socket: bridge.sock}
+clusterDomain: k8s.example
+tenants:
+- {key: a, clusterDomain: a.example}
+resolvConf: /run/systemd/resolve/resolv.conf
+nodeIPs: [10.0.0.1, "fd00::1"]
+lastKnown: wait
+stateDirectory: state
+events: false
+status: {socket: status.sock}
+"""
+
+
+def read(text: str) -> DnsConfigConfiguration:
+    return parse(text.encode(), DnsConfigConfiguration, kind=KIND, source="x", directory=Path("/etc"))
+
+
+def test_the_least() -> None:
+    assert read(LEAST) == DnsConfigConfiguration("node-1", SuperCluster(Path("/etc/kubeconfig")))
+
+
+def test_everything() -> None:
+    text = LEAST.replace("kubeconfig}", "kubeconfig, hasVirtualClusters: false}") + ALL
+    assert read(text) == DnsConfigConfiguration(
+        "node-1",
+        SuperCluster(Path("/etc/kubeconfig"), has_virtual_clusters=False),
+        Bridge(Path("/etc/bridge.sock")),
+        "k8s.example",
+        (TenantDomain("a", "a.example"),),
+        "/run/systemd/resolve/resolv.conf",
+        ("10.0.0.1", "fd00::1"),
+        LastKnownPolicy.WAIT,
+        Path("/etc/state"),
+        events=False,
+        status=Status(Path("/etc/status.sock")),
+    )
+
+
+def test_a_kubelet_without_a_file_is_an_empty_text() -> None:
+    assert read(LEAST + "resolvConf: ''\n").resolv_conf == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        (
+            LEAST.replace("node-1", "'No Node'") + "clusterDomain: a..b\nresolvConf: here\nnodeIPs: [x]\n",
+            (
+                "nodeName: expected the name of a node, got 'No Node'",
+                "clusterDomain: expected a domain, got 'a..b'",
+                "resolvConf: expected an absolute path or nothing, got 'here'",
+                "nodeIPs: expected an address, got 'x'",
+            ),
+        ),
+        (
+            LEAST + "tenants: [{key: A, clusterDomain: ''}, {key: b, clusterDomain: b}, "
+            "{key: b, clusterDomain: c}]\n",
+            (
+                "tenants[0].key: cluster key 'A' is not a DNS label of at most 63 characters",
+                "tenants[0].clusterDomain: expected a domain, got ''",
+            ),
+        ),
+        (
+            LEAST + "tenants: [{key: b, clusterDomain: b}, {key: b, clusterDomain: c}]\n",
+            ("tenants: b stands there more than once",),
+        ),
+        (
+            LEAST + "status: {address: 10.0.0.1, socket: x}\n",
+            (
+                "status.socket: give socket or address, not both",
+                "status.address: expected a loopback address, got '10.0.0.1'",
+            ),
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(text: str, errors: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert caught.value.errors == errors

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from daemonkit.status import Reply
+from dnsconfig.node_file import NodeFile
+from dnsconfig.report import Report
+from tests.unit.dnsconfig.node import Node
+from tests.unit.dnsconfig.objects import tenant
+
+pytestmark = pytest.mark.asyncio
+
+
+def shown(here: Node, path: Path | None = None) -> Report:
+    return Report(here.engine, here.watch, here.connection, NodeFile(path, (), here.clock))
+
+
+async def test_ready_when_all_has_told(tmp_path: Path) -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"))
+    here.put_pod("a")
+    report = shown(here)
+    assert not report.readiness().is_ready
+    async with here.running():
+        said = report.readiness()
+        assert said.is_ready
+        assert said.lines[0] == "kata-bridge: ok"
+        assert not shown(here, tmp_path / "absent").readiness().is_ready
+        report.is_draining = True
+        assert not report.readiness().is_ready
+        report.is_draining = False
+        here.bridge.forget_everything()
+        await asyncio.sleep(0.01)
+        assert not report.readiness().is_ready
+
+
+async def test_status_and_explain() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"), *tenant("b"))
+    uid = here.put_pod("a", subdomain="svc")
+    here.put_pod("b")
+    here.bridge.add("g1", "a", "a-shop/web", uid=uid)
+    async with here.running():
+        report = shown(here)
+        ours, theirs = json.loads(Reply.json(report.status(here.clock())).body)["pods"]
+        assert ours == {
+            "pod": "a-shop/web",
+            "uid": uid,
+            "guest": "g1",
+            "tenant": "a",
+            "tenantPod": "shop/web",
+            "network": "default",
+            "servers": ["10.0.0.1"],
+            "waits": "",
+            "waitsSeconds": None,
+            "keepsAsOf": "",
+            "state": "current",
+            "problem": "",
+        }
+        assert theirs["waits"] == "network default does not exist"
+        assert theirs["waitsSeconds"] > 0
+        assert report.states() == {("current",): 2.0, ("behind",): 0.0, ("failing",): 0.0}
+        for query, code in (
+            ({"pod": "a-shop/web"}, 200),
+            ({"pod": "shop/web", "tenant": "a"}, 200),
+            ({"guest": "g1"}, 200),
+            ({"guest": "g1", "tenant": "b"}, 404),
+            ({"pod": "shop/web"}, 404),
+            ({"pod": "a-shop/web", "tenant": "b"}, 404),
+            ({"guest": ""}, 404),
+            ({}, 400),
+        ):
+            assert report.explain(query, here.clock()).status == code, query
+        page = json.loads(report.explain({"guest": "g1"}, here.clock()).body)
+        assert page["record"] == "web.svc.shop.svc.cluster.local"
+        assert page["text"] == here.bridge.texts[uid]
+        assert page["lines"][-1] == {
+            "keyword": "options",
+            "values": [{"value": "ndots:5", "source": "policy ClusterFirst"}],
+        }

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+from pathlib import Path
+
+import pytest
+
+import dnsconfig.saved_state
+from daemonkit.metrics import Counter
+from dnsconfig.picture import Picture
+from dnsconfig.saved_state import (
+    CONFIRM_S,
+    INTERVAL_S,
+    MAX_AGE_S,
+    Restored,
+    SavedState,
+    State,
+    picture_of,
+    state_of,
+)
+from tests.unit.dnsconfig.test_picture import picture
+
+pytestmark = pytest.mark.asyncio
+
+NOW = 1_800_000_000.0
+GIVEN = {"uid-a-shop-web-0": "nameserver 10.0.0.1\n"}
+
+
+class Disk:
+    """A directory and two clocks."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "state.json"
+        self.wall, self.now = NOW, 0.0
+        self.errors = Counter()
+        self.saved = SavedState(directory, self.errors, wall=lambda: self.wall, now=lambda: self.now)
+        self.saved.prepare()
+
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+        self.wall += seconds
+
+    def written(self) -> bytes:
+        return self.path.read_bytes() if self.path.exists() else b""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "state")
+
+
+def state(**given: str) -> State:
+    return state_of(picture(), GIVEN | given)
+
+
+async def test_a_picture_comes_back_as_it_was(disk: Disk) -> None:
+    await disk.saved.keep(state(), 2.0)
+    disk.later(60.0)
+    assert disk.saved.load() == Restored(picture(), GIVEN, 62.0)
+    assert picture_of(state_of(Picture(), {})) == Picture({}, {}, {}, {})
+
+
+async def test_it_is_written_when_it_is_another_and_not_too_often(disk: Disk) -> None:
+    await disk.saved.keep(state(), 0.0)
+    first = disk.written()
+    await disk.saved.keep(state(x="y"), 0.0)
+    assert disk.written() == first
+    disk.later(INTERVAL_S)
+    await disk.saved.keep(state(x="y"), 0.0)
+    assert disk.written() != first
+    await disk.saved.keep(state(x="z"), 0.0, is_last=True)
+    assert b'"x":"z"' in disk.written()
+
+
+async def test_what_did_not_change_is_confirmed_from_time_to_time(disk: Disk) -> None:
+    await disk.saved.keep(state(), 0.0)
+    disk.later(CONFIRM_S / 2)
+    await disk.saved.keep(state(), 0.0)
+    assert disk.path.stat().st_mtime == NOW
+    disk.later(CONFIRM_S / 2)
+    await disk.saved.keep(state(), 3.0)
+    assert disk.path.stat().st_mtime == NOW + CONFIRM_S - 3.0
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[" * 100_000, b'{"version": 2}'])
+async def test_a_damaged_file_is_none(disk: Disk, data: bytes) -> None:
+    disk.path.write_bytes(data)
+    assert disk.saved.load() is None
+
+
+async def test_what_is_too_old_or_of_another_version_is_none(disk: Disk) -> None:
+    assert disk.saved.load() is None
+    await disk.saved.keep(state(), 0.0)
+    disk.later(MAX_AGE_S + 1)
+    assert disk.saved.load() is None
+    # A clock that was set back does not make it of the future.
+    disk.wall = NOW - 100
+    restored = disk.saved.load()
+    assert restored is not None
+    assert restored.age_s == 0.0
+    disk.path.write_bytes(disk.written().replace(b'"version":1', b'"version":7'))
+    assert disk.saved.load() is None
+
+
+async def test_a_disk_that_fails_is_survived(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dnsconfig.saved_state, "write_atomically", full)
+        await disk.saved.keep(state(), 0.0)
+        disk.later(INTERVAL_S)
+        await disk.saved.keep(state(), 0.0)
+    assert disk.errors.value == 2
+    disk.later(INTERVAL_S)
+    await disk.saved.keep(state(), 0.0)
+    assert disk.written()
+
+
+async def test_a_file_that_was_taken_away_is_written_again(disk: Disk) -> None:
+    await disk.saved.keep(state(), 0.0)
+    disk.path.unlink()
+    disk.later(CONFIRM_S)
+    await disk.saved.keep(state(), 0.0)
+    disk.later(INTERVAL_S)
+    await disk.saved.keep(state(), 0.0)
+    assert disk.written()
+
+
+async def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / "state" / ".state.json.0000.tmp"
+    left.parent.mkdir()
+    left.touch()
+    disk = Disk(tmp_path / "state")
+    assert os.listdir(disk.path.parent) == []  # noqa: PTH208 - names alone

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of the API server, and for how long."""
+
+import asyncio
+
+import pytest
+
+from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.resources import PODS
+from dnsconfig.watch import LINGER_S, MAX_NAMESPACES
+from tests.unit.dnsconfig.node import Node
+from tests.unit.dnsconfig.objects import pod, service, tenant
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_only_pods_of_this_node_and_their_tenants_are_asked_for() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
+    here.put_pod("a")
+    here.storage.put(PODS, pod("b", nodeName="n2"))
+    async with here.running():
+        assert any(query.get("fieldSelector") == "spec.nodeName=n1" for query in here.transport.queries)
+        assert here.watch.wanted == {"a-kube-system"}
+        assert here.watch.count == 3 + 2
+        picture = here.watch.picture()
+        assert sorted(picture.namespaces or {}) == ["a-kube-system", "a-shop"]
+        assert sorted(picture.places["a-kube-system"].services) == ["kube-dns-default"]
+
+
+async def test_services_that_are_no_dns_servers_are_not_kept() -> None:
+    here = Node()
+    other = service("a", "x", "10.0.0.9")
+    other["metadata"]["name"] = "metrics"
+    here.put(*tenant("a", default="10.0.0.1"), other)
+    here.put_pod("a")
+    async with here.running():
+        assert sorted(here.watch.picture().places["a-kube-system"].services) == ["kube-dns-default"]
+
+
+async def test_a_tenant_is_followed_for_a_while_after_its_last_pod() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"))
+    here.put_pod("a")
+    async with here.running():
+        here.storage.delete(PODS, "a-shop", "web")
+        await asyncio.sleep(LINGER_S / 2)
+        assert here.watch.count == 5
+        lists = len(here.transport.queries)
+        here.put_pod("a")
+        await asyncio.sleep(1)
+        assert len([q for q in here.transport.queries[lists:] if "watch" not in q]) == 0
+        here.storage.delete(PODS, "a-shop", "web")
+        await asyncio.sleep(LINGER_S + 1)
+        assert here.watch.count == 3
+
+
+async def test_very_many_tenants_are_asked_for_at_once_and_nobody_is_lost_meanwhile() -> None:
+    here = Node()
+    names = [f"t{number}" for number in range(MAX_NAMESPACES + 1)]
+    for number, name in enumerate(names):
+        here.put(*tenant(name, default=f"10.0.1.{number}"))
+    first = [here.put_pod(name) for name in names[:-1]]
+    async with here.running():
+        assert here.watch.count == 3 + 2 * MAX_NAMESPACES
+        last = here.put_pod(names[-1])
+        await asyncio.sleep(0.005)
+        assert here.watch.picture().places.keys() >= {f"{name}-kube-system" for name in names[:-1]}
+        await asyncio.sleep(LINGER_S + 1)
+        assert here.watch.count == 3 + 2
+        assert here.servers(last) == [f"10.0.1.{MAX_NAMESPACES}"]
+        here.put(service("t0", "default", "10.0.9.9"))
+        await asyncio.sleep(1)
+        assert here.servers(first[0]) == ["10.0.9.9"]
+        # And back.
+        here.storage.delete(PODS, f"{names[-1]}-shop", "web")
+        await asyncio.sleep(LINGER_S + 1)
+        assert here.watch.count == 3 + 2 * MAX_NAMESPACES
+        assert here.servers(first[0]) == ["10.0.9.9"]
+
+
+async def test_ages_are_of_the_oldest_and_unknown_before_a_list() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"))
+    here.put_pod("a")
+    assert here.watch.ages() == {"pods": None, "namespaces": None, "virtualClusters": None}
+    assert here.watch.picture() == here.watch.picture()
+    assert not here.watch.picture().is_whole
+    here.transport.failures = [UnreachableError("away")] * 3
+    async with here.running(30):
+        ages = here.watch.ages()
+        assert sorted(ages) == ["namespaces", "networks", "pods", "services", "virtualClusters"]
+        assert all(age is not None for age in ages.values())
