@@ -2,6 +2,7 @@
 """The iptables of a stand-in guest: the real ones in a network namespace, or tables in memory."""
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,8 @@ class NamespaceTables:
             async with asyncio.timeout(_RUN_DEADLINE_S):
                 stdout, stderr = await process.communicate(stdin)
         except BaseException:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                process.kill()
             await process.wait()
             raise
         return Ended(process.returncode or 0, stdout, stderr.decode("utf-8", "replace"))

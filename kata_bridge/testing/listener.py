@@ -24,6 +24,7 @@ class Listener:
         self._path = path
         self._serve = serve
         self._server: asyncio.Server | None = None
+        self._is_stopped = False
         self._tasks = Tasks(f"stand-in-{path.name}")
 
     @property
@@ -34,6 +35,7 @@ class Listener:
         """Listen; replaces a file that is there."""
         self._path.unlink(missing_ok=True)
         self._tasks = Tasks(self._tasks.name)
+        self._is_stopped = False
         self._server = await asyncio.start_unix_server(self._accept, self._path)
 
     async def start_on(self, bound: socket.socket) -> None:
@@ -42,6 +44,7 @@ class Listener:
 
     async def stop(self) -> None:
         """Stop listening and cut what is open; the file stays, as of a process that died."""
+        self._is_stopped = True
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -49,6 +52,9 @@ class Listener:
         await asyncio.sleep(0)  # what was cut is closed in the loop's next turn
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_stopped:  # accepted in the turn in which the socket was closed
+            writer.transport.abort()
+            return
         self._tasks.spawn(self._connection(reader, writer), "connection")
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

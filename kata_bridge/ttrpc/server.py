@@ -83,6 +83,7 @@ class Server:
         self._longest_s = longest_s
         self._tasks = Tasks("ttrpc-server")
         self._connections = 0
+        self._is_stopped = False
         self._listener: asyncio.Server | None = None
 
     async def start_unix(self, path: Path | str) -> None:
@@ -91,12 +92,14 @@ class Server:
 
     async def stop(self) -> None:
         """Close the socket and every connection; calls under way are cancelled."""
+        self._is_stopped = True
         if self._listener is not None:
             self._listener.close()
         await self._tasks.close(_STOP_S)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections >= MAX_CONNECTIONS:
+        # What was accepted in the turn in which the socket was closed arrives here all the same.
+        if self._is_stopped or self._connections >= MAX_CONNECTIONS:
             writer.close()
             return
         self._connections += 1
