@@ -58,7 +58,7 @@ class ClusterReports:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._turns = asyncio.Semaphore(PARALLEL)
-        self._under_way: set[tuple[str, str]] = set()
+        self._under_way: dict[tuple[str, str], Coroutine[object, object, object] | None] = {}
         self._told_s: dict[tuple[str, str], float] = {}
         self._tokens, self._tokens_at_s = EVENTS_BURST, self._loop.time()
         self._not_ready: dict[str, Sandbox] = {}
@@ -224,20 +224,31 @@ steps may have been without Services or with another DNS server."
     # ---- requests
 
     def _begin(self, what: str, sandbox: str, work: Coroutine[object, object, object]) -> None:
-        """Do it once at a time for each sandbox; what is asked for meanwhile is what is under way."""
+        """Do it, one at a time for each sandbox; what is asked for meanwhile is done once, afterwards."""
         key = (what, sandbox)
         if key in self._under_way:
-            work.close()
+            later = self._under_way[key]
+            if later is not None:
+                later.close()
+            self._under_way[key] = work
             return
-        self._under_way.add(key)
+        self._under_way[key] = None
 
         async def done() -> None:
             try:
                 await work
             finally:
-                self._under_way.discard(key)
+                later = self._under_way.pop(key)
+                if later is not None:
+                    self._again(what, sandbox, later)
 
         self._tasks.spawn(done(), f"{what} {sandbox[:12]}")
+
+    def _again(self, what: str, sandbox: str, work: Coroutine[object, object, object]) -> None:
+        try:
+            self._begin(what, sandbox, work)
+        except RuntimeError:  # the daemon ends
+            work.close()
 
     async def _write(self, method: str, path: str, value: Mapping[str, object], content_type: str) -> str:
         """Send it, again if that may help; return in a word how it ended."""

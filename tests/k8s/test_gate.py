@@ -17,7 +17,7 @@ from tests.k8s.ring import gating, services
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, STOCK, Node, say, serving
+from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, Node, say, serving
 from tests.k8s.ring.tenants import Tenant
 
 _STARTED_S = 40.0
@@ -302,6 +302,3 @@ def test_its_credentials_do_nothing_else(node: Node, acme: Tenant) -> None:
     }
     with pytest.raises(RingError, match="in its own name"):
         ours.create("/api/v1/namespaces/default/events", event)
-
-
-_ = STOCK

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -12,6 +14,7 @@ from typing import Self
 import grpc
 import yaml
 
+from daemonkit.tasks import Tasks
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import PodSandbox
 from kata_bridge.testing.agent_policy import OPENED_POLICY, parse
@@ -37,9 +40,12 @@ class StockKata(WatchingPlugin):
 
     def __init__(self, ring: Ring, handler: str) -> None:
         super().__init__(ring.node.nri_socket, SANDBOXES, index="10")
+        # How long a guest of this pod needs before its shim answers.
+        self.boot_s: Callable[[str], float] = lambda _: 0.0
         self._ring = ring
         self._handler = handler
         self._guests: dict[str, AsyncExitStack] = {}
+        self._booting = Tasks("boot")
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -50,9 +56,20 @@ class StockKata(WatchingPlugin):
         await super().run_pod_sandbox(pod)
         if pod.runtime_handler != self._handler:
             return
+        boot_s = self.boot_s(pod.name)
+        self._guests[pod.id] = AsyncExitStack()
+        if boot_s:
+            self._booting.spawn(self._boot(pod, boot_s), pod.name)
+        else:
+            await self._boot(pod, 0.0)
+
+    async def _boot(self, pod: PodSandbox, boot_s: float) -> None:
+        await asyncio.sleep(boot_s)
+        stack = self._guests.get(pod.id)
+        if stack is None:
+            return  # it has ended before
         tables = NamespaceTables(self._ring.node.outside(pod.network_namespace))
         quirks = Quirks(policy=parse(OPENED_POLICY))
-        stack = self._guests[pod.id] = AsyncExitStack()
         await stack.enter_async_context(
             StandInKata(self._ring.directory, tables, sandbox_id=pod.id, quirks=quirks)
         )
@@ -64,6 +81,7 @@ class StockKata(WatchingPlugin):
             await stack.aclose()
 
     async def stopping(self) -> None:
+        await self._booting.close(1.0)
         for stack in self._guests.values():
             await stack.aclose()
 

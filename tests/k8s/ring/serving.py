@@ -37,6 +37,7 @@ class Node:
     ring: Ring
     bridge: NodeDaemon
     proxy: NodeDaemon
+    stock: guests.StockKata
     of_acme: Service
     of_acme_x: Service
 
@@ -116,12 +117,12 @@ def serving(ring: Ring, gate: dict[str, Any] | None = None) -> Iterator[Node]:
         stack.callback(proxy.stop)
         bridge.start()
         proxy.start()
-        stack.enter_context(guests.StockKata(ring, STOCK))
+        stock = stack.enter_context(guests.StockKata(ring, STOCK))
         of_acme, of_acme_x = (
             stack.enter_context(services.service(ring, tenant, web_address(ring, tenant), own_ip=OWN_IP))
             for tenant in ring.tenants
         )
-        yield Node(ring, bridge, proxy, of_acme, of_acme_x)
+        yield Node(ring, bridge, proxy, stock, of_acme, of_acme_x)
 
 
 def web_address(ring: Ring, tenant: Tenant, name: str = "web") -> str:

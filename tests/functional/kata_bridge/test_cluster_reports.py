@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the super cluster is told, on a real connection; the real API server is asked in the k8s ring."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from daemonkit.tasks import Tasks
+from kata_bridge import cluster_reports
+from kata_bridge.cluster_reports import ClusterReports
+from kata_bridge.core.gate import Kind, Reason
+from kata_bridge.core.gate_summary import Tally
+from kata_bridge.core.sandboxes import Sandbox
+from tenancy import keys
+from tests.functional.kata_bridge.fake_guests import until
+
+pytestmark = pytest.mark.asyncio
+
+POD = Sandbox("s1", "vc-a-shop", "web-0", "uid-1", tenant="vc-a")
+POD_PATH = "/api/v1/namespaces/vc-a-shop/pods/web-0"
+REASON = Reason(Kind.RESOLVER, "nobody has said yet which DNS server network blue has")
+
+
+@dataclass(slots=True)
+class Recorder:
+    """An API server that keeps what it is sent and answers with `statuses`, then 200."""
+
+    requests: list[tuple[str, str, str, Any]] = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.requests.append(
+            (request.method, request.path, request.content_type, json.loads(await request.read()))
+        )
+        await asyncio.sleep(self.delay_s)
+        status = self.statuses.pop(0) if self.statuses else 200
+        body = {"metadata": {"uid": "uid-1", "annotations": self.annotations}, "code": status}
+        return web.json_response(body, status=status)
+
+    def of(self, path: str) -> list[Any]:
+        return [body for _, asked, _, body in self.requests if asked == path]
+
+
+@dataclass(slots=True)
+class Told:
+    server: Recorder
+    reports: ClusterReports
+    nudges: list[str] = field(default_factory=list)
+    readiness: list[tuple[str, str | None]] = field(default_factory=list)
+
+
+@pytest_asyncio.fixture
+async def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
+    for name in ("RETRIES_S", "READINESS_S", "CONDITION_S"):
+        monkeypatch.setattr(cluster_reports, name, (0.01, 0.01) if name == "RETRIES_S" else 0.02)
+    server = Recorder()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": url}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+            }
+        )
+    )
+    tasks = Tasks("reports")
+    made = Told(server, ClusterReports(kubeconfig, "worker-1", tasks))
+    made.reports.counted = made.nudges.append
+    made.reports.read_readiness = lambda sandbox, readiness: made.readiness.append((sandbox, readiness))
+    yield made
+    await tasks.close(2.0)
+    await made.reports.close()
+    await runner.cleanup()
+
+
+async def test_a_nudge_changes_one_annotation_of_that_very_pod(told: Told) -> None:
+    told.reports.opened(POD)
+    await until(lambda: told.nudges == ["done"])
+    ((method, path, kind, body),) = told.server.requests
+    assert (method, path, kind) == ("PATCH", POD_PATH, "application/merge-patch+json")
+    at = body["metadata"]["annotations"].pop(keys.GATE_OPENED)
+    assert body == {"metadata": {"uid": "uid-1", "annotations": {}}}
+    assert len(at) == len("2026-01-01T00:00:00.000000Z")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "result", "count"),
+    [
+        ([500, 429], "done", 3),
+        ([503, 503, 503], "failed", 3),
+        ([409], "gone", 1),
+        ([404], "gone", 1),
+        ([403], "refused", 1),
+    ],
+)
+async def test_what_may_help_is_tried_again(told: Told, statuses: list[int], result: str, count: int) -> None:
+    told.server.statuses = list(statuses)
+    told.reports.opened(POD)
+    await until(lambda: told.nudges == [result])
+    assert len(told.server.requests) == count
+    assert bool(told.reports.problem) == (result in ("failed", "refused"))
+
+
+async def test_what_is_asked_for_while_one_is_under_way_is_done_once_afterwards(told: Told) -> None:
+    told.server.delay_s = 0.05
+    for _ in range(5):
+        told.reports.opened(POD)
+    await until(lambda: len(told.nudges) == 2)
+    await asyncio.sleep(0.1)  # no more come
+    first, second = (body["metadata"]["annotations"][keys.GATE_OPENED] for body in told.server.of(POD_PATH))
+    assert first < second
+
+
+async def test_an_event_for_each_reason_and_not_for_each_try(told: Told) -> None:
+    other = Reason(Kind.RULES, "the Services of network blue are being put into the pod's guest")
+    for reasons in ((REASON,), (REASON,), (other, REASON), (REASON,)):
+        told.reports.held(POD, reasons)
+    path = "/api/v1/namespaces/vc-a-shop/events"
+    await until(lambda: len(told.server.of(path)) == 2)
+    first, second = sorted(told.server.of(path), key=lambda event: len(event["message"]))
+    assert first["message"] == f"Its containers are not started yet: {REASON.words}."
+    assert second["message"] == f"Its containers are not started yet: {other.words}; {REASON.words}."
+    assert first["metadata"]["name"].startswith("web-0.")
+    assert first["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "vc-a-shop",
+        "name": "web-0",
+        "uid": "uid-1",
+    }
+    assert (first["reason"], first["source"]) == (
+        "WaitsAtGate",
+        {"component": "kata-bridge", "host": "worker-1"},
+    )
+
+
+async def test_events_of_many_pods_are_bounded(told: Told) -> None:
+    for number in range(200):
+        told.reports.held(Sandbox(f"s{number}", "ns", f"p{number}", f"uid-{number}"), (REASON,))
+    await until(lambda: len(told.server.requests) >= cluster_reports.EVENTS_BURST)
+    await asyncio.sleep(0.05)
+    assert len(told.server.requests) <= cluster_reports.EVENTS_BURST + 2
+
+
+async def test_the_nodes_condition_is_said_when_it_changes(told: Told) -> None:
+    tallies = [Tally()]
+    told.reports.tally = lambda: tallies[0]
+    told.reports.start()
+    path = "/api/v1/nodes/worker-1/status"
+    await until(lambda: len(told.server.of(path)) == 1)
+    tallies[0] = Tally(1, {Kind.RULES: 1})
+    await until(lambda: len(told.server.of(path)) == 2)
+    await asyncio.sleep(0.1)
+    said = [body["status"]["conditions"][0] for body in told.server.of(path)]
+    assert [(each["type"], each["status"], each["reason"]) for each in said] == [
+        ("VcnodePodsHeld", "False", "GateOpen"),
+        ("VcnodePodsHeld", "True", "ServicesMissing"),
+    ]
+    assert told.server.requests[0][2] == "application/strategic-merge-patch+json"
+
+
+async def test_annotations_are_read_by_a_patch_of_nothing(told: Told) -> None:
+    told.server.annotations = {keys.NETWORK_READINESS: "false"}
+    told.reports.start()
+    told.reports.not_ready(POD)
+    await until(lambda: len(told.readiness) > 1)
+    assert set(told.readiness) == {("s1", "false")}
+    assert told.server.of(POD_PATH)[0] == {"metadata": {"uid": "uid-1"}}
+    told.server.annotations = {}
+    await until(lambda: told.readiness[-1] == ("s1", None))
+    told.reports.forgotten(POD)
+    await asyncio.sleep(0.05)
+    count = len(told.readiness)
+    await asyncio.sleep(0.1)
+    assert len(told.readiness) == count
+
+
+async def test_a_kubeconfig_that_is_not_there_yet_is_an_api_server_that_is_away(told: Told) -> None:
+    reports = ClusterReports(Path("/nonexistent/kubeconfig"), "worker-1", Tasks("away"))
+    results: list[str] = []
+    reports.counted = results.append
+    reports.opened(POD)
+    await until(lambda: results == ["failed"])
+    assert "kubeconfig" in reports.problem
