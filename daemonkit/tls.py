@@ -64,6 +64,20 @@ def server_context(
     return context
 
 
+def anonymous_server_context(certificate_file: Path, key_file: Path) -> ssl.SSLContext:
+    """Make the context of a server that anybody may ask, as API servers ask webhooks. Raises `TlsError`.
+
+    Nothing that is answered there may be a secret.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    _present(context, certificate_file, key_file)
+    return context
+
+
 def client_context(
     ca: Path | bytes,
     certificate: Path | bytes | None = None,

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The webhook's configuration: `kind: DnsWebhookConfiguration`, one file, all errors at once."""
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemonkit import config
+from daemonkit.config import setting
+from dnsconfig.config import CLUSTER_DOMAIN, RESOLV_CONF, Status, SuperCluster, TenantDomain
+from tenancy import names
+
+KIND = "DnsWebhookConfiguration"
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where API servers ask, and under which names they know it."""
+
+    names: tuple[str, ...] = setting(doc="DNS names and addresses of the certificate")
+    address: str = "0.0.0.0"  # noqa: S104 - API servers ask from other machines
+    port: int = setting(9443, minimum=0, maximum=65535)
+
+    def problems(self) -> Iterator[str]:
+        if not self.names:
+            yield "names: expected at least one, such as SERVICE.NAMESPACE.svc"
+        for name in self.names:
+            if not (names.is_pod_name(name) or _is_address(name)):
+                yield f"names: expected a DNS name or an address, got {name!r}"
+        if not _is_address(self.address):
+            yield f"address: expected an address, got {self.address!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class DnsWebhookConfiguration:
+    super_cluster: SuperCluster
+    listen: Listen
+    state_directory: Path
+    cluster_domain: str = setting(CLUSTER_DOMAIN, doc="of tenants of which nothing else says it")
+    tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")
+    resolv_conf: str = setting(
+        RESOLV_CONF, doc="a resolv.conf as all nodes have it, for its search list; empty: none"
+    )
+    status: Status = field(default_factory=Status)
+
+    def problems(self) -> Iterator[str]:
+        if not names.is_pod_name(self.cluster_domain):
+            yield f"clusterDomain: expected a domain, got {self.cluster_domain!r}"
+        if self.resolv_conf and not self.resolv_conf.startswith("/"):
+            yield f"resolvConf: expected an absolute path or nothing, got {self.resolv_conf!r}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def load(path: Path) -> DnsWebhookConfiguration:
+    """Read and check the file. Raises ConfigError with everything that is wrong."""
+    return config.load(path, DnsWebhookConfiguration, kind=KIND)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows what resolvers of all tenants are made of, in the whole super cluster.
+
+The role that this needs, and the webhook's registration:
+
+    - {apiGroups: [""], resources: [namespaces, services], verbs: [list, watch]}
+    - {apiGroups: [arktos.futurewei.com], resources: [networks], verbs: [list, watch]}
+    - {apiGroups: [tenancy.x-k8s.io], resources: [virtualclusters], verbs: [list, watch]}
+    - {apiGroups: [admissionregistration.k8s.io], resources: [mutatingwebhookconfigurations],
+       resourceNames: [dnsconfig.vcnode.io], verbs: [get, patch]}
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.resources import NAMESPACES, SERVICES, VIRTUAL_CLUSTERS, Identity
+from daemonkit.tasks import Tasks
+from dnsconfig import shape
+from dnsconfig.core.wire import (
+    NETWORKS,
+    SERVICE_PREFIX,
+    NamespaceObject,
+    NetworkObject,
+    ServiceObject,
+    VirtualClusterObject,
+)
+from dnsconfig.core.world import World
+
+
+class Sources:
+    """The super cluster as it is now; nothing is kept over a restart, as nothing waits for us then."""
+
+    def __init__(self, client: Transport, *, has_clusters: bool) -> None:
+        self._namespaces = Reflector(client, NAMESPACES, NamespaceObject, shape=shape.namespace)
+        self._services = Reflector(client, SERVICES, ServiceObject, shape=shape.service, keep=_is_a_server)
+        self._networks = Reflector(client, NETWORKS, NetworkObject, shape=shape.network)
+        self._clusters: Reflector[VirtualClusterObject] | None = None
+        if has_clusters:
+            self._clusters = Reflector(
+                client, VIRTUAL_CLUSTERS, VirtualClusterObject, shape=shape.virtual_cluster
+            )
+        self._world: tuple[object, World] | None = None
+
+    def start(self, tasks: Tasks) -> None:
+        for each in self._all():
+            tasks.spawn(each.run(), f"watch {each.name}")
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What has not been listed yet."""
+        return tuple(each.name for each in self._all() if not each.synced.is_set())
+
+    def world(self, default_domain: str, domains: Mapping[str, str]) -> World:
+        """All that has been heard. It is built anew when something has changed since."""
+        state = tuple((each.resource_version, each.synced.is_set(), each.lists) for each in self._all())
+        if self._world is None or self._world[0] != state:
+            self._world = state, self._built(default_domain, domains)
+        return self._world[1]
+
+    def _built(self, default_domain: str, domains: Mapping[str, str]) -> World:
+        namespaces = {name: item for (_, name), item in self._namespaces.objects.items()}
+        has_places = self._services.synced.is_set() and self._networks.synced.is_set()
+        kinds: list[tuple[str, Reflector[Any]]] = [
+            ("Namespace", self._namespaces),
+            ("Service", self._services),
+            ("Network", self._networks),
+        ]
+        clusters: Mapping[Any, VirtualClusterObject] = {}
+        if self._clusters is not None:
+            kinds.append(("VirtualCluster", self._clusters))
+            clusters = dict(self._clusters.objects)
+        return World(
+            namespaces,
+            dict(self._services.objects),
+            dict(self._networks.objects),
+            clusters,
+            {(kind, key): why for kind, each in kinds for key, why in each.unreadable.items()},
+            heard=frozenset(namespaces) if has_places else frozenset(),
+            has_namespaces=self._namespaces.synced.is_set(),
+            has_clusters=self._clusters is None or self._clusters.synced.is_set(),
+            default_domain=default_domain,
+            domains=domains,
+        )
+
+    def _all(self) -> tuple[Reflector[Any], ...]:
+        always = (self._namespaces, self._services, self._networks)
+        return always if self._clusters is None else (*always, self._clusters)
+
+
+def _is_a_server(metadata: Identity) -> bool:
+    return metadata.name.startswith(SERVICE_PREFIX)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The webhook's server over TLS: what it refuses, and what a new certificate does."""
+
+import asyncio
+import datetime as dt
+import io
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from dnsconfig.webhook.credentials import LEAF_LIFE, Credentials
+from dnsconfig.webhook.server import MAX_BODY_BYTES, PATH, WebhookServer
+
+pytestmark = pytest.mark.asyncio
+
+JSON = {"Content-Type": "application/json"}
+NOW = dt.datetime.now(dt.UTC)
+
+
+def judge(body: bytes) -> web.Response:
+    return web.Response(text=f"{len(body)} bytes")
+
+
+class Running:
+    def __init__(self, server: WebhookServer, credentials: Credentials, port: int) -> None:
+        self.server, self.credentials = server, credentials
+        self.url = f"https://127.0.0.1:{port}{PATH}"
+        self.port = port
+
+    def session(self) -> aiohttp.ClientSession:
+        """A client that trusts the authorities of the registration."""
+        context = ssl.create_default_context(cadata=b"".join(self.credentials.bundle).decode())
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context))
+
+    async def post(self, body: bytes, **headers: str) -> tuple[int, str]:
+        data = io.BytesIO(body)
+        async with (
+            self.session() as session,
+            session.post(self.url, data=data, headers=JSON | headers) as reply,
+        ):
+            return reply.status, await reply.text()
+
+
+@asynccontextmanager
+async def running(directory: Path, **how: float) -> AsyncIterator[Running]:
+    credentials = Credentials(directory, ("127.0.0.1",))
+    credentials.turn(NOW, ())
+    server = WebhookServer(judge, read_s=how.get("read_s", 5.0), max_in_flight=int(how.get("most", 64)))
+    port = await server.start("127.0.0.1", 0, credentials.certificate_file)
+    try:
+        yield Running(server, credentials, port)
+    finally:
+        await server.stop()
+
+
+async def test_what_it_takes_and_what_not(tmp_path: Path) -> None:
+    async with running(tmp_path) as here:
+        assert await here.post(b"{}") == (200, "2 bytes")
+        assert (await here.post(b"{}", **{"Content-Type": "application/yaml"}))[0] == 415
+        assert await here.post(b"x" * MAX_BODY_BYTES) == (200, f"{MAX_BODY_BYTES} bytes")
+        assert (await here.post(b"x" * (MAX_BODY_BYTES + 1)))[0] == 413
+        async with here.session() as session:
+            async with session.get(here.url) as reply:
+                assert reply.status == 405
+            async with session.post(here.url + "/other", data=b"{}", headers=JSON) as reply:
+                assert reply.status == 404
+
+
+async def test_a_review_that_does_not_come_to_its_end(tmp_path: Path) -> None:
+    async with running(tmp_path, read_s=0.1, most=1) as here:
+
+        async def for_ever() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.Event().wait()
+
+        async with (
+            here.session() as session,
+            session.post(here.url, data=for_ever(), headers=JSON) as reply,
+        ):
+            assert reply.status == 408
+        assert await here.post(b"{}") == (200, "2 bytes")
+
+
+async def test_a_new_certificate_is_for_the_next_connection(tmp_path: Path) -> None:
+    async with running(tmp_path) as here, here.session() as old:
+        async with old.post(here.url, data=b"{}", headers=JSON) as reply:
+            assert reply.status == 200
+        before = await asyncio.to_thread(_shown, here)
+        assert here.credentials.turn(NOW + LEAF_LIFE, here.credentials.bundle)
+        here.server.show(here.credentials.certificate_file)
+        # The connection that is open goes on.
+        async with old.post(here.url, data=b"{}", headers=JSON) as reply:
+            assert reply.status == 200
+        after = await asyncio.to_thread(_shown, here)
+        assert before != after
+        leaf = here.credentials.leaf
+        assert leaf is not None
+        assert after == ssl.PEM_cert_to_DER_cert(leaf.certificate_pem.decode())
+
+
+def _shown(here: Running) -> bytes:
+    """The certificate that is shown to a client that names no server."""
+    pem = ssl.get_server_certificate(("127.0.0.1", here.port), timeout=10)
+    return ssl.PEM_cert_to_DER_cert(pem)

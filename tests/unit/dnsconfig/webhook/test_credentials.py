@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the webhook's authority and certificate are made anew, and in which order."""
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from dnsconfig.webhook.credentials import (
+    AUTHORITY_LIFE,
+    AUTHORITY_RENEWAL,
+    LEAF_LIFE,
+    LEAF_RENEWAL,
+    Credentials,
+    CredentialsError,
+    Identity,
+)
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+NAMES = ("dns.vcnode.svc", "10.0.0.1")
+
+
+def shown(credentials: Credentials) -> Identity:
+    assert credentials.leaf is not None
+    return credentials.leaf
+
+
+def signer(credentials: Credentials) -> int:
+    """The number of the authority that signed what is shown."""
+    for number, each in enumerate(credentials.authorities):
+        if each.certificate.subject == shown(credentials).certificate.issuer:
+            shown(credentials).certificate.verify_directly_issued_by(each.certificate)
+            return number
+    raise AssertionError("nobody's")
+
+
+def test_a_certificate_is_renewed_a_month_before_its_end_and_outlives_a_restart(tmp_path: Path) -> None:
+    first = Credentials(tmp_path / "state", NAMES)
+    assert first.turn(START, ())
+    assert not first.turn(START, first.bundle)
+    again = Credentials(tmp_path / "state", NAMES)
+    assert not again.turn(START + LEAF_LIFE - LEAF_RENEWAL, again.bundle)
+    assert again.bundle == first.bundle
+    assert shown(again).certificate == shown(first).certificate
+    assert again.turn(START + LEAF_LIFE - LEAF_RENEWAL + dt.timedelta(seconds=1), again.bundle)
+    assert len(again.authorities) == 1
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert again.certificate_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_other_names_are_another_certificate(tmp_path: Path) -> None:
+    Credentials(tmp_path, NAMES).turn(START, ())
+    assert Credentials(tmp_path, ("other.svc",)).turn(START, ())
+
+
+def test_a_new_authority_signs_only_after_it_was_published(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, NAMES)
+    credentials.turn(START, ())
+    old = credentials.bundle
+    late = START + AUTHORITY_LIFE - AUTHORITY_RENEWAL + dt.timedelta(days=1)
+    assert credentials.turn(late, old)
+    assert len(credentials.authorities) == 2
+    assert signer(credentials) == 0
+    assert not credentials.turn(late, old)
+    assert credentials.turn(late, credentials.bundle)
+    assert signer(credentials) == 1
+    credentials.turn(START + AUTHORITY_LIFE + dt.timedelta(days=1), credentials.bundle)
+    (left,) = credentials.authorities
+    assert left.certificate_pem not in old
+
+
+@pytest.mark.parametrize("text", ["-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n"])
+def test_half_a_state_is_not_a_new_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "authorities.pem").write_text(text)
+    with pytest.raises(CredentialsError, match=r"authorities\.pem"):
+        Credentials(tmp_path, NAMES)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reviews and their answers."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from dnsconfig.core.decision import node_of
+from dnsconfig.core.world import World, world_of
+from dnsconfig.webhook import review
+from tests.unit.dnsconfig import objects
+
+NODE = node_of("nameserver 192.0.2.1\nsearch node.example\n")
+WORLD = world_of([*objects.tenant("t", default="10.0.0.10")])
+
+
+def asked(pod: Any, **changed: Any) -> bytes:
+    request = {
+        "uid": "review-1",
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "operation": "CREATE",
+        "namespace": "t-shop",
+        "object": pod,
+        "oldObject": None,
+        "dryRun": True,
+        **changed,
+    }
+    return json.dumps({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request}).encode()
+
+
+def response(body: bytes, world: World = WORLD) -> dict[str, Any]:
+    found = json.loads(review.answer(review.read(body), world, NODE).body())
+    assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    answer: dict[str, Any] = found["response"]
+    assert answer["uid"] == "review-1"
+    if "patch" in answer:
+        answer["patch"] = json.loads(base64.b64decode(answer["patch"]))
+    return answer
+
+
+def new(pod: dict[str, Any]) -> dict[str, Any]:
+    """As it is admitted: without UID and namespace, and with a name yet to be made."""
+    for key in ("uid", "namespace", "name"):
+        del pod["metadata"][key]
+    return pod
+
+
+LEFT = {"uid": "review-1", "allowed": True}
+
+
+def test_a_pod_gets_the_resolver_of_its_network() -> None:
+    pod = objects.pod("t", dnsPolicy="ClusterFirst", dnsConfig={"searches": ["own.example"]})
+    searches = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "node.example", "own.example"]
+    config = {
+        "searches": searches,
+        "nameservers": ["10.0.0.10"],
+        "options": [{"name": "ndots", "value": "5"}],
+    }
+    assert response(asked(new(pod))) == {
+        "uid": "review-1",
+        "allowed": True,
+        "patchType": "JSONPatch",
+        "patch": [
+            {"op": "add", "path": "/spec/dnsPolicy", "value": "None"},
+            {"op": "add", "path": "/spec/dnsConfig", "value": config},
+        ],
+    }
+
+
+def test_a_second_look_changes_nothing() -> None:
+    pod = objects.pod("t", dnsPolicy="ClusterFirst")
+    for step in response(asked(pod))["patch"]:
+        pod["spec"][step["path"].rpartition("/")[2]] = step["value"]
+    assert response(asked(pod)) == LEFT
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"dnsPolicy": "None"}, {"dnsPolicy": "Default"}, {"dnsPolicy": "ClusterFirst", "hostNetwork": True}],
+)
+def test_what_the_nodes_kubelet_does_as_well_is_left_to_it(spec: dict[str, Any]) -> None:
+    assert response(asked(objects.pod("t", **spec))) == LEFT
+
+
+def test_what_is_none_of_ours_is_left_alone() -> None:
+    assert response(asked(objects.pod("", tenant_namespace="kube-system"))) == LEFT
+    assert response(asked(objects.pod("t"), operation="UPDATE")) == LEFT
+    assert response(asked(objects.pod("t"), subResource="status")) == LEFT
+    assert (
+        response(asked(None, resource={"group": "apps", "version": "v1", "resource": "deployments"})) == LEFT
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "world", "code", "words"),
+    [
+        (objects.pod("t", network="blue"), WORLD, 503, "network blue"),
+        (objects.pod("t", network="Blue.x"), WORLD, 422, "can be no network's name"),
+        (objects.pod("t"), World(has_namespaces=False, has_clusters=False), 503, "not known"),
+        (objects.pod("t"), World(), 503, "not known to be this tenant's"),
+    ],
+)
+def test_a_pod_without_a_resolver_is_refused_with_a_reason(
+    pod: dict[str, Any], world: World, code: int, words: str
+) -> None:
+    answer = response(asked(pod), world)
+    assert (answer["allowed"], answer["status"]["code"]) == (False, code)
+    assert words in answer["status"]["message"]
+    assert "patch" not in answer
+
+
+def test_what_was_cut_is_a_warning() -> None:
+    many = {"nameservers": ["192.0.2.1", "192.0.2.2", "192.0.2.3"]}
+    (warning,) = response(asked(objects.pod("t", dnsConfig=many)))["warnings"]
+    assert warning.startswith("Nameserver limits were exceeded")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}',
+        asked({}).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"),
+        asked(None),
+        asked({"spec": {"dnsPolicy": 5}}),
+    ],
+)
+def test_what_is_no_review(body: bytes) -> None:
+    with pytest.raises(review.BadReview):
+        review.read(body)
