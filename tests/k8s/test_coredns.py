@@ -168,10 +168,11 @@ def places(ring: Ring, acme: Tenant, acme_x: Tenant) -> Iterator[Places]:
             stack.callback(place.delete_pod, name)
         for place in (red, other):
             place.service("db", "db", clusterIP="None")
+        # Nothing is behind these: an address that is behind two Services has any of two reverse names.
         ips = {
-            "red api": red.service("api", "db")["spec"]["clusterIP"],
-            "blue web": blue.service("web", "db")["spec"]["clusterIP"],
-            "other api": other.service("api", "db")["spec"]["clusterIP"],
+            "red api": red.service("api", "web")["spec"]["clusterIP"],
+            "blue web": blue.service("web", "web")["spec"]["clusterIP"],
+            "other api": other.service("api", "web")["spec"]["clusterIP"],
         }
         for place, name, _, _ in wanted:
             ips[f"{place.tenant.key} {name}"] = place.wait_ready(name)
