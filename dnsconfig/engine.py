@@ -149,15 +149,21 @@ class Engine:
             self._metrics.delivery_seconds.observe(now - push.changed_at)
             if push.text:
                 self._remember(push)
-        elif push.target in self.delivery.standings:
-            _log.warning("kata-bridge did not take a resolver", **_named(push), reason=result.message)
+        else:
+            self._log_failure(push, "kata-bridge did not take a resolver", result.message)
         self._wake()
 
     def failed(self, push: Push, reason: str) -> None:
         self._metrics.failed_pushes.inc()
         self.delivery.failed(push, reason, self._now())
-        _log.warning("kata-bridge did not answer", **_named(push), reason=reason)
+        self._log_failure(push, "kata-bridge did not answer", reason)
         self._wake()
+
+    def _log_failure(self, push: Push, message: str, reason: str) -> None:
+        """The first of a row: the next tries say the same."""
+        standing = self.delivery.standings.get(push.target)
+        if standing is not None and standing.failures == 1:
+            _log.warning(message, **_named(push), reason=reason)
 
     def _remember(self, push: Push) -> None:
         for state in self.pods.values():

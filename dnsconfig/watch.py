@@ -19,9 +19,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity
-from daemonkit.kube.store import Change
+from daemonkit.kube.store import Change, Modified
 from daemonkit.tasks import Tasks
 from dnsconfig import shape
 from dnsconfig.core.wire import (
@@ -72,6 +74,15 @@ def _is_a_server(metadata: Identity) -> bool:
     return metadata.name.startswith(SERVICE_PREFIX)
 
 
+def _is_the_same(change: Change[Any]) -> bool:
+    if not isinstance(change, Modified):
+        return False
+    version = change.value.metadata.resource_version
+    return bool(
+        replace(change.old, metadata=replace(change.old.metadata, resource_version=version)) == change.value
+    )
+
+
 def _in(namespace: str, reflector: Reflector[Any]) -> dict[str, Any]:
     return {name: value for (where, name), value in reflector.objects.items() if where == namespace}
 
@@ -112,7 +123,7 @@ class Watch:
 
     def reflector(self, resource: Any, kind: Any, **how: Any) -> Any:
         """One reflector of ours; it tells `changed`."""
-        how.setdefault("on_change", lambda _: self._changed())
+        how.setdefault("on_change", self._told)
         return Reflector(self._client, resource, kind, timing=self._timing, clock=self._clock, **how)
 
     def start(self) -> None:
@@ -165,6 +176,11 @@ class Watch:
             for task in followed.ends:
                 task.cancel()
         return min(ends, default=None)
+
+    def _told(self, changes: Sequence[Change[Any]]) -> None:
+        # A pod's status is written all the time, and nothing that is kept of it is another then.
+        if not changes or not all(_is_the_same(change) for change in changes):
+            self._changed()
 
     def _told_namespaces(self, _changes: Sequence[Change[NamespaceObject]]) -> None:
         owned: dict[str, dict[str, NamespaceObject]] = {}

@@ -212,7 +212,11 @@ async def test_a_start_without_an_api_server_uses_what_is_saved(tmp_path: Path) 
         here.put(service("a", "default", "10.96.0.77"))
         await here.apiserver.start()
         await here.until(lambda: here.servers(uid) == ["10.96.0.77"])
-        assert not (await here.status())["usesSavedState"]
+
+        async def has_heard_all() -> bool:
+            return not (await here.status())["usesSavedState"]
+
+        await here.until(has_heard_all)
 
 
 async def test_without_an_api_server_and_without_saved_state_everybody_waits(tmp_path: Path) -> None:

@@ -91,3 +91,18 @@ async def test_ages_are_of_the_oldest_and_unknown_before_a_list() -> None:
         ages = here.watch.ages()
         assert sorted(ages) == ["namespaces", "networks", "pods", "services", "virtualClusters"]
         assert all(age is not None for age in ages.values())
+
+
+async def test_what_changes_nothing_that_is_kept_is_told_to_nobody() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"))
+    here.put_pod("a")
+    async with here.running():
+        turns = here.metrics.turn_seconds.count
+        for number in range(5):
+            here.put_pod("a", annotations={"heartbeat": str(number)})
+            await asyncio.sleep(0.1)
+        assert here.metrics.turn_seconds.count == turns
+        here.put_pod("a", network="blue")
+        await asyncio.sleep(0.1)
+        assert here.metrics.turn_seconds.count > turns
