@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from .changing import Slice
 from .figures import BY_RULE, KUBE_PROXY, NO_MINIMUM, Figure, Rounds, Row, p50, p99, row, value
 from .large import Cost
-from .parts import ALL, ALONE, CHURN, GUESTS, OfKind, Results
+from .parts import ALL, ALONE, CHURN, GUESTS, SERVICES, OfKind, Results
 from .usage import Memory
 
 _NAMES = {"kube-proxy": KUBE_PROXY, "no minimum": NO_MINIMUM}
@@ -150,8 +150,9 @@ def _scale(results: Results) -> list[Row]:
         return []
     many, few, theirs = results.many["ours"], results.few["ours"], results.many["kube-proxy"]
     alone = results.few["kube-proxy"]
-    title = f"{results.tenants * 100:,} Services in {results.tenants} tenants, 5 here".replace(",", " ")
-    rows = [value(Figure(title, ""), float(results.tenants))]
+    services = f"{results.tenants * SERVICES:,}".replace(",", " ")
+    title = f"{services} Services in {results.tenants} tenants, 5 here"
+    rows = [value(Figure(title, "tenants"), float(results.tenants))]
     for label, unit, take in _SCALE:
         rows += [
             _cost(f"  {label}", unit, None, many, theirs, take),
