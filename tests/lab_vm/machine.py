@@ -18,7 +18,7 @@ from tests.lab.namespaces import Namespace
 from tests.lab_vm.image import AGENT, Image
 from tests.lab_vm.inside import hand
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 # More than the hand waits for a program itself.
 _PROGRAM_S = 100.0
 # Room for Python with grpcio, the hand, iptables, and the kernel itself.
@@ -162,8 +162,11 @@ class Machine:
         self.output("kill", "-KILL", str(self.agent_pid()))
 
     def agent_pid(self) -> int:
-        """The agent's process; the script that starts it has another name."""
-        return int(self.output("pgrep", "--oldest", "--full", f"python3 .*{AGENT}"))
+        """The agent's process, which may be about to be started again."""
+        # The script that starts it has another name.
+        words = ("pgrep", "--oldest", "--full", f"python3 .*{AGENT}")
+        self.until(lambda: self.run(*words).status == 0, "running an agent")
+        return int(self.output(*words))
 
     def reboot(self) -> None:
         """Let the kernel start anew, in the same process.

@@ -30,7 +30,7 @@ from tests.lab_vm.machine import Machine
 from tests.lab_vm.network import GATEWAY, GATEWAY6, NODE_ADDRESS, Network
 from tests.lab_vm.rules import ruleset
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 VSOCK_PORT = 51_033
 _AGENTS_PORT = 10560
 _LOCAL_CID = 1
