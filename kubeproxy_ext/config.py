@@ -9,7 +9,9 @@ from pathlib import Path
 
 from daemonkit import config
 from daemonkit.config import setting
-from kubeproxy_ext.core.addresses import canonical_cidr
+from kubeproxy_ext.core import canary
+from kubeproxy_ext.core.addresses import canonical_cidr, canonical_ip, family_of
+from ruleset.model import Family
 from tenancy import names
 
 KIND = "KubeproxyExtConfiguration"
@@ -40,6 +42,29 @@ class TenantRanges:
         if refused is not None:
             yield f"key: {refused.reason}"
         yield from _bad_cidrs(self.service_cidrs)
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """Addresses that nothing else has, which in a guest lead to itself while its rules are in."""
+
+    ipv4_address: str | None = setting(None, key="ipv4Address")
+    ipv6_address: str | None = setting(None, key="ipv6Address")
+    port: int = setting(10561, minimum=1, maximum=65535, doc="also that of the listener in the guest")
+
+    def problems(self) -> Iterator[str]:
+        if self.ipv4_address is None and self.ipv6_address is None:
+            yield "ipv4Address: give at least one of ipv4Address and ipv6Address"
+        for name, address, family in (
+            ("ipv4Address", self.ipv4_address, Family.IPV4),
+            ("ipv6Address", self.ipv6_address, Family.IPV6),
+        ):
+            if address is not None and (canonical_ip(address) != address or family_of(address) is not family):
+                yield f"{name}: expected such an address as it is usually written, got {address!r}"
+
+    def value(self) -> canary.Canary:
+        """As the core has it."""
+        return canary.Canary(self.ipv4_address, self.ipv6_address, self.port)
 
 
 class LastKnownPolicy(enum.Enum):
@@ -85,6 +110,7 @@ class KubeproxyExtConfiguration:
         doc="for how long a list that takes all Services is not believed while they have endpoints",
     )
     status: Status = field(default_factory=Status)
+    canary: Canary | None = setting(None, doc="for init containers that test whether the rules are in")
 
     def problems(self) -> Iterator[str]:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from kata_bridge.api.messages import Guest
 from kubeproxy_ext.core.addresses import canonical_ip, family_of
+from kubeproxy_ext.core.canary import Canary, with_canary
 from kubeproxy_ext.core.view import Group, GroupKey, GuestView, Outcome
 from kubeproxy_ext.delivery import Wanted
 from ruleset.document import Document, Ruleset, make_ruleset
@@ -119,6 +120,7 @@ class Groups:
         self._generations = generations
         self._made: dict[RulesetKey, Wanted] = {}
         self._renderer = Renderer()
+        self.canary: Canary | None = None  # what else every guest gets
         self.renders = 0
 
     def __len__(self) -> int:
@@ -172,6 +174,5 @@ class Groups:
         return replace(made, generation=self._generations.following(tenant))
 
     def _document(self, outcome: Outcome, backend: Backend) -> Document:
-        if backend is Backend.NFT:
-            return render_nft(outcome.rules)
-        return self._renderer.render(outcome.rules)
+        rules = with_canary(outcome.rules, self.canary)
+        return render_nft(rules) if backend is Backend.NFT else self._renderer.render(rules)

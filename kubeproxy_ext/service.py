@@ -67,6 +67,8 @@ class Service:
             ask_saved=self._restore if can_restore else None,
         )
         engine = self._engine
+        if config.canary is not None:
+            engine.groups.canary = config.canary.value()
         self._pusher = Pusher(
             lambda: BridgeClient(config.bridge.socket),
             Handlers(

@@ -104,7 +104,9 @@ class NodeDaemon:
         ]
 
 
-def kata_bridge(ring: Ring, python: str, gate: JsonObject | None = None) -> NodeDaemon:
+def kata_bridge(
+    ring: Ring, python: str, gate: JsonObject | None = None, *, has_nri: bool = True
+) -> NodeDaemon:
     """kata-bridge as root in the node's namespaces, with a way of its own for each handler."""
     daemon = NodeDaemon("kata-bridge", "kata_bridge", ring, python, ring.node.enter)
     directory = daemon.directory
@@ -116,8 +118,8 @@ def kata_bridge(ring: Ring, python: str, gate: JsonObject | None = None) -> Node
             "lockFile": str(directory / "lock"),
             "listen": {"socket": str(bridge_socket(ring))},
             "sandboxes": {
-                "nri": {"socket": str(ring.node.nri_socket)},
-                "cri": {"intervalSeconds": 2},
+                **({"nri": {"socket": str(ring.node.nri_socket)}} if has_nri else {}),
+                "cri": {"intervalSeconds": 2 if has_nri else 0.5},
             },
             "runtimes": [
                 {"handlers": [agent], "channels": ["agent"]},
@@ -150,6 +152,7 @@ class ProxySettings:
 
     last_known: str = "apply"
     has_state: bool = True
+    canary: str = ""
 
 
 def kubeproxy_ext(ring: Ring, python: str) -> NodeDaemon:
@@ -168,7 +171,9 @@ def kubeproxy_ext(ring: Ring, python: str) -> NodeDaemon:
 
 def configure_proxy(ring: Ring, daemon: NodeDaemon, settings: ProxySettings) -> None:
     """Write kubeproxy-ext's configuration, for its next start."""
-    state = {"stateDirectory": str(daemon.directory / "state")} if settings.has_state else {}
+    more: JsonObject = {"stateDirectory": str(daemon.directory / "state")} if settings.has_state else {}
+    if settings.canary:
+        more["canary"] = {"ipv4Address": settings.canary}
     daemon.configure(
         "KubeproxyExtConfiguration",
         {
@@ -178,7 +183,7 @@ def configure_proxy(ring: Ring, daemon: NodeDaemon, settings: ProxySettings) -> 
             "serviceCIDRs": [SERVICE_CIDR],
             "tenants": [{"key": tenant.key, "serviceCIDRs": [TENANT_CIDR]} for tenant in ring.tenants],
             "lastKnown": settings.last_known,
-            **state,
+            **more,
         },
     )
 

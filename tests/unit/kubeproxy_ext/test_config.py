@@ -13,6 +13,7 @@ from kubeproxy_ext.config import (
     SuperCluster,
     TenantRanges,
 )
+from kubeproxy_ext.core.canary import Canary
 
 LEAST = """
 apiVersion: vcnode.io/v1alpha1
@@ -101,3 +102,17 @@ def test_what_cannot_be_used(text: str, errors: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert list(caught.value.errors) == errors
+
+
+def test_a_canary_has_addresses_of_its_families() -> None:
+    canary = read(LEAST + "canary: {ipv4Address: 192.0.2.61}\n").canary
+    assert canary is not None
+    assert canary.value() == Canary("192.0.2.61", None, 10561)
+    for text, why in (
+        ("{}", "canary.ipv4Address: give at least one"),
+        ("{ipv4Address: '2001:db8::1'}", "canary.ipv4Address: expected such an address"),
+        ("{ipv6Address: '2001:DB8::1'}", "canary.ipv6Address: expected such an address"),
+        ("{ipv4Address: x}", "canary.ipv4Address: expected such an address"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            read(LEAST + f"canary: {text}\n")
