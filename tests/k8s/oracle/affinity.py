@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ruleset.packet import Outcome, listed
 from tests.k8s.oracle.asking import times
 from tests.k8s.oracle.laboratory import Laboratory, Pair
-from tests.k8s.oracle.memory import forget_clients
+from tests.k8s.oracle.memory import Memory
 from tests.k8s.oracle.questions import Question
 from tests.k8s.oracle.volley import Volleys
 
@@ -31,7 +31,7 @@ def ask_clients(pair: Pair, asked: Sequence[Question]) -> list[str]:
 
 
 def _ask(volleys: Volleys, pair: Pair, asked: Sequence[Question]) -> list[str]:
-    problems: list[str] = []
+    memory, problems = Memory(volleys.side.ruled), list[str]()
     seen: dict[Question, set[Outcome]] = {one: set() for one in asked}
     wanted = {one: set(pair.guest.expected(one.flow)) for one in asked}
     for _ in range(max((times(ends, _SURE) for ends in wanted.values()), default=0)):
@@ -39,7 +39,7 @@ def _ask(volleys: Volleys, pair: Pair, asked: Sequence[Question]) -> list[str]:
         left = [one for one in asked if seen[one] != wanted[one]]
         if not left:
             break
-        forget_clients(volleys.side.ruled)
+        memory.forget()
         for one, of in zip(left, volleys.ask([(one.flow, _FOLLOWING) for one in left]), strict=True):
             seen[one] |= of.ends
             if len(of.ends) != 1:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random changes of worlds that are in use, one write each. Pure."""
 
+import json
 import random
 from collections.abc import Callable
 from copy import deepcopy
@@ -39,6 +40,12 @@ class Change:
     def __str__(self) -> str:
         what = f" {self.value}" if self.verb == "patch" else ""
         return f"{self.verb} {self.kind} {self.after.namespace}/{self.name}{what}"
+
+    def whole(self) -> str:
+        """What was and what is."""
+        objects = (one.services if self.kind == SERVICES else one.slices for one in (self.before, self.after))
+        was, now = (json.dumps(one.get(self.name)) for one in objects)
+        return f"{self}\n    was {was}\n    is  {now}"
 
 
 def draw_change(choose: random.Random, world: World) -> Change:

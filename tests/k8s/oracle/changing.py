@@ -25,15 +25,21 @@ class Changing:
         self._choose = laboratory.chooser("changes")
         worlds = laboratory.worlds
         self._changing = self._choose.sample(range(len(worlds)), min(_WORLDS, len(worlds)))
-        asked = [laboratory.questions(pair, (worlds[i] for i in self._changing)) for pair in laboratory.pairs]
-        self.followers = [
-            Followers(laboratory, pair, one) for pair, one in zip(laboratory.pairs, asked, strict=True)
+        self._asked = [
+            laboratory.questions(pair, (worlds[i] for i in self._changing)) for pair in laboratory.pairs
         ]
+        self.followers: list[Followers] = []
         self.made = 0
 
     def steps(self, count: int) -> Iterator[list[str]]:
-        """Make `count` changes, some at a time; after each time what is wrong. Once in the middle the
-        nodes move to other zones."""
+        """Make `count` changes, some at a time; after each time what is wrong, and what was wrong before.
+        Once in the middle the nodes move to other zones."""
+        for pair, asked in zip(self._laboratory.pairs, self._asked, strict=True):
+            yield judge(self._laboratory, pair, asked)
+        self.followers = [
+            Followers(self._laboratory, pair, asked)
+            for pair, asked in zip(self._laboratory.pairs, self._asked, strict=True)
+        ]
         middle = count // 2
         for number in range(0, count, _BATCH):
             if number <= middle < number + _BATCH:
@@ -52,7 +58,9 @@ class Changing:
             problems += judge(self._laboratory, pair, asked, may_forget=False)
             problems += followers.follow(changes)
         if problems:
-            problems.append("after " + "; ".join(map(str, changes)))
+            said = "\n".join(problems)
+            of_these = [one for one in changes if f"{one.after.namespace}/{one.service}" in said]
+            problems.append("after " + "\n".join(one.whole() for one in of_these or changes))
         return problems
 
     def _some_change(self) -> Change | None:

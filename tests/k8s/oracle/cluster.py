@@ -23,6 +23,9 @@ _ADDRESS = "10.70.0.1"
 _ANSWER_S = 30.0
 # The API server closes a connection that is idle for 90 s.
 _IDLE_S = 30.0
+# Where ports trade their numbers, the API server can give two of them the same node port, and then
+# answers 500.
+_QUIRK = b"duplicate nodePort"
 _REFUSED = (http.HTTPStatus.UNPROCESSABLE_ENTITY, http.HTTPStatus.BAD_REQUEST)
 
 
@@ -86,7 +89,7 @@ class Api:
         if response.will_close:
             connection.close()
             self._connection = None
-        if response.status in _REFUSED:
+        if response.status in _REFUSED or _QUIRK in text:
             raise RefusedError(json.loads(text).get("message", ""))
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             raise RingError(f"{method} {path}: {response.status} {text[:500]!r}")

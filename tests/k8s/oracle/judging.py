@@ -13,7 +13,7 @@ from tests.k8s.oracle.volley import Flow
 
 MASQUERADED = "masqueraded"
 _SHOWN = 12
-_SHOWN_WHOLE = 3
+_SHOWN_WHOLE = 2
 
 
 def judge(
@@ -58,6 +58,7 @@ def _judge(laboratory: Laboratory, pair: Pair, question: Question, theirs: Answe
     """What is wrong with two answers; "" if nothing is."""
     flow, guest = question.flow, pair.guest
     model = guest.expected(flow)
+    pair.agreed.pop(question, None)
     if not Hint(model, guest.has_affinity(flow)).explains(ours.ends):
         return f"our rules' answer is {ours}, our model's {Answer(model, frozenset())}"
     if _is_same(theirs, ours, model, is_sticky=guest.has_affinity(flow)):
@@ -97,7 +98,9 @@ def _evidence(laboratory: Laboratory, pair: Pair, question: Question) -> str:
     """The objects in question, and what either side's rules have of the address."""
     namespace, _, name = question.service.partition("/")
     world = next((one for one in laboratory.worlds if one.namespace == namespace), None)
-    objects = [_service(laboratory, question), *(world.slices_of(name) if world is not None and name else ())]
+    slices = world.slices_of(name) if world is not None and name else ()
+    family = "IPv6" if ":" in question.flow.destination else "IPv4"
+    objects = [_service(laboratory, question), *(one for one in slices if one["addressType"] == family)]
     lines = [json.dumps(_short(one)) for one in objects if one is not None]
     capture = pair.guest.capture(question.flow)
     lines.append(f"ours: {capture.to if capture is not None else 'not captured'}")

@@ -34,7 +34,7 @@ _MODES = (IPTABLES, NFTABLES)
 class Pair:
     """One node: its kube-proxy, asked from a pod, and the guest that the pod would be in a VPC.
 
-    `agreed` are the answers that both sides gave alike when all was asked.
+    `agreed` are the answers that both sides gave alike when they were asked last.
     """
 
     place: Place

@@ -11,12 +11,19 @@ _TABLE = re.compile(r"^table (\S+) (\S+) \{")
 _OBJECT = re.compile(r"^\t(set|map|chain) (\S+) \{")
 
 
-def forget_clients(namespace: Namespace) -> None:
-    """Nobody is remembered by any rule afterwards."""
-    namespace.call(_empty_recent)
-    sets = _dynamic_sets(namespace.run("nft", "-t", "list", "ruleset"))
-    if sets:
-        namespace.run("nft", "-f", "-", text="".join(f"flush set {one}\n" for one in sets))
+class Memory:
+    """What the rules that a namespace has now remember."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        sets = _dynamic_sets(namespace.run("nft", "-t", "list", "ruleset"))
+        self._flush = "".join(f"flush set {one}\n" for one in sets)
+
+    def forget(self) -> None:
+        """Nobody is remembered afterwards."""
+        self._namespace.call(_empty_recent)
+        if self._flush:
+            self._namespace.run("nft", "-f", "-", text=self._flush)
 
 
 def _empty_recent() -> None:

@@ -20,7 +20,7 @@ from kubeproxy_ext.core.world import World
 from kubeproxy_ext.delivery import Delivery, Push, Wanted
 from kubeproxy_ext.groups import Asked, Generations, Groups, asked
 from ruleset.delta import RulesetDelta
-from ruleset.model import Capture, Endpoint, Protocol, Target
+from ruleset.model import Capture, Endpoint, Family, Protocol, Target
 from ruleset.names import Backend
 from ruleset.packet import Fate, Outcome
 from tests.k8s.oracle.changes import SERVICES
@@ -45,7 +45,7 @@ class OurGuest:
     filter: KernelFilter
     wanted: Wanted | None = None
     captures: dict[_Address, Capture] = field(default_factory=dict)
-    serving: dict[tuple[str, Protocol], frozenset[Endpoint]] = field(default_factory=dict)
+    serving: dict[tuple[str, Protocol, Family], frozenset[Endpoint]] = field(default_factory=dict)
 
     def capture(self, flow: Asking) -> Capture | None:
         """What the model has for a flow's destination."""
@@ -59,6 +59,14 @@ class OurGuest:
         if isinstance(capture.to, Target):
             return frozenset(capture.to.endpoints)
         return frozenset({Fate(capture.to.value)})
+
+    def serves(self, flow: Asking) -> frozenset[Endpoint]:
+        """The endpoints that may still answer a UDP flow."""
+        capture = self.capture(flow)
+        if capture is None:
+            return frozenset()
+        family = Family.IPV6 if ":" in flow.destination else Family.IPV4
+        return self.serving.get((capture.service_port, capture.protocol, family), frozenset())
 
     def _is_in_ranges(self, ip: str) -> bool:
         address = ipaddress.ip_address(ip)
@@ -181,11 +189,11 @@ def _note(one: OurGuest, wanted: Wanted) -> None:
         for outcome in wanted.outcomes
         for capture in outcome.rules.captures()
     }
-    serving: dict[tuple[str, Protocol], set[Endpoint]] = {}
-    for outcome in wanted.outcomes:
-        for each in outcome.serving:
-            serving.setdefault((each.service_port, each.protocol), set()).update(each.endpoints)
-    one.serving = {key: frozenset(endpoints) for key, endpoints in serving.items()}
+    one.serving = {
+        (each.service_port, each.protocol, outcome.rules.family): frozenset(each.endpoints)
+        for outcome in wanted.outcomes
+        for each in outcome.serving
+    }
 
 
 def _flow(stale: StaleFlow) -> Flow:
