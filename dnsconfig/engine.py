@@ -29,6 +29,8 @@ from kata_bridge.api.messages import Guest, GuestResult
 
 GRACE_S = 2.0
 FORGET_S = 600.0
+# The bridge takes 4 096; what an object does not decode for may quote much of it.
+MAX_REASON_CHARACTERS = 1_000
 # A file of nothing, for the bridge: an empty text is none. A resolver reads both alike.
 EMPTY_FILE = "\n"
 
@@ -221,7 +223,7 @@ class Engine:
         since = None
         if waits is not None:
             since = known.waits_since if known is not None and known.waits_since is not None else now
-        wanted = Wanted(file, "" if waits is None else waits.reason)
+        wanted = Wanted(file, "" if waits is None else waits.reason[:MAX_REASON_CHARACTERS])
         return PodState(pod, decision, target, wanted, is_kept, since)
 
     def _of_strangers(self, now: float) -> dict[Target, Wanted]:
@@ -238,7 +240,7 @@ class Engine:
         found = {}
         for name, since in self.strangers.items():
             if now - since >= GRACE_S:
-                found[Target(name)] = Wanted(waits=self._why_strange(ours[name]))
+                found[Target(name)] = Wanted(waits=self._why_strange(ours[name])[:MAX_REASON_CHARACTERS])
         return found
 
     def _why_strange(self, guest: Guest) -> str:

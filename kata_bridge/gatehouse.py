@@ -67,6 +67,9 @@ class Gatehouse:
         uid = pod_uid or self.gate.uid_of(guest)
         if not uid:
             # Guests out of files are no runtime's, and have no containers here.
+            if not text:
+                # A reason to wait, or nothing any more: what runs keeps the file that it has.
+                return GuestResult(guest, ResultCode.UNCHANGED)
             return await self._guests.set_resolv_conf(guest, text)
         is_news = self.gate.say(uid, text, waits)
         for sandbox in self.gate.sandboxes(uid):

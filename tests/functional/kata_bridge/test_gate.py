@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from daemonkit.run import Lifecycle, Supervision
+from kata_bridge import gate
 from kata_bridge.api.client import BridgeClient, BridgeRefuses
 from kata_bridge.api.messages import ResultCode
 from kata_bridge.config import (
@@ -70,7 +71,7 @@ async def runtime(place: Path) -> AsyncIterator[StandInRuntime]:
         yield running
 
 
-def configuration(place: Path, **gate: object) -> KataBridgeConfiguration:
+def configuration(place: Path, **settings: object) -> KataBridgeConfiguration:
     """Guests are those of handler `kata`; namespaces `warned` and `open` have policies of their own."""
     rules = (NamespacePolicy(("warned",), Policy.WARN), NamespacePolicy(("open",), Policy.OFF))
     made = Gate(directory=place / "pods", namespaces=rules)
@@ -83,7 +84,7 @@ def configuration(place: Path, **gate: object) -> KataBridgeConfiguration:
         stock=Stock(shim_directories=(place / "sbs", place / "kata")),
         drift=Drift(0.3),
         drain=Drain(0.5),
-        gate=dataclasses.replace(made, **gate),  # type: ignore[arg-type]  # the tests' own words
+        gate=dataclasses.replace(made, **settings),  # type: ignore[arg-type]  # the tests' own words
     )
 
 
@@ -440,3 +441,33 @@ async def test_in_whatever_order_things_come_nothing_starts_before_both_are_in(
             await until(lambda name=name: node.service.guests.drivers[name].machine.is_current)  # type: ignore[misc]  # a default
             await node.start(pod(name, "kata"))
         assert started
+
+
+async def test_a_reason_to_wait_writes_nothing_where_there_is_nothing_to_hold(node: Node) -> None:
+    # A guest that the gate does not know, as those out of files: an empty text is no file.
+    result = await node.client.set_resolv_conf("made-by-hand", "", waits="network red does not exist")
+    assert result.code is ResultCode.UNCHANGED
+    assert (await node.client.set_resolv_conf("made-by-hand", TEXT)).code is not ResultCode.UNCHANGED
+
+
+async def test_a_sandbox_that_has_just_begun_is_given_a_moment(node: Node) -> None:
+    web = pod("s1")
+    await node.runtime.run_pod(web)
+    starting = asyncio.gather(node.start(web))
+    await asyncio.sleep(0.02)  # so that the runtime asks first; it would pass the other way round too
+    await node.client.set_resolv_conf("s1", TEXT)
+    assert (await starting)[0].mounts == (node.mount(web),)
+    assert node.metric("vcnode_gate_holds_total") == 0
+
+
+async def test_guests_that_are_never_reached_hold_up_nobody(node: Node) -> None:
+    """All of the runtime's calls wait behind each of ours."""
+    loop = asyncio.get_running_loop()
+    lost = [pod(f"s{number}") for number in range(60)]
+    for each in lost:
+        await node.runtime.run_pod(each)
+    began_s = loop.time()
+    for each in lost:
+        await node.why(each)
+    took_s = loop.time() - began_s
+    assert took_s < gate.PATIENCE_AT_ONCE_S + 60 * gate.PATIENCE_S / 2
