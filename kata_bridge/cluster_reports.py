@@ -2,7 +2,7 @@
 """Tells the super cluster what the gate holds and when it opens: the nudge, Events, a node condition.
 
 All of it is help and none of it is the gate: without an API server pods wait somewhat longer and say
-less. docs/decisions/0013 has what these credentials may do and why; everything that is written with
+less. docs/decisions/0014 has what these credentials may do and why; everything that is written with
 them is written here.
 """
 

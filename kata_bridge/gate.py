@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate of the node: answers the runtime at once out of memory, and notices when a pod may start.
+"""The gate of the node: answers the runtime out of memory, and notices when a pod may start.
 
-Everything here is synchronous. A container that is refused is tried again by the kubelet, some
-seconds later by itself, at once when somebody changes its pod: that is what `Reports.opened` is for.
+A container that is refused is tried again by the kubelet, some seconds later by itself, at once when
+somebody changes its pod: that is what `Reports.opened` is for.
+
+Everything here is synchronous but `patience`. All pods of the node wait while we do; but a refusal
+costs a pod half a second and more, and the rules of one that has just begun are in within some 30 ms.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable
 
 from daemonkit import logs
 from daemonkit.metrics import Registry
@@ -19,32 +19,35 @@ from kata_bridge.core.gate import (
     Asking,
     Held,
     Kind,
-    MountPoint,
-    Need,
     Policy,
-    PolicyRule,
     Reason,
     Resolver,
     Rules,
+    Settings,
     Subject,
     brings_its_own,
     decide,
     is_in_place,
     is_ready,
-    policy_of,
 )
-from kata_bridge.core.gate_summary import LONG_S, Tally
+from kata_bridge.core.gate_summary import Tally
 from kata_bridge.core.sandboxes import GRACE_S, Sandbox, sandbox_of
 from kata_bridge.discovery_nri import SIDECAR, seen_of
 from kata_bridge.gate_metrics import GateMetrics
-from kata_bridge.guest_driver import GuestDriver
+from kata_bridge.gate_pods import PodAtGate, points, rules_of, tally
 from kata_bridge.guests import Guests
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.messages import Container, ContainerAdjustment, ContainerState, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot
+from kata_bridge.patience import Patience
+from kata_bridge.reports import Reports
 from kata_bridge.resolv_confs import ResolvConfs
 from tenancy import keys
 
+# For how long the runtime waits for a sandbox that is younger than this. Of all time it is never more
+# than this share, so that guests that are never reached hold up nobody.
+PATIENCE_S, YOUNG_S = 0.1, 2.0
+PATIENCE_SHARE, PATIENCE_AT_ONCE_S = 0.1, 1.0
 # Containers that were admitted and not validated yet: the calls are serial for the whole node.
 MAX_PENDING = 256
 
@@ -57,50 +60,6 @@ _LIVING = (
 _DISK = Reason(Kind.RESOLVER, "its resolv.conf cannot be written on the node")
 
 _log = logs.get(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a configuration says of the gate."""
-
-    policy: Policy
-    rules: tuple[PolicyRule, ...]
-    needs: frozenset[Need]
-
-    def policy_of(self, namespace: str) -> Policy:
-        return policy_of(namespace, self.rules, self.policy)
-
-
-class Reports(Protocol):
-    """Who tells the rest of the cluster. Each of these begins work, and waits for nothing."""
-
-    def held(self, sandbox: Sandbox, reasons: tuple[Reason, ...]) -> None:
-        """A container of this pod was refused."""
-
-    def opened(self, sandbox: Sandbox) -> None:
-        """What this pod has waited for is there: let it be tried again."""
-
-    def got_through(self, sandbox: Sandbox, container: str) -> None:
-        """A container runs of which the gate was not asked."""
-
-    def not_ready(self, sandbox: Sandbox) -> None:
-        """The annotations of this pod say that its network is not ready: read them until they do."""
-
-    def forgotten(self, sandbox: Sandbox) -> None:
-        """The sandbox is gone."""
-
-
-@dataclass(slots=True)
-class _Live:
-    """A sandbox that lives; `began_s` is None where its start was not seen."""
-
-    sandbox: Sandbox
-    readiness: str | None
-    began_s: float | None
-    since_s: float
-    is_open: bool = False
-    held: dict[str, tuple[Asking, Held | None]] = field(default_factory=dict)
-    held_since_s: float = 0.0
 
 
 class Gate:
@@ -121,8 +80,9 @@ class Gate:
         self._confs = resolv_confs
         self._reports = reports
         self._loop = asyncio.get_running_loop()
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, PodAtGate] = {}
         self._pending: dict[str, bool] = {}
+        self._patience = Patience(PATIENCE_S, PATIENCE_SHARE, PATIENCE_AT_ONCE_S)
         self.metrics = GateMetrics(registry, self._count_held)
 
     # ---- sandboxes
@@ -137,7 +97,7 @@ class Gate:
         live = self._see(pod, now_s)
         sandbox = live.sandbox
         is_enforced = self._policy(sandbox) is Policy.ENFORCE
-        if is_enforced and self._reports is None and _waits_for_network(live):
+        if is_enforced and self._reports is None and live.waits_for_network:
             decision = self._decide(live, Asking(""))
             self.ended(pod.id)
             return Hold(decision.text) if isinstance(decision, Held) else None
@@ -176,13 +136,13 @@ class Gate:
                 live.held_since_s = live.held_since_s or now_s
             self._look(live)
 
-    def _see(self, pod: PodSandbox, now_s: float) -> _Live:
+    def _see(self, pod: PodSandbox, now_s: float) -> PodAtGate:
         sandbox = sandbox_of(seen_of(pod))
         readiness = pod.annotations.get(keys.NETWORK_READINESS)
         live = self._live.get(pod.id)
         if live is None:
-            live = self._live[pod.id] = _Live(sandbox, readiness, None, now_s)
-            if self._reports is not None and _waits_for_network(live):
+            live = self._live[pod.id] = PodAtGate(sandbox, readiness, None, now_s)
+            if self._reports is not None and live.waits_for_network:
                 self._reports.not_ready(sandbox)
         live.sandbox = sandbox
         try:
@@ -191,7 +151,7 @@ class Gate:
             _log.error("the resolv.conf of a pod cannot be written", sandbox=pod.id, reason=error)
         return live
 
-    def _check(self, live: _Live, container: Container) -> None:
+    def _check(self, live: PodAtGate, container: Container) -> None:
         """Report a container that runs and was never asked about, once."""
         sandbox = live.sandbox
         is_ours_to_tell = bool(sandbox.tenant) and not sandbox.is_host_network
@@ -205,7 +165,7 @@ class Gate:
             "a container runs of which the gate was not asked",
             container=container.name,
             has_resolver=self._has_mount(sandbox.id, container),
-            **_whose(sandbox),
+            **live.whose,
         )
         if self._reports is not None:
             self._reports.got_through(sandbox, container.name)
@@ -214,6 +174,14 @@ class Gate:
         return any(mount.source == str(self._confs.path(sandbox)) for mount in container.mounts)
 
     # ---- containers
+
+    async def patience(self, pod: PodSandbox, container: Container) -> None:
+        """Wait for a moment if that may spare a container that is about to be created a refusal."""
+        now_s = self._loop.time()
+        live = self._see(pod, now_s)
+        is_young = live.began_s is not None and now_s - live.began_s < YOUNG_S
+        if is_young and not live.is_open and not _is_whole(self._decide(live, self._asking(live, container))):
+            await self._patience.wait(live.opened)
 
     def create(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
         """Say whether a container may be created, and with which resolv.conf."""
@@ -225,14 +193,14 @@ class Gate:
             try:
                 self._confs.ready(pod.id, sandbox.uid)
             except (OSError, ValueError) as error:
-                _log.error("the resolv.conf of a pod cannot be written", reason=error, **_whose(sandbox))
+                _log.error("the resolv.conf of a pod cannot be written", reason=error, **live.whose)
                 is_enforced = self._policy(sandbox) is Policy.ENFORCE
                 decision = Held((_DISK,)) if is_enforced else Admitted(False, (*decision.lacks, _DISK))
         if isinstance(decision, Held):
             return self._hold(live, asking, decision)
         return self._admit(live, container, decision)
 
-    def _hold(self, live: _Live, asking: Asking, decision: Held) -> Hold:
+    def _hold(self, live: PodAtGate, asking: Asking, decision: Held) -> Hold:
         for reason in decision.reasons:
             self.metrics.holds.labels(reason.kind.value).inc()
         if not live.held:
@@ -241,12 +209,12 @@ class Gate:
         live.held.pop("", None)
         live.held[asking.name] = (asking, decision)
         if before is None or before[1] != decision:
-            _log.info("container held", container=asking.name, waits=decision.text, **_whose(live.sandbox))
+            _log.info("container held", container=asking.name, waits=decision.text, **live.whose)
         if self._reports is not None:
             self._reports.held(live.sandbox, decision.reasons)
         return Hold(decision.text)
 
-    def _admit(self, live: _Live, container: Container, decision: Admitted) -> ContainerAdjustment:
+    def _admit(self, live: PodAtGate, container: Container, decision: Admitted) -> ContainerAdjustment:
         sandbox = live.sandbox
         held = live.held.pop(container.name, None)
         self._pending[container.id] = decision.has_mount
@@ -260,7 +228,7 @@ class Gate:
                 container=container.name,
                 has_resolver=decision.has_mount,
                 was_held=held is not None,
-                **_whose(sandbox),
+                **live.whose,
             )
         for reason in decision.lacks:
             self.metrics.warned.labels(reason.kind.value).inc()
@@ -270,7 +238,7 @@ class Gate:
                 "a container starts without what it needs",
                 container=container.name,
                 lacks=lacks,
-                **_whose(sandbox),
+                **live.whose,
             )
         if not decision.has_mount:
             return ContainerAdjustment()
@@ -290,13 +258,13 @@ class Gate:
         if has_mount is None:  # we were not asked before: what would we have answered?
             has_mount = decision.has_mount
         source = str(self._confs.path(sandbox.id))
-        if not has_mount or is_in_place(source, _points(adjustment.mounts)):
+        if not has_mount or is_in_place(source, points(adjustment.mounts)):
             return None
         self.metrics.rejected.inc()
         _log.error(
             "another NRI plugin has taken a container's resolv.conf",
             container=container.name,
-            **_whose(sandbox),
+            **live.whose,
         )
         if self._policy(sandbox) is not Policy.ENFORCE or not sandbox.tenant:
             return None
@@ -359,26 +327,28 @@ class Gate:
         for live in list(self._live.values()):
             self._look(live)
 
-    def _look(self, live: _Live) -> None:
+    def _look(self, live: PodAtGate) -> None:
         """Notice that a pod's needs are in; let it be tried again if one of its containers was refused."""
         sandbox = live.sandbox
-        if not live.is_open and isinstance(self._decide(live, Asking("")), Admitted):
+        if not live.is_open and _is_whole(self._decide(live, Asking(""))):
             live.is_open = True
-            if live.began_s is not None and sandbox.tenant and not sandbox.is_host_network:
+            live.opened.set()
+            is_gated = sandbox.tenant and not sandbox.is_host_network
+            if live.began_s is not None and is_gated and self._policy(sandbox) is not Policy.OFF:
                 self.metrics.open_seconds.observe(self._loop.time() - live.began_s)
         if not any(isinstance(self._decide(live, asking), Admitted) for asking, _ in live.held.values()):
             return
-        _log.info("gate open", waited_s=round(self._loop.time() - live.held_since_s, 3), **_whose(sandbox))
+        _log.info("gate open", waited_s=round(self._loop.time() - live.held_since_s, 3), **live.whose)
         live.held.clear()
         live.held_since_s = 0.0
         if self._reports is not None:
             self._reports.opened(sandbox)
 
-    def _decide(self, live: _Live, asking: Asking) -> Admitted | Held:
+    def _decide(self, live: PodAtGate, asking: Asking) -> Admitted | Held:
         sandbox = live.sandbox
         channels = self._channels_of(sandbox)
         driver = self._guests.drivers.get(sandbox.id)
-        rules = None if not channels else Rules() if driver is None else _rules(driver, self._loop.time())
+        rules = None if not channels else Rules() if driver is None else rules_of(driver, self._loop.time())
         subject = Subject(
             tenant=sandbox.tenant,
             networks=sandbox.networks,
@@ -390,9 +360,9 @@ class Gate:
         )
         return decide(subject, asking, self._policy(sandbox), self._settings.needs)
 
-    def _asking(self, live: _Live, container: Container) -> Asking:
+    def _asking(self, live: PodAtGate, container: Container) -> Asking:
         sandbox = live.sandbox
-        has_own = brings_its_own(sandbox.id, _points(container.mounts))
+        has_own = brings_its_own(sandbox.id, points(container.mounts))
         is_agent = container.name == SIDECAR and "agent" in self._channels_of(sandbox)
         return Asking(container.name, has_own, is_agent)
 
@@ -406,15 +376,7 @@ class Gate:
 
     def tally(self) -> Tally:
         """How many pods wait for long, and for what."""
-        now_s = self._loop.time()
-        kinds: Counter[Kind] = Counter()
-        pods = 0
-        for live in self._live.values():
-            reasons = {reason.kind for _, held in live.held.values() if held for reason in held.reasons}
-            if reasons and now_s - live.held_since_s >= LONG_S:
-                pods += 1
-                kinds.update(reasons)
-        return Tally(pods, kinds)
+        return tally(self._live.values(), self._loop.time())
 
     def status(self) -> dict[str, object]:
         """What /status says of it."""
@@ -422,53 +384,10 @@ class Gate:
         return {
             "policy": self._settings.policy.value,
             "needs": sorted(need.value for need in self._settings.needs),
-            "held": [
-                {
-                    "id": live.sandbox.id,
-                    "pod": f"{live.sandbox.namespace}/{live.sandbox.name}",
-                    "tenant": live.sandbox.tenant,
-                    "containers": sorted(name for name in live.held if name),
-                    "forSeconds": round(now_s - live.held_since_s, 3),
-                    "why": _words(live),
-                }
-                for _, live in sorted(self._live.items())
-                if any(live.held)
-            ],
+            "held": [pod.status(now_s) for _, pod in sorted(self._live.items()) if any(pod.held)],
         }
 
 
-def _waits_for_network(live: _Live) -> bool:
-    sandbox = live.sandbox
-    return bool(sandbox.tenant) and not sandbox.is_host_network and not is_ready(live.readiness)
-
-
-def _words(live: _Live) -> str:
-    said = [held.text for _, held in live.held.values() if held is not None]
-    return said[0] if said else ""
-
-
-def _rules(driver: GuestDriver, now_s: float) -> Rules:
-    machine = driver.machine
-    held, desired = machine.held, machine.desired
-    return Rules(
-        digest=None if held is None else held.digest,
-        has_drifted=held is not None and held.has_drifted,
-        desired=None if desired is None else desired.digest,
-        behind_s=0.0 if driver.behind_since_s is None else now_s - driver.behind_since_s,
-        was_lost=machine.loss is not None,
-        not_injectable=machine.not_injectable,
-        refused=machine.refused,
-        unreachable=machine.unreachable,
-    )
-
-
-def _points(mounts: Sequence[Mount]) -> list[MountPoint]:
-    return [MountPoint(mount.destination, mount.source) for mount in mounts]
-
-
-def _whose(sandbox: Sandbox) -> dict[str, object]:
-    return {
-        "sandbox": sandbox.id,
-        "tenant": sandbox.tenant,
-        "pod": f"{sandbox.namespace}/{sandbox.name}",
-    }
+def _is_whole(decision: Admitted | Held) -> bool:
+    """Whether nothing is missing, whatever the policy."""
+    return isinstance(decision, Admitted) and not decision.lacks

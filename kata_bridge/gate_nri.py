@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime's words, brought to discovery and to the gate, in this order: a guest is known before it
-is asked whether its containers may start. Handlers wait for nothing."""
+is asked whether its containers may start. Handlers wait for nothing but `Gate.patience`."""
 
 from collections.abc import Callable
 
@@ -42,6 +42,7 @@ class GatedHandler:
         await self._discovery.remove_pod_sandbox(pod)
 
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+        await self._gate.patience(pod, container)
         answer = self._gate.create(pod, container)
         if isinstance(answer, Hold):
             return answer

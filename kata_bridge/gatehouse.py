@@ -7,9 +7,10 @@ from daemonkit.tasks import Tasks
 from kata_bridge.api.messages import GuestResult, ResultCode
 from kata_bridge.cluster_reports import ClusterReports
 from kata_bridge.config import Gate as Config
+from kata_bridge.core.gate import Settings
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.discovery_nri import NriHandler
-from kata_bridge.gate import Gate, Settings
+from kata_bridge.gate import Gate
 from kata_bridge.gate_nri import GatedHandler
 from kata_bridge.guest_copies import GuestCopies
 from kata_bridge.guests import Guests

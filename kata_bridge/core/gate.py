@@ -63,6 +63,18 @@ def policy_of(namespace: str, rules: Sequence[PolicyRule], default: Policy) -> P
 
 
 @dataclass(frozen=True, slots=True)
+class Settings:
+    """What a configuration says of the gate."""
+
+    policy: Policy
+    rules: tuple[PolicyRule, ...]
+    needs: frozenset[Need]
+
+    def policy_of(self, namespace: str) -> Policy:
+        return policy_of(namespace, self.rules, self.policy)
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """What is known of the rules of one guest (see `guest.GuestMachine`).
 
