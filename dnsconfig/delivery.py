@@ -74,7 +74,11 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Standing:
-    """One target. `has` is what the bridge has acknowledged in this connection."""
+    """One target. `has` is what the bridge has acknowledged in this connection.
+
+    One that `is_forgotten` is here only until what is in flight for it has been answered: two
+    requests for one pod at once could be served in either order.
+    """
 
     target: Target
     wanted: Wanted
@@ -84,6 +88,7 @@ class Standing:
     problem: str = ""
     failures: int = 0
     retry_at: float | None = None
+    is_forgotten: bool = False
 
     @property
     def state(self) -> State:
@@ -106,12 +111,15 @@ class Delivery:
         A target that is not among them any more is forgotten; who wants it withdrawn says so first.
         """
         for target in self.standings.keys() - wanted.keys():
-            del self.standings[target]
+            self.standings[target].is_forgotten = True
+        self._drop_forgotten()
         for target, value in wanted.items():
             standing = self.standings.get(target)
             if standing is None:
                 self.standings[target] = Standing(target, value, now)
-            elif standing.wanted != value:
+                continue
+            standing.is_forgotten = False
+            if standing.wanted != value:
                 standing.wanted, standing.changed_at = value, now
                 standing.problem, standing.failures, standing.retry_at = "", 0, None
 
@@ -124,6 +132,7 @@ class Delivery:
             if in_flight >= MAX_IN_FLIGHT:
                 return
             is_due = standing.retry_at is None or standing.retry_at <= now
+            is_due = is_due and not standing.is_forgotten
             if standing.in_flight is None and standing.has != standing.wanted and is_due:
                 self._number += 1
                 push = Push(self._number, standing.target, standing.wanted, standing.changed_at)
@@ -153,6 +162,12 @@ class Delivery:
         for standing in self.standings.values():
             standing.has = standing.in_flight = standing.retry_at = None
             standing.problem, standing.failures = "", 0
+        self._drop_forgotten()
+
+    def _drop_forgotten(self) -> None:
+        over = [t for t, each in self.standings.items() if each.is_forgotten and each.in_flight is None]
+        for target in over:
+            del self.standings[target]
 
     def answered(self, push: Push, result: GuestResult, now: float) -> bool:
         """Take an answer in; whether the pod has what was sent."""
@@ -179,6 +194,9 @@ class Delivery:
         if standing is None or standing.in_flight is not push:
             return None  # of a target that came and went, or of another connection
         standing.in_flight = None
+        if standing.is_forgotten:
+            del self.standings[push.target]
+            return None
         return standing
 
     def _fail(self, standing: Standing, reason: str, now: float) -> None:

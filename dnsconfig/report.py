@@ -89,7 +89,8 @@ class Report:
 
     def states(self) -> dict[tuple[str, ...], float]:
         """The pods by where kata-bridge is with them."""
-        found = Counter(standing.state for standing in self._engine.delivery.standings.values())
+        standings = self._engine.delivery.standings.values()
+        found = Counter(standing.state for standing in standings if not standing.is_forgotten)
         return {(state.value,): float(found[state]) for state in State}
 
     # ---- explain

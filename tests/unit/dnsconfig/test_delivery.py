@@ -111,7 +111,21 @@ def test_who_is_not_wanted_is_forgotten() -> None:
     delivery.want({}, 0.0)
     assert not delivery.answered(push, APPLIED, 0.0)
     delivery.failed(push, "late", 0.0)
+    delivery.want({ONE: TEXT}, 0.0)
+    delivery.want({}, 0.0)
     assert delivery.standings == {}
+
+
+def test_who_comes_back_while_something_is_in_flight_waits_for_its_answer() -> None:
+    delivery = connected()
+    delivery.want({ONE: TEXT}, 0.0)
+    (push,) = due(delivery)
+    delivery.want({}, 0.0)
+    delivery.want({ONE: WAITS}, 0.0)
+    assert due(delivery) == []
+    delivery.answered(push, APPLIED, 0.0)
+    (push,) = due(delivery)
+    assert push.wanted == WAITS
 
 
 def test_so_many_at_once_and_no_more() -> None:
@@ -184,7 +198,8 @@ class Model(RuleBasedStateMachine):
             self.flying.clear()
         for target, standing in self.delivery.standings.items():
             assert self.bridge[target] == standing.wanted
+            assert not standing.is_forgotten
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=40, stateful_step_count=25)
+TestModel.settings = settings(max_examples=60, stateful_step_count=25)
