@@ -227,17 +227,19 @@ class KubeletConnection:
             self.abort()
             exchange.on_response_end()
             return
-        if not self._is_established:
-            self._fail("kubelet-untrusted" if reason == "untrusted" else "kubelet-unreachable")
-        elif self._may_replay():
-            # The kubelet closed a pooled connection just as we used it (RFC 9112, 9.3.1).
+        was_dialled_ahead = not self._is_established and self.is_reused and exchange is not None
+        if was_dialled_ahead or (self._is_established and self._may_replay()):
+            # The kubelet closed a pooled connection just as we used it (RFC 9112, 9.3.1), or one that was
+            # dialled before there was a request, which it has not seen then.
             if self.channel is not None:
                 self.channel.abort()
             self._is_established = self.is_reused = False
             self.generation = self._pool.generation
             self._pool.dial(self)
-        else:
+        elif self._is_established:
             self._fail("kubelet-broke-off")
+        else:
+            self._fail("kubelet-untrusted" if reason == "untrusted" else "kubelet-unreachable")
 
     def _may_replay(self) -> bool:
         is_waiting = self._exchange is not None and not self._has_answered
@@ -318,6 +320,7 @@ class KubeletPool:
                 break
         else:
             connection = self._warming or self._new()
+            connection.is_reused = connection is self._warming
             self._warming = None
             connection.send(exchange, request, timeout_s=timeout_s, is_upgrade=is_upgrade)
         if is_upgrade and not self._idle:

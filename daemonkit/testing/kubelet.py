@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from daemonkit.testing.kubelet_plausible import plausible
@@ -106,6 +107,7 @@ class StandInKubelet:
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self._server: asyncio.Server | None = None
+        self._listenings = 0
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
 
@@ -168,14 +170,16 @@ class StandInKubelet:
         # that say IPPROTO_TCP: without it each reply in two writes takes 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port = listener.getsockname()[1]
+        self._listenings += 1
         self._server = await asyncio.start_server(
-            self._serve, sock=listener, ssl=self._tls, limit=_HEAD_LIMIT_BYTES
+            partial(self._serve, self._listenings), sock=listener, ssl=self._tls, limit=_HEAD_LIMIT_BYTES
         )
 
     async def _shut(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
+            self._listenings += 1
         await self._drop()
 
     async def _drop(self) -> None:
@@ -184,8 +188,10 @@ class StandInKubelet:
         async with asyncio.timeout(_START_DEADLINE_S):
             await self._all_closed.wait()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None:  # its handshake ended after the listener had been closed
+    async def _serve(
+        self, listening: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if listening != self._listenings:  # its handshake, by former rules, ended after its listener
             _abort(writer)
             return
         self.connections_accepted += 1

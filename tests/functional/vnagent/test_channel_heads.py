@@ -141,9 +141,10 @@ def test_a_log_and_the_next_request_behind_it(node: Node, is_chunked: bool) -> N
             assert reply is not None
             assert reply.body == body
             assert bytes(client.received[reply.length_bytes :]).startswith(b"HTTP/1.1 200 OK\r\n")
-    # All of them on one connection to the kubelet.
+    # All of them on one connection to the kubelet, or on a second one when the list of pods was just
+    # being read on the first.
     numbers = {each.connection for each in node.kubelet.requests("/containerLogs")[-5:]}
-    assert len(numbers) == 1
+    assert len(numbers) <= 2
 
 
 def test_a_log_that_the_kubelets_end_ends(node: Node) -> None:

@@ -147,7 +147,7 @@ def test_killed_while_the_super_cluster_is_away(tmp_path: Path) -> None:
         key = super_cluster.add_tenant("a", authority, leaf, metrics)
         pod = super_cluster.add_tenant_pod("a", key, "web", "shop", "t-1")
         kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(super_cluster.kubeconfig(), encoding="utf-8")
+        kubeconfig.write_text(super_cluster.kubeconfig("vn-agent"), encoding="utf-8")
         settings = {
             "tenants": {"kubeconfigFile": str(kubeconfig)},
             "pods": {"source": "superCluster"},

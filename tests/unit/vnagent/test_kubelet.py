@@ -252,6 +252,22 @@ async def test_an_upgrade_is_never_sent_again(pool: Pool) -> None:
     assert exchange.events == ["kubelet-broke-off"]
 
 
+@pytest.mark.parametrize("is_upgrade", [False, True])
+async def test_a_connection_dialled_ahead_that_never_stood_is_dialled_again_once(
+    pool: Pool, is_upgrade: bool
+) -> None:
+    """The kubelet restarted while it was made ready: it has not seen the request, not even a command."""
+    pool.warm()
+    exchange = Recorder()
+    connection = pool.acquire(exchange, POST, timeout_s=5, is_upgrade=is_upgrade)
+    assert len(pool.dialled) == 1
+    connection.on_end("reset")
+    assert (exchange.events, len(pool.dialled)) == ([], 2)
+    connection.on_end("reset")
+    assert exchange.events == ["kubelet-unreachable"]
+    assert pool.open_count == 0
+
+
 async def test_what_was_answered_in_part_is_not_asked_again(pool: Pool) -> None:
     _, connection, _ = ask(pool)
     say(connection, OK)
