@@ -97,6 +97,7 @@ class _Side:
         self._is_theirs = is_theirs
         self._flows = self._send(flows)
         self._clients = self._connect(clients)
+        self._choices = self._all_choices()
         self._served = self._all_served()
         self.left_behind = 0
         """How many entries kube-proxy was seen to leave in the last round."""
@@ -149,7 +150,9 @@ class _Side:
             return False
         if one not in self._pair.agreed:
             return True
-        if self._flows[one] != before:
+        # What goes on untranslated may meet a refusal of what was not translated.
+        left = {before, *_REFUSALS} if before is Fate.PASS else {before}
+        if self._flows[one] not in left:
             return False
         if one.flow.protocol is not Protocol.UDP:
             return before is Fate.PASS
@@ -157,11 +160,17 @@ class _Side:
 
     def _follow_clients(self, happened: _Happened) -> Iterator[str]:
         before, self._clients = self._clients, self._connect(list(self._clients))
-        guest = self._pair.guest
+        choices, self._choices = self._choices, self._all_choices()
         for one, now in self._clients.items():
-            was, allowed = before[one], guest.expected(one.flow)
-            is_remembered = one.service not in happened.edited and happened.often[one.service] < 2
-            if is_remembered and was in allowed and guest.has_affinity(one.flow):
+            was, allowed = before[one], self._choices[one]
+            # Where endpoints came back, one of them may remember the client too, and be asked first. The
+            # same where another of the Service's addresses leads to others, as what is remembered
+            # belongs to the Service's port.
+            siblings = [each for each in self._clients if _port(each) == _port(one)]
+            has_none_more = all(allowed == self._choices[each] <= choices[one] for each in siblings)
+            is_untouched = one.service not in happened.edited and happened.often[one.service] < 2
+            has_affinity = self._pair.guest.has_affinity(one.flow)
+            if was in allowed and has_none_more and is_untouched and has_affinity:
                 allowed = frozenset({was})
             if not self._is_in(now, allowed) and (one in self._pair.agreed or not self._is_theirs):
                 wanted = listed(allowed)
@@ -170,6 +179,10 @@ class _Side:
     def _is_in(self, now: Outcome, allowed: frozenset[Outcome]) -> bool:
         """With which kind of refusal kube-proxy answers is asked elsewhere."""
         return now in allowed or (self._is_theirs and now in _REFUSALS and bool(_REFUSALS & allowed))
+
+    def _all_choices(self) -> dict[Question, frozenset[Outcome]]:
+        """Where new connections of each client may go, whatever is remembered."""
+        return {one: self._pair.guest.expected(one.flow) for one in self._clients}
 
     def _all_served(self) -> dict[Question, bool]:
         """Whether each flow's endpoint serves, as our model has it."""
@@ -186,3 +199,8 @@ class _Side:
 
 def _reference(change: Change) -> str:
     return f"{change.after.namespace}/{change.service}"
+
+
+def _port(one: Question) -> tuple[object, ...]:
+    """A Service's port, in one family."""
+    return one.service, one.flow.port, one.flow.protocol, ":" in one.flow.destination
