@@ -24,6 +24,9 @@ from tests.k8s.ring.tenants import Tenant
 _PROGRAMS = {
     "runc": "runc",
     "iptables": "iptables",
+    "iptables-legacy": "iptables",
+    "nft": "nftables",
+    "conntrack": "conntrack",
     "ip": "iproute2",
     "nsenter": "util-linux",
     "setpriv": "util-linux",

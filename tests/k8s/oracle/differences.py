@@ -108,27 +108,27 @@ DIFFERENCES = (
     ),
 )
 
-MASQUERADE = (
-    "kube-proxy masquerades what may have to come back by this node: what is for an external address, "
-    "and what a pod sends to itself. A guest's packets come back to the guest, so that endpoints see its "
-    "address."
-)
+MASQUERADED = "masqueraded"
+LEFT_BEHIND = "conntrack entries left behind"
 
-CONNTRACK_LEFT_BEHIND = (
-    "after a sync with changed slices of UDP Services kube-proxy deletes UDP entries that no serving "
-    "endpoint answers, but not those of a Service without serving endpoints, of one that was deleted, of "
-    "an address that it lost, and not after a change of the Service alone; and never a TCP entry that was "
-    "not translated. A guest is rid of all these at once."
-)
+OTHERS = {
+    MASQUERADED: "kube-proxy masquerades what may have to come back by this node: what is for an external "
+    "address, and what a pod sends to itself. A guest's packets come back to the guest, so that endpoints "
+    "see its address (`wrong_sources`)",
+    LEFT_BEHIND: "after a sync with changed slices of UDP Services kube-proxy deletes UDP entries that no "
+    "serving endpoint answers, but not those of a Service without serving endpoints, of one that was "
+    "deleted, of an address that it lost, and not after a change of the Service alone; and never a TCP "
+    "entry that was not translated. A guest is rid of all these at once (`following`)",
+}
+"""Differences that are not of a packet's end."""
 
 NOT_ASKED = {
-    "two Services with one address and port": "kube-proxy goes by the order of a Go map; a guest has "
-    "an order",
+    "two Services with one address and port": "kube-proxy goes by the order of a Go map",
     "copies of an endpoint in several slices that say different things": "likewise",
-    "a slice whose label names another Service than before": "kube-proxy keeps the endpoints of the one that "
-    "it named before; a guest does not",
-    "an endpoint's port beyond 65535, which the API server lets in": "kube-proxy's whole restore fails; a "
-    "guest leaves the port out",
+    "a slice whose label names another Service than before": "kube-proxy leaves its endpoints with the one "
+    "that it named before, until it starts anew; a guest moves them (seen with 1.34.4)",
+    "an endpoint's port beyond 65535, which the API server lets in": "iptables and nft refuse all that "
+    "kube-proxy writes from then on; a guest leaves the port out (seen with 1.34.4)",
 }
 """What is not drawn, and why."""
 

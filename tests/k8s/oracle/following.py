@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from ruleset.model import Endpoint, Protocol
 from ruleset.packet import Fate, Outcome, listed
 from tests.k8s.oracle.changes import SERVICES, Change
+from tests.k8s.oracle.differences import LEFT_BEHIND
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.volley import Volleys
 
-LEFT_BEHIND = "conntrack entries left behind"
 _SOURCE_PORT = 1024
 _KINDS = (Kind.CLUSTER_IP, Kind.EXTERNAL_IP, Kind.BALANCER_IP)
 # SCTP's entries of an INIT are gone after three seconds.
@@ -144,7 +144,7 @@ class _Side:
         return now if self._served[one] else now | {before}
 
     def _is_excused(self, one: Question, before: Outcome, happened: _Happened) -> bool:
-        """Whether kube-proxy is known to leave such an entry (`differences.CONNTRACK_LEFT_BEHIND`), or
+        """Whether kube-proxy is known to leave such an entry (`differences.LEFT_BEHIND`), or
         is known to answer otherwise."""
         if not self._is_theirs:
             return False

@@ -5,13 +5,12 @@ import json
 from collections.abc import Callable, Sequence
 
 from tests.k8s.oracle.asking import Answer, Hint, ask_all
-from tests.k8s.oracle.differences import Case, accepted, wrong_sources
+from tests.k8s.oracle.differences import MASQUERADED, Case, accepted, wrong_sources
 from tests.k8s.oracle.draw import Json
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.volley import Flow
 
-MASQUERADED = "masqueraded"
 _SHOWN = 12
 _SHOWN_WHOLE = 2
 
