@@ -37,10 +37,12 @@ _ROUTER_SETTINGS = {
     "net/ipv4/conf/all/send_redirects": "0",
     "net/ipv4/conf/default/send_redirects": "0",
 }
-# Entries of flows that nobody answers are to outlive a slow test.
+# Entries of flows that nobody answers are to outlive a slow test. A SYN that comes again makes its
+# entry no younger.
 _CONNTRACK_SETTINGS = {
     "net/netfilter/nf_conntrack_udp_timeout": "600",
-    "net/netfilter/nf_conntrack_tcp_timeout_syn_sent": "600",
+    "net/netfilter/nf_conntrack_tcp_timeout_syn_sent": "3600",
+    "net/netfilter/nf_conntrack_tcp_timeout_max_retrans": "3600",
 }
 # No stack need answer a packet that was made by hand.
 _IGNORE = f"""\
