@@ -3,7 +3,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemonkit import yaml_values
@@ -103,6 +103,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
+@example(0.0073194129671545725)
 def test_it_reads_what_others_write(value: Value) -> None:
     decoded = decode(msgspec.json.encode(value).decode())
     assert _same(decoded, value)
