@@ -81,7 +81,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--oracle-seed",
         type=int,
-        help="repeat the worlds and changes of another run, which named its seed",
+        default=34,
+        help="other worlds, changes and pods: a failure names its seed, and no merge hangs on a draw",
     )
     group.addoption(
         "--gate-pods",
