@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ruleset.model import Endpoint, Protocol
 from ruleset.packet import Fate, Outcome, listed
 from tests.k8s.oracle.changes import SERVICES, Change
-from tests.k8s.oracle.differences import LEFT_BEHIND
+from tests.k8s.oracle.differences import LEFT_BEHIND, NFTABLES
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.volley import Volleys
@@ -138,7 +138,10 @@ class _Side:
         if not isinstance(before, Endpoint):
             return now  # what was refused has no entry, and what passed untranslated is to be repaired
         if flow.protocol is Protocol.TCP or before in guest.serves(flow):
-            return frozenset({before})
+            # Nobody has answered these flows, so they are still new; and in mode nftables kube-proxy
+            # looks at what is new before it looks whether it was translated.
+            is_refused = self._is_theirs and self._pair.mode == NFTABLES and now <= _REFUSALS
+            return now | {before} if is_refused else frozenset({before})
         # An endpoint may be ready and not serve: what is sent to it is no news when it is not chosen
         # any more.
         return now if self._served[one] else now | {before}
