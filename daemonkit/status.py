@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from daemonkit import metrics
+from daemonkit.accepting import stop_accepting
 from daemonkit.status_pages import Page, Pages, Query, Readiness, Reply, too_large
 from daemonkit.tasks import Tasks
 
@@ -103,7 +104,7 @@ class StatusServer:
         """Stop listening, end what is being answered, remove the socket file if it is ours."""
         if self._server is None:
             return
-        self._server.close()
+        await stop_accepting(self._server)
         await self._handlers.close(self._deadline_s)
         self._server = None
         if isinstance(self._address, Path) and _inode(self._address) == self._inode:
@@ -131,7 +132,8 @@ class StatusServer:
         if len(self._handlers) >= self._max_connections:
             writer.transport.abort()
         else:
-            self._handlers.spawn(self._serve(reader, writer), "connection")
+            serving = self._serve(reader, writer)
+            self._handlers.spawn(serving, "connection", when_over=writer.transport.abort)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -139,8 +141,6 @@ class StatusServer:
                 await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass  # the client is gone, or as good as gone; there is nobody to tell
-        finally:
-            writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -34,17 +34,26 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+    def spawn(
+        self, coro: Coroutine[Any, Any, T], name: str, *, when_over: Callable[[], object] | None = None
+    ) -> asyncio.Task[T]:
         """Start `coro` as a task called `<name of these tasks>.<name>`.
 
+        `when_over` is called when the task has ended, also when it was cancelled before its first
+        step: then no `finally` of `coro` has run. What `coro` was given to close belongs there.
         Raises `RuntimeError` after `close`: what starts then, nobody would end.
         """
         if self._is_closed:
             coro.close()
+            if when_over is not None:
+                when_over()
             raise RuntimeError(f"{self.name} is closed, {name} is too late")
         task = asyncio.create_task(coro, name=f"{self.name}.{name}")  # noqa: TID251 - the one place
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        if when_over is not None:
+            over = when_over
+            task.add_done_callback(lambda _: over())
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from daemonkit.accepting import stop_accepting
 from daemonkit.tasks import Tasks
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -46,22 +47,19 @@ class Listener:
         """Stop listening and cut what is open; the file stays, as of a process that died."""
         self._is_stopped = True
         if self._server is not None:
-            self._server.close()
+            await stop_accepting(self._server)
             self._server = None
         await self._tasks.close(_STOP_S)
         await asyncio.sleep(0)  # what was cut is closed in the loop's next turn
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_stopped:  # accepted in the turn in which the socket was closed
+        if self._is_stopped:  # accepted just before the socket was closed
             writer.transport.abort()
             return
-        self._tasks.spawn(self._connection(reader, writer), "connection")
+        self._tasks.spawn(self._connection(reader, writer), "connection", when_over=writer.transport.abort)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                await self._serve(reader, writer)
-                writer.close()
-                await writer.wait_closed()  # what was written has left
-        finally:
-            writer.transport.abort()
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await self._serve(reader, writer)
+            writer.close()
+            await writer.wait_closed()  # what was written has left

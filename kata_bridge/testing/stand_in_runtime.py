@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
+from daemonkit.accepting import stop_accepting
 from daemonkit.protobuf import decode, encode
 from daemonkit.tasks import Tasks
 from kata_bridge.nri.events import Event, mask
@@ -123,7 +124,7 @@ class StandInRuntime:
 
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_accepting(self._server)
         await self._tasks.close(_STOP_S)
         self.path.unlink(missing_ok=True)
 
@@ -183,7 +184,7 @@ class StandInRuntime:
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self._tasks.spawn(self._serve(reader, writer), "plugin")
+        self._tasks.spawn(self._serve(reader, writer), "plugin", when_over=writer.close)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         plugin = _Connected(writer, self._tasks, self.quirks)

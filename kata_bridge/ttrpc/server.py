@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from daemonkit.accepting import stop_accepting
 from daemonkit.protobuf import BadMessage
 from daemonkit.tasks import Tasks
 from kata_bridge.ttrpc.connection import Call, ServerConnection, answer, refusal
@@ -94,16 +95,21 @@ class Server:
         """Close the socket and every connection; calls under way are cancelled."""
         self._is_stopped = True
         if self._listener is not None:
-            self._listener.close()
+            await stop_accepting(self._listener)
         await self._tasks.close(_STOP_S)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # What was accepted in the turn in which the socket was closed arrives here all the same.
+        # What was accepted just before the socket was closed arrives here all the same.
         if self._is_stopped or self._connections >= MAX_CONNECTIONS:
             writer.close()
             return
         self._connections += 1
-        self._tasks.spawn(self._read(reader, writer), "connection")
+
+        def over() -> None:
+            self._connections -= 1
+            writer.close()
+
+        self._tasks.spawn(self._read(reader, writer), "connection", when_over=over)
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def send(frame: Frame) -> None:
@@ -119,6 +125,3 @@ class Server:
                 await writer.drain()
         except OSError:
             pass  # the peer is gone, and there is nobody to tell
-        finally:
-            self._connections -= 1
-            writer.close()

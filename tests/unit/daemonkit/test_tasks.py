@@ -128,3 +128,19 @@ async def test_the_metric_counts_all_tasks_of_the_loop() -> None:
     assert f"\nvcnode_tasks {before + 1}\n".encode() in registry.render()
     await tasks.close(1)
     assert f"\nvcnode_tasks {before}\n".encode() in registry.render()
+
+
+@pytest.mark.asyncio
+async def test_what_a_task_was_given_is_closed_also_when_it_never_began() -> None:
+    tasks = Tasks("trial")
+    over: list[str] = []
+
+    async def work() -> None:
+        over.append("began")
+
+    tasks.spawn(work(), "cancelled", when_over=lambda: over.append("over"))
+    await tasks.close(1.0)
+    assert over == ["over"]
+    with pytest.raises(RuntimeError):
+        tasks.spawn(work(), "late", when_over=lambda: over.append("over"))
+    assert over == ["over", "over"]

@@ -2,6 +2,7 @@
 """Client and server over a real unix socket."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -100,3 +101,21 @@ async def test_a_client_that_reads_no_answers_is_read_from_no_more(tmp_path: Pat
         # Others are served meanwhile and afterwards.
         async with Client(*await asyncio.open_unix_connection(path)) as client:
             assert await client.call("trial", "echo", b"served", TIMEOUT_S) == b"served"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_server_that_stops_closes_what_it_was_just_accepting(tmp_path: Path, turns: int) -> None:
+    path = tmp_path / "socket"
+    server = Server(answer)
+    await server.start_unix(path)
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(TIMEOUT_S)
+        peer.connect(str(path))
+        peer.shutdown(socket.SHUT_WR)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.stop()
+        async with asyncio.timeout(TIMEOUT_S):
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.to_thread(peer.recv, 1) == b"", "closed, not left to the collector"

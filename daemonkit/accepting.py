@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a listening socket, without leaving behind what it was just accepting."""
+
+import asyncio
+
+# From `accept` to the protocol's first call asyncio takes three turns of the loop.
+_TURNS = 4
+
+
+async def stop_accepting(server: asyncio.Server) -> None:
+    """Close `server` once what it has accepted has reached its protocol or its callback.
+
+    `Server.close` alone lets a connection whose transport is being made in that turn fail with an
+    AssertionError, and its socket is left to the garbage collector (cpython 109564).
+    """
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener.fileno())
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+    server.close()
