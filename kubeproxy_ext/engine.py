@@ -6,21 +6,22 @@ it runs on the loop without an await, so that it always sees one state of the wo
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from daemonkit import logs
 from kata_bridge.api.messages import Guest, GuestResult, ResultCode
+from kubeproxy_ext.brake import Brake
 from kubeproxy_ext.core.pace import Pace
-from kubeproxy_ext.core.wire import EndpointSliceObject, ServiceObject
+from kubeproxy_ext.core.wire import EndpointSliceObject
 from kubeproxy_ext.core.world import World
 from kubeproxy_ext.delivery import Delivery, Push, Standing, Wanted
-from kubeproxy_ext.feed import Feed, Held, tenant_of
+from kubeproxy_ext.feed import Feed, tenant_of
 from kubeproxy_ext.groups import Asked, Generations, Groups, Unserved, asked, asks_otherwise
 from kubeproxy_ext.latency import Latency
 from kubeproxy_ext.metrics import Metrics
 from kubeproxy_ext.ranges import ServiceRanges
 from kubeproxy_ext.saved_state import Restored
+from kubeproxy_ext.tenants import Tenant, put_restored
 from ruleset.delta import RulesetDelta
 
 # A list takes some hundredths of a second. Who has not been heard for so long is not there.
@@ -41,32 +42,6 @@ class Sources(Protocol):
     def wanted(self) -> Iterable[str]: ...
     def is_heard(self, tenant: str) -> bool: ...
     def is_source_of(self, namespace: str) -> bool: ...
-
-
-@dataclass(slots=True)
-class Tenant:
-    """What is known of a tenant that has guests here, and when it is due.
-
-    `is_heard` stays once the API server has told of all its namespaces; one that comes later adds
-    to what is known. `bare_since` is when it was first heard to have endpoints and no Service.
-    """
-
-    since: float
-    pace: Pace = field(default_factory=Pace)
-    ranges: tuple[str, ...] = ()
-    is_heard: bool = False
-    bare_since: float | None = None
-    is_asked_for: bool = False
-    restored: Restored | None = None
-    restored_at: float = 0.0
-
-    @property
-    def knowledge(self) -> str:
-        if self.is_heard:
-            return "heard"
-        if self.bare_since is not None:
-            return "held"
-        return "unknown" if self.restored is None else "last known"
 
 
 class Engine:
@@ -97,6 +72,7 @@ class Engine:
         self.asked: dict[str, Asked | Unserved] = {}
         self._generations = Generations(wall)
         self.groups = Groups(self.world, self._generations)
+        self.brake = Brake(hold_s, metrics.held_lists)
         self.latency = Latency(wall, metrics.programming_duration)
         self._node_name = node_name
         self._ranges = ranges
@@ -111,7 +87,6 @@ class Engine:
         self._fresh: set[str] = set()
         self._fresh_pace = Pace()
         self._is_prune_due = False
-        self._known_held: frozenset[Held] = frozenset()
         self._to_save: set[str] = set()
         self._seen: frozenset[Asked] = frozenset()
 
@@ -120,8 +95,7 @@ class Engine:
     def turn(self) -> float | None:
         """Do what is due; return when the next is, if nothing else happens before."""
         now = self._now()
-        released = self.feed.tick(now)
-        self._tell_held(released)
+        self.brake.tell(self.feed.tick(now), self.feed.held)
         self._follow(now)
         for group in self.world.settle():
             if group.tenant in self.tenants:
@@ -357,23 +331,7 @@ class Engine:
         now = self._now()
         tenant.restored, tenant.restored_at = found, now
         _log.warning("last known Services are used", tenant=tenant_name, age_s=round(found.age_s))
-        if found.state.node is not None:
-            self.world.put_node(found.state.node)
-        for namespace in found.state.namespaces:
-            if namespace.metadata.name not in self.feed.namespaces:
-                self.feed.put_namespace(namespace)
-        for each in found.state.slices:
-            if not self.sources.is_source_of(each.metadata.namespace):
-                self.feed.put(each)
-        lacking: dict[str, list[ServiceObject]] = {}
-        for service in found.state.services:
-            if self.sources.is_source_of(service.metadata.namespace):
-                lacking.setdefault(service.metadata.namespace, []).append(service)
-            else:
-                self.feed.put(service)
-        for services in lacking.values():
-            # Listed, and without a Service: as if that list had taken these.
-            self.feed.hold(services, now)
+        put_restored(found, self.world, self.feed, self.sources.is_source_of, now)
         self._changed(tenant_name, now)
         self._wake()
 
@@ -381,31 +339,6 @@ class Engine:
         """The tenants whose objects have changed since the last call."""
         taken, self._to_save = frozenset(self._to_save), set()
         return taken
-
-    # ---- the brake
-
-    @property
-    def held(self) -> tuple[Held, ...]:
-        return tuple(self._known_held)
-
-    def _tell_held(self, released: tuple[Held, ...]) -> None:
-        for held in released:
-            _log.warning(
-                "held for long enough, the list is believed", tenant=held.tenant, namespace=held.namespace
-            )
-        now_held = frozenset(self.feed.held)
-        for held in now_held - self._known_held:
-            self._metrics.held_lists.labels(held.tenant).inc()
-            _log.error(
-                "a list takes a whole namespace from a tenant and is not believed yet"
-                if held.is_namespace
-                else "a list takes all Services from a namespace with endpoints and is not believed yet",
-                tenant=held.tenant,
-                namespace=held.namespace,
-                services=len(held.services),
-                hold_s=self._hold_s,
-            )
-        self._known_held = now_held
 
 
 def _is_older(wanted: Wanted, before: Wanted | None) -> bool:

@@ -6,8 +6,9 @@ from typing import Protocol
 from daemonkit.status import Query, Readiness, Reply
 from kubeproxy_ext.core.view import EVERY_NETWORK, Outcome
 from kubeproxy_ext.delivery import Standing
-from kubeproxy_ext.engine import Engine, Tenant
+from kubeproxy_ext.engine import Engine
 from kubeproxy_ext.groups import Asked, Unserved
+from kubeproxy_ext.tenants import Tenant
 from kubeproxy_ext.watch import Watch
 from tenancy import keys
 
@@ -82,7 +83,7 @@ class Report:
                     "isNamespace": held.is_namespace,
                     "seconds": round(now - held.since, 3),
                 }
-                for held in engine.held
+                for held in engine.brake.held
             ],
             "unreadable": self._watch.unreadable(),
             "problems": [
@@ -142,7 +143,7 @@ class Report:
                 "ips": standing.guest.ips,
                 "tenant": None if tenant is None else _tenant(tenant, now),
                 "held": [
-                    held.namespace for held in self._engine.held if held.tenant == standing.guest.tenant
+                    held.namespace for held in self._engine.brake.held if held.tenant == standing.guest.tenant
                 ],
                 "namespaces": self._namespaces(standing.guest.tenant),
                 "elsewhere": self._elsewhere(standing, query.get("address", "")),

@@ -239,7 +239,7 @@ class Service:
         metrics.gauge("vcnode_services", "Services that are followed.", lambda: engine.feed.counts()[0])
         metrics.gauge("vcnode_endpoint_slices", "Slices that are followed.", lambda: engine.feed.counts()[1])
         metrics.gauge("vcnode_watches", "Watches of the API server.", lambda: watch.count)
-        metrics.gauge("vcnode_held", "Lists that are not believed now.", lambda: len(engine.held))
+        metrics.gauge("vcnode_held", "Lists that are not believed now.", lambda: len(engine.brake.held))
         metrics.gauge(
             "vcnode_bridge_connected",
             "1 while kata-bridge tells of guests.",
