@@ -9,6 +9,7 @@ from pathlib import Path
 
 from daemonkit import config
 from daemonkit.config import setting
+from daemonkit.status_place import StatusPlace
 from tenancy import names
 
 KIND = "DnsConfigConfiguration"
@@ -55,22 +56,6 @@ class LastKnownPolicy(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """Where /healthz, /readyz, /metrics, /status and /explain are served: a unix socket, or loopback."""
-
-    socket: Path | None = None
-    address: str | None = None
-    port: int = setting(0, minimum=0, maximum=65535)
-
-    def problems(self) -> Iterator[str]:
-        if self.socket is not None and self.address is not None:
-            yield "socket: give socket or address, not both"
-        address = self.address
-        if address is not None and address != "localhost" and not _is_loopback(address):
-            yield f"address: expected a loopback address, got {address!r}"
-
-
-@dataclass(frozen=True, slots=True)
 class DnsConfigConfiguration:
     node_name: str
     super_cluster: SuperCluster
@@ -86,7 +71,7 @@ class DnsConfigConfiguration:
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
     events: bool = setting(True, doc="whether Events are posted on pods whose lists were cut")
-    status: Status = field(default_factory=Status)
+    status: StatusPlace = field(default_factory=StatusPlace)
 
     def problems(self) -> Iterator[str]:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
@@ -114,10 +99,6 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(text: str) -> bool:
-    return _is_address(text) and ipaddress.ip_address(text).is_loopback
 
 
 def load(path: Path) -> DnsConfigConfiguration:

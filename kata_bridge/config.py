@@ -10,6 +10,7 @@ from pathlib import Path
 
 from daemonkit import config
 from daemonkit.config import ConfigError, setting
+from daemonkit.status_place import StatusPlace
 from kata_bridge.channels.shim import ROOTS
 from kata_bridge.core.gate import Need, Policy, PolicyRule
 from kata_bridge.core.runtimes import Runtime
@@ -138,21 +139,6 @@ class Stock:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """Where /healthz, /readyz, /metrics and /status are served: a unix socket, or loopback."""
-
-    socket: Path | None = None
-    address: str | None = None
-    port: int = setting(0, minimum=0, maximum=65535)
-
-    def problems(self) -> Iterator[str]:
-        if self.socket is not None and self.address is not None:
-            yield "socket: give socket or address, not both"
-        if self.address is not None and self.address not in ("localhost", "127.0.0.1", "::1"):
-            yield f"address: expected a loopback address, got {self.address!r}"
-
-
-@dataclass(frozen=True, slots=True)
 class Drift:
     check_seconds: float = setting(
         30.0, minimum=0.2, maximum=3600.0, doc="how often a guest is asked whether it has what it was given"
@@ -224,7 +210,7 @@ class KataBridgeConfiguration:
     agent: Agent | None = None
     stock: Stock = field(default_factory=Stock)
     drift: Drift = field(default_factory=Drift)
-    status: Status = field(default_factory=Status)
+    status: StatusPlace = field(default_factory=StatusPlace)
     drain: Drain = field(default_factory=Drain)
     gate: Gate | None = setting(None, doc="hold containers back until their pod's needs are in")
 

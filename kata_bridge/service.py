@@ -13,7 +13,7 @@ from daemonkit import logs
 from daemonkit.config import ConfigError
 from daemonkit.metrics import Registry
 from daemonkit.run import Lifecycle
-from daemonkit.status import Address, Readiness, StatusServer
+from daemonkit.status import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.config import KataBridgeConfiguration, load
@@ -170,13 +170,8 @@ class Service:
         return [(driver.channel_name, driver.state) for driver in drivers]
 
     def _make_status(self) -> StatusServer | None:
-        status = self._config.status
-        address: Address
-        if status.socket is not None:
-            address = status.socket
-        elif status.address is not None:
-            address = (status.address, status.port)
-        else:
+        address = self._config.status.listen_at
+        if address is None:
             return None
         return StatusServer(address, self._metrics.registry, readiness=self.readiness, status=self.status)
 

@@ -2,13 +2,13 @@
 """kubeproxy-ext's configuration: `kind: KubeproxyExtConfiguration`, one file, all errors at once."""
 
 import enum
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemonkit import config
 from daemonkit.config import setting
+from daemonkit.status_place import StatusPlace
 from kubeproxy_ext.core import canary
 from kubeproxy_ext.core.addresses import canonical_cidr, canonical_ip, family_of
 from ruleset.model import Family
@@ -75,22 +75,6 @@ class LastKnownPolicy(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """Where /healthz, /readyz, /metrics, /status and /explain are served: a unix socket, or loopback."""
-
-    socket: Path | None = None
-    address: str | None = None
-    port: int = setting(0, minimum=0, maximum=65535)
-
-    def problems(self) -> Iterator[str]:
-        if self.socket is not None and self.address is not None:
-            yield "socket: give socket or address, not both"
-        address = self.address
-        if address is not None and address != "localhost" and not _is_loopback(address):
-            yield f"address: expected a loopback address, got {address!r}"
-
-
-@dataclass(frozen=True, slots=True)
 class KubeproxyExtConfiguration:
     node_name: str
     super_cluster: SuperCluster
@@ -109,7 +93,7 @@ class KubeproxyExtConfiguration:
         maximum=86400.0,
         doc="for how long a list that takes all Services is not believed while they have endpoints",
     )
-    status: Status = field(default_factory=Status)
+    status: StatusPlace = field(default_factory=StatusPlace)
     canary: Canary | None = setting(None, doc="for init containers that test whether the rules are in")
 
     def problems(self) -> Iterator[str]:
@@ -126,13 +110,6 @@ def _bad_cidrs(cidrs: tuple[str, ...]) -> Iterator[str]:
     for cidr in cidrs:
         if canonical_cidr(cidr) is None:
             yield f"serviceCIDRs: expected an address range, got {cidr!r}"
-
-
-def _is_loopback(text: str) -> bool:
-    try:
-        return ipaddress.ip_address(text).is_loopback
-    except ValueError:
-        return False
 
 
 def load(path: Path) -> KubeproxyExtConfiguration:

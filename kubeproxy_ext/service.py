@@ -12,7 +12,7 @@ from collections.abc import Callable
 from daemonkit import logs
 from daemonkit.kube.late_client import LateClient
 from daemonkit.run import Lifecycle
-from daemonkit.status import Address, Query, Reply, StatusServer
+from daemonkit.status import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.api.client import BridgeClient
 from kubeproxy_ext.config import KubeproxyExtConfiguration, LastKnownPolicy
@@ -182,13 +182,8 @@ class Service:
     # ---- what it says of itself
 
     def _make_status(self) -> StatusServer | None:
-        status = self._config.status
-        address: Address
-        if status.socket is not None:
-            address = status.socket
-        elif status.address is not None:
-            address = (status.address, status.port)
-        else:
+        address = self._config.status.listen_at
+        if address is None:
             return None
         return StatusServer(
             address,

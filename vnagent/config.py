@@ -10,6 +10,7 @@ from pathlib import Path
 
 from daemonkit import config
 from daemonkit.config import setting
+from daemonkit.status_place import StatusPlace
 from tenancy.names import is_pod_name
 
 KIND = "VnAgentConfiguration"
@@ -109,22 +110,6 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """Where /healthz, /readyz, /metrics and /status are served: a unix socket, or loopback."""
-
-    socket: Path | None = None
-    address: str | None = None
-    port: int = setting(0, minimum=0, maximum=65535)
-
-    def problems(self) -> Iterator[str]:
-        if self.socket is not None and self.address is not None:
-            yield "socket: give socket or address, not both"
-        address = self.address
-        if address is not None and address != "localhost" and not _is_loopback(address):
-            yield f"address: expected a loopback address, got {address!r}"
-
-
-@dataclass(frozen=True, slots=True)
 class Pages:
     max_age_seconds: float = setting(
         2.0, minimum=0.0, maximum=60.0, doc="tenants may share one read of the kubelet's page for so long"
@@ -175,7 +160,7 @@ class VnAgentConfiguration:
     )
     state_directory: Path | None = setting(None, doc="where the last good state is kept")
     audit: Audit = field(default_factory=Audit)
-    status: Status = field(default_factory=Status)
+    status: StatusPlace = field(default_factory=StatusPlace)
     pages: Pages = field(default_factory=Pages)
     limits: TenantLimits = field(default_factory=TenantLimits)
     spiffe: Spiffe | None = None
@@ -200,10 +185,6 @@ def _is_ip(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(text: str) -> bool:
-    return _is_ip(text) and ipaddress.ip_address(text).is_loopback
 
 
 def load(path: Path) -> VnAgentConfiguration:

@@ -9,7 +9,7 @@ import time
 from daemonkit import logs
 from daemonkit.files import Watched
 from daemonkit.run import Lifecycle
-from daemonkit.status import Address, Readiness, StatusServer
+from daemonkit.status import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from daemonkit.tls import TlsError
 from vnagent.agent import Agent
@@ -103,13 +103,8 @@ class Service:
     # ---- what it says of itself
 
     def _make_status(self) -> StatusServer | None:
-        status = self._config.status
-        address: Address
-        if status.socket is not None:
-            address = status.socket
-        elif status.address is not None:
-            address = (status.address, status.port)
-        else:
+        address = self._config.status.listen_at
+        if address is None:
             return None
         return StatusServer(address, self._metrics.registry, readiness=self.readiness, status=self.status)
 

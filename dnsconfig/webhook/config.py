@@ -8,7 +8,8 @@ from pathlib import Path
 
 from daemonkit import config
 from daemonkit.config import setting
-from dnsconfig.config import CLUSTER_DOMAIN, RESOLV_CONF, Status, SuperCluster, TenantDomain
+from daemonkit.status_place import StatusPlace
+from dnsconfig.config import CLUSTER_DOMAIN, RESOLV_CONF, SuperCluster, TenantDomain
 from tenancy import names
 
 KIND = "DnsWebhookConfiguration"
@@ -42,7 +43,7 @@ class DnsWebhookConfiguration:
     resolv_conf: str = setting(
         RESOLV_CONF, doc="a resolv.conf as all nodes have it, for its search list; empty: none"
     )
-    status: Status = field(default_factory=Status)
+    status: StatusPlace = field(default_factory=StatusPlace)
 
     def problems(self) -> Iterator[str]:
         if not names.is_pod_name(self.cluster_domain):

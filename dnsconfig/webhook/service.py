@@ -137,10 +137,9 @@ class Service:
     # ---- what it says of itself
 
     def _status(self) -> StatusServer | None:
-        status = self._config.status
-        if status.socket is None and status.address is None:
+        address = self._config.status.listen_at
+        if address is None:
             return None
-        address = status.socket if status.socket is not None else (str(status.address), status.port)
         return StatusServer(address, self.registry, readiness=self.readiness, status=self.status)
 
     def readiness(self) -> Readiness:
