@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 
 from daemonkit.config import ConfigError, parse
+from daemonkit.status_place import StatusPlace
 from dnsconfig.config import (
     KIND,
     Bridge,
     DnsConfigConfiguration,
     LastKnownPolicy,
-    Status,
     SuperCluster,
     TenantDomain,
 )
@@ -55,7 +55,7 @@ def test_everything() -> None:
         LastKnownPolicy.WAIT,
         Path("/etc/state"),
         events=False,
-        status=Status(Path("/etc/status.sock")),
+        status=StatusPlace(Path("/etc/status.sock")),
     )
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 
 from daemonkit.config import ConfigError, parse
+from daemonkit.status_place import StatusPlace
 from kubeproxy_ext.config import (
     KIND,
     Bridge,
     KubeproxyExtConfiguration,
     LastKnownPolicy,
-    Status,
     SuperCluster,
     TenantRanges,
 )
@@ -51,7 +51,7 @@ def test_everything() -> None:
         LastKnownPolicy.WAIT,
         Path("/etc/state"),
         60.0,
-        Status(Path("/etc/status.sock")),
+        StatusPlace(Path("/etc/status.sock")),
     )
 
 
