@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection to kata-bridge: guests come in, pushes go out, and it is made again when it ends."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,14 +8,13 @@ from typing import Protocol
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from kata_bridge.api.client import BridgeError, BridgeRefuses
-from kata_bridge.api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult
+from kata_bridge.api.link import GuestHandlers, Link
+from kata_bridge.api.messages import Flow, GuestEvent, GuestResult
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.delivery import Push
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 
-BACKOFF_FIRST_S = 0.1
-BACKOFF_MAX_S = 5.0
 # The bridge takes as many in a request; a guest with more stale flows had better let them time out.
 MAX_FLOWS = 20_000
 # With the endpoints that they spare: a request has 4 MiB, and with the ruleset these have to fit.
@@ -37,85 +35,33 @@ class Bridge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Handlers:
+class Handlers(GuestHandlers):
     """What is to be done with what kata-bridge says; called on the loop, must not block or raise.
 
     `failed` gets the guests that a push ended without an answer for, and whether the bridge would
     not take it at all.
     """
 
-    present: Callable[[Guest], None]
-    gone: Callable[[str], None]
-    synced: Callable[[], None]
-    lost: Callable[[], None]
     answered: Callable[[Push, GuestResult], None]
     failed: Callable[[Push, frozenset[str], bool], None]
     done: Callable[[Push], None]
 
 
-class Pusher:
-    """Keeps one connection to kata-bridge, for ever."""
+class Pusher(Link[Bridge]):
+    """The link, with pushes: they go out as tasks of `tasks`."""
 
     def __init__(
         self, connect: Callable[[], Bridge], handlers: Handlers, tasks: Tasks, rng: Callable[[], float]
     ) -> None:
-        self._connect = connect
-        self._handlers = handlers
+        super().__init__(connect, handlers, rng, meanwhile="guests keep what they have")
+        self._answers = handlers
         self._tasks = tasks
-        self._rng = rng
-        self._bridge: Bridge | None = None
-        self.is_synced = False
-        self.problem = "not connected yet"
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether kata-bridge tells of its guests; nothing is sent otherwise."""
-        return self._bridge is not None and not self.problem
-
-    async def run(self) -> None:
-        """Connect, follow the guests, connect again; until cancelled."""
-        failures = 0
-        while True:
-            bridge = self._bridge = self._connect()
-            try:
-                async for event in bridge.watch_guests():
-                    failures = 0
-                    if self.problem:
-                        self.problem = ""
-                        _log.info("connected to kata-bridge")
-                    self._take(event.kind, event.guest)
-                self._lost("kata-bridge ended the stream of guests")
-            except BridgeError as error:
-                self._lost(str(error))
-            finally:
-                self._bridge = None
-                await bridge.close()
-            failures += 1
-            ceiling_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10))
-            await asyncio.sleep(ceiling_s * (0.5 + 0.5 * self._rng()))
-
-    def _take(self, kind: GuestEventKind, guest: Guest | None) -> None:
-        if kind is GuestEventKind.SYNCED:
-            self.is_synced = True
-            self._handlers.synced()
-        elif guest is None:
-            _log.warning("kata-bridge tells of a guest without saying which", kind=kind.name)
-        elif kind is GuestEventKind.PRESENT:
-            self._handlers.present(guest)
-        elif kind is GuestEventKind.GONE:
-            self._handlers.gone(guest.id)
-
-    def _lost(self, reason: str) -> None:
-        if reason != self.problem:
-            _log.warning("kata-bridge is away, guests keep what they have", reason=reason)
-        self.problem, self.is_synced = reason, False
-        self._handlers.lost()
 
     def push(self, push: Push) -> None:
         """Begin a push; its answers go to the handlers."""
-        bridge = self._bridge
+        bridge = self.bridge
         if bridge is None:
-            self._handlers.failed(push, frozenset(push.guests), False)
+            self._answers.failed(push, frozenset(push.guests), False)
             return
         self._tasks.spawn(self._push(bridge, push), f"push {push.digest[:12]}")
 
@@ -129,17 +75,17 @@ class Pusher:
                 else bridge.set_ruleset(push.guests, push.ruleset, flows)
             )
             async for result in answers:
-                if bridge is not self._bridge:
+                if bridge is not self.bridge:
                     break  # of another connection, which knows better by now
                 waiting.discard(result.guest)
-                self._handlers.answered(push, result)
+                self._answers.answered(push, result)
         except BridgeError as error:
             is_refused = isinstance(error, BridgeRefuses)
             _log.warning("push failed", guests=len(waiting), digest=push.digest, reason=error)
         finally:
-            if waiting and bridge is self._bridge:
-                self._handlers.failed(push, frozenset(waiting), is_refused)
-            self._handlers.done(push)
+            if waiting and bridge is self.bridge:
+                self._answers.failed(push, frozenset(waiting), is_refused)
+            self._answers.done(push)
 
 
 def _worthwhile(flows: Sequence[StaleFlow]) -> Iterator[StaleFlow]:

@@ -2,7 +2,6 @@
 """The connection to kata-bridge, in virtual time, without a socket."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,23 +9,15 @@ from daemonkit.tasks import Tasks
 from dnsconfig.bridge import Connection, Handlers
 from dnsconfig.delivery import Push, Target, Wanted
 from dnsconfig.testing.fake_bridge import FakeBridge
-from kata_bridge.api.client import BridgeAway, BridgeRefuses
-from kata_bridge.api.messages import GuestEvent, GuestResult
+from kata_bridge.api.client import BridgeRefuses
+from kata_bridge.api.messages import GuestResult
 
 pytestmark = pytest.mark.asyncio
 
 PUSH = Push(1, Target("g1"), Wanted("nameserver 10.0.0.1\n", "why"), 0.0)
 
 
-class Away(FakeBridge):
-    is_there = False
-
-    async def watch_guests(self) -> AsyncIterator[GuestEvent]:
-        if not self.is_there:
-            raise BridgeAway("nobody listens")
-        async for event in super().watch_guests():
-            yield event
-
+class Refusing(FakeBridge):
     async def set_resolv_conf(
         self, guest: str, text: str, *, waits: str = "", pod_uid: str = ""
     ) -> GuestResult:
@@ -74,28 +65,11 @@ async def test_guests_come_in_and_answers_go_to_who_asked() -> None:
     await here.tasks.close(1.0)
 
 
-async def test_it_comes_back_ever_more_slowly() -> None:
-    here = Here()
-    here.next = Away()
-    here.tasks.spawn(here.connection.run(), "run")
-    await asyncio.sleep(0.05)
-    assert here.connection.problem == "nobody listens"
-    await asyncio.sleep(60)
-    # 0.1, 0.2, ... 3.2, then 5 s apart.
-    assert 15 <= len(here.bridges) <= 19
-    here.next = FakeBridge()
-    await asyncio.sleep(6)
-    assert here.connection.is_synced
-    await here.tasks.close(1.0)
-
-
 async def test_what_is_refused_or_has_nowhere_to_go_fails() -> None:
     here = Here()
     here.connection.push(PUSH)
     assert here.said == [("failed", 1, "kata-bridge is away")]
-    refusing = Away()
-    refusing.is_there = True
-    here.next = refusing
+    here.next = Refusing()
     here.tasks.spawn(here.connection.run(), "run")
     await asyncio.sleep(0.1)
     here.connection.push(PUSH)
