@@ -262,6 +262,9 @@ async def test_deleted_pods_networks_and_relists(tmp_path: Path) -> None:
         uid = here.put_pod("a", "web", network="blue")
         await here.until(lambda: here.text(uid))
         here.delete(NETWORKS, "a-kube-system", "blue")
+        # Pods and Networks come by watches of their own: a pod that is heard of before its network's
+        # end gets that network's server, and keeps it.
+        await here.until(lambda: "a pod keeps its resolver" in here.log.read_text())
         late = here.put_pod("a", "late", network="blue")
         await here.until(lambda: here.waits(late) == "network blue does not exist")
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
