@@ -8,27 +8,25 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
 import shutil
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.bench import setting, usage
+from tests.bench.bounded import Tables, document, table
 from tests.bench.processes import RunError
 from tests.k8s import build
 from tests.k8s.ring.processes import RingError
 from tests.lab.namespaces import SYSTEM_PATH, ProgramError
 
-from . import cluster, usage
-from .figures import Row, table
+from . import cluster
 from .guests import Filter
 from .node import programs
 from .parts import FULL, ON_GUESTS, PARTS, QUICK, Bench, Results, versions
-from .report import tables
+from .report import PEERS, tables
 
-# An idle machine's own housekeeping stays below this share of it.
-QUIET_SHARE = 0.03
 _PROGRAMS = ("iptables-legacy", "iptables-nft", "nft", "ip", "nsenter", "setpriv", "unshare", "ldconfig")
 
 
@@ -43,9 +41,9 @@ def main() -> int:
         return 1
     share = others.share()
     made = tables(results)
-    sys.stdout.write(f"{_setting(share)}\n")
+    sys.stdout.write(f"{setting.describe(share, versions())}\n")
     for title, rows in made:
-        sys.stdout.write(f"\n{title}\n{table(rows)}\n")
+        sys.stdout.write(f"\n{title}\n{table(rows, PEERS)}\n")
     _say(f"took {time.monotonic() - begun_s:.0f} s")
     if arguments.json:
         arguments.json.write_text(json.dumps(_document(results, made, share, arguments), indent=1) + "\n")
@@ -128,16 +126,6 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _setting(share: float) -> str:
-    words = "quiet" if share < QUIET_SHARE else "DISTURBED, times say little; CPU, memory and sizes hold"
-    return (
-        f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, "
-        f"Python {platform.python_version()}, Kubernetes {build.KUBERNETES_VERSION}\n"
-        f"{versions()}\n"
-        f"others took {share:.1%} of the machine: {words}"
-    )
-
-
 def _keep_logs(directory: Path, keep: Path) -> None:
     for log in directory.rglob("*log"):
         target = keep / log.relative_to(directory)
@@ -146,36 +134,16 @@ def _keep_logs(directory: Path, keep: Path) -> None:
 
 
 def _document(
-    results: Results,
-    made: list[tuple[str, list[Row]]],
-    share: float,
-    arguments: argparse.Namespace,
+    results: Results, made: Tables, share: float, arguments: argparse.Namespace
 ) -> dict[str, object]:
     def plain(value: object) -> object:
         return value.value if isinstance(value, Filter) else str(value)
 
-    figures = []
-    for title, rows in made:
-        label = ""
-        for each in rows:
-            label = each.figure.label.strip() or label
-            figures.append(
-                {
-                    "table": title,
-                    "label": label,
-                    "unit": each.figure.unit,
-                    "ours": each.ours,
-                    "quartiles": [each.low, each.high],
-                    "atMost": each.figure.at_most,
-                    "verdict": each.verdict,
-                    "peers": {name: dataclasses.asdict(peer) for name, peer in each.peers.items()},
-                }
-            )
     samples: object = json.loads(json.dumps(dataclasses.asdict(results), default=plain))
     return {
-        "setting": _setting(share),
+        "setting": setting.describe(share, versions()),
         "quick": arguments.quick,
-        "figures": figures,
+        "figures": document(made),
         "samples": samples,
     }
 

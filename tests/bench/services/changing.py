@@ -9,7 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from . import churn, usage
+from tests.bench import usage
+
+from . import churn
 from .cluster import Cluster, Tenant, Writer, Written
 from .guests import Guest
 from .kubeproxy import KubeProxy

@@ -5,7 +5,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import usage
+from tests.bench import usage
+
 from .changing import Ours, Slice, Subject, changes
 from .cluster import Cluster, Tenant
 

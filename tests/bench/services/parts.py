@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from tests.bench import usage
 from tests.k8s.build import Binaries
 from tests.k8s.ring.processes import run as run_program
 
-from . import asking, by_rule, fresh, guests, large, usage
+from . import asking, by_rule, fresh, guests, large
 from .changing import LIVE_S, Collected, Ours, Subject, Theirs, run
 from .cluster import Cluster, Tenant
 from .fresh import AtOnce, Fresh

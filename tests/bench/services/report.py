@@ -3,12 +3,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from tests.bench.bounded import Figure, Rounds, Row, p50, p99, row, value
+from tests.bench.usage import Memory
+
 from .changing import Slice
-from .figures import BY_RULE, KUBE_PROXY, NO_MINIMUM, Figure, Rounds, Row, p50, p99, row, value
 from .large import Cost
 from .parts import ALL, ALONE, CHURN, GUESTS, SERVICES, OfKind, Results
-from .usage import Memory
 
+KUBE_PROXY, NO_MINIMUM, BY_RULE = "kube-proxy", "min sync 0", "process a rule"
+PEERS = (KUBE_PROXY, NO_MINIMUM, BY_RULE)
 _NAMES = {"kube-proxy": KUBE_PROXY, "no minimum": NO_MINIMUM}
 
 

@@ -3,15 +3,15 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from tests.bench.figures import quartiles
 
 Rounds = Sequence[Sequence[float]]
 """The samples of each round. Number n of ours was measured right beside number n of a peer."""
 
-KUBE_PROXY, NO_MINIMUM, BY_RULE = "kube-proxy", "min sync 0", "process a rule"
-PEERS = (KUBE_PROXY, NO_MINIMUM, BY_RULE)
+Tables = Sequence[tuple[str, Sequence["Row"]]]
+"""Each with its heading."""
 
 
 def p50(values: Sequence[float]) -> float:
@@ -26,7 +26,7 @@ def p99(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: what it is, and the most that it may be (issue 4, DESIGN 13)."""
+    """One row: what it is, and the most that it may be."""
 
     label: str
     unit: str
@@ -63,7 +63,7 @@ class Row:
         word = "OK" if self.ours <= most else "ABOVE"
         return f"{word}?" if self.low <= most < self.high or self.low < most <= self.high else word
 
-    def cells(self) -> tuple[str, ...]:
+    def cells(self, peers: Sequence[str]) -> tuple[str, ...]:
         most = self.figure.at_most
         cells = [
             self.figure.label,
@@ -72,13 +72,10 @@ class Row:
             f"{number(self.low)}-{number(self.high)}" if self.count > 1 else "",
             "" if most is None else f"<= {most:g} {self.verdict}",
         ]
-        for name in PEERS:
+        for name in peers:
             peer = self.peers.get(name)
             cells += ["", ""] if peer is None else [number(peer.value), _ratio(peer)]
         return tuple(cells)
-
-
-HEADINGS = ("", "unit", "ours", "quartiles", "bound", *(word for name in PEERS for word in (name, "ours/it")))
 
 
 def row(
@@ -117,10 +114,18 @@ def _peer(ours: Rounds, theirs: Rounds, statistic: Callable[[Sequence[float]], f
     return Peer(pooled, statistics.median(ratios), *quartiles(ratios))
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Lay the rows out in columns: words to the left, numbers to the right."""
-    lines = [HEADINGS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+def table(rows: Sequence[Row], peers: Sequence[str]) -> str:
+    """Lay the rows out in columns: words to the left, numbers to the right; two columns for each peer."""
+    headings = (
+        "",
+        "unit",
+        "ours",
+        "quartiles",
+        "bound",
+        *(word for name in peers for word in (name, "ours/it")),
+    )
+    lines = [headings, *(row.cells(peers) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     is_left = (0, 1, 4)
     text = []
     for line in lines:
@@ -131,6 +136,28 @@ def table(rows: Sequence[Row]) -> str:
         text.append("  ".join(cells).rstrip())
     text.insert(1, "-" * max(len(line) for line in text))
     return "\n".join(text)
+
+
+def document(tables: Tables) -> list[dict[str, object]]:
+    """The same for a program that compares runs."""
+    made: list[dict[str, object]] = []
+    for title, rows in tables:
+        label = ""
+        for each in rows:
+            label = each.figure.label.strip() or label
+            made.append(
+                {
+                    "table": title,
+                    "label": label,
+                    "unit": each.figure.unit,
+                    "ours": each.ours,
+                    "quartiles": [each.low, each.high],
+                    "atMost": each.figure.at_most,
+                    "verdict": each.verdict,
+                    "peers": {name: asdict(peer) for name, peer in each.peers.items()},
+                }
+            )
+    return made
 
 
 def number(value: float) -> str:
