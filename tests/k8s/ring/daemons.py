@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kata-bridge and kubeproxy-ext as processes on the ring's node, driven by their contract only."""
+"""kata-bridge, kubeproxy-ext and dnsconfig as processes on the ring's node, driven by their contract only."""
 
 from __future__ import annotations
 
@@ -30,14 +30,25 @@ _READY_S = 20.0
 class NodeDaemon:
     """One of our daemons in `directory`, with its status page and everything that it logged."""
 
-    def __init__(self, name: str, module: str, ring: Ring, python: str, wrapper: list[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        ring: Ring,
+        python: str,
+        wrapper: list[str],
+        *,
+        tree: Path | None = None,
+    ) -> None:
+        """`tree`: run its launcher in an installed tree, not the sources."""
         self.name = name
         self.directory = ring.directory / name
         self.directory.mkdir(exist_ok=True)
         self.status_socket = self.directory / "status.sock"
         self._log = ring.directory / f"{name}.log"
         self._config = self.directory / "config.yaml"
-        self._argv = [*wrapper, python, "-m", module, "--config", str(self._config)]
+        program = [python, "-m", module] if tree is None else [str(tree / "bin" / name)]
+        self._argv = [*wrapper, *program, "--config", str(self._config)]
         self._ring = ring
         self.process: Daemon | None = None
 
@@ -105,10 +116,15 @@ class NodeDaemon:
 
 
 def kata_bridge(
-    ring: Ring, python: str, gate: JsonObject | None = None, *, has_nri: bool = True
+    ring: Ring,
+    python: str,
+    gate: JsonObject | None = None,
+    *,
+    has_nri: bool = True,
+    tree: Path | None = None,
 ) -> NodeDaemon:
     """kata-bridge as root in the node's namespaces, with a way of its own for each handler."""
-    daemon = NodeDaemon("kata-bridge", "kata_bridge", ring, python, ring.node.enter)
+    daemon = NodeDaemon("kata-bridge", "kata_bridge", ring, python, ring.node.enter, tree=tree)
     directory = daemon.directory
     kata, agent, stock = KATA_HANDLERS
     daemon.configure(
@@ -155,17 +171,48 @@ class ProxySettings:
     canary: str = ""
 
 
-def kubeproxy_ext(ring: Ring, python: str) -> NodeDaemon:
+# Nothing but what the tests' user may read, wherever the checkout is; and nothing else of root's.
+_NO_PRIVILEGE = ("setpriv", "--bounding-set=-all,+dac_read_search", "--no-new-privs")
+
+
+def kubeproxy_ext(ring: Ring, python: str, *, tree: Path | None = None) -> NodeDaemon:
     """kubeproxy-ext beside it, without a privilege."""
-    # It may read what the tests' user may, wherever the checkout is; and nothing else of root's.
-    none = ["setpriv", "--bounding-set=-all,+dac_read_search", "--no-new-privs"]
-    daemon = NodeDaemon("kubeproxy-ext", "kubeproxy_ext", ring, python, [*ring.node.enter, *none])
-    _allow(ring)
-    user = ring.super_cluster.authority.issue(f"{_USER}:{ring.node.name}")
-    endpoint = replace(ring.super_cluster.api.endpoint, leaf=user)
-    server = f"https://{endpoint.address}:{endpoint.port}"
-    write_kubeconfig(daemon.directory / "user", server, endpoint)
+    wrapper = [*ring.node.enter, *_NO_PRIVILEGE]
+    daemon = NodeDaemon("kubeproxy-ext", "kubeproxy_ext", ring, python, wrapper, tree=tree)
+    verbs = ["list", "watch"]
+    rules: list[JsonObject] = [
+        {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": verbs},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
+        {"apiGroups": [""], "resources": ["nodes"], "resourceNames": [ring.node.name], "verbs": verbs},
+    ]
+    allow(ring, daemon, f"{_USER}:{ring.node.name}", rules)
     configure_proxy(ring, daemon, ProxySettings())
+    return daemon
+
+
+def dnsconfig(ring: Ring, python: str, *, tree: Path | None = None) -> NodeDaemon:
+    """dnsconfig on the node, with the role of its README and no privilege; it keeps its state."""
+    wrapper = [*ring.node.enter, *_NO_PRIVILEGE]
+    daemon = NodeDaemon("dnsconfig", "dnsconfig", ring, python, wrapper, tree=tree)
+    verbs = ["list", "watch"]
+    rules: list[JsonObject] = [
+        {"apiGroups": [""], "resources": ["pods", "namespaces", "services"], "verbs": verbs},
+        {"apiGroups": ["arktos.futurewei.com"], "resources": ["networks"], "verbs": verbs},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+    allow(ring, daemon, f"system:dnsconfig:{ring.node.name}", rules)
+    daemon.configure(
+        "DnsConfigConfiguration",
+        {
+            "nodeName": ring.node.name,
+            "superCluster": {
+                "kubeconfigFile": str(daemon.directory / "user.kubeconfig"),
+                "hasVirtualClusters": False,
+            },
+            "bridge": {"socket": str(bridge_socket(ring))},
+            "stateDirectory": str(daemon.directory / "state"),
+        },
+    )
     return daemon
 
 
@@ -188,25 +235,17 @@ def configure_proxy(ring: Ring, daemon: NodeDaemon, settings: ProxySettings) -> 
     )
 
 
-def _allow(ring: Ring) -> None:
-    """The role that kubeproxy-ext says it needs, and no more."""
+def allow(ring: Ring, daemon: NodeDaemon, user: str, rules: list[JsonObject]) -> None:
+    """Give a daemon an identity of its own in `user.kubeconfig`, and the role that it says it needs."""
+    endpoint = replace(ring.super_cluster.api.endpoint, leaf=ring.super_cluster.authority.issue(user))
+    server = f"https://{endpoint.address}:{endpoint.port}"
+    write_kubeconfig(daemon.directory / "user", server, endpoint)
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    user = f"{_USER}:{ring.node.name}"
-    verbs = ["list", "watch"]
     role: JsonObject = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": user},
-        "rules": [
-            {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": verbs},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
-            {
-                "apiGroups": [""],
-                "resources": ["nodes"],
-                "resourceNames": [ring.node.name],
-                "verbs": verbs,
-            },
-        ],
+        "rules": rules,
     }
     group = "rbac.authorization.k8s.io"
     binding: JsonObject = {

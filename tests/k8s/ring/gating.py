@@ -6,24 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 import yaml
 
-from kata_bridge.api.client import BridgeClient, BridgeError
+from kata_bridge.api.client import BridgeClient
 from kata_bridge.api.messages import GuestResult
-from tenancy import keys
 from tests.k8s.ring import services
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.controlplane import write_kubeconfig
 from tests.k8s.ring.daemons import bridge_socket
 from tests.k8s.ring.pods import container
-from tests.k8s.ring.processes import Daemon, RingError
+from tests.k8s.ring.processes import Daemon
 from tests.k8s.ring.tenants import Tenant
 
 # The bridge that CNI makes on the node: the first thing that a pod can reach.
@@ -34,7 +30,6 @@ REQUIRED = {"required-plugins.noderesource.dev": "[vcnode]"}
 LACKS_PLUGIN = 'required plugin "vcnode" not present'
 _SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "gate"
 _DNS_PORT = 53
-_SAY_AGAIN_S = 2.0
 
 # Answers every question for an address with one: the first name that is asked for, as it was asked.
 _DNS_SERVER = """
@@ -79,24 +74,35 @@ def as_bridge(ring: Ring, node: str = "") -> KubernetesApi:
     return KubernetesApi(replace(ring.super_cluster.api.endpoint, leaf=user))
 
 
-def first_act(ip: str) -> JsonObject:
-    """A pod whose first act is a connect and a lookup; what failed is its last word."""
+def first_act(ip: str, server: str = DNS_ADDRESS, page: str = "acme") -> JsonObject:
+    """A pod whose first act is a connect and a lookup; what failed is its last word.
+
+    `server` is what has to be in its resolv.conf, `page` who has to answer at `ip`. Each is tried once:
+    a packet that was sent before there were rules for it is a failure.
+    """
     script = f"""
 page=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 {ip} {services.PORT} 2>&1 | tail -n 1)
-[ "$page" = 'page of acme' ] || echo "connect: $page" >> /dev/termination-log
-name=$(nslookup -type=a {DNS_NAME} 2>&1) || echo "lookup: $name" >> /dev/termination-log
+[ "$page" = 'page of {page}' ] || echo "connect: $page" >> /dev/termination-log
+name=$(nslookup -retry=1 -timeout=3 -type=a {DNS_NAME} 2>&1) || echo "lookup: $name" >> /dev/termination-log
 again=$(awk '/^Tcp:/ {{ n = $13 }} END {{ print n }}' /proc/net/snmp)
 [ "$again" = 0 ] || echo "sent again: $again" >> /dev/termination-log
-grep -q '^nameserver {DNS_ADDRESS}$' /etc/resolv.conf || cat /etc/resolv.conf >> /dev/termination-log
+grep -q '^nameserver {server}$' /etc/resolv.conf || cat /etc/resolv.conf >> /dev/termination-log
 """
     return {"restartPolicy": "Never", "containers": [container("main", ["sh", "-c", script])]}
 
 
 def gated_pod(
-    ring: Ring, tenant: Tenant, name: str, handler: str, spec: JsonObject, namespace: str = ""
+    ring: Ring,
+    tenant: Tenant,
+    name: str,
+    handler: str,
+    spec: JsonObject,
+    *,
+    namespace: str = "",
+    network: str = "",
 ) -> services.Pod:
-    """Create a tenant's pod that demands the plugin."""
-    value = services.pod_value(tenant, name, ring.node.name, handler, spec)
+    """Create a tenant's pod that demands the plugin; without a `network` it is in the default one."""
+    value = services.pod_value(tenant, name, ring.node.name, handler, spec, network)
     value["metadata"]["annotations"] |= REQUIRED
     made = services.Pod(ring, namespace or tenant.super_namespace("default"), name)
     ring.super_cluster.api.create(made.path.rpartition("/")[0], value)
@@ -108,59 +114,6 @@ def waiting(status: JsonObject) -> str:
     statuses = status.get("containerStatuses") or [{}]
     state = statuses[0].get("state", {}).get("waiting", {})
     return f"{state.get('reason', '')}: {state.get('message', '')}" if state else ""
-
-
-class Resolvers:
-    """Says the same resolv.conf of every tenant's pod, `delay_s(pod)` after it was first seen.
-
-    In a thread while `with` lasts; kata-bridge may restart meanwhile.
-    """
-
-    def __init__(self, ring: Ring, namespace: str, delay_s: Callable[[str], float] = lambda _: 0.0) -> None:
-        self._ring = ring
-        self._namespace = namespace
-        self._delay_s = delay_s
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="resolvers")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        due_s: dict[str, float] = {}
-        async with BridgeClient(bridge_socket(self._ring), timeout_s=5) as bridge:
-            while not self._is_over.is_set():
-                pods = await asyncio.to_thread(self._pods)
-                due_s = {uid: at_s for uid, at_s in due_s.items() if uid in pods}
-                for uid, name in pods.items():
-                    due_s.setdefault(uid, loop.time() + self._delay_s(name))
-                for uid, at_s in due_s.items():
-                    if loop.time() < at_s:
-                        continue
-                    try:
-                        await bridge.set_resolv_conf("", RESOLV_CONF, pod_uid=uid)
-                        due_s[uid] = loop.time() + _SAY_AGAIN_S
-                    except BridgeError:
-                        break  # it is away: everything again, a little later
-                await asyncio.sleep(0.1)
-
-    def _pods(self) -> dict[str, str]:
-        try:
-            items = self._ring.super_cluster.api.get(f"/api/v1/namespaces/{self._namespace}/pods")["items"]
-        except (OSError, RingError):
-            return {}
-        return {
-            each["metadata"]["uid"]: each["metadata"]["name"]
-            for each in items
-            if keys.CLUSTER in each["metadata"].get("annotations", {})
-            and each["status"].get("phase") in ("Pending", "Running")
-        }
 
 
 def say_resolver(ring: Ring, uid: str, text: str, waits: str = "") -> GuestResult:

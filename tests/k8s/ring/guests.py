@@ -31,6 +31,9 @@ from tests.k8s.ring.processes import wait_for
 _ROOT = Path(__file__).resolve().parents[3]
 _SIDECAR = _ROOT / "packaging" / "guest" / "sidecar.yaml"
 
+# Long enough for a question or two, and for one that is under way to be cut off.
+_MOMENT_S = 0.03
+
 
 class StockKata(WatchingPlugin):
     """Makes each sandbox of a handler a guest of stock Kata, before other plugins hear of it.
@@ -42,6 +45,8 @@ class StockKata(WatchingPlugin):
         super().__init__(ring.node.nri_socket, SANDBOXES, index="10")
         # How long a guest of this pod needs before its shim answers.
         self.boot_s: Callable[[str], float] = lambda _: 0.0
+        # For how long a guest of this pod is then deaf again, after it has answered for a moment.
+        self.deaf_s: Callable[[str], float] = lambda _: 0.0
         self._ring = ring
         self._handler = handler
         self._guests: dict[str, AsyncExitStack] = {}
@@ -56,15 +61,25 @@ class StockKata(WatchingPlugin):
         await super().run_pod_sandbox(pod)
         if pod.runtime_handler != self._handler:
             return
-        boot_s = self.boot_s(pod.name)
+        boot_s, deaf_s = self.boot_s(pod.name), self.deaf_s(pod.name)
         self._guests[pod.id] = AsyncExitStack()
-        if boot_s:
-            self._booting.spawn(self._boot(pod, boot_s), pod.name)
+        if boot_s or deaf_s:
+            self._booting.spawn(self._come_up(pod, boot_s, deaf_s), pod.name)
         else:
-            await self._boot(pod, 0.0)
+            await self._boot(pod)
 
-    async def _boot(self, pod: PodSandbox, boot_s: float) -> None:
+    async def _come_up(self, pod: PodSandbox, boot_s: float, deaf_s: float) -> None:
         await asyncio.sleep(boot_s)
+        await self._boot(pod)
+        if deaf_s:
+            await asyncio.sleep(_MOMENT_S)
+            stack = self._guests.get(pod.id)
+            if stack is not None:
+                await stack.aclose()
+            await asyncio.sleep(deaf_s)
+            await self._boot(pod)
+
+    async def _boot(self, pod: PodSandbox) -> None:
         stack = self._guests.get(pod.id)
         if stack is None:
             return  # it has ended before

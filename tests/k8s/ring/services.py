@@ -57,8 +57,13 @@ class Service:
 
 
 @contextmanager
-def service(ring: Ring, tenant: Tenant, *addresses: str, own_ip: str = "") -> Iterator[Service]:
-    """A Service of a tenant in its `default`, with the cluster IP `own_ip` in its own control plane."""
+def service(
+    ring: Ring, tenant: Tenant, *addresses: str, own_ip: str = "", network: str = ""
+) -> Iterator[Service]:
+    """A Service of a tenant in its `default`, with the cluster IP `own_ip` in its own control plane.
+
+    Without a `network` it is the default one's.
+    """
     api, namespace = ring.super_cluster.api, tenant.super_namespace("default")
     name = f"s-{secrets.token_hex(3)}"
     annotations = {keys.CLUSTER: tenant.key, keys.NAMESPACE: "default"}
@@ -67,7 +72,7 @@ def service(ring: Ring, tenant: Tenant, *addresses: str, own_ip: str = "") -> It
     value = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": name, "annotations": annotations},
+        "metadata": {"name": name, "annotations": annotations, "labels": network_label(network)},
         "spec": {"ports": [{"name": "http", "port": PORT, "protocol": "TCP"}]},
     }
     made = api.create(f"/api/v1/namespaces/{namespace}/services", value)
@@ -126,14 +131,21 @@ class Pod:
         return self.sh(f"{_fetch(ip)} 2>&1")[1]
 
 
-def pod_value(tenant: Tenant, name: str, node: str, handler: str, spec: JsonObject) -> JsonObject:
+def network_label(network: str) -> dict[str, str]:
+    """What puts a pod or a Service into a network that is not the default one."""
+    return {keys.ARKTOS_NETWORK: network} if network else {}
+
+
+def pod_value(
+    tenant: Tenant, name: str, node: str, handler: str, spec: JsonObject, network: str = ""
+) -> JsonObject:
     """The super pod of a tenant's pod in its `default`."""
     annotations = {keys.CLUSTER: tenant.key, keys.NAMESPACE: "default", keys.UID: secrets.token_hex(8)}
     runtime = {"runtimeClassName": handler} if handler else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": annotations},
+        "metadata": {"name": name, "annotations": annotations, "labels": network_label(network)},
         "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, **runtime, **spec},
     }
 
