@@ -27,6 +27,9 @@ _FOR_GOOD = frozenset({Cause.NAME, Cause.TOO_LARGE})
 _INVALID, _UNAVAILABLE = 422, 503
 _REASONS = {_INVALID: "Invalid", _UNAVAILABLE: "ServiceUnavailable"}
 
+# The last one is of brackets without end; msgspec decodes no deeper than the interpreter's stack.
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 # An apiserver cuts warnings at 4096 characters in all (apiserver, pkg/warning, 1.34).
 _MAX_WARNING = 256
 
@@ -71,7 +74,7 @@ def read(body: bytes) -> Review:
     """Read a review. Raises BadReview for all that is not of v1, and for a pod that does not decode."""
     try:
         found = msgspec.json.decode(body, type=_Review)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNDECODABLE as error:
         raise BadReview(f"no AdmissionReview: {error}") from None
     if (found.api_version, found.kind) != (API_VERSION, KIND):
         said = f"{found.api_version} {found.kind}"[:80]
@@ -85,7 +88,7 @@ def read(body: bytes) -> Review:
         return Review(request.uid)
     try:
         pod = msgspec.json.decode(request.object, type=PodObject)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNDECODABLE as error:
         raise BadReview(f"the review's pod cannot be read: {error}") from None
     return Review(request.uid, _completed(pod, request))
 

@@ -129,6 +129,8 @@ def test_what_was_cut_is_a_warning() -> None:
         asked({}).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"),
         asked(None),
         asked({"spec": {"dnsPolicy": 5}}),
+        b'{"a":' * 100_000,
+        asked({"spec": {"x": 0}}).replace(b'"x": 0', b'"x": ' + b"[" * 100_000 + b"]" * 100_000),
     ],
 )
 def test_what_is_no_review(body: bytes) -> None:
