@@ -15,8 +15,11 @@ from tenancy import keys
 NAME = "dnsconfig.vcnode.io"
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 TIMEOUT_S = 5
-# A bundle of rotations and replicas; more than this is a mistake that somebody has to look at.
+# Replicas that are made anew leave their authorities behind. A bundle is in the order in which was
+# last heard of each: who is alive keeps its own among the last _LIVING, and what stands first goes
+# when there is no room, so that nobody alive is forgotten while there are no more of them than that.
 MAX_AUTHORITIES = 16
+_LIVING = MAX_AUTHORITIES // 2
 
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
@@ -87,17 +90,16 @@ def registration(client_config: Json) -> Json:
 async def publish(api: Api, authorities: Sequence[bytes], stale: Sequence[bytes]) -> bool:
     """Put our authorities into the bundle, and take `stale` ones out; whether it had to be changed.
 
-    Others' stay, as replicas have their own. Raises RegistrationError, and what `api` raises.
+    Others' stay, as replicas have their own, while there is room. Raises RegistrationError, and
+    what `api` raises.
     """
     found = msgspec.json.decode(await api.request("GET", f"{PATH}/{NAME}", {}), type=dict[str, Any])
     index, webhook = _ours(found)
     text = str(webhook.get("clientConfig", {}).get("caBundle") or "")
     held = split(base64.b64decode(text))
-    wanted = [each for each in held if each not in stale and each not in authorities] + list(authorities)
-    if set(wanted) == set(held):
+    wanted = merged(held, authorities, stale)
+    if wanted == held:
         return False
-    if len(wanted) > MAX_AUTHORITIES:
-        raise RegistrationError(f"{NAME}: {len(wanted)} authorities in caBundle: empty it, ours come back")
     where = f"/webhooks/{index}"
     steps = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]},
@@ -107,6 +109,14 @@ async def publish(api: Api, authorities: Sequence[bytes], stale: Sequence[bytes]
         "PATCH", f"{PATH}/{NAME}", {}, msgspec.json.encode(steps), content_type="application/json-patch+json"
     )
     return True
+
+
+def merged(held: Sequence[bytes], ours: Sequence[bytes], stale: Sequence[bytes]) -> list[bytes]:
+    """The bundle as it has to be: `held` itself where nothing is missing, stale, or long unheard of."""
+    kept = [each for each in held if each not in stale]
+    if all(each in kept[-_LIVING:] for each in ours):
+        return kept
+    return [*(each for each in kept if each not in ours), *ours][-MAX_AUTHORITIES:]
 
 
 def _ours(found: Json) -> tuple[int, Json]:

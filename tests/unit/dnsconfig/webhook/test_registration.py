@@ -67,10 +67,48 @@ async def test_an_empty_bundle() -> None:
     assert api.bundle == [pem("a"), pem("b")]
 
 
-async def test_what_is_not_as_it_has_to_be() -> None:
-    api = Api(caBundle=base64.b64encode(b"".join(pem(str(n)) for n in range(16))).decode())
-    with pytest.raises(RegistrationError, match="17 authorities"):
-        await publish(api, [pem("a")], [])
+async def test_a_registration_without_our_webhook() -> None:
+    api = Api()
     api.value["webhooks"][0]["name"] = "another"
     with pytest.raises(RegistrationError, match="has no webhook"):
         await publish(api, [pem("a")], [])
+
+
+async def test_replicas_that_come_and_go_never_push_out_one_that_is_alive() -> None:
+    """Each new replica leaves an authority behind; those that live look at the bundle in between."""
+    api = Api()
+    alive = [[pem("a")], [pem("b1"), pem("b2")], [pem("c")]]
+    for ours in alive:
+        await publish(api, ours, [])
+    for number in range(100):
+        await publish(api, [pem(f"gone-{number}")], [])
+        for ours in alive:
+            await publish(api, ours, [])
+            assert set(ours) <= set(api.bundle)
+    assert len(api.bundle) == registration.MAX_AUTHORITIES
+    # And where nobody comes, nobody writes.
+    patches = api.patches
+    for ours in alive * 3:
+        assert not await publish(api, ours, [])
+    assert api.patches == patches
+
+
+@pytest.mark.parametrize(
+    ("held", "ours", "stale", "expected"),
+    [
+        ("", "a", "", "a"),
+        ("ab", "a", "", "ab"),
+        ("ab", "ac", "", "bac"),
+        ("ab", "a", "b", "a"),
+        ("abcdefgh", "a", "", "abcdefgh"),
+        ("abcdefghi", "a", "", "bcdefghia"),
+        ("abcdefghijklmnop", "q", "", "bcdefghijklmnopq"),
+        ("abcdefghijklmnop", "aq", "", "bcdefghijklmnopaq"[1:]),
+        ("abcdefghijklmnopqr", "s", "", "defghijklmnopqrs"),
+    ],
+)
+async def test_the_order_in_a_bundle(held: str, ours: str, stale: str, expected: str) -> None:
+    def each(letters: str) -> list[bytes]:
+        return [pem(letter) for letter in letters]
+
+    assert registration.merged(each(held), each(ours), each(stale)) == each(expected)
