@@ -50,6 +50,9 @@ class DnsWebhookConfiguration:
             yield f"clusterDomain: expected a domain, got {self.cluster_domain!r}"
         if self.resolv_conf and not self.resolv_conf.startswith("/"):
             yield f"resolvConf: expected an absolute path or nothing, got {self.resolv_conf!r}"
+        keys = [tenant.key for tenant in self.tenants]
+        for key in sorted({key for key in keys if keys.count(key) > 1}):
+            yield f"tenants: {key} stands there more than once"
 
 
 def _is_address(text: str) -> bool:
