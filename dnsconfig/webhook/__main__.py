@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m dnsconfig.webhook --config FILE [--check-config]`."""
+"""`dnsconfig-webhook --config FILE [--check-config]`."""
 
 import sys
 
@@ -22,7 +22,11 @@ def main(argv: list[str] | None = None) -> int:
         return run.EXIT_UNUSABLE
 
     async def body(life: Lifecycle) -> int:
-        return await service.run(life)
+        try:
+            return await service.run(life)
+        except CredentialsError as error:
+            sys.stderr.write(f"{error}\n")
+            return run.EXIT_UNUSABLE
 
     return run.run(body)
 

@@ -102,8 +102,9 @@ class Credentials:
         signer = trusted[-1] if trusted else living[0]
         if self.leaf is not None and not self._is_due(self.leaf, signer, now):
             return False
-        self.leaf = _leaf(self._names, signer, now)
-        self._write("tls.pem", [self.leaf])
+        leaf = _leaf(self._names, signer, now)
+        self._write("tls.pem", [leaf])
+        self.leaf = leaf  # only now: what could not be written is due again with the next turn
         return True
 
     def _is_due(self, leaf: Identity, signer: Identity, now: dt.datetime) -> bool:

@@ -13,8 +13,11 @@ from pathlib import Path
 from aiohttp import web
 
 from daemonkit import tls
+from daemonkit.status import Readiness
 
 PATH = "/mutate"
+# For a kubelet's probes, which reach no unix socket and no loopback.
+LIVE, READY = "/livez", "/readyz"
 # The apiserver's own limit for a request (generic apiserver, MaxRequestBodyBytes); a review has one
 # object in it, and etcd takes half of that.
 MAX_BODY_BYTES = 3 << 20
@@ -28,8 +31,16 @@ Judge = Callable[[bytes], web.Response]
 
 
 class WebhookServer:
-    def __init__(self, judge: Judge, *, read_s: float = READ_S, max_in_flight: int = MAX_IN_FLIGHT) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        readiness: Callable[[], Readiness],
+        *,
+        read_s: float = READ_S,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
         self._judge = judge
+        self._readiness = readiness
         self._read_s = read_s
         self._max_in_flight = max_in_flight
         self._in_flight = 0
@@ -43,6 +54,8 @@ class WebhookServer:
         listening.sni_callback = self._hand_over
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post(PATH, self._answer)
+        app.router.add_get(LIVE, self._live)
+        app.router.add_get(READY, self._ready)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
         await self._runner.setup()
         await web.TCPSite(self._runner, address, port, ssl_context=listening).start()
@@ -60,6 +73,14 @@ class WebhookServer:
     def _hand_over(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: object) -> None:
         if self._context is not None:
             connection.context = self._context
+
+    async def _live(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        found = self._readiness()
+        # One word for everybody who reaches the port; the reasons are on the status page.
+        return web.Response(text="ok\n") if found.is_ready else _refusal(503, "not ready")
 
     async def _answer(self, request: web.Request) -> web.Response:
         if request.content_type != "application/json":

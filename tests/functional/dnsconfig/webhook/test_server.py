@@ -13,8 +13,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from daemonkit.status import Readiness
 from dnsconfig.webhook.credentials import LEAF_LIFE, Credentials
-from dnsconfig.webhook.server import MAX_BODY_BYTES, PATH, WebhookServer
+from dnsconfig.webhook.server import LIVE, MAX_BODY_BYTES, PATH, READY, WebhookServer
 
 pytestmark = pytest.mark.asyncio
 
@@ -50,7 +51,10 @@ class Running:
 async def running(directory: Path, **how: float) -> AsyncIterator[Running]:
     credentials = Credentials(directory, ("127.0.0.1",))
     credentials.turn(NOW, ())
-    server = WebhookServer(judge, read_s=how.get("read_s", 5.0), max_in_flight=int(how.get("most", 64)))
+    here = Readiness(bool(how.get("ready", 1)), ("lists: missing pods",))
+    server = WebhookServer(
+        judge, lambda: here, read_s=how.get("read_s", 5.0), max_in_flight=int(how.get("most", 64))
+    )
     port = await server.start("127.0.0.1", 0, credentials.certificate_file)
     try:
         yield Running(server, credentials, port)
@@ -69,6 +73,15 @@ async def test_what_it_takes_and_what_not(tmp_path: Path) -> None:
                 assert reply.status == 405
             async with session.post(here.url + "/other", data=b"{}", headers=JSON) as reply:
                 assert reply.status == 404
+
+
+@pytest.mark.parametrize(("ready", "status"), [(1, 200), (0, 503)])
+async def test_what_a_kubelet_is_told(tmp_path: Path, ready: float, status: int) -> None:
+    async with running(tmp_path, ready=ready) as here, here.session() as session:
+        async with session.get(here.url.replace(PATH, READY)) as reply:
+            assert (reply.status, await reply.text()) == (status, "ok\n" if ready else "not ready\n")
+        async with session.get(here.url.replace(PATH, LIVE)) as reply:
+            assert reply.status == 200
 
 
 async def test_a_review_that_does_not_come_to_its_end(tmp_path: Path) -> None:
