@@ -23,7 +23,8 @@ from dnsconfig.webhook.patch import spec_fields
 from tenancy import keys
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
-from tests.k8s.ring.coredns import DOMAIN, NetworkDns, serving_names
+from tests.k8s.ring.coredns import NetworkDns, serving_names
+from tests.k8s.ring.dns_servers import DOMAIN
 from tests.k8s.ring.pods import container
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.tenants import Tenant

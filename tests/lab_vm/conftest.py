@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.k8s import build
 from tests.lab.namespaces import SYSTEM_PATH
 from tests.lab_vm.site import Site
 
@@ -33,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require-lab-vm",
         action="store_true",
         help="fail where the lab_vm ring cannot run, instead of leaving it out",
+    )
+    parser.getgroup("lab_vm").addoption(
+        "--require-lab-vm-names",
+        action="store_true",
+        help="fail where the programs of the k8s ring, with which names are tested, are not built",
     )
 
 
@@ -57,6 +63,23 @@ def site(pytestconfig: pytest.Config) -> Iterator[Site]:
     with Site() as made:
         pytestconfig.stash[_FIGURES] = made.figures
         yield made
+
+
+@pytest.fixture(scope="session")
+def k8s_programs(pytestconfig: pytest.Config) -> build.Binaries:
+    """The programs of the k8s ring, from where that ring has them."""
+    version = build.go_version()
+    cache: Path = pytestconfig.getoption("--k8s-cache", build.DEFAULT_CACHE)
+    lacks = ["no Go compiler"]
+    if version is not None:
+        binaries, unbuilt = build.find_binaries(cache, version)
+        if not unbuilt:
+            return binaries
+        lacks = [f"{', '.join(unbuilt)} not built: run python3 tests/k8s/build.py"]
+    reason = f"lab_vm ring, names: {'; '.join(lacks)}"
+    if pytestconfig.getoption("--require-lab-vm-names", False):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

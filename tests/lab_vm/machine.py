@@ -193,6 +193,16 @@ class Machine:
     def end(self, ip: str, port: int, kind: str = "tcp") -> str:
         return self.ends(ip, port, kind)[0]
 
+    def addresses(self, name: str) -> list[str]:
+        """What a program that runs since the guest's start finds of a name, or why it finds nothing."""
+        found: list[str] = self._ask({"lookup": name})["ends"]
+        return found
+
+    def records(self, name: str, kind: str) -> tuple[str, ...]:
+        """What the guest's DNS server says of a name, as it is: its code, then the records."""
+        said = json.loads(self.output("python3", "-IS", "/inside/records.py", name, kind))
+        return said["code"], *said["records"]
+
     def is_up(self) -> bool:
         """Whether the hand answers."""
         try:

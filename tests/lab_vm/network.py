@@ -56,5 +56,12 @@ class Network:
         servers.start()
         return made
 
+    def attach(self, vpc: str, other: Namespace, address: str) -> None:
+        """Put a namespace of another lab into a VPC, with this address on its card `vpc`."""
+        self._ip(f"link add {vpc}x type veth peer name vpc netns {other.name}")
+        self._ip(f"link set {vpc}x master {vpc} up")
+        other.run("ip", "addr", "add", f"{address}/24", "dev", "vpc")
+        other.run("ip", "link", "set", "vpc", "up")
+
     def _ip(self, *commands: str) -> None:
         self.node.run("ip", "-batch", "-", stdin="\n".join(commands))

@@ -45,13 +45,19 @@ ENDPOINTS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One guest: `host` is the last number of its addresses, `variant` its plain iptables."""
+    """One guest: `host` is the last number of its addresses, `variant` its plain iptables.
+
+    Its pod is called as it is, in the tenant's `namespace`; without a `uid` none is told.
+    """
 
     name: str
     tenant: str
     host: int
     variant: str
     is_vsock: bool
+    network: str = "default"
+    namespace: str = "default"
+    uid: str = ""
 
 
 # Two guests of one tenant and one of another, which has the address of the first.
@@ -65,7 +71,9 @@ PLANS = (
 class Site:
     """The node and its guests; a context manager, since it has to take them away again."""
 
-    def __init__(self) -> None:
+    def __init__(self, plans: Sequence[Plan] = PLANS, endpoints: Sequence[Endpoint] = ENDPOINTS) -> None:
+        """`endpoints` serve in each VPC."""
+        self._plans, self._endpoints = plans, endpoints
         self._stack = ExitStack()
         self.guests: dict[str, Machine] = {}
         self.figures: list[str] = []
@@ -90,13 +98,14 @@ class Site:
     def _begin(self) -> None:
         self.lab = self._stack.enter_context(Lab(self.directory))
         shared = image.Image.build(self.directory / "image")
-        self.network = Network(self.lab, sorted({vpc(plan) for plan in PLANS}))
-        for name in sorted({vpc(plan) for plan in PLANS}):
-            self.network.servers(name, ENDPOINTS)
+        vpcs = sorted({vpc(plan) for plan in self._plans})
+        self.network = Network(self.lab, vpcs)
+        for name in vpcs:
+            self.network.servers(name, self._endpoints)
         for directory in ("guests", "shims", "vsock"):
             (self.directory / directory).mkdir()
         self._start_vmms()
-        for number, plan in enumerate(PLANS, 1):
+        for number, plan in enumerate(self._plans, 1):
             self._guest(number, plan, shared)
         self.start_bridge()
         for name in self.guests:
@@ -142,10 +151,12 @@ class Site:
             "apiVersion": "vcnode.io/v1alpha1",
             "kind": "Guest",
             "id": plan.name,
-            "namespace": f"{plan.tenant}-default",
+            "namespace": f"{plan.tenant}-{plan.namespace}",
             "name": plan.name,
+            "uid": plan.uid,
             "tenant": plan.tenant,
-            "tenantNamespace": "default",
+            "tenantNamespace": plan.namespace,
+            "networks": [plan.network],
             "ips": [f"10.0.0.{plan.host}"],
             "runtimeHandler": "kata",
             "channels": ["agent"],
@@ -171,7 +182,7 @@ class Site:
                 _device_port(number),
                 f"10.255.0.{10 + number}",
             )
-            for number, plan in enumerate(PLANS, 1)
+            for number, plan in enumerate(self._plans, 1)
             if plan.is_vsock
         ]
         argv = [sys.executable, "-m", "tests.lab_vm.vmm", json.dumps(devices)]
@@ -286,8 +297,9 @@ class Site:
 
 
 def vpc(plan: Plan) -> str:
-    """The bridge of a guest's tenant."""
-    return f"vpc-{plan.tenant.removeprefix('vc-')}"
+    """The bridge of a guest's network."""
+    name = f"vpc-{plan.tenant.removeprefix('vc-')}"
+    return name if plan.network == "default" else f"{name}-{plan.network}"
 
 
 def until(condition: Callable[[], bool], what: str, site: Site) -> None:

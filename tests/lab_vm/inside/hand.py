@@ -5,8 +5,10 @@ One line of JSON is a request, one line the answer, on TCP connections over the 
 
     {"run": [argv...], "stdin": ""}                     -> {"status": 0, "output": "", "errors": ""}
     {"ask": [ip, port, "tcp" or "udp"], "times": 1, "source_port": 0}  -> {"ends": ["10.0.0.1:80", ...]}
+    {"lookup": name}                                    -> {"ends": ["10.96.0.10", ...]}
 
-An end is what the server says of where it was reached, or `reject`, `late reject`, `drop`.
+An end is what the server says of where it was reached, or `reject`, `late reject`, `drop`;
+of a name its IPv4 addresses, as this process's C library finds them, `no such name` or `no answer`.
 """
 
 import json
@@ -28,7 +30,12 @@ class _Requests(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         for line in self.rfile:
             request = json.loads(line)
-            answer = _run(request) if "run" in request else _asked(request)
+            if "run" in request:
+                answer = _run(request)
+            elif "lookup" in request:
+                answer = {"ends": _addresses(request["lookup"])}
+            else:
+                answer = _asked(request)
             self.wfile.write(json.dumps(answer).encode() + b"\n")
 
 
@@ -69,6 +76,15 @@ def _end(ip: str, port: int, kind: str, source_port: int) -> str:
             return "drop"
         except OSError as error:
             return str(error)
+
+
+def _addresses(name: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        is_said = error.errno in {socket.EAI_NONAME, socket.EAI_NODATA}
+        return ["no such name" if is_said else "no answer"]
+    return sorted({str(address[0]) for *_, address in found})
 
 
 class _Server(socketserver.ThreadingTCPServer):

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests of two tenants with all that names need: control planes, stock CoreDNS in each network,
+dnsconfig and kubeproxy-ext beside kata-bridge.
+
+A server stands in its network's VPC at a port that nobody asks. Guests find it at a cluster IP alone,
+which their own rules lead there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from daemonkit.status import StatusError, fetch
+from ruleset.model import Endpoint
+from tests.k8s.build import Binaries
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.dns_servers import ServerPlace, start_controller, start_server
+from tests.k8s.ring.network import NetworkNamespace
+from tests.k8s.ring.processes import Daemon
+from tests.lab.namespaces import Lab
+from tests.lab_vm.image import SOURCE
+from tests.lab_vm.objects import NAMESPACE, NODE, PORT, Hand, Pod, Service
+from tests.lab_vm.planes import SUPER_CIDR, TENANT_CIDR, TENANTS, Planes, start_planes
+from tests.lab_vm.site import Plan, Site, vpc
+
+SERVER, SERVER_PORT = "10.0.0.53", 5353
+_READY_S = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network with one guest in it, other pods and their Services; `dns_ip` is its server's."""
+
+    plan: Plan
+    dns_ip: str
+    pods: tuple[Pod, ...]
+    services: tuple[Service, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.plan.tenant, self.plan.network
+
+
+# Guests have one address, and so have servers: they never meet. Tenants give out the same cluster IPs.
+RED_A = Network(
+    Plan("a1", "vc-a", 11, "nft", is_vsock=False, network="red", namespace=NAMESPACE),
+    "10.96.0.10",
+    (
+        Pod("web-0", "10.0.0.21", "web"),
+        Pod("db-0", "10.0.0.31", "db", "db-0"),
+        Pod("db-1", "10.0.0.32", "db", "db-1"),
+    ),
+    (Service("web", "web", "10.32.0.10"), Service("db", "db")),
+)
+BLUE_A = Network(
+    Plan("a2", "vc-a", 11, "legacy", is_vsock=True, network="blue", namespace=NAMESPACE),
+    "10.96.0.11",
+    (Pod("stock-0", "10.0.0.22", "stock"),),
+    (Service("stock", "stock", "10.32.0.11"),),
+)
+RED_B = Network(
+    Plan("b1", "vc-b", 11, "legacy", is_vsock=True, network="red", namespace=NAMESPACE),
+    "10.96.0.12",
+    (Pod("front-0", "10.0.0.22", "front"), Pod("db-0", "10.0.0.32", "db", "db-0")),
+    (Service("front", "front", "10.32.0.10"), Service("db", "db")),
+)
+NETWORKS = (RED_A, BLUE_A, RED_B)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What runs."""
+
+    site: Site
+    hand: Hand
+    servers: Mapping[tuple[str, str], Daemon]
+
+    def move(self, network: Network, ip: str) -> None:
+        """Give a network's DNS server another cluster IP."""
+        tenant = self.hand.planes.tenants[network.plan.tenant]
+        self.hand.dns_service(tenant, network.plan.network, ip, SERVER, SERVER_PORT)
+
+
+@contextmanager
+def serving_names(binaries: Binaries, directory: Path) -> Iterator[Names]:
+    """Start it all; `directory` gets what processes say."""
+    with ExitStack() as stack:
+        lab = stack.enter_context(Lab(directory))
+        planes = start_planes(lab, binaries, directory, [each.key for each in NETWORKS], stack)
+        hand = Hand(planes)
+        hand.begin()
+        for key, tenant in planes.tenants.items():
+            controller = start_controller(key, planes.control, binaries, tenant.apiserver, directory)
+            stack.callback(controller.stop)
+        plans = [_fill(hand, network) for network in NETWORKS]
+        ips = sorted({pod.address for network in NETWORKS for pod in network.pods})
+        site = stack.enter_context(Site(plans, [Endpoint(ip, PORT) for ip in ips]))
+        servers = {}
+        for network in NETWORKS:
+            key, name = network.key
+            place = planes.places[network.key]
+            site.network.attach(vpc(network.plan), place, SERVER)
+            where = ServerPlace(NetworkNamespace(place.name, SERVER), SERVER, SERVER_PORT)
+            apiserver = planes.tenants[key].apiserver
+            servers[network.key] = start_server(key, name, where, binaries, apiserver, directory)
+            stack.callback(servers[network.key].stop)
+        _start_daemons(planes, site, directory, stack)
+        yield Names(site, hand, servers)
+
+
+def _fill(hand: Hand, network: Network) -> Plan:
+    """Make a network's objects, its guest's pod too; returns the guest's plan with the pod's UID."""
+    tenant, plan = hand.planes.tenants[network.plan.tenant], network.plan
+    hand.network(tenant, plan.network)
+    hand.dns_service(tenant, plan.network, network.dns_ip, SERVER, SERVER_PORT)
+    for pod in network.pods:
+        hand.pod(tenant, plan.network, pod)
+    for service in network.services:
+        addresses = [pod.address for pod in network.pods if pod.app == service.app]
+        hand.service(tenant, plan.network, service, addresses)
+    uid = hand.pod(tenant, plan.network, Pod(plan.name, f"10.0.0.{plan.host}", node=NODE))
+    return replace(plan, uid=uid)
+
+
+def _start_daemons(planes: Planes, site: Site, directory: Path, stack: ExitStack) -> None:
+    node_file = directory / "node-resolv.conf"
+    node_file.write_text("nameserver 192.0.2.1\n")
+    # The resource VirtualCluster is not installed here.
+    cluster = {"kubeconfigFile": str(planes.super_cluster.kubeconfig)}
+    settings: dict[str, tuple[str, JsonObject]] = {
+        "kubeproxy_ext": (
+            "KubeproxyExtConfiguration",
+            {
+                "superCluster": cluster,
+                "serviceCIDRs": [SUPER_CIDR],
+                "tenants": [{"key": key, "serviceCIDRs": [TENANT_CIDR]} for key in TENANTS],
+            },
+        ),
+        "dnsconfig": (
+            "DnsConfigConfiguration",
+            {"superCluster": cluster | {"hasVirtualClusters": False}, "resolvConf": str(node_file)},
+        ),
+    }
+    started = []
+    for module, (kind, more) in settings.items():
+        document = {
+            "apiVersion": "vcnode.io/v1alpha1",
+            "kind": kind,
+            "nodeName": NODE,
+            "bridge": {"socket": str(site.socket)},
+            "stateDirectory": str(directory / f"{module}-state"),
+            "status": {"socket": str(_socket(site, module))},
+            **more,
+        }
+        config = directory / f"{module}.yaml"
+        config.write_text(json.dumps(document))  # JSON is YAML
+        argv = [*planes.control.enter, sys.executable, "-m", module, "--config", str(config)]
+        daemon = Daemon(module, argv, directory / f"{module}.log", directory=SOURCE)
+        stack.callback(daemon.stop)
+        started.append(daemon)
+    for daemon in started:
+        _wait_ready(daemon, _socket(site, daemon.name))
+
+
+def _socket(site: Site, module: str) -> Path:
+    # The site's directory has a short name; that of a unix socket has 107 bytes at most.
+    return site.directory / f"{module}.sock"
+
+
+def _wait_ready(daemon: Daemon, socket: Path) -> None:
+    def is_ready() -> bool:
+        try:
+            return fetch(socket, "/readyz", 2.0)[0] == 200
+        except (OSError, StatusError):
+            return False
+
+    daemon.wait_until(is_ready, timeout_s=_READY_S)
