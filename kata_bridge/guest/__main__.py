@@ -44,7 +44,7 @@ def _link(given: Arguments, target: str) -> Link:
     except NetfilterError as error:
         _log.warning("no conntrack and no nft", reason=str(error))
         netfilter = None
-    packet_filter = KernelFilter(netfilter)
+    packet_filter = KernelFilter(netfilter, is_sole=True)
     state_path = given.state / "state"
     keeper = Keeper(packet_filter, state_file.read(state_path))
     flush = netfilter.delete_flows if netfilter is not None else None

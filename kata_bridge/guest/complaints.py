@@ -13,6 +13,9 @@ _NFT = re.compile(r"^[^\s:]+:(\d+):\d+-\d+: ", re.MULTILINE)
 # Where nft found it: a name that says nothing outside the agent.
 _FILE = re.compile(r"^[^\s:]+:(?=\d+:\d+-\d+: )", re.MULTILINE)
 
+# What iptables says where another one has its lock; also what we say for it.
+LOCKED = "Another app is currently holding the xtables lock"
+
 # No line is to blame for these, even where one is named: the kernel or the system lacks something.
 _MISSING = (
     "Table does not exist",
@@ -22,7 +25,7 @@ _MISSING = (
     "Operation not permitted",
     "No space left on device",
     "Read-only file system",
-    "Another app is currently holding the xtables lock",
+    LOCKED,
     "Cannot allocate memory",
     "out of memory",
     "Too many open files",
@@ -34,6 +37,11 @@ _HINTS = {
     "Permission denied": "the agent needs CAP_NET_ADMIN, and iptables CAP_NET_RAW as well",
     "Operation not permitted": "the agent needs CAP_NET_ADMIN",
 }
+
+
+def renumbered(errors: str, before: int) -> str:
+    """What iptables-restore says of a text for which it had read so many lines before."""
+    return _IPTABLES.sub(lambda found: found[0][: -len(found[1])] + str(int(found[1]) - before), errors)
 
 
 def failure(program: str, text: str, errors: str, status: int) -> Refused | Broken:

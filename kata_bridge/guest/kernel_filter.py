@@ -11,6 +11,8 @@ from kata_bridge.guest.complaints import failure
 from kata_bridge.guest.netfilter import Netfilter
 from kata_bridge.guest.nft_filter import NftFilter
 from kata_bridge.guest.packet_filter import Broken, Change, Place
+from kata_bridge.guest.programs import Ended
+from kata_bridge.guest.restorer import Restorer
 from kata_bridge.guest.variants import Facts, Programs, Variant, chosen
 from kata_bridge.guest.xtables import TABLES, Xtables, XtablesError
 from ruleset.held import Held, held_objects, nothing
@@ -29,9 +31,15 @@ _LOCK_WAIT_S = "5"
 class KernelFilter:
     """A `PacketFilter`. Looks at construction what there is and what works; see `describe`."""
 
-    def __init__(self, netfilter: Netfilter | None) -> None:
-        """`netfilter` is None where there is no netlink: then nft is taken for absent."""
+    def __init__(self, netfilter: Netfilter | None, *, is_sole: bool = False) -> None:
+        """`netfilter` is None where there is no netlink: then nft is taken for absent.
+
+        `is_sole`: there is no other one in this system, so that one that is quick, with a process
+        that stays, is worth more than one that leaves nothing behind between two changes.
+        """
         self._netfilter = netfilter
+        self._is_sole = is_sole
+        self._restorers: dict[Path, Restorer] = {}
         self._xtables = Xtables()
         self._nft = NftFilter.find()
         installed = _installed()
@@ -64,6 +72,8 @@ class KernelFilter:
     def close(self) -> None:
         """Let go of the network namespace; the rules in it stay."""
         self._xtables.close()
+        for each in self._restorers.values():
+            each.close()
         if self._nft is not None:
             self._nft.close()
 
@@ -86,9 +96,16 @@ class KernelFilter:
             self._nft_filter(family).load(change.text)
             return
         program = self._iptables_program(family, is_save=False)
-        ended = programs.run(program, "--noflush", "-w", _LOCK_WAIT_S, given=change.text)
+        ended = self._restored(program, change.text)
         if ended.status:
             raise failure(program.name, change.text, ended.errors, ended.status)
+
+    def _restored(self, program: Path, text: str) -> Ended:
+        if not self._is_sole or self._iptables is None or self._iptables.variant is not Variant.LEGACY:
+            return programs.run(program, "--noflush", "-w", _LOCK_WAIT_S, given=text)
+        if program not in self._restorers:
+            self._restorers[program] = Restorer(program)
+        return self._restorers[program].run(text)
 
     def held(self, place: Place) -> Held:
         family, backend = place

@@ -4,6 +4,7 @@
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from kata_bridge.guest.packet_filter import Broken
 
@@ -11,7 +12,7 @@ from kata_bridge.guest.packet_filter import Broken
 DIRECTORIES = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 
 # A ruleset of 5 000 Services takes iptables-nft 12 s; the node waits 60 s for the answer.
-_TIMEOUT_S = 50.0
+TIMEOUT_S = 50.0
 # C: so that error texts are those that `kata_bridge.guest.complaints` reads.
 _ENVIRONMENT = {"PATH": ":".join(DIRECTORIES), "LC_ALL": "C"}
 _MAX_ERROR_CHARACTERS = 4_000
@@ -42,13 +43,40 @@ def run(program: Path, *arguments: str, given: str = "") -> Ended:
             (str(program), *arguments),
             input=given.encode(),
             capture_output=True,
-            timeout=_TIMEOUT_S,
+            timeout=TIMEOUT_S,
             env=_ENVIRONMENT,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Broken(f"{program.name} did not end within {_TIMEOUT_S:g} s") from None
+        raise Broken(f"{program.name} did not end within {TIMEOUT_S:g} s") from None
     except OSError as error:
         raise Broken(f"{program}: {error.strerror}") from None
-    errors = ended.stderr.decode("utf-8", "replace").strip()[:_MAX_ERROR_CHARACTERS]
-    return Ended(ended.returncode, ended.stdout.decode("utf-8", "replace"), errors)
+    return Ended(ended.returncode, ended.stdout.decode("utf-8", "replace"), said(ended.stderr))
+
+
+def start(program: Path, *arguments: str) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes], IO[bytes]]:
+    """Start a program that stays; return its process, input, output and errors. Raises `Broken`.
+
+    It reads the end of its input when we end, in whatever way: nobody else holds its other end.
+    """
+    try:
+        process = subprocess.Popen(  # noqa: S603 - as above
+            (str(program), *arguments),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_ENVIRONMENT,
+        )
+    except OSError as error:
+        raise Broken(f"{program}: {error.strerror}") from None
+    streams = process.stdin, process.stdout, process.stderr
+    assert streams[0] is not None  # noqa: S101 - a PIPE was asked for
+    assert streams[1] is not None  # noqa: S101
+    assert streams[2] is not None  # noqa: S101
+    return process, streams[0], streams[1], streams[2]
+
+
+def said(errors: bytes | bytearray) -> str:
+    """The text of what a program wrote to stderr, cut where it has no end."""
+    return errors.decode("utf-8", "replace").strip()[:_MAX_ERROR_CHARACTERS]

@@ -12,7 +12,6 @@ import hashlib
 import os
 import socket
 import struct
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +23,7 @@ _EMPTY_ENTRIES = {"filter": 4, "nat": 5}
 
 _GET_INFO, _GET_ENTRIES = 64, 65
 _INFO = struct.Struct("=32s I 5I 5I II")
+_HEAD = struct.Struct("=32sI")
 # After the name comes the size (4 bytes), and the entries are aligned to 8.
 _ENTRIES_OFFSET = 40
 # A table that changes while it is read has another size than it was asked for: EAGAIN.
@@ -57,25 +57,44 @@ _LAYOUTS = {
     ),
 }
 _COUNTER_BYTES = 16
+_STEP = struct.Struct("=H")
 
 
-def all_but_counters(entries: bytes | memoryview, family: Family) -> struct.Struct:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A table as it was read last: `struct ipt_get_entries`, and what is in it but for counters."""
+
+    entries: ctypes.Array[ctypes.c_char]
+    form: struct.Struct
+    digest: bytes
+
+
+def all_but_counters(
+    entries: bytes | ctypes.Array[ctypes.c_char], start: int, family: Family
+) -> struct.Struct:
     """What to read of a table's entries to have all but their counters, which move by themselves.
 
-    Raises `XtablesError`.
+    They begin at `start` and go up to the end of `entries`. Raises `XtablesError`.
     """
     layout = _LAYOUTS[family]
-    form, position, end, pending = [], 0, len(entries), 0
+    counters, next_offset, tail = layout.counters, layout.next_offset, layout.counters + _COUNTER_BYTES
+    # Thousands of rules are walked after each change: a look at each, and no more.
+    step_at = _STEP.unpack_from
+    form, position, end, pending = [], start, len(entries), 0
     while position < end:
-        step = int.from_bytes(
-            entries[position + layout.next_offset : position + layout.next_offset + 2], sys.byteorder
-        )
+        if position + layout.entry_bytes > end:
+            raise XtablesError("an entry is shorter than its head, or cut")
+        (step,) = step_at(entries, position + next_offset)
         if step < layout.entry_bytes or position + step > end:
             raise XtablesError("an entry is shorter than its head, or cut")
-        form.append(f"{pending + layout.counters}s{_COUNTER_BYTES}x")
-        pending = step - layout.counters - _COUNTER_BYTES
+        form.append(f"{pending + counters}s{_COUNTER_BYTES}x")
+        pending = step - tail
         position += step
     return struct.Struct(f"={''.join(form)}{pending}s")
+
+
+def _digested(form: struct.Struct, entries: ctypes.Array[ctypes.c_char]) -> bytes:
+    return hashlib.sha256(b"".join(form.unpack_from(entries, _ENTRIES_OFFSET))).digest()
 
 
 class Xtables:
@@ -84,7 +103,9 @@ class Xtables:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._sockets: dict[Family, socket.socket] = {}
-        self._known: dict[tuple[Family, str], tuple[struct.Struct, bytes]] = {}
+        self._seen: dict[tuple[Family, str], _Seen] = {}
+        self._whole: dict[Family, list[str]] = {}
+        """Families that have all of `TABLES`. They do not go, but with their module and all rules."""
 
     def close(self) -> None:
         for each in self._sockets.values():
@@ -116,7 +137,12 @@ class Xtables:
         return " ".join(f"{table} {self._info(family, table)}" for table in self._present(family))
 
     def _present(self, family: Family) -> list[str]:
-        return sorted(self.instantiated(family) & set(TABLES))
+        if family in self._whole:
+            return self._whole[family]
+        present = sorted(self.instantiated(family) & set(TABLES))
+        if len(present) == len(TABLES):
+            self._whole[family] = present
+        return present
 
     def digest(self, family: Family) -> str:
         """A digest of all rules in `TABLES`, whoever's; counters left out. Raises `XtablesError`."""
@@ -128,34 +154,37 @@ class Xtables:
     def _digest(self, family: Family, table: str) -> bytes:
         """Digest one table.
 
-        To find the counters one must walk the entries, so where they were last time is kept. Should
-        the rules be others now, the walk would have gone another way from the first entry with
-        another length; that length is part of what is digested, so the digest is another as well.
+        Where nothing moved since the last time, counters neither, nothing is digested. To find the
+        counters one must walk the entries, so where they were last time is kept. Should the rules
+        be others now, the walk would have gone another way from the first entry with another
+        length; that length is part of what is digested, so the digest is another as well.
         """
-        buffer = self._entries(family, table)
-        key = (family, table)
-        known = self._known.get(key)
-        if known is not None and known[0].size == len(buffer) - _ENTRIES_OFFSET:
-            digest = hashlib.sha256(b"".join(known[0].unpack_from(buffer, _ENTRIES_OFFSET))).digest()
-            if digest == known[1]:
-                return digest
-        view = memoryview(buffer)[_ENTRIES_OFFSET:]
-        form = all_but_counters(view.cast("B"), family)
-        digest = hashlib.sha256(b"".join(form.unpack_from(buffer, _ENTRIES_OFFSET))).digest()
-        self._known[key] = (form, digest)
+        seen = self._seen.get((family, table))
+        entries = self._entries(family, table, len(seen.entries) - _ENTRIES_OFFSET if seen else None)
+        if seen is not None and len(seen.entries) == len(entries):
+            if not self._libc.memcmp(entries, seen.entries, ctypes.c_size_t(len(entries))):
+                return seen.digest
+            if _digested(seen.form, entries) == seen.digest:
+                self._seen[family, table] = _Seen(entries, seen.form, seen.digest)
+                return seen.digest
+        form = all_but_counters(entries, _ENTRIES_OFFSET, family)
+        digest = _digested(form, entries)
+        self._seen[family, table] = _Seen(entries, form, digest)
         return digest
 
-    def _entries(self, family: Family, table: str) -> ctypes.Array[ctypes.c_char]:
-        """`struct ipt_get_entries` as the kernel fills it."""
+    def _entries(self, family: Family, table: str, size: int | None) -> ctypes.Array[ctypes.c_char]:
+        """`struct ipt_get_entries` as the kernel fills it, which are `size` bytes as far as is known."""
         for _ in range(_READS):
-            _, size = self._info(family, table)
+            if size is None:
+                _, size = self._info(family, table)
             buffer = ctypes.create_string_buffer(_ENTRIES_OFFSET + size)
-            struct.pack_into("=32sI", buffer, 0, table.encode(), size)
+            _HEAD.pack_into(buffer, 0, table.encode(), size)
             number = self._getsockopt(family, _GET_ENTRIES, buffer)
             if not number:
                 return buffer
             if number not in (errno.EAGAIN, errno.EINVAL):
                 raise XtablesError(f"{table}: {os.strerror(number)}")
+            size = None
         raise XtablesError(f"{table}: does not stand still")
 
     def _info(self, family: Family, table: str) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kata_bridge.guest.complaints import failure
+from kata_bridge.guest.complaints import failure, renumbered
 from kata_bridge.guest.packet_filter import Broken, Refused
 
 TEXT = "*filter\nCOMMIT\n*nat\n:VCN-A - [0:0]\n-A VCN-A -j NOSUCH\nCOMMIT\n"
@@ -82,3 +82,13 @@ def test_what_is_missing_is_no_refusal(errors: str, expected: str) -> None:
 def test_a_line_that_is_not_there_is_left_out() -> None:
     assert isinstance(failure("p", TEXT, "line 99 failed", 1), Refused)
     assert "line 99 is ''" in str(failure("p", TEXT, "line 99 failed", 1))
+
+
+def test_lines_of_texts_before_do_not_count() -> None:
+    errors = (
+        "iptables-restore v1.8.9 (legacy): Couldn't load target `X':No such file or directory\n\n"
+        "Error occurred at line: 2005\nTry `iptables-restore -h'"
+    )
+    assert renumbered(errors, 2000) == errors.replace("2005", "5")
+    assert renumbered("iptables-restore: line 7 failed", 0) == "iptables-restore: line 7 failed"
+    assert renumbered("iptables-restore: line 1234 failed", 1000) == "iptables-restore: line 234 failed"

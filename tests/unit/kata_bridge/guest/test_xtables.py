@@ -34,21 +34,23 @@ def test_traffic_changes_nothing_and_rules_change_something(
 ) -> None:
     before = b"".join(entry(family, more, counters) for more, counters, _ in rules)
     after = b"".join(entry(family, more, counters) for more, _, counters in rules)
-    form = all_but_counters(before, family)
+    form = all_but_counters(before, 0, family)
     assert form.size == len(before)
-    assert form.unpack(before) == all_but_counters(after, family).unpack(after)
+    assert form.unpack(before) == all_but_counters(after, 0, family).unpack(after)
     other = b"".join(entry(family, b"x" + more, 0) for more, _, _ in rules)
-    assert b"".join(form.unpack(before)) != b"".join(all_but_counters(other, family).unpack(other))
+    assert b"".join(form.unpack(before)) != b"".join(all_but_counters(other, 0, family).unpack(other))
+    behind = all_but_counters(b"some head" + before, 9, family)
+    assert behind.unpack_from(b"some head" + before, 9) == form.unpack(before)
 
 
 @pytest.mark.parametrize("family", list(Family))
 @given(st.binary(min_size=1, max_size=300))
 def test_nonsense_is_an_error_or_ends(family: Family, data: bytes) -> None:
     try:
-        assert all_but_counters(data, family).size == len(data)
+        assert all_but_counters(data, 0, family).size == len(data)
     except XtablesError:
         return
 
 
 def test_an_empty_table() -> None:
-    assert all_but_counters(b"", Family.IPV4).size == 0
+    assert all_but_counters(b"", 0, Family.IPV4).size == 0
