@@ -34,6 +34,24 @@ class Pods(msgspec.Struct, rename="camel"):
     not_served: tuple[str, ...] = ()
 
 
+class ServedPod(msgspec.Struct, rename="camel"):
+    """A pod of dnsconfig's: what its containers wait for, and why it has not got what it is to have."""
+
+    pod: str
+    tenant: str = ""
+    tenant_pod: str = ""
+    waits: str = ""
+    problem: str = ""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.tenant_pod} of {self.tenant}" if self.tenant_pod else self.pod
+
+
+class NodeResolver(msgspec.Struct):
+    problem: str = ""
+
+
 class Knowledge(msgspec.Struct):
     """What kubeproxy-ext knows of a tenant's Services: heard, last known, held, unknown."""
 
@@ -67,10 +85,11 @@ class Status(msgspec.Struct, rename="camel"):
     kubelet: Kubelet | None = None
     sources: dict[str, Source] = {}
     tenants: tuple[str, ...] | dict[str, Knowledge] = ()
-    guests: tuple[Guest, ...] | None = None
+    guests: tuple[Guest, ...] | int | None = None
     problems: dict[str, str] | tuple[Any, ...] = ()
     bad_tenants: tuple[BadTenant, ...] = ()
-    pods: Pods | None = None
+    pods: Pods | tuple[ServedPod, ...] | None = None
+    node_resolver: NodeResolver | None = None
     connections: int | None = None
     tunnels: int | None = None
     is_draining: bool = False
@@ -126,7 +145,9 @@ def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
         yield "tenants", _names(n if k == "heard" else f"{n} ({k})" for n, k in sorted(known.items()))
     elif status.listen is not None:
         yield "tenants", _names(status.tenants)
-    if status.guests is not None:
+    if isinstance(status.guests, int):
+        yield "guests", str(status.guests)
+    elif status.guests is not None:
         behind = sum(guest.behind_seconds is not None for guest in status.guests)
         yield (
             "guests",
@@ -137,11 +158,15 @@ def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
             yield "PROBLEM", f"{name}: {problem}"
     elif status.problems:
         yield "left out", f"{len(status.problems)} things of tenants' Services: see --json"
+    if status.node_resolver is not None and status.node_resolver.problem:
+        yield "PROBLEM", f"the node's resolv.conf: {status.node_resolver.problem}"
     for bad in status.bad_tenants:
         kept = "its last good state is served" if bad.keeps_last_good_state else "it is not served"
         name = f" (tenant {bad.tenant})" if bad.tenant else ""
         yield "BAD TENANT", f"{bad.source}{name}: {bad.reason}; {kept}"
-    if status.pods is not None:
+    if isinstance(status.pods, tuple):
+        yield from _served(status.pods)
+    elif status.pods is not None:
         yield "pods", f"{status.pods.tenants} of tenants"
         for problem in status.pods.not_served:
             yield "POD NOT SERVED", problem
@@ -149,6 +174,20 @@ def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
         yield "connections", str(status.connections)
     if status.tunnels is not None:
         yield "tunnels", str(status.tunnels)
+
+
+def _served(pods: tuple[ServedPod, ...]) -> Iterator[tuple[str, str]]:
+    """Of dnsconfig's pods those that wait or lack something, as far as they are few."""
+    waiting = sum(bool(pod.waits) for pod in pods)
+    yield "pods", f"{len(pods)} of tenants{f', of these {waiting} waiting' if waiting else ''}"
+    wrong = [pod for pod in pods if pod.waits or pod.problem]
+    for pod in wrong[:_MAX_NAMES]:
+        if pod.waits:
+            yield "POD WAITS", f"{pod.shown}: {pod.waits}"
+        else:
+            yield "POD LACKS", f"{pod.shown}: its resolv.conf, kata-bridge says: {pod.problem}"
+    if len(wrong) > _MAX_NAMES:
+        yield "and", f"{len(wrong) - _MAX_NAMES} more pods: see --json"
 
 
 def _address(host: str, port: int) -> str:

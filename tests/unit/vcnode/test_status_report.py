@@ -82,6 +82,39 @@ def test_what_kata_bridge_says() -> None:
     ]
 
 
+def test_what_dnsconfig_says() -> None:
+    waits = {"pod": "vc-a-web/desk", "tenant": "vc-a", "tenantPod": "web/desk"}
+    body = {
+        "daemon": "dnsconfig",
+        "nodeName": "node-1",
+        "nodeResolver": {"problem": "no such file"},
+        "guests": 2,
+        "pods": [
+            {"pod": "vc-a-web/cart", "state": "current", "waits": "", "problem": ""},
+            waits | {"state": "current", "waits": "network red does not exist", "problem": ""},
+            {"pod": "vc-a-web/till", "state": "failing", "waits": "", "problem": "no room"},
+        ],
+    }
+    said = status_report.read((200, b""), json.dumps(body).encode())
+    assert status_report.render(said, "x", STARTED) == [
+        "dnsconfig on node-1: ready  (x)",
+        "  guests     2",
+        "  PROBLEM    the node's resolv.conf: no such file",
+        "  pods       3 of tenants, of these 1 waiting",
+        "  POD WAITS  web/desk of vc-a: network red does not exist",
+        "  POD LACKS  vc-a-web/till: its resolv.conf, kata-bridge says: no room",
+    ]
+
+
+def test_of_many_pods_that_wait_some_are_named() -> None:
+    pods = [{"pod": f"vc-a-web/p{n:02}", "waits": "network red does not exist"} for n in range(100)]
+    body = {"daemon": "dnsconfig", "pods": pods}
+    lines = status_report.render(status_report.read((200, b""), json.dumps(body).encode()), "x", STARTED)
+    assert lines[1] == "  pods       100 of tenants, of these 100 waiting"
+    assert len(lines) == 15
+    assert lines[-1] == "  and        88 more pods: see --json"
+
+
 def test_one_that_is_not_ready_says_why() -> None:
     lines = status_report.render(
         report(503, b"tenants: not heard yet\npods: ok, age 1 s\n", isDraining=True), "x", STARTED
