@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode demo`: the whole thing on one machine, without a cluster; without root all but one act."""
+"""`vcnode demo`: the whole thing on one machine, without a cluster; without root all but two acts."""
 
 import argparse
 from typing import Any
@@ -14,8 +14,8 @@ def add_to(verbs: Any) -> None:
         help="see it work: stand-in cluster, real daemons, two tenants",
         description="Start stand-ins for a super cluster and a kubelet, the real daemons and two tenants,"
         " and show what each tenant can do and cannot. Every step is checked; exit code 1 if one is not"
-        " as told. Services inside guests need root, iptables or nft, and network namespaces; otherwise"
-        " that act is left out.",
+        " as told. Services inside guests and DNS of each network need root, iptables or nft, and network"
+        " namespaces; otherwise these acts are left out.",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -5,14 +5,11 @@ come back.
 `play` is the whole act in order; each step is a function that stands by itself on an open stage.
 """
 
-import argparse
-import datetime as dt
-import io
 import json
 import time
-from types import ModuleType
 
 from vcnode import explain, guests
+from vcnode.demo.asking import said, verb
 from vcnode.demo.guest import Answer
 from vcnode.demo.services_stage import (
     FRONT,
@@ -26,7 +23,7 @@ from vcnode.demo.services_stage import (
 from vcnode.demo.stage import Stage
 from vcnode.demo.story import DEADLINE_S, Story
 from vcnode.demo.vpc import has_program, host_links, lacks
-from vcnode.terminal import Terminal, columns
+from vcnode.terminal import columns
 
 TITLE = "Act 3: Services inside guests"
 # A reset or an ICMP error comes within a millisecond; what is dropped takes seconds.
@@ -74,7 +71,7 @@ def same_addresses(story: Story, stage: ServicesStage) -> None:
 def no_service(story: Story, stage: ServicesStage) -> None:
     story.step("No Service yet: the guests have their rules, and the service ranges refuse at once")
     story.wait(lambda: _has_rules(stage), "both guests' agents are attached, and their rules are in")
-    _verb(story, guests, "guests", "--socket", str(stage.bridge.socket))
+    verb(story, guests, "guests", "--socket", str(stage.bridge.socket))
     answer = _get(story, stage.tenants["acme"], TENANTS_IP, 80)
     story.check(_is_refused(answer), f"refused at once, after {answer.ms}")
 
@@ -148,7 +145,7 @@ def stranger(story: Story, stage: ServicesStage) -> None:
     for _ in range(_FLUSHES):
         acme.front.run(*flush)
         flushed_s = time.monotonic()
-        code, text = _said(explain, "explain", *_explain_arguments(stage, "acme", f"{TENANTS_IP}:80"))
+        code, text = said(explain, "explain", *_explain_arguments(stage, "acme", f"{TENANTS_IP}:80"))
         answer = acme.front.get(TENANTS_IP, 80, IMPATIENT_S)
         if answer.error and code == 1 and "drifted" in text:
             break
@@ -181,7 +178,7 @@ def bridge_killed(story: Story, stage: ServicesStage) -> None:
         if line.startswith("vcnode_pushes_total{")
     )
     story.check(pushes == 0, "it is what they should hold: nothing was applied again")
-    _verb(story, guests, "guests", "--socket", str(stage.bridge.socket))
+    verb(story, guests, "guests", "--socket", str(stage.bridge.socket))
 
 
 # ---- what the steps have in common
@@ -206,8 +203,8 @@ def _reaches(story: Story, vpc: TenantsVpc, address: str, shops: tuple[str, ...]
     """Claim that requests reach each of these pods of the tenant, and nobody else."""
     story.asked(f"{vpc.tenant}'s front", f"curl http://{address}:80/   ({REQUESTS} times)")
     answers = [vpc.front.get(address, 80) for _ in range(REQUESTS)]
-    said = [answer.body or answer.error for answer in answers]
-    counts = {body: said.count(body) for body in sorted(set(said))}
+    bodies = [answer.body or answer.error for answer in answers]
+    counts = {body: bodies.count(body) for body in sorted(set(bodies))}
     story.came(", ".join(f"{body}: {count}" for body, count in counts.items()))
     wanted = {f"{vpc.tenant}'s {shop}" for shop in shops}
     each = "each of its two endpoints" if len(shops) > 1 else "its one endpoint"
@@ -243,7 +240,7 @@ def _has_rules(stage: ServicesStage) -> bool:
 
 def _backend(stage: ServicesStage, vpc: TenantsVpc) -> str:
     """The packet filter that the guest's rules are in."""
-    _, text = _said(explain, "explain", *_explain_arguments(stage, vpc.tenant, f"{TENANTS_IP}:80"), "--json")
+    _, text = said(explain, "explain", *_explain_arguments(stage, vpc.tenant, f"{TENANTS_IP}:80"), "--json")
     steps = " ".join(json.loads(text)["does"]["steps"])
     return "nft" if "vcnode nat-output" in steps else "iptables"
 
@@ -263,7 +260,7 @@ def _rules(vpc: TenantsVpc) -> str:
 
 def _explain(story: Story, stage: ServicesStage, tenant: str, to: str) -> int:
     story.asked("operator", f"vcnode explain web/front {to} --tenant {stage.tenants[tenant].key}")
-    code, text = _said(explain, "explain", *_explain_arguments(stage, tenant, to))
+    code, text = said(explain, "explain", *_explain_arguments(stage, tenant, to))
     story.came(text)
     return code
 
@@ -271,18 +268,3 @@ def _explain(story: Story, stage: ServicesStage, tenant: str, to: str) -> int:
 def _explain_arguments(stage: ServicesStage, tenant: str, to: str) -> tuple[str, ...]:
     where = ("--socket", str(stage.proxy.socket), "--bridge", str(stage.bridge_socket))
     return ("web/front", to, "--tenant", stage.tenants[tenant].key, *where)
-
-
-def _verb(story: Story, verb: ModuleType, *argv: str) -> None:
-    story.asked("operator", f"vcnode {argv[0]}")
-    story.came(_said(verb, *argv)[1])
-
-
-def _said(verb: ModuleType, *argv: str) -> tuple[int, str]:
-    """Run a verb of this tool; exit code and what it prints. Raises ToolError."""
-    top = argparse.ArgumentParser()
-    verb.add_to(top.add_subparsers())
-    arguments = top.parse_args(argv)
-    out = io.StringIO()
-    code: int = arguments.run(arguments, Terminal(out, out, dt.datetime.now(dt.UTC)))
-    return code, out.getvalue()

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from vcnode.demo import guest_program
@@ -51,10 +52,14 @@ class Leaving:
 
 
 class Guest:
-    """`start`, then ask; `stop` ends it and all that is in its network."""
+    """`start`, then ask; `stop` ends it and all that is in its network.
 
-    def __init__(self, name: str) -> None:
+    `program` is what runs in it, a module that needs nothing of ours and answers to "up".
+    """
+
+    def __init__(self, name: str, program: ModuleType = guest_program) -> None:
         self.name = name
+        self._program = program
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -63,9 +68,14 @@ class Guest:
 
     def start(self) -> None:
         """Make the namespace and its first process. Raises ToolError."""
-        program = [sys.executable, "-I", "-S", str(Path(guest_program.__file__)), self.name]
+        self._start("unshare", "--net", "--")
+
+    def _start(self, *inside: str) -> None:
+        """Start the program by a command that ends in running what follows it."""
+        # Where it runs, whatever leads to Python by way of /etc may be another.
+        python = str(Path(sys.executable).resolve())
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [*BOUND, "unshare", "--net", "--", *program],
+            [*BOUND, *inside, python, "-I", "-S", str(self._program.__file__), self.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=_ENVIRONMENT,
@@ -93,6 +103,10 @@ class Guest:
         return run(self.command(*argv), given)
 
     # ---- the shell in it
+
+    def up(self) -> None:
+        """Wait for its first answer: it is in its own namespace then, and not before."""
+        self._ask("up")
 
     def serve(self, port: int, text: str) -> None:
         self._ask("serve", port, text)

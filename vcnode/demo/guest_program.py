@@ -5,6 +5,7 @@ It is started by itself, with Python alone and nothing of ours, as the first pro
 namespace, and holds it: when its input ends, be it because the demo was killed, it ends, and the
 namespace and all links in it go with it. Questions and answers are one line of JSON each:
 
+    {"up": []}                                   {}
     {"serve": [port, text]}                      {}
     {"get": [address, port, seconds]}            {"body": ..., "s": ...} or {"error": ..., "s": ...}
     {"until": [address, port, word, seconds]}    the same of the first answer with the word in it, with "at"
@@ -35,6 +36,10 @@ def main() -> None:
         ((verb, given),) = json.loads(line).items()
         sys.stdout.write(json.dumps(_VERBS[verb](*given)) + "\n")
         sys.stdout.flush()
+
+
+def up() -> dict[str, object]:
+    return {}
 
 
 def serve(port: int, text: str) -> dict[str, object]:
@@ -98,6 +103,7 @@ def leave(address: str, port: int, word: str, within_s: float) -> dict[str, obje
 
 
 _VERBS: dict[str, Callable[..., dict[str, object]]] = {
+    "up": up,
     "serve": serve,
     "get": get,
     "until": until,

@@ -2,6 +2,7 @@
 """What is where on the stage, and what one can try by hand while it is kept. Text only."""
 
 from vcnode.demo.daemon import Daemon
+from vcnode.demo.dns_stage import DnsStage
 from vcnode.demo.services_stage import TENANTS_IP, ServicesStage
 from vcnode.demo.stage import Stage
 from vcnode.terminal import columns
@@ -48,6 +49,7 @@ def commands(stage: Stage) -> list[str]:
         "  # a shell: type hostname, or cat /etc/owner",
         f"  {_shell(stage)}",
         *(_services(stage.services) if stage.services is not None else ()),
+        *(_dns(stage.dns) if stage.dns is not None else ()),
         "  # what the daemons say of themselves",
         f"  vcnode status --socket {' '.join(str(daemon.socket) for daemon in _daemons(stage))}",
         f"  curl --unix-socket {stage.agent.socket} http://localhost/metrics",
@@ -59,8 +61,12 @@ def commands(stage: Stage) -> list[str]:
 
 
 def _daemons(stage: Stage) -> list[Daemon]:
-    services = stage.services
-    return [stage.agent, *((services.bridge, services.proxy) if services is not None else ())]
+    services, dns = stage.services, stage.dns
+    return [
+        stage.agent,
+        *((services.bridge, services.proxy) if services is not None else ()),
+        *((dns.bridge, dns.dns) if dns is not None else ()),
+    ]
 
 
 def _services(stage: ServicesStage) -> list[str]:
@@ -79,6 +85,23 @@ def _services(stage: ServicesStage) -> list[str]:
         f"  vcnode guests --socket {stage.bridge.socket}",
         f"  vcnode explain web/front {TENANTS_IP}:80 --tenant {acme.key} {where}",
         f"  less {stage.bridge.log_file} {stage.proxy.log_file}",
+    ]
+
+
+def _dns(stage: DnsStage) -> list[str]:
+    """What one can do with names."""
+    where = f"--socket {stage.dns.socket} --bridge-status {stage.bridge.socket}"
+    pods = [pod for pod in stage.pods.values() if pod.container is not None]
+    first = pods[0]
+    key = stage.tenants[first.network.tenant]
+    return [
+        "  # the same name in each pod, as its container sees it; the resolv.conf of one",
+        *(f"  nsenter -t {pod.app.pid} -n -m getent ahostsv4 db   # {pod.network.shown}" for pod in pods),
+        f"  nsenter -t {first.app.pid} -n -m cat /etc/resolv.conf",
+        "  # and why it is so",
+        f"  vcnode explain dns {first.name} db --query --tenant {key} {where}",
+        f"  vcnode guests --socket {stage.bridge.socket}",
+        f"  less {stage.bridge.log_file} {stage.dns.log_file}",
     ]
 
 

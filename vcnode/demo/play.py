@@ -6,13 +6,13 @@ import signal
 import time
 from types import FrameType
 
-from vcnode.demo import act_outage, act_services, act_vnagent, handout
+from vcnode.demo import act_dns, act_outage, act_services, act_vnagent, handout
 from vcnode.demo.caller import RefusedError
 from vcnode.demo.stage import Stage
 from vcnode.demo.story import NotAsToldError, Story
 from vcnode.terminal import Terminal, ToolError
 
-ACTS = (act_vnagent.play, act_outage.play, act_services.play)
+ACTS = (act_vnagent.play, act_outage.play, act_services.play, act_dns.play)
 # While the stage is kept, acme's shop has something to say so often.
 _LOG_EVERY_S = 2.0
 

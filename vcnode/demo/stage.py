@@ -18,6 +18,7 @@ from daemonkit.testing.pki import Authority, Leaf
 from vcnode.demo import node
 from vcnode.demo.agent import Agent
 from vcnode.demo.caller import Caller
+from vcnode.demo.dns_stage import DnsStage
 from vcnode.demo.services_stage import ServicesStage
 from vcnode.demo.super_cluster import SuperCluster
 
@@ -49,6 +50,7 @@ class Stage:
         self.agent_port = 0
         self._agent: Agent | None = None
         self.services: ServicesStage | None = None
+        self.dns: DnsStage | None = None
         self.super_cluster = SuperCluster(node.NODE_NAME)
         self.tenants: dict[str, TenantOnStage] = {}
         self.pods: dict[str, StandInPod] = {}
@@ -107,7 +109,7 @@ class Stage:
 
     def close(self) -> None:
         """End everything that was started, last first, and remove the directory. May be called twice."""
-        parts = [part for part in (self._agent, self.services) if part is not None]
+        parts = [part for part in (self._agent, self.services, self.dns) if part is not None]
         self.last_log_lines = [
             line for part in parts for line in part.last_log_lines()
         ] or self.last_log_lines
@@ -115,13 +117,27 @@ class Stage:
 
     def open_services(self) -> ServicesStage:
         """Start what the Services act needs, for as long as the stage is there. Raises ToolError."""
-        directory = self.directory / "services"
-        directory.mkdir()
-        tenants = {name: self.tenants[name].key for name in ("acme", "globex")}
-        self.services = ServicesStage(directory, self.super_cluster, tenants)
+        self.services = ServicesStage(self._room("services"), self.super_cluster, self._rivals())
         self._ending.callback(self.services.close)
         self.services.open()
         return self.services
+
+    def open_dns(self) -> DnsStage:
+        """Start what the DNS act needs, for as long as the stage is there. Raises ToolError."""
+        self.dns = DnsStage(self._room("dns"), self.super_cluster, self._rivals())
+        self._ending.callback(self.dns.close)
+        self.dns.open()
+        return self.dns
+
+    def _room(self, name: str) -> Path:
+        """A directory of their own for some of the parts."""
+        directory = self.directory / name
+        directory.mkdir()
+        return directory
+
+    def _rivals(self) -> dict[str, str]:
+        """The cluster keys of the two tenants that stay, by name."""
+        return {name: self.tenants[name].key for name in ("acme", "globex")}
 
     def start_agent(self) -> None:
         """Start the agent, the first time or again; it chooses a port each time. Raises ToolError."""

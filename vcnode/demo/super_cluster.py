@@ -4,10 +4,8 @@
 It runs on a thread of its own. What it lets the node's daemons read is what their roles would.
 """
 
-import asyncio
 import base64
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from daemonkit.kube.resources import (
@@ -24,10 +22,11 @@ from daemonkit.kube.resources import (
 from daemonkit.testing.kube_apiserver import KubeApiserver, Seen
 from daemonkit.testing.kubelet_pods import StandInPod, pod_list
 from daemonkit.testing.pki import Authority, Leaf
+from dnsconfig.core.wire import NETWORKS
 from tenancy import keys, names
 from tenancy.tenant import Role
+from vcnode.demo.loop_thread import LoopThread
 
-_DEADLINE_S = 10.0
 _READABLE_SECRETS = frozenset({"root-ca", "apiserver-ca"})
 _CLIENTS = "vn-agent-clients"
 
@@ -45,35 +44,29 @@ class SuperCluster:
             client_ca_pem=self._clients.cert_pem,
             authorize=self._may,
         )
-        self._loop = asyncio.new_event_loop()
-        self._thread: threading.Thread | None = None
+        self._thread = LoopThread("super-cluster")
 
     @property
     def url(self) -> str:
         return self._server.url
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._loop.run_forever, name="super-cluster", daemon=True)
         self._thread.start()
-        self._await(self._server.start())
+        self._thread.run(self._server.start())
 
     def stop(self) -> None:
         """Close the port and end the thread. May be called twice."""
-        if self._thread is None:
-            return
-        self._await(self._server.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_DEADLINE_S)
-        self._thread = None
-        self._loop.close()
+        if self._thread.is_running:
+            self._thread.run(self._server.stop())
+            self._thread.stop()
 
     def pause(self) -> None:
         """Go away: the port is closed, every connection is cut. The objects stay."""
-        self._await(self._server.stop())
+        self._thread.run(self._server.stop())
 
     def resume(self) -> None:
         """Come back at the same port."""
-        self._await(self._server.start())
+        self._thread.run(self._server.start())
 
     def kubeconfig(self, daemon: str) -> str:
         """A kubeconfig with the credential of one of the node's daemons."""
@@ -107,13 +100,16 @@ class SuperCluster:
         storage = self._server.storage
         self._call(lambda: storage.delete(VIRTUAL_CLUSTERS, f"team-{name}", name))
 
-    def add_tenant_pod(self, owner: str, key: str, tenant_namespace: str, name: str, uid: str) -> StandInPod:
+    def add_tenant_pod(
+        self, owner: str, key: str, tenant_namespace: str, name: str, uid: str, network: str = ""
+    ) -> StandInPod:
         """A tenant's pod as the syncer brings it down; return it for the kubelet that runs it."""
         namespace = names.super_namespace(key, tenant_namespace)
         if isinstance(namespace, names.Refused):
             raise AssertionError(namespace.reason)
         annotations = {keys.CLUSTER: key, keys.NAMESPACE: tenant_namespace, keys.UID: uid}
-        return self.add_pod(namespace, name, annotations, {"owner": owner})
+        labels = {"owner": owner} | ({keys.ARKTOS_NETWORK: network} if network else {})
+        return self.add_pod(namespace, name, annotations, labels)
 
     def add_pod(
         self,
@@ -177,6 +173,17 @@ class SuperCluster:
         }
         self._put(ENDPOINT_SLICES, endpoint_slice)
 
+    # ---- networks
+
+    def put_network(self, key: str, name: str, dns_ip: str) -> None:
+        """A tenant's network that is ready, with its provider's word of where its DNS server is."""
+        network = {
+            "metadata": {"namespace": self.add_namespace(key, "kube-system"), "name": name},
+            "spec": {"type": "vpc", "service": {"ipam": "External"}},
+            "status": {"phase": "Ready", "dnsServiceIP": dns_ip},
+        }
+        self._put(NETWORKS, network)
+
     def _put(self, resource: Resource, value: dict[str, Any]) -> None:
         storage = self._server.storage
         self._call(lambda: storage.put(resource, value))
@@ -195,7 +202,7 @@ class SuperCluster:
             return seen.query.get("fieldSelector") == f"spec.nodeName={self._node_name}"
         if seen.resource == NODES:
             return seen.name == self._node_name
-        return seen.resource in (VIRTUAL_CLUSTERS, NAMESPACES, SERVICES, ENDPOINT_SLICES)
+        return seen.resource in (VIRTUAL_CLUSTERS, NAMESPACES, SERVICES, ENDPOINT_SLICES, NETWORKS)
 
     def _call(self, work: Callable[[], T]) -> T:
         """Do something on the server's own thread."""
@@ -203,10 +210,7 @@ class SuperCluster:
         async def on_loop() -> T:
             return work()
 
-        return self._await(on_loop())
-
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE_S)
+        return self._thread.run(on_loop())
 
 
 def _tls_secret(namespace: str, name: str, certificate_pem: bytes) -> dict[str, Any]:

@@ -55,8 +55,7 @@ class Vpcs:
     def start(self) -> None:
         """Raises ToolError."""
         self._fabric.start()
-        # Its first answer comes when it is in its own namespace, and not before.
-        self._fabric.get("127.0.0.1", 1)
+        self._fabric.up()
 
     def stop(self) -> None:
         self._fabric.stop()
@@ -67,7 +66,7 @@ class Vpcs:
 
     def join(self, vpc: str, guest: Guest, port: str, address: str) -> None:
         """Give a guest its one link, with an address in the VPC. Raises ToolError."""
-        guest.get("127.0.0.1", 1)
+        guest.up()
         self._fabric.run(
             "ip",
             "-batch",

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An event loop on a thread of its own, for stand-ins that answer while the story is told."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+_DEADLINE_S = 10.0
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """`start`, `run` coroutines on it, `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for it. Raises TimeoutError after ten seconds, and whatever it raises."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE_S)
+
+    def stop(self) -> None:
+        """End the thread. May be called twice."""
+        if self._thread is None:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_DEADLINE_S)
+        self._thread = None
+        self._loop.close()
