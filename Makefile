@@ -14,7 +14,7 @@ PACKAGES := tenancy ruleset daemonkit vnagent kubeproxy_ext dnsconfig kata_bridg
 SOURCES := $(PACKAGES) tests packaging setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format unit functional cases compiled lab lab_vm k8s bench bench-vnagent bench-services rings clean
+.PHONY: help demo test check format unit functional cases compiled lab lab_vm k8s bench bench-vnagent bench-services bench-pods rings clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -72,7 +72,7 @@ lab_vm: $(VENV)/dev  ## the lab_vm ring: guests with kernels of their own (User-
 k8s: $(VENV)/dev  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
 	$(BIN)/python -m pytest tests/k8s $(K8S_ARGS)
 
-bench: bench-vnagent bench-services  ## all benchmarks
+bench: bench-vnagent bench-services bench-pods  ## all benchmarks
 
 bench-vnagent: $(TREE)/bin/vn-agent  ## vn-agent, as installed, beside a tuned Go reverse proxy
 	$(BIN)/python -m tests.bench.vnagent --program $(TREE)/bin/vn-agent $(ARGS)
@@ -80,6 +80,10 @@ bench-vnagent: $(TREE)/bin/vn-agent  ## vn-agent, as installed, beside a tuned G
 bench-services: $(TREE)/bin/vn-agent  ## Services in guests, as installed, beside kube-proxy; needs root
 	$(BIN)/python tests/k8s/build.py
 	$(BIN)/python -m tests.bench.services --tree $(TREE) $(ARGS)
+
+bench-pods: $(TREE)/bin/vn-agent  ## what the gate costs a pod's start, on real containerd and kubelet; needs root
+	$(BIN)/python tests/k8s/build.py
+	$(BIN)/python -m tests.bench.pods --tree $(TREE) $(ARGS)
 
 clean:  ## remove what the targets made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

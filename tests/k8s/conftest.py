@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,26 +12,10 @@ import pytest
 
 from tests.k8s import build
 from tests.k8s.oracle.report import LINES
-from tests.k8s.ring import pods
+from tests.k8s.ring import machine, pods
 from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.kubectl import Kubectl
-from tests.k8s.ring.processes import SYSTEM_PATH
 from tests.k8s.ring.tenants import Tenant
-
-# Program -> Debian package, the same packages as in packages.txt.
-_PROGRAMS = {
-    "runc": "runc",
-    "iptables": "iptables",
-    "iptables-legacy": "iptables",
-    "nft": "nftables",
-    "conntrack": "conntrack",
-    "ip": "iproute2",
-    "nsenter": "util-linux",
-    "setpriv": "util-linux",
-    "gcc": "gcc",
-    "busybox": "busybox-static",
-}
-_CNI_PLUGINS = ("bridge", "host-local", "loopback")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -90,22 +72,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=60,
         help="how many pods start while kata-bridge is ended again and again",
     )
-    group.addoption(
-        "--gate-cost",
-        action="store_true",
-        help="measure what the gate costs a pod's start; figures need a quiet machine, so not by default",
-    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where the ring cannot run, leave one test in to say so: one line, not three hundred."""
     here = Path(__file__).parent
     ours = [item for item in items if item.path.is_relative_to(here)]
-    measuring = [item for item in ours if item.path.name == "test_gate_cost.py"]
-    if measuring and not config.getoption("--gate-cost", False):
-        config.hook.pytest_deselected(items=measuring)
-        items[:] = [item for item in items if item not in measuring]
-        ours = [item for item in ours if item not in measuring]
     if ours and _find(config)[1]:
         config.hook.pytest_deselected(items=ours[1:])
         items[:] = [item for item in items if item is ours[0] or item not in ours]
@@ -192,26 +164,8 @@ def _is_required(config: pytest.Config) -> bool:
 
 
 def _find(config: pytest.Config) -> tuple[build.Binaries, list[str]]:
-    """The ring's programs, and everything that this machine lacks, in words."""
     cache: Path = config.getoption("--k8s-cache", build.DEFAULT_CACHE)
-    nothing = build.Binaries({})
-    if not sys.platform.startswith("linux"):
-        return nothing, ["needs Linux"]
-    lacks: list[str] = []
-    if os.geteuid() != 0:
-        lacks.append("needs root")
-    packages = {package for name, package in _PROGRAMS.items() if not shutil.which(name, path=SYSTEM_PATH)}
-    if not all((Path("/usr/lib/cni") / name).exists() for name in _CNI_PLUGINS):
-        packages.add("containernetworking-plugins")
-    if packages:
-        lacks.append(f"apt-get install {' '.join(sorted(packages))}")
-    version = build.go_version()
-    if version is None:
-        return nothing, [*lacks, "no Go compiler"]
-    binaries, unbuilt = build.find_binaries(cache, version)
-    if unbuilt:
-        lacks.append(f"{', '.join(unbuilt)} not built: run python3 tests/k8s/build.py")
-    return binaries, lacks
+    return machine.find(cache)
 
 
 def _copy_logs(directory: Path, target: Path) -> None:

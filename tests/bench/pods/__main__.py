@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures what we cost a pod's start: `python -m tests.bench.pods`.
+
+README.md of tests/bench says how it measures and how to read what it prints.
+"""
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.bench import setting, usage
+from tests.bench.bounded import document, table
+from tests.bench.processes import RunError
+from tests.bench.services import objects
+from tests.k8s import build
+from tests.k8s.ring import gate_networks, machine, services
+from tests.k8s.ring.cluster import Ring, start_ring
+from tests.k8s.ring.processes import RingError
+from tests.k8s.ring.serving import KATA
+from tests.k8s.ring.tenants import Tenant
+
+from . import rounds
+from .ours import Ours
+from .report import PEERS, tables
+from .rounds import FULL, OURS, QUICK, Results, Way
+from .starting import Starter
+
+# What is in each pod's guest: as much as in the bench of Services.
+_SERVICES, _ENDPOINTS = 100, 2
+_RUNTIME = "containerd 2.4.2, runc; guests by their network namespaces"
+
+
+def main() -> int:
+    arguments = _arguments()
+    begun_s = time.monotonic()
+    others = usage.Others()
+    try:
+        results = _measure(arguments)
+    except (RunError, RingError) as error:
+        sys.stderr.write(f"bench: {error}\n")
+        return 1
+    described = setting.describe(others.share(), _RUNTIME)
+    made = tables(results)
+    sys.stdout.write(f"{described}\n")
+    for title, rows in made:
+        peers = [name for name in PEERS if any(name in row.peers for row in rows)]
+        sys.stdout.write(f"\n{title}\n{table(rows, peers)}\n")
+    _say(f"took {time.monotonic() - begun_s:.0f} s")
+    if arguments.json:
+        whole = {"setting": described, "figures": document(made), "samples": dataclasses.asdict(results)}
+        arguments.json.write_text(json.dumps(whole, indent=1) + "\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.pods", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds of fewer pods")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument(
+        "--ways", action="store_true", help="also the two ways to wait, each by a plugin of its own"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all samples and figures")
+    parser.add_argument("--tree", type=Path, help="an installed tree, whose launchers are run")
+    parser.add_argument("--keep-logs", type=Path, metavar="DIRECTORY", help="copy there what was logged")
+    parser.add_argument("--k8s-cache", type=Path, default=build.DEFAULT_CACHE, help="of tests/k8s/build.py")
+    return parser.parse_args()
+
+
+def _measure(arguments: argparse.Namespace) -> Results:
+    """Run what was asked for. Raises RunError, RingError."""
+    amounts = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        amounts = dataclasses.replace(amounts, rounds=arguments.rounds)
+    binaries, lacks = machine.find(arguments.k8s_cache)
+    if lacks:
+        raise RunError("; ".join(lacks))
+    tree = arguments.tree.resolve() if arguments.tree else None
+    with ExitStack() as stack:
+        ring = start_ring(binaries, stack)
+        if arguments.keep_logs is not None:
+            stack.callback(_keep_logs, ring.directory, arguments.keep_logs)
+        tenant = ring.tenants[0]
+        policies = {tenant.super_namespace(way.place): way.name for way in OURS}
+        ours = Ours(ring, tree, policies)
+        starter = Starter(ring, tenant)
+        groups = rounds.groups(starter, ours, has_ways=arguments.ways)
+        stack.enter_context(_filled(ring, tenant, [way for group in groups for way in group.ways]))
+        _say("the cluster runs")
+        return rounds.run(starter, ours, groups, amounts, _say)
+
+
+def _filled(ring: Ring, tenant: Tenant, ways: list[Way]) -> ExitStack:
+    """Make everything but pods; what is returned takes it down."""
+    stack = ExitStack()
+    services.create_runtime_classes(ring, KATA)
+    for place in {rounds.WARM, "shop", *(way.place for way in ways)}:
+        ring.syncer.create_namespace(tenant, place)
+    gate_networks.install(ring)
+    addresses = objects.Addresses()
+    stack.enter_context(gate_networks.network(ring, tenant, "default", addresses.next()))
+    shop = tenant.super_namespace("shop")
+    for number in range(_SERVICES):
+        name = f"service-{number:04d}"
+        at = [addresses.next() for _ in range(_ENDPOINTS)]
+        ring.super_cluster.api.create(objects.SERVICES.format(shop), objects.service(name, tenant.key))
+        ring.super_cluster.api.create(
+            objects.SLICES.format(shop), objects.endpoint_slice(name, tenant.key, at)
+        )
+    # Nobody asks the tenants' own control planes any more, and they would only be in the way.
+    for each in ring.tenants:
+        each.apiserver.daemon.stop()
+    return stack
+
+
+def _keep_logs(directory: Path, keep: Path) -> None:
+    keep.mkdir(parents=True, exist_ok=True)
+    for log in directory.glob("*.log"):
+        shutil.copy(log, keep)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"bench: {line}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From turns to rows, with the bound of issue 5: pods start at most 100 ms later. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tests.bench.bounded import Figure, Rounds, Row, p50, p99, row, value
+from tests.bench.figures import quartiles
+
+from .rounds import POLICIES, WITHOUT, Results, Turn, total
+
+PEERS = (WITHOUT,)
+ADDED_MS = 100.0
+
+
+def tables(results: Results) -> list[tuple[str, list[Row]]]:
+    """A heading and its rows, of one pod at a time, of many at once, and of what the gate did."""
+    at_once = results.amounts.at_once
+    titles: list[tuple[str, Callable[[Turn], Sequence[float]]]] = [
+        ("one pod at a time: from its creation to its container's start", lambda turn: turn.single_ms),
+        (f"{at_once} pods at once: from each one's creation to its container's start", lambda t: t.burst_ms),
+    ]
+    made = [(title, _started(results, take)) for title, take in titles]
+    return [*made, (f"what the gate did with {results.pods} pods of each policy", _gate(results))]
+
+
+def _started(results: Results, take: Callable[[Turn], Sequence[float]]) -> list[Row]:
+    theirs = [take(turn) for turn in results.turns[WITHOUT]]
+    rows = []
+    for name in (*POLICIES, *sorted(results.turns.keys() - {*POLICIES, WITHOUT})):
+        ours = [take(turn) for turn in results.turns[name]]
+        bound = ADDED_MS if name in POLICIES else None
+        rows += [
+            row(Figure(name, "p50 ms"), ours, {WITHOUT: theirs}),
+            row(Figure("", "p99 ms"), ours, {WITHOUT: theirs}, p99),
+            _added(Figure("  added", "p50 ms", bound), ours, theirs),
+        ]
+    return rows
+
+
+def _added(figure: Figure, ours: Rounds, theirs: Rounds) -> Row:
+    """The difference of the medians of all pods; its quartiles are of the rounds' differences."""
+    differences = [p50(mine) - p50(other) for mine, other in zip(ours, theirs, strict=True)]
+    low, high = quartiles(differences)
+    added = p50([ms for each in ours for ms in each]) - p50([ms for each in theirs for ms in each])
+    return Row(figure, added, low, high, len(differences))
+
+
+def _gate(results: Results) -> list[Row]:
+    rows = []
+    for name in POLICIES:
+        turns = results.turns[name]
+        rows.append(value(Figure(f"{name}: refused at first", "pods"), float(results.refused[name])))
+        rows.append(value(Figure("  started without", "pods"), float(results.warned[name])))
+        nudges = total([turn.nudges for turn in turns])
+        rows.append(value(Figure("  nudged", "pods"), float(nudges["done"])))
+        if others := nudges.total() - nudges["done"]:
+            rows.append(value(Figure("  nudges that failed", "count"), float(others)))
+        opened = _sum([turn.opened for turn in turns])
+        if opened and opened[max(opened)]:
+            rows += [
+                value(Figure("  sandbox to open gate", "p50 ms"), 1e3 * quantile(opened, 0.5)),
+                value(Figure("", "p99 ms"), 1e3 * quantile(opened, 0.99)),
+            ]
+        rows += [
+            row(Figure(f"  CPU a pod: {daemon}", "ms"), [[turn.cpu_ms[daemon]] for turn in turns])
+            for daemon in turns[0].cpu_ms
+        ]
+    return rows
+
+
+def _sum(parts: Sequence[Mapping[float, float]]) -> dict[float, float]:
+    return {limit: sum(part[limit] for part in parts) for limit in parts[0]}
+
+
+def quantile(counts: Mapping[float, float], share: float) -> float:
+    """Of a histogram: how many were at most so much. Between two limits it is taken to be even.
+
+    What is above the last limit is said to be that limit.
+    """
+    limits = sorted(counts)
+    wanted = share * counts[limits[-1]]
+    below_limit = below_count = 0.0
+    for limit in limits:
+        if counts[limit] >= wanted:
+            if limit == float("inf") or counts[limit] == below_count:
+                return below_limit
+            return below_limit + (limit - below_limit) * (wanted - below_count) / (
+                counts[limit] - below_count
+            )
+        below_limit, below_count = limit, counts[limit]
+    return below_limit

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts pods and says how long each took, from its creation to its container's start."""
+
+import random
+import secrets
+import time
+from dataclasses import dataclass
+
+from tenancy import keys
+from tests.k8s.ring import cri, gating, services
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.processes import wait_for
+from tests.k8s.ring.serving import KATA
+from tests.k8s.ring.tenants import Tenant
+
+_STARTED_S = 120.0
+# The kubelet looks at its containers once a second: not always at the same point of that.
+_KUBELET_LOOKS_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """Makes a tenant's pods, whose guests are reached by their network namespaces."""
+
+    ring: Ring
+    tenant: Tenant
+
+    def one_by_one(self, place: str, count: int, luck: random.Random, *, demands: bool) -> list[float]:
+        """Milliseconds of each."""
+        took_ms = []
+        for _ in range(count):
+            time.sleep(luck.uniform(0, _KUBELET_LOOKS_S))
+            took_ms += self.at_once(place, 1, demands=demands)
+        return took_ms
+
+    def at_once(self, place: str, count: int, *, demands: bool) -> list[float]:
+        """Milliseconds of each; all are gone afterwards. `demands`: they demand the plugin.
+
+        From when the first byte of the request is about to be sent, by this machine's clock, until
+        the container was started, by the runtime's word and the same clock.
+        """
+        api = self.ring.super_cluster.api
+        path = f"/api/v1/namespaces/{self.tenant.super_namespace(place)}/pods"
+        began_s: dict[str, float] = {}
+        for _ in range(count):
+            name = f"p-{secrets.token_hex(4)}"
+            value = services.pod_value(self.tenant, name, self.ring.node.name, KATA, services.sleeper())
+            value["metadata"]["annotations"][keys.NAMESPACE] = place
+            if demands:
+                value["metadata"]["annotations"] |= gating.REQUIRED
+            began_s[name] = time.time()
+            api.create(path, value)
+
+        def running() -> list[JsonObject] | None:
+            items: list[JsonObject] = api.get(path)["items"]
+            return items if all(each["status"].get("phase") == "Running" for each in items) else None
+
+        items = wait_for("pods run", running, timeout_s=_STARTED_S)
+        runtime = cri.Cri(self.ring.node.cri_socket)
+        took_ms = []
+        for item in items:
+            (container,) = item["status"]["containerStatuses"]
+            started_s = runtime.started_at_s(container["containerID"].partition("://")[2])
+            took_ms.append(1e3 * (started_s - began_s[item["metadata"]["name"]]))
+        runtime.close()
+        for name in began_s:
+            api.delete(f"{path}/{name}")
+        wait_for("pods are gone", lambda: not api.get(path)["items"], timeout_s=_STARTED_S)
+        return took_ms
