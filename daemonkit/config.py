@@ -14,7 +14,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -113,7 +113,8 @@ def load(path: Path, cls: type[T], *, kind: str) -> T:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(str(path), (f"cannot be read: {error.strerror}",)) from None
-    return parse(data, cls, kind=kind, source=str(path), directory=path.parent)
+    # Absolute, whatever the working directory is: some paths are told to other programs.
+    return parse(data, cls, kind=kind, source=str(path), directory=path.parent.absolute())
 
 
 def parse(data: bytes, cls: type[T], *, kind: str, source: str, directory: Path | None = None) -> T:
@@ -131,15 +132,21 @@ def parse(data: bytes, cls: type[T], *, kind: str, source: str, directory: Path 
         raise ConfigError(source, (str(error),)) from None
     if not isinstance(document, dict):
         raise ConfigError(source, (f"expected a mapping, got {_shown(document)}",))
-    binder = _Binder(directory)
+    binder = _Binder(directory, _default)
     header = _header(document, kind, binder.errors)
-    if header in (None, kind):
+    if header not in (None, kind):
         # The file of another kind is full of unknown keys: one error says it better.
-        rest = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
-        bound = binder.mapping(rest, cls, "")
-        if not binder.errors and bound is not None:
-            return bound
-    raise ConfigError(source, binder.errors)
+        raise ConfigError(source, binder.errors)
+    rest = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
+    bound = binder.mapping(rest, cls, "")
+    if not binder.errors:
+        return bound
+    # Fields are related to each other although some are wrong, whose right values nobody knows: what
+    # is found with one guess and not with another is no fault of the file.
+    other = _Binder(directory, _sample)
+    _header(document, kind, other.errors)
+    other.mapping(rest, cls, "")
+    raise ConfigError(source, (error for error in binder.errors if error in other.errors))
 
 
 def _header(document: dict[str, Value], kind: str, errors: list[str]) -> Value:
@@ -156,44 +163,53 @@ class _WrongError(Exception):
 
 
 class _Binder:
-    """Binds plain values to dataclasses and collects what does not fit."""
+    """Binds plain values to dataclasses and collects what does not fit.
 
-    def __init__(self, directory: Path | None) -> None:
+    `guess` stands in for a value that is wrong, so that the others can be related to each other.
+    """
+
+    def __init__(self, directory: Path | None, guess: Callable[[Any, Setting, Any], Any]) -> None:
         self.errors: list[str] = []
         self._directory = directory
+        self._guess = guess
+        self._wrong: set[str] = set()
 
-    def mapping(self, value: Value, cls: type[T], path: str) -> T | None:
-        """Build a `cls`, or return None after adding at least one error."""
+    def mapping(self, value: Value, cls: type[T], path: str) -> T:
+        """Build a `cls`; after adding at least one error, with guesses in it."""
         if not isinstance(value, dict):
             self._add(path, f"expected a mapping, got {_shown(value)}")
-            return None
-        known = len(self.errors)
+            self._wrong.add(path)
+            return typing.cast("T", _sample(cls, Setting(), dataclasses.MISSING))
         arguments: dict[str, Any] = {}
         fields = _fields(typing.cast("typing.Hashable", cls))
-        for key, (name, hint, limits, is_required) in fields.items():
+        for key, (name, hint, limits, default) in fields.items():
             if key in value:
-                arguments[name] = self._field(value[key], hint, limits, _join(path, key))
-            elif is_required:
+                arguments[name] = self._field(value[key], hint, limits, _join(path, key), default)
+            elif default is dataclasses.MISSING:
                 self._add(_join(path, key), "required")
+                self._wrong.add(_join(path, key))
+                arguments[name] = self._guess(hint, limits, default)
         for key in value:
             if key not in fields:
                 self._add(_join(path, _key(key)), "unknown key" + _suggestion(key, fields))
-        if len(self.errors) > known:
-            return None
         bound = cls(**arguments)
         for problem in _problems(bound):
             where, colon, what = problem.partition(": ")
             # A path has no space in it; a sentence before a colon has.
             is_pathed = colon and " " not in where
-            self._add(_join(path, where) if is_pathed else path, what if is_pathed else problem)
+            if _join(path, where) not in self._wrong:
+                self._add(_join(path, where) if is_pathed else path, what if is_pathed else problem)
         return bound
 
-    def _field(self, value: Value, hint: Any, limits: Setting, path: str) -> Any:
+    def _field(
+        self, value: Value, hint: Any, limits: Setting, path: str, default: Any = dataclasses.MISSING
+    ) -> Any:
         try:
             return self._value(value, hint, limits, path)
         except _WrongError as wrong:
             self._add(path, str(wrong))
-            return None
+            self._wrong.add(path)
+            return self._guess(hint, limits, default)
 
     def _value(self, value: Value, hint: Any, limits: Setting, path: str) -> Any:
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -220,6 +236,39 @@ class _Binder:
 
     def _add(self, path: str, what: str) -> None:
         self.errors.append(f"{path}: {what}" if path else what)
+
+
+def _default(hint: Any, limits: Setting, default: Any) -> Any:
+    """What a field is if it is left out; of one that must be there, some value that it may have."""
+    return _sample(hint, limits, default) if default is dataclasses.MISSING else default
+
+
+def _sample(hint: Any, limits: Setting, _: Any) -> Any:
+    """Some value that the field may have, and that says as little as possible."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        (hint,) = (argument for argument in arguments if argument is not types.NoneType)
+        return _sample(hint, limits, _)
+    if origin is tuple:
+        return (_sample(arguments[0], limits, _),)
+    if origin is dict:
+        return {}
+    if dataclasses.is_dataclass(hint):
+        fields = _fields(typing.cast("typing.Hashable", hint)).values()
+        required = {
+            name: _sample(inner, its_limits, _)
+            for name, inner, its_limits, default in fields
+            if default is dataclasses.MISSING
+        }
+        return typing.cast(type, hint)(**required)
+    if hint is bool or hint is Path:
+        return hint() if hint is bool else Path("/sample")
+    if hint is str:
+        return limits.choices[0] if limits.choices else "sample"
+    if issubclass(hint, enum.Enum):
+        return next(iter(hint))
+    least = limits.minimum if limits.minimum is not None else limits.maximum
+    return hint(1 if least is None else least)
 
 
 def _leaf(value: Value, hint: Any, limits: Setting, directory: Path | None) -> Any:
@@ -319,15 +368,17 @@ def _problems(bound: object) -> Iterator[str]:
 
 
 @functools.cache
-def _fields(cls: Any) -> dict[str, tuple[str, Any, Setting, bool]]:
-    """Keys of `cls` in the file: field name, type, limits, whether it must be there."""
+def _fields(cls: Any) -> dict[str, tuple[str, Any, Setting, Any]]:
+    """Keys of `cls` in the file: field name, type, limits, and its default, MISSING if it must be there."""
     hints = typing.get_type_hints(cls)
     result = {}
     for field in dataclasses.fields(cls):
         limits = field.metadata.get(_METADATA_KEY, Setting())
-        is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        default: Any = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         key = limits.key or _camel(field.name)
-        result[key] = (field.name, hints[field.name], limits, is_required)
+        result[key] = (field.name, hints[field.name], limits, default)
     return result
 
 

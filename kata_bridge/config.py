@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemonkit import config
-from daemonkit.config import ConfigError, setting
+from daemonkit.config import setting
 from daemonkit.status_place import StatusPlace
 from kata_bridge.channels.shim import ROOTS
 from kata_bridge.core.gate import Need, Policy, PolicyRule
@@ -126,6 +126,8 @@ class Agent:
                 ipaddress.ip_address(self.address)
             except ValueError:
                 yield f"address: expected an IP address, got {self.address!r}"
+        if self.socket is not None and len(str(self.socket).encode()) > _MAX_SOCKET_BYTES:
+            yield f"socket: more than {_MAX_SOCKET_BYTES} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,11 @@ class Stock:
     policy_file: Path | None = setting(
         None, doc="whole agent policy to set where iptables calls are refused; never on a pod with its own"
     )
+
+    def problems(self) -> Iterator[str]:
+        problem = _policy(self.policy_file)[1]
+        if problem:
+            yield f"policyFile: {problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +222,18 @@ class KataBridgeConfiguration:
     gate: Gate | None = setting(None, doc="hold containers back until their pod's needs are in")
 
     def problems(self) -> Iterator[str]:
+        # Its path goes to other programs, for whom our working directory means nothing.
+        if not self.state_directory.is_absolute():
+            yield "stateDirectory: expected an absolute path"
+        if len(str(self.inner_socket).encode()) > _MAX_SOCKET_BYTES:
+            yield f"stateDirectory: too long, {self.inner_socket} has more than {_MAX_SOCKET_BYTES} bytes"
         if self.gate is not None and self.sandboxes.nri is None:
             yield "gate: needs sandboxes.nri"
+
+    @property
+    def inner_socket(self) -> Path:
+        """Where the gRPC server is, behind the front."""
+        return self.state_directory / "run" / "bridge.sock"
 
     def rules(self) -> tuple[Runtime, ...]:
         """The runtimes as the core has them."""
@@ -225,16 +242,15 @@ class KataBridgeConfiguration:
 
 def load(path: Path) -> KataBridgeConfiguration:
     """Read and check the file. Raises ConfigError with everything that is wrong."""
-    loaded = config.load(path, KataBridgeConfiguration, kind=KIND)
-    problem = policy_of(loaded)[1]
-    if problem:
-        raise ConfigError(str(path), (f"stock.policyFile: {problem}",))
-    return loaded
+    return config.load(path, KataBridgeConfiguration, kind=KIND)
 
 
 def policy_of(loaded: KataBridgeConfiguration) -> tuple[str | None, str]:
     """The policy's text, or None; and empty, or why it cannot be read."""
-    path = loaded.stock.policy_file
+    return _policy(loaded.stock.policy_file)
+
+
+def _policy(path: Path | None) -> tuple[str | None, str]:
     if path is None:
         return None, ""
     try:

@@ -65,10 +65,9 @@ class Service:
         self._metrics = Metrics()
         self._tasks = Tasks("kata-bridge")
         # The directory is root's alone, so what listens in it is behind the front for everybody.
-        self._inside = config.state_directory / "run"
         private_directory(config.state_directory)
         notes = config.state_directory / "netns"
-        for directory in (self._inside, notes):
+        for directory in (config.inner_socket.parent, notes):
             directory.mkdir(mode=0o700, exist_ok=True)
         self._links: GuestLinks | None = None
         self._agents: Agents | None = None
@@ -223,7 +222,7 @@ class Service:
         life.on_reload(self._reload)
         if self._status is not None:
             await self._status.start()
-        inner = self._inside / "bridge.sock"
+        inner = self._config.inner_socket
         inner.unlink(missing_ok=True)
         await self._server.start(inner)
         listen = self._config.listen

@@ -180,12 +180,42 @@ def test_one_error(change: str, error: str) -> None:
     assert errors("\n".join([*rest, change]))[0] == error
 
 
-def test_problems_are_asked_of_a_whole_tree_only() -> None:
-    text = LEAST.replace("{directory: /t}", "{}") + "kubelet2: 1\n"
-    assert errors(text) == (
+def test_fields_are_related_to_each_other_also_where_others_are_wrong() -> None:
+    text = LEAST.replace("{directory: /t}", "{}").replace("ca.crt", "ca.crt, port: 10, adress: x")
+    assert errors(text + "kubelet2: 1\nmaxAgeS: -1\nratio: 2\n") == (
+        "kubelet.adress: unknown key; did you mean 'address'?",
         "tenants: exactly one of directory, kubeconfigFile is needed",
+        "maxAgeS: expected a number of at least 0, got -1",
+        "ratio: expected a number of at most 1, got 2",
         "kubelet2: unknown key; did you mean 'kubelet'?",
+        "kubelet.port: must differ from burst",
+        "burst: must differ from kubelet.port",
     )
+
+
+def test_what_a_wrong_value_may_have_been_is_held_against_nobody() -> None:
+    # Whether it would differ from the other, and whether there is exactly one, is not known.
+    assert errors(
+        LEAST.replace("ca.crt", "ca.crt, port: x").replace("{directory: /t}", "{directory: 7}")
+    ) == (
+        "kubelet.port: expected an integer between 0 and 65535, got 'x'",
+        "tenants.directory: expected a file path, got 7; put it in quotes",
+    )
+    assert errors(LEAST.replace("ca.crt", "ca.crt, port: 10") + "burst: x\n") == (
+        "burst: expected an integer of at least 1, got 'x'",
+    )
+    assert errors(HEAD + "nodeName: n1\ntenants: {}\n") == (
+        "kubelet: required",
+        "tenants: exactly one of directory, kubeconfigFile is needed",
+    )
+
+
+def test_paths_do_not_depend_on_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "agent.yaml").write_text(LEAST)
+    monkeypatch.chdir(tmp_path)
+    assert load(Path("agent.yaml"), Agent, kind="Agent").kubelet.ca_file == tmp_path / "ca.crt"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ def test_groups_and_users_are_those_of_this_machine() -> None:
         ("sandboxes: {cri: {}}\nagent: {}\n", "agent.address: give at least one of"),
         ("sandboxes: {cri: {}}\nagent: {vsockPort: 0}\n", "agent.vsockPort: expected an integer between 1"),
         ("sandboxes: {cri: {}}\nstatus: {address: 10.0.0.1}\n", "status.address: expected a loopback"),
+        ("sandboxes: {cri: {}}\nagent: {socket: /%s}\n" % ("s" * 107), "agent.socket: more than 107 bytes"),
+        ("sandboxes: {cri: {}}\nruntimes: [{handlers: [], channels: []}]\n", "handlers: at least one"),
         ("sandboxes: {cri: {}}\nlisten: {group: nobody-has-this}\n", "listen.group: there is no group"),
     ],
 )
@@ -46,6 +48,32 @@ def test_what_is_wrong_is_said(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parsed(text)
     assert caught.match(why)
+
+
+@pytest.mark.parametrize(
+    ("directory", "why"),
+    [("state", "expected an absolute path"), ("/" + "s" * 100, r"too long, .*/run/bridge\.sock has more")],
+)
+def test_a_state_directory_that_cannot_be_used_is_said_before_the_start(directory: str, why: str) -> None:
+    text = HEAD.replace("/s\n", f"{directory}\n") + "sandboxes: {cri: {}}\n"
+    with pytest.raises(ConfigError, match=f"stateDirectory: {why}"):
+        configs.parse(text.encode(), KataBridgeConfiguration, kind=KIND, source="x")
+
+
+def test_what_is_wrong_in_several_places_is_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    text = "stock: {policyFile: p.rego}\ndrift: {checkSeconds: often}\n"
+    text += "agent: {port: -1, address: here}\ngate: {}\n"
+    file.write_text(f"{HEAD}sandboxes: {{cri: {{}}}}\n{text}")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert [error.partition(": ")[0] for error in caught.value.errors] == [
+        "agent.port",
+        "agent.address",
+        "stock.policyFile",
+        "drift.checkSeconds",
+        "gate",
+    ]
 
 
 def test_the_policy_is_read_and_checked(tmp_path: Path) -> None:
