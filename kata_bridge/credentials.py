@@ -171,10 +171,20 @@ class Credentials:
             raise CredentialsError(f"{issued.directory}: {error.strerror}") from None
 
     def retain(self, sandboxes: Iterable[str]) -> tuple[str, ...]:
-        """Revoke all but these, for a start after which some sandboxes are gone; return which."""
+        """Revoke all but these, for a start after which some sandboxes are gone; return which.
+
+        Raises `CredentialsError`, after all are refused, if the files of some cannot be removed.
+        """
         gone = tuple(sorted(self._issued.keys() - set(sandboxes)))
+        stay = []
         for sandbox in gone:
-            self.revoke(sandbox)
+            try:
+                self.revoke(sandbox)
+            except CredentialsError as error:
+                stay.append(str(error))
+        if stay:
+            more = f"; and {len(stay) - 1} more of {len(gone)}" if len(stay) > 1 else ""
+            raise CredentialsError(stay[0] + more)
         return gone
 
     def sandboxes(self) -> frozenset[str]:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import shutil
 import stat
 from pathlib import Path
 
@@ -112,6 +113,30 @@ def test_only_those_that_live_are_retained(credentials: Credentials) -> None:
         credentials.issue(name)
     assert credentials.retain(["b", "d"]) == ("a", "c")
     assert credentials.sandboxes() == {"b"}
+
+
+def test_one_that_cannot_be_removed_keeps_no_other(
+    credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued = {name: credentials.issue(name) for name in ("a", "b", "c", "d")}
+    pems = {name: (each.directory / "tls.crt").read_bytes() for name, each in issued.items()}
+    remove = shutil.rmtree
+
+    def removed(path: Path) -> None:
+        if path.name in ("a", "b"):
+            raise OSError(30, "Read-only file system", str(path))
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    with pytest.raises(CredentialsError, match=r"/a: Read-only file system; and 1 more of 3"):
+        credentials.retain(["d"])
+    assert {name: credentials.sandbox_of(pem) for name, pem in pems.items()} == {
+        "a": None,
+        "b": None,
+        "c": None,
+        "d": "d",
+    }
+    assert not issued["c"].directory.exists()
 
 
 def test_a_restart_knows_what_was_issued(tmp_path: Path, credentials: Credentials) -> None:
