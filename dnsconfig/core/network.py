@@ -19,6 +19,7 @@ from tenancy import keys, names
 
 READY = "Ready"
 EXTERNAL = "External"
+EXTERNAL_NAME = "ExternalName"
 # What is quoted of others' words in a reason.
 _MAX_QUOTED = 80
 
@@ -84,7 +85,8 @@ def server_of(world: World, tenant: str, network: str) -> Server | Waits:
     if isinstance(service, Waits):
         return service
     name = SERVICE_PREFIX + network
-    if service is not None:
+    # One of an external name has no cluster IP, whatever is left of it (cleared by servers from 1.20 on).
+    if service is not None and service.spec.type != EXTERNAL_NAME:
         addresses = _addresses(service.spec.cluster_ips or [service.spec.cluster_ip])
         if addresses:
             return Server(addresses, f"network {network}: Service {KUBE_SYSTEM}/{name}")

@@ -58,6 +58,7 @@ class PodObject(_Struct, frozen=True):
 
 
 class ServiceSpec(_Struct, frozen=True):
+    type: str = ""
     cluster_ip: str = msgspec.field(name="clusterIP", default="")
     cluster_ips: list[str] | None = msgspec.field(name="clusterIPs", default=None)
 

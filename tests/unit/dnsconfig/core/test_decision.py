@@ -23,6 +23,7 @@ from dnsconfig.core.waits import Cause, Waits
 from dnsconfig.core.wire import PodObject, UnreadableError
 from dnsconfig.core.world import Owner, World, world_of
 from tenancy import keys
+from tests.cases.dns import load as isolation
 from tests.unit.dnsconfig.objects import Json, namespace, network, pod, service, tenant
 
 HOST = "nameserver 192.0.2.1\nsearch example.org\n"
@@ -161,6 +162,21 @@ def test_what_was_cut_is_told() -> None:
     searches = [f"s{number}" for number in range(32)]
     (event,) = decided(pod("a", dnsConfig={"searches": searches})).events
     assert event.reason == "DNSConfigForming"
+
+
+# ---- isolation, case by case
+
+
+@pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
+def test_nobody_becomes_anothers_resolver(case: isolation.Case) -> None:
+    found = decide(read(case.pod()), world_of(case.items()), node_of(isolation.HOST))
+    assert (found is None) == case.is_nothing
+    if found is None:
+        return
+    lines = (found.text or "").splitlines()
+    servers = tuple(line.split()[1] for line in lines if line.startswith("nameserver"))
+    assert (servers, found.waits and found.waits.cause) == (case.servers, case.waits)
+    assert isolation.NOBODYS not in (found.text or "")
 
 
 # ---- readiness

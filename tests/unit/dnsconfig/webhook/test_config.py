@@ -77,7 +77,7 @@ def test_no_file_of_the_nodes_is_an_empty_text() -> None:
             ),
         ),
         (
-            LEAST.replace("[dns.vcnode.svc]", "['*.vcnode.svc', Dns.svc, a.svc], port: 65536"),
+            LEAST.replace("[dns.vcnode.svc]", "[a.svc], port: 65536"),
             ("listen.port: expected an integer between 0 and 65535, got 65536",),
         ),
         (

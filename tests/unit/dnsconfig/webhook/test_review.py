@@ -10,6 +10,7 @@ import pytest
 from dnsconfig.core.decision import node_of
 from dnsconfig.core.world import World, world_of
 from dnsconfig.webhook import review
+from tests.cases.dns import load as isolation
 from tests.unit.dnsconfig import objects
 
 NODE = node_of("nameserver 192.0.2.1\nsearch node.example\n")
@@ -109,6 +110,22 @@ def test_a_pod_without_a_resolver_is_refused_with_a_reason(
     assert (answer["allowed"], answer["status"]["code"]) == (False, code)
     assert words in answer["status"]["message"]
     assert "patch" not in answer
+
+
+@pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
+def test_nobody_becomes_anothers_resolver(case: isolation.Case) -> None:
+    """The webhook says of each case what the node says, where the kubelet does not say it."""
+    pod = case.pod()
+    found = response(asked(pod, namespace=pod["metadata"]["namespace"]), world_of(case.items()))
+    patched = {step["path"]: step["value"] for step in found.get("patch", ())}
+    if "/spec/dnsConfig" in patched:
+        assert tuple(patched["/spec/dnsConfig"]["nameservers"]) == case.servers
+    elif case.waits is None:
+        # Nobody's, or what the kubelet of its node does as well.
+        assert found == LEFT
+        assert case.is_nothing or {"hostNetwork", "dnsPolicy"} & pod["spec"].keys()
+    assert found["allowed"] == (case.waits is None)
+    assert isolation.NOBODYS not in json.dumps(patched)
 
 
 def test_what_was_cut_is_a_warning() -> None:

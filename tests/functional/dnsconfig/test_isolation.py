@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of isolation against the daemon as a process: all of them in one super cluster at once.
+
+What the core says of each is asked in tests/unit; here the objects come by lists and watches, and
+the answer goes to a bridge. Tenants of different cases have keys of their own.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from daemonkit.kube.resources import PODS
+from dnsconfig.core.decision import decide, node_of
+from dnsconfig.core.wire import PodObject, read
+from dnsconfig.core.world import world_of
+from tests.cases.dns.load import HOST, NOBODYS, Case, load
+from tests.functional.dnsconfig.node import NAME, Node, running
+
+pytestmark = pytest.mark.asyncio
+
+# The stand-in keeps objects of one scope each: a Network without a namespace has no place there.
+CASES = [case for case in load() if case.id != "network-that-is-cluster-scoped"]
+
+
+def prefix(number: int) -> str:
+    return f"c{number:03}"
+
+
+def reason(case: Case, key: str) -> str:
+    """What the pod's author is told; empty where it does not wait."""
+    pod = read(case.pod(key))
+    assert isinstance(pod, PodObject)
+    found = decide(pod, world_of(case.items(key)), node_of(HOST))
+    return "" if found is None or found.waits is None else found.waits.reason
+
+
+async def test_nobody_becomes_anothers_resolver(tmp_path: Path) -> None:
+    here = Node(tmp_path)
+    here.resolv_conf.write_text(HOST)
+    pods: list[tuple[Case, str, str]] = []
+    for number, case in enumerate(CASES):
+        key = prefix(number)
+        here.put(*case.items(key))
+        pod = case.pod(key)
+        pod["spec"]["nodeName"] = NAME
+        uid = here.apiserver.storage.put(PODS, pod)["metadata"]["uid"]
+        pods.append((case, uid, reason(case, key)))
+    told = [(case, uid, words) for case, uid, words in pods if not case.is_nothing]
+
+    async with running(here):
+        await here.until(
+            lambda: (
+                all(here.servers(uid) == list(case.servers) for case, uid, _ in told)
+                and all(here.waits(uid) == words for _, uid, words in told)
+            )
+        )
+        await here.until(here.is_ready)
+        for case, uid, words in pods:
+            assert NOBODYS not in here.text(uid), case.id
+            assert (here.servers(uid), here.waits(uid)) == (list(case.servers), words), case.id
+        # Of pods that are nobody's nothing was ever said, and to nobody at any time a wrong address.
+        nobodys = {uid for case, uid, _ in pods if case.is_nothing}
+        assert nobodys
+        assert not nobodys & {each.pod_uid for each in here.bridge.received}
+        assert not any(NOBODYS in each.text for each in here.bridge.received)
+        assert await here.stop() == 0
