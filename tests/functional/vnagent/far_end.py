@@ -99,11 +99,17 @@ class FarEnd:
         left = fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4))
         return not self._unsent and not int.from_bytes(left, sys.byteorder)
 
-    def finish(self, *, with_notify: bool) -> None:
-        """Say that nothing more comes: the FIN follows when all has been pushed."""
+    def say_raw(self, data: bytes) -> None:
+        """Bytes that are no record, behind what was said; nothing leaves before `push`."""
+        self._unsent += self._out.read() + data
+
+    def finish(self, *, with_notify: bool, behind: bytes = b"") -> None:
+        """Say that nothing more comes: the FIN follows when all has been pushed. `behind`: what comes
+        all the same."""
         if with_notify:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()
+        self.say_raw(behind)
         self._is_finishing = True
         self.push()
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from daemonkit.testing.pki import Authority
 from tests.functional.vnagent.far_end import End, FarEnd, loopback_pair
-from vnagent.channel import CLOSE_S, TlsChannel
+from vnagent.channel import CLOSE_S, RECEIVE_BYTES, TlsChannel
 from vnagent.channels import Channels
 from vnagent.core.limits import Use
 from vnagent.tunnel import Tunnel
@@ -164,7 +164,7 @@ both_sides = pytest.mark.parametrize("is_server", [True, False], ids=["tenant", 
 
 
 def test_data_that_comes_in_one_piece_with_the_handshakes_end() -> None:
-    """Ciphertext behind the handshake is in the BIO already: epoll never announces it."""
+    """Ciphertext behind the handshake has been received already: epoll never announces it."""
 
     async def body(channels: Channels) -> None:
         link = make_link(channels, is_server=True)
@@ -182,7 +182,7 @@ def test_data_that_comes_in_one_piece_with_the_handshakes_end() -> None:
 
 
 @both_sides
-def test_resume_hands_over_what_the_bio_holds(is_server: bool) -> None:
+def test_resume_hands_over_what_waits_in_the_kernel(is_server: bool) -> None:
     async def body(channels: Channels) -> None:
         link = await shaken_link(channels, is_server=is_server)
         link.owner.at_data = link.channel.pause
@@ -224,6 +224,93 @@ def test_the_end_that_came_while_paused_is_told_after_the_data(is_server: bool) 
 
 
 @both_sides
+def test_the_end_that_came_with_data_is_told_when_the_owner_reads_on(is_server: bool) -> None:
+    """Who is paused by the data may not have got rid of it when the end is told."""
+
+    async def body(channels: Channels) -> None:
+        link = await shaken_link(channels, is_server=is_server)
+        link.owner.at_data = link.channel.pause
+        link.far.say(b"last words")
+        link.far.finish(with_notify=True)
+        await until(lambda: link.owner.received != b"")
+        await turns(50)
+        assert link.owner.ends == []
+        link.channel.resume()
+        await until(lambda: link.owner.ends != [])
+        assert (bytes(link.owner.received), link.owner.ends) == (b"last words", ["closed"])
+        link.channel.abort()
+        link.far.close()
+
+    run(body)
+
+
+# ---- what all channels share
+
+NO_RECORD = b"\x17\x03\x03\x00\x20" + b"no record" * 4000
+
+
+def speaks_no_tls(far: FarEnd) -> None:
+    far.say_raw(NO_RECORD)
+
+
+def goes_on_behind_its_end(far: FarEnd) -> None:
+    far.finish(with_notify=True, behind=NO_RECORD)
+
+
+@both_sides
+@pytest.mark.parametrize(
+    ("leave", "is_shaken"),
+    [(speaks_no_tls, False), (speaks_no_tls, True), (goes_on_behind_its_end, True)],
+)
+def test_what_one_peer_leaves_behind_reaches_no_other(
+    is_server: bool, leave: Callable[[FarEnd], None], is_shaken: bool
+) -> None:
+    async def body(channels: Channels) -> None:
+        other = await shaken_link(channels, is_server=is_server)
+        link = make_link(channels, is_server=is_server)
+        link.channel.start()
+        if is_shaken:
+            await until(lambda: link.owner.events == ["handshake"] and link.far.is_handshaken, *link.movers)
+        sent = os.urandom(10_000)
+        other.channel.write(sent)  # and is not flushed before the one beside it has ended
+        leave(link.far)
+        await until(lambda: link.owner.ends != [], link.far.push)
+        link.channel.close()
+        other.channel.flush()
+        other.far.say(sent)
+        await until(lambda: other.has_received(len(sent)), *other.movers)
+        await until(lambda: len(other.far.received) == len(sent), other.far.pull)
+        assert (bytes(other.owner.received), bytes(other.far.received)) == (sent, sent)
+        assert other.owner.ends == []
+        for each in (link, other):
+            each.channel.abort()
+            each.far.close()
+
+    run(body)
+
+
+@both_sides
+def test_the_owner_may_close_another_channel_within_on_data(is_server: bool) -> None:
+    """A good-bye reads what its peer has said: never what another one has."""
+
+    async def body(channels: Channels) -> None:
+        link = await shaken_link(channels, is_server=is_server)
+        other = await shaken_link(channels, is_server=is_server)
+        link.owner.at_data = other.channel.close
+        sent = os.urandom(RECEIVE_BYTES * 2)
+        link.far.say(sent)
+        await until(lambda: link.has_received(len(sent)), link.far.push)
+        await until(lambda: other.far.end is not None, other.far.pull)
+        assert (bytes(link.owner.received), link.owner.ends) == (sent, [])
+        assert other.far.end is End.CLOSE_NOTIFY
+        for each in (link, other):
+            each.channel.abort()
+            each.far.close()
+
+    run(body)
+
+
+@both_sides
 @pytest.mark.parametrize("act", ["pause", "close", "abort"])
 def test_the_owner_may_act_within_on_data(is_server: bool, act: str) -> None:
     """Closing one end may close the other inside its own read loop."""
@@ -235,8 +322,8 @@ def test_the_owner_may_act_within_on_data(is_server: bool, act: str) -> None:
             link.far.say(b"a" * 60_000)
         await until(lambda: link.owner.received != b"", link.far.push)
         await turns(20)
-        # One piece, which is at most what the shared buffer holds.
-        assert len(link.owner.received) <= 65_536
+        # One piece: what one receive brings, with the record that the one before it left incomplete.
+        assert len(link.owner.received) <= RECEIVE_BYTES + 16_384
         assert link.owner.ends == []
         link.far.close()
         link.channel.abort()
