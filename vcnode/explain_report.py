@@ -17,6 +17,7 @@ from ruleset.model import Capture, GuestRules, ServiceRules, Target
 from ruleset.names import Backend
 from ruleset.nft.trace import trace as trace_nft
 from ruleset.packet import Fate, Packet, Trace
+from vcnode import explain_canary
 from vcnode.terminal import columns, duration
 
 _MAX_NAMED = 6
@@ -132,6 +133,9 @@ def report(subject: Subject, packet: Packet, wanted: Wanted | str, rules: Filter
         except ValueError as error:
             why_not.append(f"what it does is not known: its rules cannot be followed: {error}")
     state, why = _state(subject, wanted, rules)
+    if not isinstance(wanted, str) and wanted.rules is not None:
+        current = wanted.generation if state is State.CURRENT else None
+        notes += explain_canary.notes(wanted.rules, packet, guest, current)
     return Report(subject, packet, model, guest, state, why, tuple(why_not), tuple(notes))
 
 
@@ -237,7 +241,12 @@ def _of_neighbours(rules: GuestRules, packet: Packet) -> Iterator[str]:
         service = one.service_port.partition(":")[0]
         ports.setdefault(service, []).append(f"{one.port}/{one.protocol.value}")
     for service, its in sorted(ports.items()):
-        yield f"{packet.destination} is an address of Service {service}, with {', '.join(its)} alone"
+        whose = (
+            "the address of the canary"
+            if service == explain_canary.NAME
+            else f"an address of Service {service}"
+        )
+        yield f"{packet.destination} is {whose}, with {', '.join(its)} alone"
 
 
 def _of_knowledge(wanted: Wanted) -> Iterator[str]:

@@ -98,7 +98,7 @@ def test_kept_it_can_be_played_with(short_path: Path) -> None:
             ("vcnode status", "\nkata-bridge: ready"),
             ("vcnode status", "\nkubeproxy-ext on node-1: ready"),
         ):
-            command = [line for line in lines if line.startswith(start)][-1]
+            command = next(line for line in lines if line.startswith(start))
             asked = subprocess.run(
                 [sys.executable, "-m", *shlex.split(command)],
                 check=False,
