@@ -17,7 +17,7 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon, ProxySettings
 from tests.k8s.ring.images import BUSYBOX
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.serving import KATA, OWN_IP, web_address
+from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, web_address
 from tests.k8s.ring.tenants import Tenant
 
 _SHIPPED = Path(__file__).resolve().parents[2] / "packaging" / "canary" / "init-container.yaml"
@@ -27,11 +27,12 @@ _WAITS_S = 20.0
 @pytest.fixture(scope="module")
 def bridge(ring: Ring, acme: Tenant) -> Iterator[NodeDaemon]:
     """kata-bridge that hears of sandboxes by lists alone; it is not started yet."""
-    services.create_runtime_classes(ring, KATA)
+    services.create_runtime_classes(ring, KATA, AGENT)
     made = daemons.kata_bridge(ring, sys.executable, has_nri=False)
     proxy = daemons.kubeproxy_ext(ring, sys.executable)
     daemons.configure_proxy(ring, proxy, ProxySettings(canary="192.0.2.61"))
     with ExitStack() as stack:
+        stack.enter_context(ring.node.containerd_without_nri())
         stack.callback(made.stop)
         stack.callback(proxy.stop)
         proxy.start(is_ready=False)
@@ -45,21 +46,53 @@ def with_canary(spec: JsonObject) -> JsonObject:
     return {**spec, "initContainers": [{**container, "image": BUSYBOX, "imagePullPolicy": "Never"}]}
 
 
+def said(pod: services.Pod) -> str:
+    """What the canary has said so far."""
+    return pod.ring.super_kubectl("logs", pod.name, "--namespace", pod.namespace, "-c", "vcnode-canary").text
+
+
+def test_without_it_a_pod_starts_too_early(ring: Ring, acme: Tenant, bridge: NodeDaemon) -> None:
+    """Else the next test would say nothing: kata-bridge is away, and nobody holds the pod."""
+    with services.pod(ring, acme, KATA, services.first_act(OWN_IP)) as pod:
+        pod.wait("Succeeded")
+        assert "page of acme" not in pod.log()
+
+
 def test_a_pod_waits_for_its_rules_and_then_its_first_connection_works(
     ring: Ring, acme: Tenant, bridge: NodeDaemon
 ) -> None:
     with services.pod(ring, acme, KATA, with_canary(services.first_act(OWN_IP))) as pod:
-
-        def said() -> str:
-            log = ring.super_kubectl("logs", pod.name, "--namespace", pod.namespace, "-c", "vcnode-canary")
-            return log.text
-
-        wait_for("it says why it waits", lambda: "waiting: the Services" in said(), timeout_s=_WAITS_S)
+        wait_for("it says why it waits", lambda: "waiting: the Services" in said(pod), timeout_s=_WAITS_S)
         (init,) = pod.status()["initContainerStatuses"]
         assert "running" in init["state"]
+        (main,) = pod.status()["containerStatuses"]
+        assert main["state"]["waiting"]["reason"] == "PodInitializing"
         bridge.start()
         pod.wait("Succeeded")
-        assert said().splitlines()[-1] == "the Services of this pod are in its guest"
+        assert said(pod).splitlines()[-1] == "the Services of this pod are in its guest"
         log = pod.log()
         assert log.startswith("page of acme\n")
         assert services.retransmitted(log) == 0
+
+
+def test_a_guest_that_nobody_reaches_stays_shut_while_others_start(
+    ring: Ring, acme: Tenant, bridge: NodeDaemon
+) -> None:
+    """Its agent is to come from its image, and this image has none. A neighbour's rules are no help."""
+    if bridge.process is None:
+        bridge.start()
+    with (
+        services.pod(ring, acme, AGENT, with_canary(services.first_act(OWN_IP))) as shut,
+        services.pod(ring, acme, KATA, with_canary(services.first_act(OWN_IP))) as other,
+    ):
+        wait_for("it says why it waits", lambda: "waiting: the Services" in said(shut), timeout_s=_WAITS_S)
+        other.wait("Succeeded")
+        wait_for("the guest is known", lambda: is_unreachable(bridge, shut), timeout_s=_WAITS_S)
+        (init,) = shut.status()["initContainerStatuses"]
+        assert "running" in init["state"]
+        assert said(shut).splitlines() == ["waiting: the Services of this pod are not in its guest yet"]
+
+
+def is_unreachable(bridge: NodeDaemon, pod: services.Pod) -> bool:
+    guests = bridge.status().get("guests", [])
+    return any((each["pod"], each["state"]) == (pod.full_name, "unreachable") for each in guests)

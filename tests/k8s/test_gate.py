@@ -50,19 +50,29 @@ def pod(
     *,
     namespace: str = "default",
     annotations: dict[str, str] | None = None,
+    is_bound: bool = True,
 ) -> Iterator[services.Pod]:
-    """A tenant's pod that demands the plugin; it need not start."""
+    """A tenant's pod that demands the plugin; it need not start. Without `is_bound` it has no node yet."""
     node.ring.syncer.create_namespace(tenant, namespace)
     value = services.pod_value(
         tenant, f"g-{secrets.token_hex(3)}", node.ring.node.name, handler, spec or services.sleeper()
     )
     value["metadata"]["annotations"] |= {**gating.REQUIRED, **(annotations or {})}
+    if not is_bound:
+        del value["spec"]["nodeName"]
     made = services.Pod(node.ring, tenant.super_namespace(namespace), value["metadata"]["name"])
     node.ring.super_cluster.api.create(made.path.rpartition("/")[0], value)
     try:
         yield made
     finally:
         node.ring.super_cluster.api.delete(made.path)
+
+
+def bind(pod: services.Pod) -> None:
+    """Give it its node, as a scheduler does."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": pod.ring.node.name}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name}, "target": target}
+    pod.ring.super_cluster.api.create(f"{pod.path}/binding", binding)
 
 
 def uid(pod: services.Pod) -> str:
@@ -104,6 +114,7 @@ def resolv_conf(pod: services.Pod) -> str:
 
 
 def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(node: Node, acme: Tenant) -> None:
+    opened = node.bridge.metric("vcnode_gate_open_seconds_count")
     with pod(node, acme, KATA, gating.first_act(OWN_IP)) as made:
         # The rules are in by the second try.
         text = wait_held(made, "waiting: nobody has said yet which DNS server network default has")
@@ -115,6 +126,7 @@ def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(node: Node, ac
         assert "which DNS server network default has" in events(made, "WaitsAtGate")[-1]
         # Past the second try, after which the kubelet by itself waits for 11 to 15 s.
         time.sleep(2)
+        assert node.bridge.metric("vcnode_gate_open_seconds_count") == opened
         began_s = time.monotonic()
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         made.wait("Succeeded")
@@ -124,6 +136,9 @@ def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(node: Node, ac
         assert made.status()["containerStatuses"][0]["state"]["terminated"].get("message", "") == ""
         annotations = node.ring.super_cluster.api.get(made.path)["metadata"]["annotations"]
         assert annotations[keys.GATE_OPENED]
+        # From the sandbox on: the two seconds above are in it.
+        assert node.bridge.metric("vcnode_gate_open_seconds_count") == opened + 1
+        assert node.bridge.metric("vcnode_gate_open_seconds_sum") > 2
 
 
 def test_the_words_of_whoever_says_resolvers_reach_the_author(node: Node, acme: Tenant) -> None:
@@ -175,12 +190,34 @@ def test_network_readiness_is_read_as_it_is_now(node: Node, acme: Tenant) -> Non
         assert took_s < 8
 
 
-def test_warn_and_off_and_pods_of_nobody(node: Node, acme: Tenant) -> None:
-    for namespace in ("warned", "open"):
-        with pod(node, acme, namespace=namespace) as made:
-            wait_running(made)
-    (line,) = node.bridge.lines("a container starts without what it needs")
-    assert "which DNS server" in line["lacks"]
+def lacked(node: Node) -> dict[str, str]:
+    """The pods that started without what they need, and what that was."""
+    lines = node.bridge.lines("a container starts without what it needs")
+    return {line["pod"]: line["lacks"] for line in lines}
+
+
+def test_warn_starts_and_tells_and_off_starts(node: Node, acme: Tenant) -> None:
+    warned = node.bridge.metric("vcnode_gate_warned_total")
+    with pod(node, acme, namespace="warned") as made, pod(node, acme, namespace="open") as untold:
+        for each in (made, untold):
+            wait_running(each)
+            assert resolv_conf(each) != gating.RESOLV_CONF
+        lacks = lacked(node)
+        assert "which DNS server network default has" in lacks[made.full_name]
+        assert untold.full_name not in lacks
+        assert node.bridge.metric("vcnode_gate_warned_total") > warned
+
+
+@pytest.mark.parametrize("namespace", ["warned", "open"])
+def test_warn_and_off_have_the_resolver_that_is_there(node: Node, acme: Tenant, namespace: str) -> None:
+    with pod(node, acme, namespace=namespace, is_bound=False) as made:
+        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        bind(made)
+        wait_running(made)
+        assert resolv_conf(made) == gating.RESOLV_CONF
+
+
+def test_pods_of_nobody_and_of_the_host(node: Node, acme: Tenant) -> None:
     value = services.pod_value(
         acme, f"g-{secrets.token_hex(3)}", node.ring.node.name, KATA, services.sleeper()
     )
@@ -226,30 +263,61 @@ def test_containers_that_bring_their_own(node: Node, acme: Tenant) -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
 def test_the_bridge_is_away_while_a_pod_starts(node: Node, acme: Tenant, end: signal.Signals) -> None:
-    """The validator holds what demands the plugin; what does not starts, and is reported."""
-    before = len(node.bridge.lines("a container runs of which the gate was not asked"))
+    """Under `enforce`. The validator holds what demands the plugin; what does not starts, and is reported."""
+    before = len(got_through(node))
     with pod(node, acme) as waiting, pod(node, acme) as running:
         gating.say_resolver(node.ring, uid(running), gating.RESOLV_CONF)
         wait_running(running)
         wait_held(waiting, "which DNS server network default has")
         node.bridge.stop(end)
-        with (
-            pod(node, acme) as newcomer,
-            pod(node, acme, annotations={next(iter(gating.REQUIRED)): "[]"}) as unguarded,
-        ):
+        with pod(node, acme) as newcomer, pod(node, acme, annotations=NO_DEMAND) as unguarded:
             wait_running(unguarded)
-            assert gating.LACKS_PLUGIN in wait_held(newcomer, gating.LACKS_PLUGIN)
+            wait_held(newcomer, gating.LACKS_PLUGIN)
+            # It had been asked about this one before, and said no: that it has gone is no yes.
+            wait_held(waiting, gating.LACKS_PLUGIN)
             node.bridge.start()
             gating.say_resolver(node.ring, uid(newcomer), gating.RESOLV_CONF)
             took_s = wait_running(newcomer)
             say(f"{end.name}: from the bridge's return to running: {took_s:.2f} s")
             assert took_s < 8
-            through = node.bridge.lines("a container runs of which the gate was not asked")[before:]
-            assert [line["pod"] for line in through] == [unguarded.full_name]
+            assert got_through(node)[before:] == [unguarded.full_name]
             wait_for("Event", lambda: events(unguarded, "NotAskedAtGate"), timeout_s=10)
             assert waiting.status()["phase"] == "Pending"
             gating.say_resolver(node.ring, uid(running), "nameserver 10.88.0.54\n")
             assert resolv_conf(running) == "nameserver 10.88.0.54\n"
+
+
+@pytest.mark.parametrize(("namespace", "is_told"), [("warned", True), ("open", False)])
+def test_the_bridge_is_away_where_the_policy_holds_nothing(
+    node: Node, acme: Tenant, namespace: str, *, is_told: bool
+) -> None:
+    """What demands the plugin waits all the same: it is containerd that holds it. What does not starts."""
+    before = len(got_through(node))
+    node.bridge.stop(signal.SIGKILL)
+    try:
+        with (
+            pod(node, acme, namespace=namespace) as demanding,
+            pod(node, acme, namespace=namespace, annotations=NO_DEMAND) as unguarded,
+        ):
+            wait_running(unguarded)
+            wait_held(demanding, gating.LACKS_PLUGIN)
+            node.bridge.start()
+            took_s = wait_running(demanding)
+            say(f"{namespace}: from the bridge's return to running: {took_s:.2f} s")
+            assert got_through(node)[before:] == ([unguarded.full_name] if is_told else [])
+            if is_told:
+                wait_for("Event", lambda: events(unguarded, "NotAskedAtGate"), timeout_s=10)
+    finally:
+        if not node.bridge.status():
+            node.bridge.start()
+
+
+NO_DEMAND = {next(iter(gating.REQUIRED)): "[]"}
+
+
+def got_through(node: Node) -> list[str]:
+    """The pods with a container that was found running and had not been asked about."""
+    return [line["pod"] for line in node.bridge.lines("a container runs of which the gate was not asked")]
 
 
 def test_its_credentials_do_nothing_else(node: Node, acme: Tenant) -> None:

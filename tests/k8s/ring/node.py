@@ -101,6 +101,7 @@ class Node:
         self._containerd: Daemon | None = None
         self.kubelet: Daemon | None = None
         self._kubelet_settings: dict[str, object] = {}
+        self._has_nri = True
 
     def start(self) -> None:
         """Bring the node up as far as a running kubelet; it registers itself after that."""
@@ -184,6 +185,22 @@ class Node:
         if self._containerd is not None:
             self._containerd.stop()
 
+    @contextmanager
+    def containerd_without_nri(self) -> Iterator[None]:
+        """Within, a containerd that takes no NRI plugins; it is started again twice."""
+        self._has_nri = False
+        try:
+            self._start_containerd_anew()
+            yield
+        finally:
+            self._has_nri = True
+            self._start_containerd_anew()
+
+    def _start_containerd_anew(self) -> None:
+        self.stop_containerd()
+        self._configure_containerd()
+        self.start_containerd()
+
     @property
     def nri_socket(self) -> Path:
         """Where containerd takes NRI plugins."""
@@ -251,6 +268,7 @@ address = "{_CONTAINERD_SOCKET}"
 [plugins.'io.containerd.internal.v1.opt']
 path = "{self._directory / "opt"}"
 [plugins.'io.containerd.nri.v1.nri']
+disable = {"false" if self._has_nri else "true"}
 socket_path = "{self.nri_socket}"
 plugin_path = "{self._directory / "nri-plugins"}"
 plugin_config_path = "{self._directory / "nri-conf"}"
