@@ -111,15 +111,19 @@ class Restorer:
         self._texts += 1
         # Nothing else that is printed has this in it: no name of a chain has a semicolon.
         answer = b"#%d;" % self._texts
-        process.give(text.encode() + _comment(answer) * _COMMENTS)
-        is_last = self._is_mute or not text.endswith("\nCOMMIT\n")  # in a table comments are echoed too
+        # In a table that does not end a comment is echoed too, and says nothing.
+        is_last = self._is_mute or not text.endswith("\nCOMMIT\n")
+        question = b"" if is_last else _comment(answer) * _COMMENTS
+        process.give(text.encode() + question)
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             if is_last:
                 process.give_end()
             has_ended = process.converse(answer, min(deadline_s, time.monotonic() + self._lock_wait_s))
             if has_ended:
-                return self._end_of(process, deadline_s)
+                ended = self._end_of(process, deadline_s)
+                self._is_mute = self._is_mute or bool(question and not ended.status and not process.answered)
+                return ended
             if process.answered and not is_last:
                 return None
             if _is_locked_out(process):
@@ -135,7 +139,6 @@ class Restorer:
             raise self._never_ended()
         if not status and not process.has_read:
             raise Broken(f"{self._program.name} ended before it had read everything")
-        self._is_mute = self._is_mute or (not status and not process.answered)
         return Ended(status, "", renumbered(programs.said(process.errors), self._lines))
 
     def _never_ended(self) -> Broken:
