@@ -18,6 +18,7 @@ What is asked how:
 - `test_affinity_ends_alike`: Services with affinity, their memory emptied between packets.
 - `test_changes_are_followed`: hundreds of random changes while flows and clients stay, with kube-proxy
   and deltas following; what they touched is asked again, and some of the rest.
+- `test_shapes_are_followed`: the same with changes that were thought out (`oracle/shapes.py`).
 
 Where both sides may differ stands in `oracle/differences.py`, with reasons; nothing else is let pass.
 """
@@ -95,13 +96,24 @@ def test_affinity_ends_alike(laboratory: Laboratory) -> None:
 
 def test_changes_are_followed(laboratory: Laboratory, request: pytest.FixtureRequest) -> None:
     begin = time.monotonic()
-    changing = Changing(laboratory)
+    changing = Changing(laboratory, range(laboratory.drawn), "changes")
     for problems in changing.steps(request.config.getoption("--oracle-changes", 300)):
         assert not problems, told(laboratory, problems)
     ours = laboratory.ours
     laboratory.figures.lines.append(
         f"{changing.made} changes with {counted(changing.followers)} standing flows and clients, "
         f"{ours.deltas} deltas and {ours.wholes} whole rulesets, {ours.flushed} conntrack entries deleted, "
+        f"{time.monotonic() - begin:.0f} s"
+    )
+
+
+def test_shapes_are_followed(laboratory: Laboratory) -> None:
+    begin = time.monotonic()
+    changing = Changing(laboratory, laboratory.shaped, "shapes")
+    for problems in changing.shaped():
+        assert not problems, told(laboratory, problems)
+    laboratory.figures.lines.append(
+        f"{changing.made} changes made by hand with {counted(changing.followers)} standing flows, "
         f"{time.monotonic() - begin:.0f} s"
     )
 

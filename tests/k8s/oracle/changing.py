@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes worlds while all sides follow, and asks about what was touched."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tests.k8s.oracle.changes import Change, draw_change
-from tests.k8s.oracle.draw import ZONES, Json
+from tests.k8s.oracle.draw import ZONES, Json, World
 from tests.k8s.oracle.following import Followers
 from tests.k8s.oracle.judging import judge
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.questions import Question, of_service
+from tests.k8s.oracle.shapes import SHAPES
 from tests.k8s.oracle.volley import Flow
 
 _BATCH = 20
@@ -18,37 +19,51 @@ _OTHERS = 60
 
 
 class Changing:
-    """A run of changes; `steps` are for the caller to take."""
+    """A run of changes of some worlds; `steps` or `shaped` are for the caller to take."""
 
-    def __init__(self, laboratory: Laboratory) -> None:
+    def __init__(self, laboratory: Laboratory, numbers: Sequence[int], what: str) -> None:
+        """`numbers` are the worlds', of which some change; `what` names the choices."""
         self._laboratory = laboratory
-        self._choose = laboratory.chooser("changes")
-        worlds = laboratory.worlds
-        self._changing = self._choose.sample(range(len(worlds)), min(_WORLDS, len(worlds)))
-        self._asked = [
-            laboratory.questions(pair, (worlds[i] for i in self._changing)) for pair in laboratory.pairs
-        ]
+        self._choose = laboratory.chooser(what)
+        self._changing = self._choose.sample(numbers, min(_WORLDS, len(numbers)))
+        self._asked = [self._all_questions(pair) for pair in laboratory.pairs]
         self.followers: list[Followers] = []
         self.made = 0
 
     def steps(self, count: int) -> Iterator[list[str]]:
         """Make `count` changes, some at a time; after each time what is wrong, and what was wrong before.
         Once in the middle the nodes move to other zones."""
+        yield from self._begin()
+        middle = count // 2
+        for number in range(0, count, _BATCH):
+            if number <= middle < number + _BATCH:
+                yield self._move_nodes()
+            yield self._change(self._some_change() for _ in range(min(_BATCH, count - number)))
+
+    def shaped(self) -> Iterator[list[str]]:
+        """Take the steps of all shapes side by side; after each what is wrong."""
+        yield from self._begin()
+        numbers = self._laboratory.shaped
+        for step in range(max(len(one.steps) for one in SHAPES)):
+            now = [
+                (number, one.steps[step])
+                for number, one in zip(numbers, SHAPES, strict=True)
+                if step < len(one.steps)
+            ]
+            yield self._change(self._shape(number, make) for number, make in now if make is not None)
+
+    def _begin(self) -> Iterator[list[str]]:
+        """Ask everything, and let flows and clients begin."""
         for pair, asked in zip(self._laboratory.pairs, self._asked, strict=True):
             yield judge(self._laboratory, pair, asked)
         self.followers = [
             Followers(self._laboratory, pair, asked)
             for pair, asked in zip(self._laboratory.pairs, self._asked, strict=True)
         ]
-        middle = count // 2
-        for number in range(0, count, _BATCH):
-            if number <= middle < number + _BATCH:
-                yield self._move_nodes()
-            yield self._change(min(_BATCH, count - number))
 
-    def _change(self, count: int) -> list[str]:
+    def _change(self, wanted: Iterable[Change | None]) -> list[str]:
         before = dict(self._laboratory.store.services)
-        changes = [change for _ in range(count) if (change := self._some_change()) is not None]
+        changes = [change for change in wanted if change is not None]
         self.made += len(changes)
         self._laboratory.follow()
         touched = {(change.after.namespace, change.service) for change in changes}
@@ -67,10 +82,22 @@ class Changing:
         """Make one; None if the API server does not want it."""
         number = self._choose.choice(self._changing)
         change = draw_change(self._choose, self._laboratory.worlds[number])
-        if not self._laboratory.store.apply(change):
-            return None
-        self._laboratory.worlds[number] = change.after
+        return change if self._made(number, change) else None
+
+    def _shape(self, number: int, make: Callable[[World], Change]) -> Change:
+        change = make(self._laboratory.worlds[number])
+        assert self._made(number, change), self._laboratory.store.refused[-1]
         return change
+
+    def _made(self, number: int, change: Change) -> bool:
+        """Whether the API server took it."""
+        if not self._laboratory.store.apply(change):
+            return False
+        self._laboratory.worlds[number] = change.after
+        return True
+
+    def _all_questions(self, pair: Pair) -> list[Question]:
+        return self._laboratory.questions(pair, [self._laboratory.worlds[i] for i in self._changing])
 
     def _questions(
         self, pair: Pair, touched: set[tuple[str, str]], before: dict[tuple[str, str], Json]
@@ -81,9 +108,12 @@ class Changing:
             for key in sorted(touched & services.keys()):
                 for one in of_service(services[key], pair.place):
                     found.setdefault(one.flow, one)
-        worlds = self._choose.sample(self._laboratory.worlds, min(_WORLDS, len(self._laboratory.worlds)))
+        # With choices of their own: how many questions there are is up to the API server's choice of
+        # cluster IPs, and the changes of a seed are to be the same each time.
+        choose = self._laboratory.chooser(f"others of {pair.place.node} after {self.made} changes")
+        worlds = choose.sample(self._laboratory.worlds, min(_WORLDS, len(self._laboratory.worlds)))
         others = self._laboratory.questions(pair, worlds)
-        for one in self._choose.sample(others, min(_OTHERS, len(others))):
+        for one in choose.sample(others, min(_OTHERS, len(others))):
             found.setdefault(one.flow, one)
         return list(found.values())
 
@@ -96,9 +126,7 @@ class Changing:
         self._laboratory.follow()
         problems = []
         for pair, followers in zip(self._laboratory.pairs, self.followers, strict=True):
-            worlds = [self._laboratory.worlds[i] for i in self._changing]
-            asked = self._laboratory.questions(pair, worlds)
-            problems += judge(self._laboratory, pair, asked, may_forget=False)
+            problems += judge(self._laboratory, pair, self._all_questions(pair), may_forget=False)
             problems += followers.follow(())
         return problems
 

@@ -55,7 +55,8 @@ class Difference:
         )
 
 
-def _has_source_ranges(service: Json | None) -> bool:
+def has_source_ranges(service: Json | None) -> bool:
+    """Whether a Service's author wants only some senders for its load balancer addresses."""
     return service is not None and bool(service["spec"].get("loadBalancerSourceRanges"))
 
 
@@ -93,7 +94,7 @@ DIFFERENCES = (
         kinds=(Kind.BALANCER_IP,),
         theirs=frozenset({Fate.DROP}),
         ours=frozenset({Fate.REJECT}),
-        only_if=lambda case: _has_source_ranges(case.service),
+        only_if=lambda case: has_source_ranges(case.service),
     ),
     Difference(
         name="source ranges are not an external IP's",
@@ -104,7 +105,7 @@ DIFFERENCES = (
         kinds=(Kind.EXTERNAL_IP,),
         theirs=frozenset({Fate.DROP}),
         ours=_ANY,
-        only_if=lambda case: _has_source_ranges(case.service) and _is_both(case),
+        only_if=lambda case: has_source_ranges(case.service) and _is_both(case),
     ),
 )
 
@@ -118,7 +119,9 @@ OTHERS = {
     LEFT_BEHIND: "after a sync with changed slices of UDP Services kube-proxy deletes UDP entries that no "
     "serving endpoint answers, but not those of a Service without serving endpoints, of one that was "
     "deleted, of an address that it lost, and not after a change of the Service alone; and never a TCP "
-    "entry that was not translated. A guest is rid of all these at once (`following`)",
+    "entry that was not translated. In mode iptables what is not translated counts as shut out of a load "
+    "balancer address with source ranges, as long as its entry lives. A guest is rid of all these at once "
+    "(`following`)",
 }
 """Differences that are not of a packet's end."""
 

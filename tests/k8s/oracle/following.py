@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ruleset.model import Endpoint, Protocol
 from ruleset.packet import Fate, Outcome, listed
 from tests.k8s.oracle.changes import SERVICES, Change
-from tests.k8s.oracle.differences import LEFT_BEHIND, NFTABLES
+from tests.k8s.oracle.differences import IPTABLES, LEFT_BEHIND, NFTABLES
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.volley import Volleys
@@ -58,7 +58,7 @@ class Followers:
         for side in pair.sides:
             side.forget_flows()
         self._sides = tuple(
-            _Side(volleys, pair, flows, clients, is_theirs=volleys is pair.theirs)
+            _Side(laboratory, volleys, pair, flows, clients, is_theirs=volleys is pair.theirs)
             for volleys in (pair.theirs, pair.ours)
         )
         self._count = len(flows) + len(clients)
@@ -85,6 +85,7 @@ class _Side:
 
     def __init__(
         self,
+        laboratory: Laboratory,
         volleys: Volleys,
         pair: Pair,
         flows: Sequence[Question],
@@ -92,10 +93,13 @@ class _Side:
         *,
         is_theirs: bool,
     ) -> None:
+        self._laboratory = laboratory
         self._volleys = volleys
         self._pair = pair
         self._is_theirs = is_theirs
         self._flows = self._send(flows)
+        # Where conntrack has each flow going, if it has it: what was refused leaves its entry as it was.
+        self._entries = {one: end for one, end in self._flows.items() if end not in _REFUSALS}
         self._clients = self._connect(clients)
         self._choices = self._all_choices()
         self._served = self._all_served()
@@ -118,7 +122,7 @@ class _Side:
         self._flows |= self._send(list(before))
         while True:
             wrong = [one for one in before if not self._is_in(self._flows[one], allowed[one])]
-            excused = {one for one in wrong if self._is_excused(one, before[one], happened)}
+            excused = {one for one in wrong if self._is_excused(one, happened)}
             wrong = [one for one in wrong if one not in excused]
             if not wrong or time.monotonic() >= deadline:
                 break
@@ -130,36 +134,60 @@ class _Side:
                 f"a {one.flow.protocol.value} flow to {one} went to {listed([before[one]])}, now to "
                 f"{listed([self._flows[one]])}, not to {listed(allowed[one])}"
             )
+        self._remember()
 
     def _may_go(self, one: Question, before: Outcome) -> frozenset[Outcome]:
         """Where the next packet of a flow may go that went to `before`."""
-        guest, flow = self._pair.guest, one.flow
+        guest, flow, entry = self._pair.guest, one.flow, self._entries.get(one)
         now = guest.expected(flow)
-        if not isinstance(before, Endpoint):
+        if not isinstance(entry, Endpoint):
             return now  # what was refused has no entry, and what passed untranslated is to be repaired
-        if flow.protocol is Protocol.TCP or before in guest.serves(flow):
+        if flow.protocol is Protocol.UDP and before in _REFUSALS:
+            return now | {entry}  # the entry went meanwhile, or it did not
+        if flow.protocol is Protocol.TCP or entry in guest.serves(flow):
             # Nobody has answered these flows, so they are still new; and in mode nftables kube-proxy
             # looks at what is new before it looks whether it was translated.
-            is_refused = self._is_theirs and self._pair.mode == NFTABLES and now <= _REFUSALS
-            return now | {before} if is_refused else frozenset({before})
+            is_refused = self._looks_first and now <= _REFUSALS
+            return now | {entry} if is_refused else frozenset({entry})
         # An endpoint may be ready and not serve: what is sent to it is no news when it is not chosen
         # any more.
-        return now if self._served[one] else now | {before}
+        return now if self._served[one] else now | {entry}
 
-    def _is_excused(self, one: Question, before: Outcome, happened: _Happened) -> bool:
+    @property
+    def _looks_first(self) -> bool:
+        """Whether new packets are refused here before anybody looks whether they have an entry."""
+        return self._is_theirs and self._pair.mode == NFTABLES
+
+    def _is_excused(self, one: Question, happened: _Happened) -> bool:
         """Whether kube-proxy is known to leave such an entry (`differences.LEFT_BEHIND`), or
         is known to answer otherwise."""
         if not self._is_theirs:
             return False
         if one not in self._pair.agreed:
             return True
-        # What goes on untranslated may meet a refusal of what was not translated.
-        left = {before, *_REFUSALS} if before is Fate.PASS else {before}
+        entry = self._entries.get(one)
+        left = {entry}
+        if entry is Fate.PASS and self._refuses_untranslated(one):
+            left |= _REFUSALS
         if self._flows[one] not in left:
             return False
         if one.flow.protocol is not Protocol.UDP:
-            return before is Fate.PASS
+            return entry is Fate.PASS
         return one.service not in happened.resliced or not self._pair.guest.serves(one.flow)
+
+    def _refuses_untranslated(self, one: Question) -> bool:
+        """Whether kube-proxy drops what its NAT rules had no say about: in mode iptables all that comes to
+        a load balancer address of a Service with source ranges untranslated counts as not admitted."""
+        if self._pair.mode != IPTABLES or one.kind is not Kind.BALANCER_IP:
+            return False
+        return self._laboratory.has_source_ranges(one.service)
+
+    def _remember(self) -> None:
+        for one, end in self._flows.items():
+            if end not in _REFUSALS:
+                self._entries[one] = end
+            elif not (self._is_theirs and self._entries.get(one) is Fate.PASS) and not self._looks_first:
+                self._entries.pop(one, None)
 
     def _follow_clients(self, happened: _Happened) -> Iterator[str]:
         before, self._clients = self._clients, self._connect(list(self._clients))
@@ -189,7 +217,7 @@ class _Side:
 
     def _all_served(self) -> dict[Question, bool]:
         """Whether each flow's endpoint serves, as our model has it."""
-        return {one: end in self._pair.guest.serves(one.flow) for one, end in self._flows.items()}
+        return {one: end in self._pair.guest.serves(one.flow) for one, end in self._entries.items()}
 
     def _send(self, asked: Sequence[Question]) -> dict[Question, Outcome]:
         seen = self._volleys.ask_from([(one.flow, _SOURCE_PORT) for one in asked])

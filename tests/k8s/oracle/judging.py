@@ -40,7 +40,7 @@ def told(laboratory: Laboratory, problems: Sequence[str]) -> str:
     """What to say of a run that failed, and how to repeat it."""
     shown = "\n".join(problems[:_SHOWN])
     more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    repeat = f"--oracle-seed {laboratory.seed} --oracle-worlds {len(laboratory.worlds)}"
+    repeat = f"--oracle-seed {laboratory.seed} --oracle-worlds {laboratory.drawn}"
     return f"{len(problems)} disagreements; again with {repeat}:\n{shown}{more}"
 
 

@@ -13,11 +13,12 @@ from ruleset.packet import Outcome
 from tests.k8s.build import Binaries
 from tests.k8s.oracle.barrier import Barrier
 from tests.k8s.oracle.cluster import SERVICE_CIDRS, link_node, start_cluster
-from tests.k8s.oracle.differences import IPTABLES, NFTABLES
+from tests.k8s.oracle.differences import IPTABLES, NFTABLES, has_source_ranges
 from tests.k8s.oracle.draw import NODES, PODS, ZONES, World, draw_world
 from tests.k8s.oracle.kube_proxy import start_kube_proxy
 from tests.k8s.oracle.ours import OurGuest, Ours
 from tests.k8s.oracle.questions import Question, cluster_ips, questions
+from tests.k8s.oracle.shapes import SHAPES
 from tests.k8s.oracle.sides import Place, Side, guest_side, host_side
 from tests.k8s.oracle.store import Store
 from tests.k8s.oracle.volley import Volleys
@@ -62,9 +63,11 @@ class Figures:
 
 @dataclass(slots=True)
 class Laboratory:
-    """Everything that runs. `worlds` are as the API server took them, by number."""
+    """Everything that runs. `worlds` are as the API server took them, by number: so many that were
+    `drawn`, and then those of the shapes."""
 
     seed: int
+    drawn: int
     store: Store
     ours: Ours
     barrier: Barrier
@@ -76,6 +79,16 @@ class Laboratory:
         """Wait until all sides have what was written."""
         self.barrier.wait()
         self.ours.settle()
+
+    @property
+    def shaped(self) -> range:
+        """The numbers of the worlds that were made by hand."""
+        return range(self.drawn, len(self.worlds))
+
+    def has_source_ranges(self, service: str) -> bool:
+        """Of a Service, `namespace/name`, that there is."""
+        namespace, _, name = service.partition("/")
+        return has_source_ranges(self.store.services.get((namespace, name)))
 
     def questions(self, pair: Pair, worlds: Iterable[World]) -> list[Question]:
         """All about these worlds, from one node."""
@@ -113,6 +126,7 @@ def build_laboratory(seed: int, count: int, binaries: Binaries, stack: ExitStack
     for place in _PLACES:
         store.put_node(place)
     worlds = [draw_world(seed, index) for index in range(count)]
+    worlds += [one.world(index) for index, one in enumerate(SHAPES, count)]
     for world in worlds:
         store.put_world(world)
     ours.settle()
@@ -126,11 +140,12 @@ def build_laboratory(seed: int, count: int, binaries: Binaries, stack: ExitStack
             _PLACES, _MODES, proxies, hosts, made, guests, strict=True
         )
     )
-    laboratory = Laboratory(seed, store, ours, _barrier(store, pairs), pairs, worlds)
+    laboratory = Laboratory(seed, count, store, ours, _barrier(store, pairs), pairs, worlds)
     laboratory.follow()
     laboratory.figures.lines.append(
-        f"seed {seed}: {count} worlds, {store.written} objects, {len(store.refused)} refused by the API "
-        f"server, {sum(len(one.captures) for one in made)} captured addresses, "
+        f"seed {seed}: {count} worlds and {len(SHAPES)} made by hand, {store.written} objects, "
+        f"{len(store.refused)} refused by the API server, "
+        f"{sum(len(one.captures) for one in made)} captured addresses, "
         f"ready in {time.monotonic() - begin:.0f} s"
     )
     return laboratory

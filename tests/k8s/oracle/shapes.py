@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worlds and changes made by hand: what no draw is to be relied on for. Pure.
+
+Each is a world beside the random ones, asked as they are, and a few changes of it, which flows and
+clients follow. A step is one write; the steps of all shapes are made side by side, and each is looked
+at before the next one. None is a step in which nothing happens.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+from tests.k8s.oracle.changes import SERVICES, SLICES, Change
+from tests.k8s.oracle.draw import NODES, Json, World
+
+Step = Callable[[World], Change] | None
+
+_SERVICE = "svc-0"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`fill` puts the objects into an empty world; `steps` are what then happens to it."""
+
+    name: str
+    fill: Callable[[World], None]
+    steps: Sequence[Step]
+
+    def world(self, index: int) -> World:
+        made = World(index)
+        self.fill(made)
+        return made
+
+
+def _balancer(world: World, mode: str) -> Json:
+    return {"ingress": [{"ip": f"fd00:ffff:{world.index + 1:x}::70", "ipMode": mode}]}
+
+
+def _ranged(protocol: str, mode: str) -> Callable[[World], None]:
+    """A load balancer address of that mode, source ranges that hold every pod, an endpoint."""
+
+    def fill(world: World) -> None:
+        made = _service(
+            world,
+            [_port("p0", 443, protocol)],
+            type="LoadBalancer",
+            loadBalancerSourceRanges=["fd00:10:244::/48"],
+        )
+        made["status"] = {"loadBalancer": _balancer(world, mode)}
+        _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, 3)])
+
+    return fill
+
+
+def _balanced(mode: str) -> Step:
+    return lambda world: _patched(world, {"status": {"loadBalancer": _balancer(world, mode)}}, is_status=True)
+
+
+def _admitting(*ranges: str) -> Step:
+    return lambda world: _patched(world, {"spec": {"loadBalancerSourceRanges": list(ranges)}})
+
+
+def _service(world: World, ports: list[Json], **spec: object) -> Json:
+    made: Json = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": _SERVICE, "namespace": world.namespace, "labels": {"app": "any"}},
+        "spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"], "ports": ports, **spec},
+    }
+    world.services[_SERVICE] = made
+    return made
+
+
+def _slice(world: World, ports: list[Json], endpoints: list[Json], name: str = "one") -> Json:
+    made: Json = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{_SERVICE}-{name}",
+            "namespace": world.namespace,
+            "labels": {"kubernetes.io/service-name": _SERVICE},
+        },
+        "addressType": "IPv6",
+        "ports": ports,
+        "endpoints": endpoints,
+    }
+    world.slices[made["metadata"]["name"]] = made
+    return made
+
+
+def _port(name: str, port: int, protocol: str) -> Json:
+    return {"name": name, "port": port, "protocol": protocol}
+
+
+def _endpoint(world: World, number: int, **conditions: bool) -> Json:
+    ip = f"fd00:eeee:{world.index + 1:x}::{number:x}"
+    return {"addresses": [ip], "nodeName": NODES[2], "conditions": {"ready": True, **conditions}}
+
+
+def _patched(world: World, patch: Json, *, is_status: bool = False) -> Change:
+    """With a patch of the Service, one level below its top."""
+    after = deepcopy(world)
+    for part, fields in patch.items():
+        after.services[_SERVICE].setdefault(part, {}).update(fields)
+    return Change(world, after, "patch", SERVICES, _SERVICE, patch, is_status)
+
+
+def _with_endpoints(*made: Callable[[World], Json]) -> Step:
+    """The first slice has these endpoints instead."""
+
+    def step(world: World) -> Change:
+        after = deepcopy(world)
+        name = f"{_SERVICE}-one"
+        after.slices[name]["endpoints"] = [one(world) for one in made]
+        return Change(world, after, "put", SLICES, name, after.slices[name])
+
+    return step
+
+
+def _at(number: int, **conditions: bool) -> Callable[[World], Json]:
+    return lambda world: _endpoint(world, number, **conditions)
+
+
+SHAPES = tuple(
+    Shape(
+        # A flow that left before there was a rule stays untranslated, and in mode iptables
+        # kube-proxy then takes it for one from outside the ranges: for as long as its entry lives,
+        # also when nothing happens any more.
+        name=f"a {protocol} flow from before an address with source ranges",
+        fill=_ranged(protocol, "Proxy"),
+        steps=(_balanced("VIP"), None, _with_endpoints(_at(3), _at(4)), None),
+    )
+    for protocol in ("TCP", "UDP")
+) + tuple(
+    Shape(
+        # In mode nftables kube-proxy asks new packets whence they come before it looks whether they
+        # have an entry, and nobody answers these flows: one that was shut out in between goes on
+        # where it went.
+        name=f"a {protocol} flow that is shut out for a while",
+        fill=_ranged(protocol, "VIP"),
+        steps=(
+            _admitting("192.0.2.0/24", "2001:db8::/32"),
+            _with_endpoints(_at(4)),
+            _admitting("::/0"),
+            None,
+        ),
+    )
+    for protocol in ("TCP", "UDP")
+)
