@@ -12,6 +12,7 @@ from daemonkit import config
 from daemonkit.config import setting
 from daemonkit.status_place import StatusPlace
 from kata_bridge.channels.shim import ROOTS
+from kata_bridge.core.addresses import Network
 from kata_bridge.core.gate import Need, Policy, PolicyRule
 from kata_bridge.core.runtimes import Runtime
 from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
@@ -117,6 +118,7 @@ class Agent:
     port: int = setting(10560, minimum=0, maximum=65535)
     socket: Path | None = setting(None, doc="unix socket, for agents in namespaces of this node")
     vsock_port: int | None = setting(None, minimum=1, maximum=0xFFFFFFFE, doc="vsock and hybrid vsock")
+    gateways: tuple[str, ...] = setting((), doc="networks out of which guests come by other addresses: NAT")
 
     def problems(self) -> Iterator[str]:
         if self.address is None and self.socket is None and self.vsock_port is None:
@@ -128,6 +130,16 @@ class Agent:
                 yield f"address: expected an IP address, got {self.address!r}"
         if self.socket is not None and len(str(self.socket).encode()) > _MAX_SOCKET_BYTES:
             yield f"socket: more than {_MAX_SOCKET_BYTES} bytes"
+        for index, gateway in enumerate(self.gateways):
+            try:
+                ipaddress.ip_network(gateway)
+            except ValueError:
+                yield f"gateways[{index}]: expected an address or a network, got {gateway!r}"
+
+    @property
+    def gateway_networks(self) -> tuple[Network, ...]:
+        """What `gateways` says."""
+        return tuple(map(ipaddress.ip_network, self.gateways))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemonkit import logs
+from daemonkit.accepting import stop_accepting
 from daemonkit.tasks import Tasks
 
 MODE = 0o660
@@ -114,10 +115,10 @@ class Front:
         made = loop.create_unix_server(lambda: _Side(self._sides, self._admit), sock=self._listener)
         self._server = await made
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Accept no more; what is under way goes on."""
         if self._server is not None:
-            self._server.close()
+            await stop_accepting(self._server)
 
     async def close(self) -> None:
         """End what is under way."""
@@ -147,7 +148,12 @@ class Front:
             _log.warning("caller refused", pid=caller.pid, uid=caller.uid, reason=reason)
             side.abort()
             return
-        self._tasks.spawn(self._join(side), "front")
+
+        def over() -> None:
+            if side.other is None:
+                side.abort()
+
+        self._tasks.spawn(self._join(side), "front", when_over=over)
 
     async def _join(self, outer: "_Side") -> None:
         inner = _Side(self._sides)
@@ -157,7 +163,6 @@ class Front:
                 await loop.create_unix_connection(lambda: inner, str(self._behind))
         except (OSError, TimeoutError) as error:
             _log.error("the server behind the socket does not answer", error=error)
-            outer.abort()
             return
         outer.join(inner)
 

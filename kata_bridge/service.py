@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,9 @@ from daemonkit.status import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.config import KataBridgeConfiguration, load
+from kata_bridge.core.addresses import Addresses
 from kata_bridge.core.rulesets import Rulesets
+from kata_bridge.core.sandboxes import Change
 from kata_bridge.cri.client import CriClient
 from kata_bridge.discovery import Discovery
 from kata_bridge.discovery_cri import CriLister
@@ -69,6 +72,7 @@ class Service:
         notes = config.state_directory / "netns"
         for directory in (config.inner_socket.parent, notes):
             directory.mkdir(mode=0o700, exist_ok=True)
+        self._addresses = Addresses(() if config.agent is None else config.agent.gateway_networks)
         self._links: GuestLinks | None = None
         self._agents: Agents | None = None
         if config.agent is not None:
@@ -95,7 +99,7 @@ class Service:
         self._cri = None if config.sandboxes.cri is None else self._cri_client()
         files = config.sandboxes.directory
         self._discovery = Discovery(
-            self.guests.take,
+            self._take,
             self._is_synced,
             self._metrics,
             has_nri=config.sandboxes.nri is not None,
@@ -122,6 +126,7 @@ class Service:
             on_attached=self._attached,
             on_detached=self._attached,
             on_state=lambda channel, state: self.guests.reported(channel.sandbox, state),
+            addresses=self._addresses,
         )
         roots = config.stock.shim_directories
         return links, Agents(links, credentials, self._metrics, shim_roots=roots, vsock_port=vsock_port)
@@ -151,6 +156,12 @@ class Service:
         if self._agents is None or driver is None or "agent" not in driver.channels:
             return None
         return await self._agents.credentials(sandbox)
+
+    def _take(self, changes: Iterable[Change]) -> None:
+        changes = tuple(changes)
+        # First: whoever attaches for what is told now is judged by it.
+        self._addresses.take(changes)
+        self.guests.take(changes)
 
     def _attached(self, channel: "AgentChannel") -> None:
         self.guests.channel_changed(channel.sandbox)
@@ -293,7 +304,7 @@ class Service:
 
     async def _stop(self, front: Front) -> None:
         self._is_draining = True
-        front.stop()
+        await front.stop()
         _log.info("draining", seconds=self._config.drain.seconds)
         await self._server.stop(self._config.drain.seconds)
         self.guests.stop()

@@ -23,6 +23,7 @@ from kata_bridge.api import messages, rulesets
 from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state, word
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.channels.relay import Connection, Relay
+from kata_bridge.core.addresses import Addresses
 from kata_bridge.credentials import ServerIdentity
 from kata_bridge.guest.messages import ATTACH, FromGuest, Hello
 from ruleset.delta import RulesetDelta
@@ -62,6 +63,7 @@ class GuestLinks:
 
     `on_attached` is called when a guest's stream is up, `on_detached` when it is over, `on_state`
     when a guest says of its own accord that its rules drifted, or are back; all from the event loop.
+    `addresses` are those that guests have: by TCP none comes from another's.
     """
 
     def __init__(
@@ -71,10 +73,12 @@ class GuestLinks:
         on_attached: Callable[[AgentChannel], None],
         on_detached: Callable[[AgentChannel], None],
         on_state: Callable[[AgentChannel, GuestState], None],
+        addresses: Addresses | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._register = register
         self._on_attached, self._on_detached, self._on_state = on_attached, on_detached, on_state
+        self._addresses = Addresses() if addresses is None else addresses
         self._clock = clock
         self._channels: dict[str, AgentChannel] = {}
         self._cids: dict[str, int] = {}
@@ -112,7 +116,8 @@ class GuestLinks:
         )
         port = server.add_secure_port("127.0.0.1:0", credentials)
         await server.start()
-        self._server, self._relay = server, Relay(port, clock=self._clock)
+        self._server = server
+        self._relay = Relay(port, is_guests=self._addresses.is_guests, clock=self._clock)
 
     @property
     def inner_port(self) -> int:
@@ -121,19 +126,19 @@ class GuestLinks:
 
     async def listen_tcp(self, address: str, port: int) -> int:
         """Take guests on an address; return the port. Raises `OSError`."""
-        return await self._joined().listen_tcp(address, port)
+        return await self._joined().doors.listen_tcp(address, port)
 
     async def listen_unix(self, path: Path) -> None:
         """Take guests on a unix socket that all may use who reach it. Raises `OSError`."""
-        await self._joined().listen_unix(path)
+        await self._joined().doors.listen_unix(path)
 
     async def listen_vsock(self, port: int) -> None:
         """Take guests on AF_VSOCK. Raises `OSError`, also where the kernel has none."""
-        await self._joined().listen_vsock(port)
+        await self._joined().doors.listen_vsock(port)
 
     async def listen_hybrid(self, sandbox: str, uds_path: Path, port: int) -> None:
         """Take one guest on the socket that its VMM dials when it connects to `port`. Raises `OSError`."""
-        await self._joined().listen_unix(uds_path.with_name(f"{uds_path.name}_{port}"), sandbox=sandbox)
+        await self._joined().doors.listen_unix(uds_path.with_name(f"{uds_path.name}_{port}"), sandbox=sandbox)
 
     def bind_cid(self, sandbox: str, cid: int) -> None:
         """Demand of a guest that what it sends over AF_VSOCK comes out of that VM."""
@@ -185,6 +190,15 @@ class GuestLinks:
         if connection is None:
             # Somebody on the node found the port behind the relay.
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "dial the address that is for guests")
+        try:
+            await self._serve_guest(connection, context)
+        finally:
+            # A stream that was refused: gRPC would keep its connection, and all that it costs.
+            self._joined().dismiss(connection)
+
+    async def _serve_guest(
+        self, connection: Connection, context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> None:
         sandbox, refusal = self._identity(connection, context)
         if refusal:
             _log.warning("guest refused", sandbox=sandbox, origin=connection.origin.name, reason=refusal)
@@ -193,7 +207,7 @@ class GuestLinks:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "it attaches too often")
         hello = await self._hello(sandbox, context)
         channel = AgentChannel(sandbox, hello, connection.origin.transport, self._carry)
-        connection.is_attached = True
+        self._joined().attached(connection)
         older = self._channels.get(sandbox)
         # No await from here until the older one's place is taken.
         if older is not None:
@@ -230,6 +244,8 @@ class GuestLinks:
             return sandbox, f"its certificate came through the socket of sandbox {origin.sandbox}"
         if origin.cid is not None and self._cids.get(sandbox, origin.cid) != origin.cid:
             return sandbox, f"its certificate came out of the VM with CID {origin.cid}"
+        if origin.address is not None:
+            return sandbox, self._addresses.why_not(sandbox, origin.address)
         return sandbox, ""
 
     async def _hello(self, sandbox: str, context: "grpc.aio.ServicerContext[Any, Any]") -> Hello:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes between guests and the one gRPC server of this node, whatever the guests came through.
 
-Everything that listens for guests lives here: TCP, a unix socket, hybrid vsock (the VMM connects to
-a socket of that very sandbox) and AF_VSOCK (grpcio cannot listen on it). TLS is end to end; what
-passes is ciphertext. That the server can be reached in no other way gives three things it lacks:
+What listens is in `doors` (grpcio cannot listen on AF_VSOCK). TLS is end to end; what passes is
+ciphertext. That the server can be reached in no other way gives three things it lacks:
 
 - A connection can be ended from here at once. gRPC cannot end a call whose peer does not read.
 - A connection has an origin, so that a certificate that comes out of another guest is refused.
@@ -11,52 +10,39 @@ passes is ciphertext. That the server can be reached in no other way gives three
 """
 
 import asyncio
-import functools
-import os
-import socket
-import sys
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.client_hello import Hello, judge
+from kata_bridge.channels.doors import Doors, OriginOf
+from kata_bridge.channels.origins import Origin, Rates
+from kata_bridge.channels.turns import Turns
+from kata_bridge.core.addresses import Address
 
 # From connect to a first message over TLS; 30 guests at once on two busy cores need one second.
 ATTACH_S = 15.0
 
-# A guest needs one connection, and a second for the moment in which it replaces the first; an agent
-# that fails and comes back does so some 10 times in its first 10 s.
-MAX_PER_GUEST, MAX_CONNECTS_PER_GUEST = 8, 40
-# Behind an address there may be many guests.
-MAX_PER_ADDRESS, MAX_CONNECTS_PER_ADDRESS = 256, 1_000
-CONNECTS_S = 10.0
 # All at once, against what has not proven who it is. A node has some 100 guests.
 MAX_CONNECTIONS = 1_024
+# Connections that the server has and that have not said who they are. Each costs it two sockets more
+# and some 80 KB, while one that waits for its turn costs a socket; a turn takes some 30 ms.
+MAX_HANDSHAKES = 64
+# After so long a turn ends where another waits for one. 30 guests at once on two busy cores need 1 s.
+HANDSHAKE_S = 3.0
 
 # Of what one side sent and the other did not read yet.
 _BUFFER_BYTES = 1 << 16
 _DIAL_S = 5.0
 _LAST_WORDS_S = 2.0
+# For a refusal to reach the guest, before its connection is ended.
+_REFUSAL_S = 1.0
 
 _log = logs.get(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a connection came in. `name` is for people, and what limits are counted by.
-
-    `sandbox`: it is that guest's own door, and no other may come through it. `cid` is the VM's
-    number as the kernel vouches for it, for AF_VSOCK.
-    """
-
-    transport: str
-    name: str
-    sandbox: str | None = None
-    cid: int | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +54,8 @@ class Connection:
     inner: asyncio.Transport | None = None
     is_attached: bool = False
     timer: asyncio.TimerHandle | None = None
+    # Begins to pass bytes; while it waits for its turn.
+    join: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     def abort(self) -> None:
         """End it now, whatever is buffered; both ends see a reset."""
@@ -79,69 +67,29 @@ class Connection:
 class Relay:
     """Joins each accepted connection with one of its own to `127.0.0.1:port` of the server."""
 
-    def __init__(self, port: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        is_guests: Callable[[Address], bool] = lambda _: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`is_guests` says of an address whether it is one guest's own."""
         self.port = port
+        self.doors = Doors(lambda origin_of: _Outer(self, origin_of), is_guests)
         self._clock = clock
         self._tasks = Tasks("relay")
-        self._listeners: dict[str, tuple[asyncio.Server, Path | None]] = {}
         self._connections: dict[Connection, None] = {}  # the oldest first
         self._by_inner: dict[str, Connection] = {}
-        self._counts: dict[str, int] = {}
-        self._connects: dict[str, deque[float]] = {}
-
-    async def listen_tcp(self, address: str, port: int) -> int:
-        """Listen on an address; return the port, for `port` 0 the one that was found. Raises `OSError`."""
-        server = await asyncio.get_running_loop().create_server(
-            lambda: _Outer(self, _tcp_origin), address, port
-        )
-        self._listen(f"tcp {address}:{port}", server, None)
-        return int(server.sockets[0].getsockname()[1])
-
-    async def listen_unix(self, path: Path, *, sandbox: str | None = None) -> None:
-        """Listen on a unix socket, mode 0600: with `sandbox` that guest's alone, without it anyone's.
-
-        The VMM of a hybrid vsock connects to `<uds path>_<port>`. A socket that is left of an earlier
-        run is replaced. Raises `OSError`.
-        """
-        _remove(path)
-        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        try:
-            bound.bind(str(path))
-            os.chmod(path, 0o600)  # noqa: PTH101 - and not pathlib's, which ruff takes for a slow one
-            server = await asyncio.get_running_loop().create_unix_server(
-                lambda: _Outer(self, functools.partial(_unix_origin, sandbox)), sock=bound
-            )
-        except BaseException:
-            bound.close()
-            raise
-        self._listen(f"unix {path}" if sandbox is None else f"sandbox {sandbox}", server, path)
-
-    async def listen_vsock(self, port: int) -> None:
-        """Listen on AF_VSOCK for all VMs. Raises `OSError`, also where the kernel has none."""
-        bound = socket.socket(
-            socket.AF_VSOCK, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        )
-        try:
-            bound.bind((socket.VMADDR_CID_ANY, port))
-            server = await asyncio.get_running_loop().create_server(
-                lambda: _Outer(self, _vsock_origin), sock=bound
-            )
-        except BaseException:
-            bound.close()
-            raise
-        self._listen(f"vsock {port}", server, None)
-
-    def _listen(self, name: str, server: asyncio.Server, path: Path | None) -> None:
-        """Keep a listener, in the place of one of the same name: a guest has one door."""
-        old, self._listeners[name] = self._listeners.get(name), (server, path)
-        if old is not None:
-            _close(old[0], old[1] if old[1] != path else None)
+        self._counts: Counter[str] = Counter()
+        self._rates = Rates()
+        self._turns: Turns[Connection] = Turns(MAX_HANDSHAKES, HANDSHAKE_S)
+        self._next_turn: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     def forget(self, sandbox: str) -> None:
         """Close the door of a sandbox that is gone, and end what came through it."""
-        listener = self._listeners.pop(f"sandbox {sandbox}", None)
-        if listener is not None:
-            _close(*listener)
+        self.doors.forget(sandbox)
         for connection in tuple(self._connections):
             if connection.origin.sandbox == sandbox:
                 connection.abort()
@@ -156,31 +104,24 @@ class Relay:
     @property
     def origins(self) -> int:
         """How many origins are remembered for their rate."""
-        return len(self._connects)
+        return len(self._rates)
 
     async def close(self) -> None:
-        for listener in self._listeners.values():
-            _close(*listener)
-        self._listeners.clear()
+        self._is_closed = True
+        await self.doors.close()
         for connection in tuple(self._connections):
             connection.abort()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         await self._tasks.close(timeout_s=2)
 
     def admits(self, origin: Origin) -> str:
         """Empty, or why a connection of this origin is not taken now."""
-        now = self._clock()
-        recent = self._connects.setdefault(origin.name, deque())
-        while recent and recent[0] < now - CONNECTS_S:
-            recent.popleft()
-        most, most_connects = _limits(origin)
-        if len(recent) >= most_connects:
+        if not self.doors.leads(origin):
+            return "its door is closed"
+        if not self._rates.admits(origin, self._clock()):
             return "connects too often"
-        recent.append(now)
-        if len(self._connects) > MAX_CONNECTIONS:
-            self._connects = {
-                name: times for name, times in self._connects.items() if times[-1] > now - CONNECTS_S
-            }
-        if self._counts.get(origin.name, 0) >= most:
+        if self._counts[origin.name] >= origin.limits[0]:
             return "too many connections of one origin"
         is_full = len(self._connections) >= MAX_CONNECTIONS and not self._make_room()
         return "too many connections" if is_full else ""
@@ -194,10 +135,12 @@ class Relay:
                 waiting.setdefault(connection.origin.name, []).append(connection)
         if not waiting:
             return False
-        ended = max(waiting.values(), key=len)[0]
-        ended.abort()
-        self.closed(ended)
+        self._end(max(waiting.values(), key=len)[0])
         return True
+
+    def _end(self, connection: Connection) -> None:
+        connection.abort()
+        self.closed(connection)
 
     def opened(self, transport: asyncio.Transport, origin: Origin) -> Connection | None:
         refusal = self.admits(origin)
@@ -207,7 +150,7 @@ class Relay:
             return None
         connection = Connection(origin, transport)
         self._connections[connection] = None
-        self._counts[origin.name] = self._counts.get(origin.name, 0) + 1
+        self._counts[origin.name] += 1
         connection.timer = asyncio.get_running_loop().call_later(ATTACH_S, self._late, connection)
         return connection
 
@@ -217,19 +160,65 @@ class Relay:
             _log.debug("connection ended: no stream in time", transport=origin.transport, origin=origin.name)
             connection.abort()
 
+    def attached(self, connection: Connection) -> None:
+        """It is known who it is: it is on time no longer, and another has its turn."""
+        connection.is_attached = True
+        self._turns.over(connection)
+        self._advance()
+
+    def dismiss(self, connection: Connection) -> None:
+        """It was refused. What the server has said reaches it, and then it is ended."""
+        if connection in self._connections and not connection.is_attached:
+            asyncio.get_running_loop().call_later(_REFUSAL_S, self._dismissed, connection)
+
+    def _dismissed(self, connection: Connection) -> None:
+        if not connection.is_attached:
+            connection.abort()
+
     def join(self, outer: "_Outer", connection: Connection, first: bytes) -> None:
-        """Begin to pass bytes, `first` before all others."""
-        self._tasks.spawn(self._dial(outer, connection, first), "dial")
+        """Begin to pass bytes when its turn has come, `first` before all others."""
+        connection.join = lambda: self._dial(outer, connection, first)
+        self._turns.wait(connection, connection.origin.name)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Give turns to those that wait, and look again when the next may be taken from somebody."""
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        while not self._is_closed:
+            step = self._turns.next(self._clock())
+            if step.ended is not None:
+                _log.debug("connection ended: others wait", origin=step.ended.origin.name)
+                step.ended.abort()
+                self._forget(step.ended)
+            elif step.begun is not None:
+                self._begin(step.begun)
+            else:
+                if step.again_s is not None:
+                    loop = asyncio.get_running_loop()
+                    self._next_turn = loop.call_later(step.again_s, self._advance)
+                return
+
+    def _begin(self, connection: Connection) -> None:
+        join, connection.join = connection.join, None
+        if join is not None:
+            self._tasks.spawn(join(), "dial", when_over=lambda: self._dialled(connection))
+
+    def _dialled(self, connection: Connection) -> None:
+        """Also where the dialling was ended before it began."""
+        if connection.inner is None:
+            connection.abort()
 
     async def _dial(self, outer: "_Outer", connection: Connection, first: bytes) -> None:
         loop = asyncio.get_running_loop()
         try:
-            inner, _ = await asyncio.wait_for(
-                loop.create_connection(lambda: _Inner(connection.outer), "127.0.0.1", self.port), _DIAL_S
-            )
+            async with asyncio.timeout(_DIAL_S):
+                inner, _ = await loop.create_connection(
+                    lambda: _Inner(connection.outer), "127.0.0.1", self.port
+                )
         except (OSError, TimeoutError) as error:
             _log.error("the server for guests does not answer", error=error)
-            connection.abort()
             return
         connection.inner = inner
         if connection.outer.is_closing():
@@ -240,9 +229,15 @@ class Relay:
         outer.joined(inner)
 
     def closed(self, connection: Connection) -> None:
+        self._forget(connection)
+        self._advance()
+
+    def _forget(self, connection: Connection) -> None:
         if connection not in self._connections:
             return
         del self._connections[connection]
+        self._turns.over(connection)
+        connection.join = None
         name = connection.origin.name
         self._counts[name] -= 1
         if not self._counts[name]:
@@ -251,39 +246,6 @@ class Relay:
             connection.timer.cancel()
         if connection.inner is not None:
             self._by_inner.pop(_peer(connection.inner), None)
-
-
-def _limits(origin: Origin) -> tuple[int, int]:
-    """How many connections of this origin at once, and how many within `CONNECTS_S`."""
-    if origin.transport == "tcp":
-        return MAX_PER_ADDRESS, MAX_CONNECTS_PER_ADDRESS
-    return MAX_PER_GUEST, MAX_CONNECTS_PER_GUEST
-
-
-def _tcp_origin(transport: asyncio.Transport) -> Origin:
-    return Origin("tcp", str(transport.get_extra_info("peername")[0]))
-
-
-def _unix_origin(sandbox: str | None, transport: asyncio.Transport) -> Origin:
-    if sandbox is not None:
-        return Origin("hybrid-vsock", sandbox, sandbox)
-    credentials = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return Origin("unix", f"pid {int.from_bytes(credentials[:4], sys.byteorder)}")
-
-
-def _vsock_origin(transport: asyncio.Transport) -> Origin:
-    cid = int(transport.get_extra_info("peername")[0])
-    return Origin("vsock", f"cid {cid}", cid=cid)
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def _close(server: asyncio.Server, path: Path | None) -> None:
-    server.close()
-    if path is not None:
-        _remove(path)
 
 
 def _peer(inner: asyncio.Transport) -> str:
@@ -314,7 +276,7 @@ class _Side(asyncio.Protocol):
 class _Outer(_Side):
     """The guest's end. Reads the beginning of its handshake before anything is dialled for it."""
 
-    def __init__(self, relay: Relay, origin_of: Callable[[asyncio.Transport], Origin]) -> None:
+    def __init__(self, relay: Relay, origin_of: OriginOf) -> None:
         super().__init__()
         self._relay = relay
         self._origin_of = origin_of

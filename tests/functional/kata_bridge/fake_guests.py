@@ -173,7 +173,7 @@ async def bridge(directory: Path, opener: FakeOpener, *, check_s: float = 3600.0
     try:
         yield Bridge(path, opener, guests, watchers, metrics)
     finally:
-        front.stop()
+        await front.stop()
         guests.stop()
         await server.stop(0)
         await front.close()

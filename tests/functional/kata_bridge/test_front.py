@@ -46,7 +46,7 @@ async def door(directory: Path, allowed: Allowed) -> AsyncIterator[tuple[Path, l
     try:
         yield directory / "door", refused
     finally:
-        front.stop()
+        await front.stop()
         await front.close()
         await until(lambda: not served)
         server.close()
@@ -127,5 +127,5 @@ async def test_without_a_server_behind_it_callers_are_cut_off(tmp_path: Path) ->
         assert await reader.read() == b""
         writer.close()
     await until(lambda: not len(tasks))
-    front.stop()
+    await front.stop()
     await tasks.close(2)

@@ -15,7 +15,7 @@ import pytest
 
 from daemonkit.protobuf import decode, encode
 from kata_bridge.api.messages import Capabilities, Part
-from kata_bridge.channels import agent, relay
+from kata_bridge.channels import agent, origins, relay
 from kata_bridge.channels.channel import GuestState, Unreachable
 from kata_bridge.credentials import SERVER_NAME, Credentials
 from kata_bridge.guest.messages import (
@@ -389,4 +389,4 @@ async def test_connections_of_one_guest_are_counted(node: Node, directory: Path)
         except ConnectionResetError:
             pass
         writer.close()
-    assert alive == relay.MAX_PER_GUEST
+    assert alive == origins.MAX_PER_GUEST
