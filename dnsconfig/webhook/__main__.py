@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dnsconfig-webhook --config FILE [--check-config]`."""
 
+import datetime as dt
 import sys
+from collections.abc import Callable
 
 from daemonkit import logs, run
 from daemonkit.run import Lifecycle
 from dnsconfig.webhook.config import load
 from dnsconfig.webhook.credentials import CredentialsError
+from dnsconfig.webhook.rotation import TURN_S, utc_now
 from dnsconfig.webhook.service import Service
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the webhook; the exit code is 2 for a configuration or state that cannot be used."""
+def main(
+    argv: list[str] | None = None,
+    *,
+    turn_s: float = TURN_S,
+    now: Callable[[], dt.datetime] = utc_now,
+) -> int:
+    """Run the webhook; the exit code is 2 for a configuration or state that cannot be used.
+
+    `turn_s` is how often dates and the registration are looked at, `now` the clock for the dates.
+    """
     arguments = run.parse_arguments("dnsconfig-webhook", sys.argv[1:] if argv is None else argv)
     logs.setup()
     config = run.configured(arguments, load)
     try:
-        service = Service(config)
+        service = Service(config, turn_s=turn_s, now=now)
     except CredentialsError as error:
         sys.stderr.write(f"{error}\n")
         return run.EXIT_UNUSABLE

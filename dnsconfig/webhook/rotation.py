@@ -19,6 +19,11 @@ RETRY_S = 2.0
 _log = logs.get(__name__)
 
 
+def utc_now() -> dt.datetime:
+    """The time of day, by which others judge our certificates."""
+    return dt.datetime.now(dt.UTC)
+
+
 class Rotation:
     """`show` is called when the certificate to show is another one; `now` tells the time, with its zone."""
 

@@ -23,7 +23,7 @@ from dnsconfig.webhook.config import DnsWebhookConfiguration
 from dnsconfig.webhook.credentials import Credentials
 from dnsconfig.webhook.registration import Api
 from dnsconfig.webhook.review import BadReview
-from dnsconfig.webhook.rotation import TURN_S, Rotation
+from dnsconfig.webhook.rotation import TURN_S, Rotation, utc_now
 from dnsconfig.webhook.server import WebhookServer
 from dnsconfig.webhook.sources import Sources
 
@@ -58,6 +58,7 @@ class Service:
         client: SuperCluster | None = None,
         clock: Callable[[], float] = time.monotonic,
         turn_s: float = TURN_S,
+        now: Callable[[], dt.datetime] = utc_now,
     ) -> None:
         """Build all parts. Raises CredentialsError."""
         self._config = config
@@ -74,7 +75,7 @@ class Service:
             self._client,
             self._credentials,
             lambda: self._server.show(self._credentials.certificate_file),
-            _now,
+            now,
             turn_s=turn_s,
         )
         self.registry = metrics.Registry()
@@ -164,7 +165,3 @@ class Service:
             "authorities": len(self._credentials.authorities),
             "certificateUntil": None if leaf is None else leaf.certificate.not_valid_after_utc.isoformat(),
         }
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

@@ -1,13 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows what resolvers of all tenants are made of, in the whole super cluster.
 
-The role that this needs, and the webhook's registration:
-
-    - {apiGroups: [""], resources: [namespaces, services], verbs: [list, watch]}
-    - {apiGroups: [arktos.futurewei.com], resources: [networks], verbs: [list, watch]}
-    - {apiGroups: [tenancy.x-k8s.io], resources: [virtualclusters], verbs: [list, watch]}
-    - {apiGroups: [admissionregistration.k8s.io], resources: [mutatingwebhookconfigurations],
-       resourceNames: [dnsconfig.vcnode.io], verbs: [get, patch]}
+The role that this needs, and the webhook's registration, is packaging/webhook/rbac.yaml.
 """
 
 from collections.abc import Mapping

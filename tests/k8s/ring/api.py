@@ -8,7 +8,8 @@ import json
 import re
 import ssl
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.k8s.ring.certs import Leaf
@@ -29,6 +30,8 @@ class Endpoint:
     port: int
     authority_pem: bytes
     leaf: Leaf | None
+    # What its certificate is to be for, where that is not the address.
+    server_name: str = ""
 
     def context(self) -> ssl.SSLContext:
         """What verifies the server, and shows the client's certificate."""
@@ -49,7 +52,7 @@ class Endpoint:
         """
         plain = self.namespace.connect(self.address, self.port, timeout_s=timeout_s)
         try:
-            return self.context().wrap_socket(plain, server_hostname=self.address)
+            return self.context().wrap_socket(plain, server_hostname=self.server_name or self.address)
         except OSError:
             plain.close()
             raise
@@ -123,9 +126,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesApi:
-    """What the ring needs of a kube-apiserver: get, create, patch, delete."""
+    """What the ring needs of a kube-apiserver: get, create, patch, delete; `headers` go with each."""
 
     endpoint: Endpoint
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, path: str) -> JsonObject:
         """Read an object or a list."""
@@ -165,7 +169,7 @@ class KubernetesApi:
     ) -> JsonObject:
         body = None if value is None else json.dumps(value).encode()
         answer = self.endpoint.request(
-            method, path, body=body, headers={"Content-Type": "application/json", **headers}
+            method, path, body=body, headers={"Content-Type": "application/json", **self.headers, **headers}
         )
         if answer.status in accept:
             return {}

@@ -4,14 +4,20 @@
 import base64
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from dnsconfig.webhook import registration
+from daemonkit.config import parse
+from dnsconfig.webhook import registration, server
+from dnsconfig.webhook.config import KIND, DnsWebhookConfiguration
 from dnsconfig.webhook.registration import RegistrationError, publish, split
 
 pytestmark = pytest.mark.asyncio
+
+SHIPPED = Path(__file__).resolve().parents[4] / "packaging" / "webhook"
 
 
 def pem(name: str) -> bytes:
@@ -112,3 +118,37 @@ async def test_the_order_in_a_bundle(held: str, ours: str, stale: str, expected:
         return [pem(letter) for letter in letters]
 
     assert registration.merged(each(held), each(ours), each(stale)) == each(expected)
+
+
+async def test_what_is_shipped_is_what_is_said_here() -> None:
+    service = {"name": "dnsconfig-webhook", "namespace": "vcnode-system", "path": server.PATH, "port": 443}
+    shipped = yaml.safe_load((SHIPPED / "registration.yaml").read_text())
+    assert shipped == registration.registration({"service": service})
+
+
+async def test_the_shipped_parts_fit_together() -> None:
+    """Names, ports and files are written in more than one place."""
+    values = list(yaml.safe_load_all((SHIPPED / "deployment.yaml").read_text()))
+    found = {value["kind"]: value for value in values}
+    assert len(found) == len(values)
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {each["name"]: Path(each["mountPath"]) for each in container["volumeMounts"]}
+    path = Path(container["args"][1])
+    assert path.parent == mounts["config"]
+    files = found["ConfigMap"]["data"]
+    text = files[path.name].encode()
+    config = parse(text, DnsWebhookConfiguration, kind=KIND, source="x", directory=path.parent)
+    service = found["Service"]
+    name = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    assert config.listen.names == (name,)
+    assert [each["containerPort"] for each in container["ports"]] == [config.listen.port]
+    assert config.state_directory.is_relative_to(mounts["state"])
+    assert config.super_cluster.kubeconfig_file.parent == mounts["config"]
+    assert config.super_cluster.kubeconfig_file.name in files
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    for kind in ("Deployment", "PodDisruptionBudget"):
+        assert found[kind]["spec"]["selector"]["matchLabels"] == labels
+    assert service["spec"]["selector"] == labels
+    probes = [container[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe")]
+    assert [probe["path"] for probe in probes] == [server.READY, server.LIVE]
