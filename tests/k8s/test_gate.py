@@ -312,6 +312,31 @@ def test_the_bridge_is_away_where_the_policy_holds_nothing(
             node.bridge.start()
 
 
+def test_the_bridge_does_not_answer(node: Node, acme: Tenant) -> None:
+    """It is asked and says nothing for the runtime's 2 s: that is no yes where the plugin is demanded."""
+    before = len(got_through(node))
+    with pod(node, acme) as waiting:
+        wait_held(waiting, "which DNS server network default has")
+        assert node.bridge.process is not None
+        node.bridge.process.send(signal.SIGSTOP)
+        try:
+            # CreateContainer of the one, then RunPodSandbox and CreateContainer of the other.
+            node.ring.super_cluster.api.patch(waiting.path, {"metadata": {"annotations": {"try": "again"}}})
+            wait_held(waiting, gating.LACKS_PLUGIN)
+            with pod(node, acme, annotations=NO_DEMAND) as unguarded:
+                wait_running(unguarded)
+                node.bridge.process.send(signal.SIGCONT)
+                wait_for(
+                    "it is found", lambda: unguarded.full_name in got_through(node)[before:], timeout_s=30
+                )
+                assert waiting.status()["phase"] == "Pending"
+                gating.say_resolver(node.ring, uid(waiting), gating.RESOLV_CONF)
+                wait_running(waiting)
+                assert got_through(node)[before:] == [unguarded.full_name]
+        finally:
+            node.bridge.process.send(signal.SIGCONT)
+
+
 NO_DEMAND = {next(iter(gating.REQUIRED)): "[]"}
 
 
