@@ -4,6 +4,7 @@
 from typing import Protocol
 
 from daemonkit.status import Query, Readiness, Reply
+from kubeproxy_ext.core.canary import Canary, with_canary
 from kubeproxy_ext.core.view import EVERY_NETWORK, Outcome
 from kubeproxy_ext.delivery import Standing
 from kubeproxy_ext.engine import Engine
@@ -147,7 +148,7 @@ class Report:
                 ],
                 "namespaces": self._namespaces(standing.guest.tenant),
                 "elsewhere": self._elsewhere(standing, query.get("address", "")),
-                "models": [_model(outcome) for outcome in outcomes],
+                "models": [_model(outcome, self._engine.groups.canary) for outcome in outcomes],
                 "documents": [
                     {
                         "family": document.family.value,
@@ -187,8 +188,9 @@ def _tenant(tenant: Tenant, now: float) -> dict[str, object]:
     }
 
 
-def _model(outcome: Outcome) -> dict[str, object]:
-    rules = outcome.rules
+def _model(outcome: Outcome, canary: Canary | None) -> dict[str, object]:
+    """What one family's document was rendered from."""
+    rules = with_canary(outcome.rules, canary)
     return {"family": rules.family.value, "rules": rules, "serving": outcome.serving}
 
 

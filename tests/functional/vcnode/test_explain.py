@@ -81,6 +81,20 @@ async def test_a_service_of_another_network_is_named(tmp_path: Path) -> None:
         assert "network default" not in out, "another tenant's Services are not told"
 
 
+async def test_the_canary_is_told_from_a_service(tmp_path: Path) -> None:
+    made = node(tmp_path)
+    made.settings["canary"] = {"ipv4Address": "192.0.2.61"}
+    async with running(made) as here:
+        await here.until(lambda: here.rules("a1"))
+        code, out, _ = await explain(here, "a1", "192.0.2.61:10561")
+        assert code == 0
+        assert "-> goes to 127.0.0.1:10561, as it should" in out
+        assert "192.0.2.61:10561 is the canary: it leads a guest to its own loopback" in out
+        assert "the guest has the current generation, " in out
+        code, out, _ = await explain(here, "a1", "192.0.2.61:80")
+        assert "192.0.2.61 is the address of the canary, with 10561/tcp alone" in out
+
+
 async def test_rules_that_drifted_or_are_behind_are_said(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         await here.until(lambda: here.rules("a1"))
