@@ -19,6 +19,7 @@ from vcnode.dns_message import Type
 from vcnode.dns_query import ask_all
 
 DEADLINE_S = 30.0
+_PORT_TRIES = 20
 
 
 async def explain(here: Node, *argv: str) -> tuple[int, str, str]:
@@ -90,13 +91,26 @@ def reply(asked: bytes, address: str | None, *, is_truncated: bool = False) -> b
     return head + b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 30, 4) + socket.inet_aton(address)
 
 
+def _both() -> tuple[socket.socket, socket.socket, int]:
+    """UDP and TCP at one port: what is free for one may be somebody's for the other."""
+    for _ in range(_PORT_TRIES):
+        tcp = socket.create_server(("127.0.0.1", 0))
+        port = tcp.getsockname()[1]
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            udp.bind(("127.0.0.1", port))
+        except OSError:
+            udp.close()
+            tcp.close()
+        else:
+            return udp, tcp, port
+    raise AssertionError(f"no port is free for both after {_PORT_TRIES} tries")
+
+
 @contextmanager
 def server(known: bytes, *, is_large: bool = False) -> Iterator[int]:
     """A DNS server on loopback that knows one name; its port."""
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.bind(("127.0.0.1", 0))
-    port = udp.getsockname()[1]
-    tcp = socket.create_server(("127.0.0.1", port))
+    udp, tcp, port = _both()
     stop = threading.Event()
     for each in (udp, tcp):
         each.settimeout(0.05)
