@@ -68,6 +68,9 @@ def ask(where: Address, path: str, kind: type[T], daemon: str) -> T:
         answer = msgspec.json.decode(body, type=kind)
     except TimeoutError:
         raise ToolError(f"{name}: nothing within {TIMEOUT_S:.0f} s; is {daemon} stopped or stuck?") from None
+    except FileNotFoundError as error:
+        hint = "`status.socket` in its configuration says where it can be asked"
+        raise ToolError(f"{name}: {error.strerror}; does {daemon} run here? {hint}") from None
     except OSError as error:
         raise ToolError(f"{name}: {error.strerror or error}; does {daemon} run here?") from None
     except (StatusError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
