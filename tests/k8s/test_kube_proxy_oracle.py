@@ -15,7 +15,8 @@ What is asked how:
   their arrival, REJECT by the ICMP error or RST, DROP by nothing at all.
 - `test_connections_end_alike`: for each kind of answer in each world one question with a real socket,
   there and back.
-- `test_affinity_ends_alike`: Services with affinity, their memory emptied between packets.
+- `test_affinity_ends_alike`: Services with affinity, their memory emptied between packets; how long it
+  lasts is read off both sides' rules.
 - `test_changes_are_followed`: hundreds of random changes while flows and clients stay, with kube-proxy
   and deltas following; what they touched is asked again, and some of the rest.
 - `test_shapes_are_followed`: the same with changes that were thought out (`oracle/shapes.py`).
@@ -40,6 +41,7 @@ from tests.k8s.oracle.judging import judge, told
 from tests.k8s.oracle.laboratory import Laboratory, build_laboratory
 from tests.k8s.oracle.ours import kernel_holds
 from tests.k8s.oracle.report import LINES
+from tests.k8s.oracle.timeouts import wrong_timeouts
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -90,6 +92,7 @@ def test_affinity_ends_alike(laboratory: Laboratory) -> None:
         asked = questions_with_affinity(laboratory, pair)
         count += len(asked)
         problems += ask_clients(pair, asked)
+        problems += wrong_timeouts(pair)
     laboratory.figures.lines.append(f"{count} addresses with affinity, {time.monotonic() - begin:.0f} s")
     assert not problems, told(laboratory, problems)
 
@@ -99,6 +102,8 @@ def test_changes_are_followed(laboratory: Laboratory, request: pytest.FixtureReq
     changing = Changing(laboratory, range(laboratory.drawn), "changes")
     for problems in changing.steps(request.config.getoption("--oracle-changes", 300)):
         assert not problems, told(laboratory, problems)
+    problems = [problem for pair in laboratory.pairs for problem in wrong_timeouts(pair)]
+    assert not problems, told(laboratory, problems)
     ours = laboratory.ours
     laboratory.figures.lines.append(
         f"{changing.made} changes with {counted(changing.followers)} standing flows and clients, "
