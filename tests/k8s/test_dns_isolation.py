@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of isolation on a real apiserver, with the webhook as it is shipped.
+
+Whatever of them a real apiserver takes is there at once, each case with tenants of its own; pods are
+dry runs. Addresses of Services are the apiserver's to give, so those of the cases stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from dnsconfig.core.decision import decide, node_of
+from dnsconfig.core.resolver import DnsClass
+from dnsconfig.core.wire import PodObject, read
+from dnsconfig.core.world import world_of
+from tests.cases.dns.load import HOST, NOBODYS, Case, load
+from tests.k8s.ring import gate_networks, webhook
+from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.processes import RingError, wait_for
+
+_PATIENCE_S = 30.0
+_CASES = load()
+_POSSIBLE = [case for case in _CASES if case.is_possible]
+# Of these the apiserver itself refuses the pod: no such value can be a label's.
+_REFUSED = [case for case in _CASES if not case.is_possible and case.id.startswith("label-")]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is in the super cluster: addresses that were given, by case and by what stands for them."""
+
+    api: KubernetesApi
+    given: Mapping[tuple[str, str], str]
+
+    def servers(self, case: Case) -> tuple[str, ...]:
+        return tuple(self.given.get((case.id, each), each) for each in case.servers)
+
+    @property
+    def nobodys(self) -> frozenset[str]:
+        return frozenset(real for (_, name), real in self.given.items() if name.startswith(NOBODYS))
+
+
+@pytest.fixture(scope="module")
+def world(ring: Ring) -> Iterator[World]:
+    """All objects of all cases, and the webhook beside them."""
+    gate_networks.install(ring)
+    api = ring.super_cluster.api
+    given: dict[tuple[str, str], str] = {}
+    made: list[str] = []
+    with webhook.installed(ring) as address:
+        daemon = webhook.daemon(ring, address)
+        try:
+            for case in _POSSIBLE:
+                for item in sorted(case.items(_prefix(case)), key=lambda each: each["kind"] != "Namespace"):
+                    _create(api, case, item, given, made)
+            daemon.start()
+            yield World(api, given)
+        finally:
+            daemon.stop()
+            for path in made:
+                api.delete(path)
+
+
+@pytest.mark.parametrize("case", _POSSIBLE, ids=lambda case: case.id)
+def test_nobody_becomes_anothers_resolver(world: World, case: Case) -> None:
+    wait_for(case.id, lambda: _is_as_expected(world, case), timeout_s=_PATIENCE_S)
+
+
+@pytest.mark.parametrize("case", _REFUSED, ids=lambda case: case.id)
+def test_what_is_no_label_is_refused_by_the_apiserver(world: World, case: Case) -> None:
+    pods = "/api/v1/namespaces/default/pods?dryRun=All"
+    with pytest.raises(RingError, match=r": (400|413|422) "):
+        world.api.create(pods, _pod(case))
+
+
+def _is_as_expected(world: World, case: Case) -> bool:
+    """Ask once. What is not heard of yet may be refused, and a wrong server is never there."""
+    pod = _pod(case)
+    expected = _decided(case)
+    try:
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
+        spec = world.api.create(path, pod)["spec"]
+    except RingError as error:
+        # Quoted once in the words, and once more in JSON.
+        said = str(error).replace("\\", "")
+        assert "no DNS for this pod" in said or "failed calling webhook" in said
+        return expected is not None and f"no DNS for this pod: {expected}" in said
+    found = tuple(spec.get("dnsConfig", {}).get("nameservers", ()))
+    assert not world.nobodys & set(found)
+    assert case.waits is None, f"let in with {found}"
+    if _is_for_us(case):
+        assert (spec["dnsPolicy"], found) == ("None", world.servers(case))
+    else:
+        asked = pod["spec"]
+        assert spec["dnsPolicy"] == asked.get("dnsPolicy", "ClusterFirst")
+        assert spec.get("dnsConfig") == asked.get("dnsConfig")
+    return True
+
+
+def _decided(case: Case) -> str | None:
+    """The words of the core, where the pod waits."""
+    pod = read(case.pod(_prefix(case)))
+    assert isinstance(pod, PodObject)
+    found = decide(pod, world_of(case.items(_prefix(case))), node_of(HOST))
+    return None if found is None or found.waits is None else found.waits.reason.replace("\\", "")
+
+
+def _is_for_us(case: Case) -> bool:
+    pod = read(case.pod(_prefix(case)))
+    assert isinstance(pod, PodObject)
+    found = decide(pod, world_of(case.items(_prefix(case))), node_of(HOST))
+    return found is not None and found.dns_class is DnsClass.CLUSTER
+
+
+def _prefix(case: Case) -> str:
+    return f"d{_CASES.index(case):03}"
+
+
+def _pod(case: Case) -> JsonObject:
+    value = case.pod(_prefix(case))
+    del value["metadata"]["uid"]
+    value["metadata"]["name"] = value["metadata"]["name"][:60]
+    value["spec"]["containers"] = [{"name": "main", "image": "nobody/knows:1"}]
+    return value
+
+
+def _create(
+    api: KubernetesApi, case: Case, item: JsonObject, given: dict[tuple[str, str], str], made: list[str]
+) -> None:
+    """Create one object as its kind wants it; notes its path, and the address that it was given."""
+    meta = item["metadata"]
+    value = {key: item[key] for key in ("apiVersion", "kind", "metadata")}
+    if item["kind"] == "Namespace":
+        api.create("/api/v1/namespaces", value, may_exist=True)
+        return
+    if item["kind"] == "Network":
+        path = f"/apis/{item['apiVersion']}/namespaces/{meta['namespace']}/networks"
+        api.create(path, {**value, "spec": item["spec"]}, may_exist=True)
+        api.patch(f"{path}/{meta['name']}/status", {"status": item["status"]})
+    else:
+        path = f"/api/v1/namespaces/{meta['namespace']}/services"
+        spec: JsonObject = {"ports": [{"port": 53, "protocol": "UDP"}]}
+        said = item["spec"].get("clusterIP", "")
+        if "externalName" in item["spec"]:
+            spec |= {key: item["spec"][key] for key in ("type", "externalName")}
+        elif said == "None":
+            spec["clusterIP"] = said
+        api.create(path, {**value, "spec": spec}, may_exist=True)
+        real = api.get(f"{path}/{meta['name']}")["spec"].get("clusterIP", "")
+        if said and real not in ("", "None"):
+            given[case.id, said] = real
+    made.append(f"{path}/{meta['name']}")
