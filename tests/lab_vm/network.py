@@ -13,7 +13,7 @@ from ruleset.model import Endpoint
 from tests.lab.namespaces import Lab, Namespace
 from tests.lab.ruleset.peers import DATAGRAM, STREAM, Servers
 
-NODE_ADDRESS = "10.255.0.1"
+NODE_ADDRESS, LINKS = "10.255.0.1", "10.255.0.0/24"
 GATEWAY, GATEWAY6 = "10.0.0.1", "fd00::1"
 _LINKS = "links"
 

@@ -27,7 +27,7 @@ from ruleset.model import Endpoint, ServiceRules
 from tests.lab.namespaces import Lab
 from tests.lab_vm import image
 from tests.lab_vm.machine import Machine
-from tests.lab_vm.network import GATEWAY, GATEWAY6, NODE_ADDRESS, Network
+from tests.lab_vm.network import GATEWAY, GATEWAY6, LINKS, NODE_ADDRESS, Network
 from tests.lab_vm.rules import ruleset
 
 DEADLINE_S = 60.0
@@ -206,7 +206,13 @@ class Site:
             "listen": {"socket": str(self.socket)},
             "sandboxes": {"directory": str(self.directory / "guests")},
             "stock": {"shimDirectories": [str(self.directory / "shims")]},
-            "agent": {"address": NODE_ADDRESS, "port": _AGENTS_PORT, "vsockPort": VSOCK_PORT},
+            "agent": {
+                "address": NODE_ADDRESS,
+                "port": _AGENTS_PORT,
+                "vsockPort": VSOCK_PORT,
+                # A link to the node has other addresses than the VPC, of which the runtime tells.
+                "gateways": [LINKS],
+            },
             "status": {"socket": str(self.directory / "status.sock")},
             "drift": {"checkSeconds": 1.0},
         }
