@@ -81,6 +81,7 @@ class GuestDriver:
         self.channels = tuple(channels)
         self.machine = GuestMachine(shared.check_s)
         self.chosen: Chosen | None = None
+        self._resolv_conf = ""
         self._shared = shared
         self._answered, self._changed = answered, changed
         self._loop = asyncio.get_running_loop()
@@ -180,6 +181,14 @@ class GuestDriver:
             raise NotInjectable(self.machine.not_injectable)
         raise Unreachable(self.machine.unreachable or "no way into it has been found yet")
 
+    async def write_resolv_conf(self, text: str) -> None:
+        """Write its resolv.conf, now and again whenever it is reached by another channel.
+
+        Raises what a channel raises; where it was not reached it is written as soon as it is.
+        """
+        self._resolv_conf = text
+        await self.channel().set_resolv_conf(text)
+
     async def _call(self, call: Call) -> Result:
         match call:
             case Probe():
@@ -205,8 +214,20 @@ class GuestDriver:
                 channel=chosen.capabilities.channel,
                 digest=state.digest[:16],
             )
+        if self.chosen is None or self.chosen.channel is not chosen.channel:
+            await self._restore_resolv_conf(chosen)
         self.chosen = chosen
         return Probed(chosen.capabilities, state)
+
+    async def _restore_resolv_conf(self, chosen: Chosen) -> None:
+        """Write what was last said: a guest that was booted anew has its image's."""
+        if not self._resolv_conf or not chosen.capabilities.resolv_conf:
+            return
+        try:
+            await chosen.channel.set_resolv_conf(self._resolv_conf)
+        except (NotInjectable, Refused) as error:
+            # Its rules do not wait for that.
+            _log.warning("a guest's resolv.conf cannot be written again", guest=self.sandbox.id, reason=error)
 
     async def _push(self, push: Push) -> Stated:
         channel = self.channel()

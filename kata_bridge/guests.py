@@ -201,7 +201,7 @@ class Guests:
         return await self._one(guest, lambda driver: self._write(driver, text))
 
     async def _write(self, driver: GuestDriver, text: str) -> GuestResult:
-        await driver.channel().set_resolv_conf(text)
+        await driver.write_resolv_conf(text)
         return self._result(driver.sandbox.id, ResultCode.APPLIED)
 
     async def read_back(self, guest: str) -> ReadBackReply:

@@ -25,6 +25,8 @@ def names(k8s_programs: Binaries, tmp_path_factory: pytest.TempPathFactory) -> I
     """Everything, each guest with its resolver and its rules."""
     with serving_names(k8s_programs, tmp_path_factory.mktemp("names")) as made:
         for network in NETWORKS:
+            # Without any rules a question is lost, and asked again after five seconds.
+            made.site.wait_current(network.plan.name)
             wait_follows(guest_of(made, network), network, network.dns_ip)
         yield made
 
@@ -126,3 +128,16 @@ def test_guests_that_run_follow_the_server(names: Names) -> None:
     names.site.figure(f"a1: another address for its DNS server, names by it after {took_s:.1f} s")
     names.move(RED_A, RED_A.dns_ip)
     wait_follows(guest, RED_A, RED_A.dns_ip)
+
+
+@pytest.mark.parametrize(
+    ("network", "how"), [(RED_A, "reboot"), (RED_B, "lose_power")], ids=["reboot", "lose_power"]
+)
+def test_a_guest_that_starts_anew_has_its_names_back(names: Names, network: Network, how: str) -> None:
+    guest = guest_of(names, network)
+    attached = len(names.site.said(message="guest attached", sandbox=guest.name))
+    getattr(guest, how)()
+    names.site.wait_attached(guest.name, attached + 1)
+    guest.until(guest.is_up, "up")
+    took_s = wait_follows(guest, network, network.dns_ip)
+    names.site.figure(f"{guest.name}: {how}, names {took_s:.1f} s after its agent was at the node again")

@@ -9,9 +9,10 @@ import pytest_asyncio
 
 from daemonkit.tasks import Tasks
 from kata_bridge import guest_copies
+from kata_bridge.api.messages import ResultCode
 from kata_bridge.channels.channel import NotInjectable
 from kata_bridge.guest_copies import GuestCopies
-from tests.functional.kata_bridge.fake_guests import Bridge, FakeGuest, FakeOpener, bridge, until
+from tests.functional.kata_bridge.fake_guests import Bridge, FakeGuest, FakeOpener, bridge, ruleset, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -81,3 +82,45 @@ async def test_where_it_cannot_be_written_it_is_not_tried_again(
     changed(node, "g")
     await until(lambda: node.guests.drivers["g"].machine.held is not None)
     assert guest.calls.count("resolv_conf") == 1
+
+
+async def test_a_guest_that_was_booted_anew_gets_it_again_unasked(node: Bridge) -> None:
+    """Its agent is another, and its resolv.conf is its image's."""
+    node.place("g")
+    await until(lambda: node.guests.drivers["g"].machine.held is not None)
+    await node.guests.set_resolv_conf("g", TEXT)
+    booted = node.opener.guests["g"] = FakeGuest()
+    node.guests.channel_changed("g")
+    await until(lambda: booted.resolv_conf == TEXT)
+    node.guests.channel_changed("g")
+    await until(lambda: booted.calls.count("probe") == 2)
+    assert booted.calls.count("resolv_conf") == 1
+
+
+async def test_what_was_said_while_it_was_away_is_written_when_it_is_back(node: Bridge) -> None:
+    (guest,) = node.place("g")
+    await until(lambda: node.guests.drivers["g"].machine.held is not None)
+    guest.is_reachable = False
+    for text in (TEXT, OTHER):
+        assert (await node.guests.set_resolv_conf("g", text)).code is ResultCode.UNREACHABLE
+    booted = node.opener.guests["g"] = FakeGuest()
+    node.guests.channel_changed("g")
+    await until(lambda: booted.resolv_conf == OTHER)
+
+
+async def test_a_guest_that_takes_none_any_more_is_served_all_the_same(
+    node: Bridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.place("g")
+    await until(lambda: node.guests.drivers["g"].machine.held is not None)
+    await node.guests.set_resolv_conf("g", TEXT)
+
+    async def read_only(self: FakeGuest, text: str) -> None:
+        self.calls.append("resolv_conf")
+        raise NotInjectable("read-only file system")
+
+    monkeypatch.setattr(FakeGuest, "set_resolv_conf", read_only)
+    booted = node.opener.guests["g"] = FakeGuest(holds=ruleset(1))
+    node.guests.channel_changed("g")
+    await until(lambda: node.guests.drivers["g"].machine.said.generation == 1)
+    assert booted.calls.count("resolv_conf") == 1
