@@ -26,7 +26,7 @@ class ContainerRuntime:
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
-        self._thread = LoopThread("container-runtime")
+        self._thread = LoopThread("container runtime")
         self._runtime = StandInRuntime(socket, Quirks(request_timeout_s=_REQUEST_S))
         self._created = 0
 
@@ -41,14 +41,14 @@ class ContainerRuntime:
             self._thread.stop()
 
     def wait_for_plugin(self) -> None:
-        """Wait until the plugin has registered. Raises TimeoutError."""
+        """Wait until the plugin has registered. Raises ToolError."""
         self._thread.run(self._runtime.has_registered())
 
     def run_sandbox(self, sandbox: PodSandbox) -> None:
         self._thread.run(self._runtime.run_pod(sandbox))
 
     def create_container(self, sandbox: PodSandbox, name: str) -> tuple[Mount, ...]:
-        """What is to be mounted into a container that may be created. Raises HeldError."""
+        """What is to be mounted into a container that may be created. Raises HeldError, and ToolError."""
         self._created += 1
         container = Container(id=f"{sandbox.id}-{name}-{self._created}", pod_sandbox_id=sandbox.id, name=name)
         try:

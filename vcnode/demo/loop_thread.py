@@ -6,6 +6,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from vcnode.terminal import ToolError
+
 _DEADLINE_S = 10.0
 
 T = TypeVar("T")
@@ -28,8 +30,13 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for it. Raises TimeoutError after ten seconds, and whatever it raises."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE_S)
+        """Wait for it. Raises ToolError when it takes too long, and whatever it raises."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(_DEADLINE_S)
+        except TimeoutError:
+            future.cancel()
+            raise ToolError(f"the stand-in {self._name} is not done in time") from None
 
     def stop(self) -> None:
         """End the thread. May be called twice."""

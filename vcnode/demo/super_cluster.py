@@ -44,7 +44,7 @@ class SuperCluster:
             client_ca_pem=self._clients.cert_pem,
             authorize=self._may,
         )
-        self._thread = LoopThread("super-cluster")
+        self._thread = LoopThread("super cluster")
 
     @property
     def url(self) -> str:

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's loop on a thread: what is run there comes back, and so does what goes wrong."""
+
+import asyncio
+import threading
+
+import pytest
+
+from vcnode.demo import loop_thread
+from vcnode.demo.loop_thread import LoopThread
+from vcnode.terminal import ToolError
+
+
+async def name() -> str:
+    return threading.current_thread().name
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def wrong() -> None:
+    raise LookupError("not there")
+
+
+def test_what_is_run_there_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = LoopThread("stand-in")
+    assert not thread.is_running
+    thread.start()
+    try:
+        assert thread.run(name()) == "stand-in"
+        with pytest.raises(LookupError, match="not there"):
+            thread.run(wrong())
+        monkeypatch.setattr(loop_thread, "_DEADLINE_S", 0.05)
+        with pytest.raises(ToolError, match="the stand-in stand-in is not done in time"):
+            thread.run(never())
+        monkeypatch.setattr(loop_thread, "_DEADLINE_S", 30.0)
+        assert thread.run(name()) == "stand-in", "it goes on"
+    finally:
+        thread.stop()
+    assert not thread.is_running
+    thread.stop()
