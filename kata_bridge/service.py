@@ -219,6 +219,7 @@ class Service:
             "watchers": len(self._watchers),
             "leftAlone": self.guests.left_alone,
             "guests": [driver.status() for _, driver in sorted(self.guests.drivers.items())],
+            "agents": None if self._links is None else self._links.status(),
             "gate": self._gatehouse.gate.status() if self._gatehouse is not None else None,
             "isDraining": self._is_draining,
         }

@@ -144,6 +144,15 @@ class GuestLinks:
         """Demand of a guest that what it sends over AF_VSOCK comes out of that VM."""
         self._cids[sandbox] = cid
 
+    def status(self) -> dict[str, int]:
+        """How much of what comes from guests is held."""
+        relay = self._relay
+        return {
+            "attached": len(self._channels),
+            "connections": 0 if relay is None else len(relay),
+            "origins": 0 if relay is None else relay.origins,
+        }
+
     def channel(self, sandbox: str) -> AgentChannel | None:
         """The channel of a guest whose agent is attached now."""
         return self._channels.get(sandbox)

@@ -79,10 +79,16 @@ class Rates:
         left = min(float(most), left + (now_s - at_s) * most / CONNECTS_S)
         is_admitted = left >= 1
         self._left[origin.name] = (left - 1 if is_admitted else left, now_s)
-        while self._left and (len(self._left) > MAX_REMEMBERED or self._is_over(now_s)):
+        while len(self._left) > MAX_REMEMBERED:
             self._left.popitem(last=False)
+        self.forget(now_s)
         return is_admitted
 
+    def forget(self, now_s: float) -> None:
+        """Forget those that may do again all that they ever may."""
+        while self._left and self._is_over(now_s):
+            self._left.popitem(last=False)
+
     def _is_over(self, now_s: float) -> bool:
-        """Whether the one that was heard longest ago may do again all that it ever may."""
+        """Whether that is so of the one that was heard longest ago."""
         return next(iter(self._left.values()))[1] <= now_s - CONNECTS_S

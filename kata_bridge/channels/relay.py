@@ -104,6 +104,7 @@ class Relay:
     @property
     def origins(self) -> int:
         """How many origins are remembered for their rate."""
+        self._rates.forget(self._clock())
         return len(self._rates)
 
     async def close(self) -> None:

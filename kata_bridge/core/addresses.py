@@ -54,8 +54,8 @@ class Addresses:
                     self._count.update(found)
 
     def is_guests(self, address: Address) -> bool:
-        """Whether this is a guest's own address, and no gateway's."""
-        return address in self._count and not self._is_gateway(address)
+        """Whether this is the own address of exactly one guest, and no gateway's."""
+        return self._count[address] == 1 and not self._is_gateway(address)
 
     def why_not(self, sandbox: str, address: Address) -> str:
         """Empty, or why `sandbox` cannot be who connects from `address`.

@@ -130,7 +130,7 @@ class KernelFilter:
         if backend is Backend.NFT or (self._iptables is not None and self._iptables.variant is Variant.NFT):
             return f"{family.value} {backend.value} {self._generation()}"
         try:
-            seen = self._xtables.digest(family) if is_closer else self._xtables.sizes(family)
+            seen = self._xtables.states(family) if is_closer else self._xtables.sizes(family)
         except XtablesError:
             # A kernel of another word size than ours, say: it costs a process then.
             program = self._iptables_program(family, is_save=True)

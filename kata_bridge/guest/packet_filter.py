@@ -56,7 +56,7 @@ class PacketFilter(Protocol):
     def fingerprint(self, places: Iterable[Place]) -> str:
         """Something that is another after every change of these packet filters, whoever's.
 
-        The same text means the same rules, also across a restart of this program, but not across a
-        boot. Costs a fraction of a millisecond where the kernel can be asked without a process.
+        The same text of the same object means the same rules. Costs a fraction of a millisecond
+        where the kernel can be asked without a process.
         """
         ...

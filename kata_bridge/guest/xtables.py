@@ -3,12 +3,11 @@
 
 Everything that knows the layout of `struct ipt_getinfo`, `ipt_get_entries`, `ipt_entry` and their
 IPv6 counterparts (linux/netfilter_ipv4/ip_tables.h, linux/netfilter_ipv6/ip6_tables.h) lives here.
-What comes out is a digest: to see that nothing changed one need not understand the rules.
+To see that nothing changed one need not understand the rules: they are compared byte by byte.
 """
 
 import ctypes
 import errno
-import hashlib
 import os
 import socket
 import struct
@@ -62,11 +61,14 @@ _STEP = struct.Struct("=H")
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A table as it was read last: `struct ipt_get_entries`, and what is in it but for counters."""
+    """A table as it was read last: `struct ipt_get_entries`, and the number of its rules.
+
+    `form` is that of `all_but_counters`, once it was needed.
+    """
 
     entries: ctypes.Array[ctypes.c_char]
-    form: struct.Struct
-    digest: bytes
+    form: struct.Struct | None
+    number: int
 
 
 def all_but_counters(
@@ -93,10 +95,6 @@ def all_but_counters(
     return struct.Struct(f"={''.join(form)}{pending}s")
 
 
-def _digested(form: struct.Struct, entries: ctypes.Array[ctypes.c_char]) -> bytes:
-    return hashlib.sha256(b"".join(form.unpack_from(entries, _ENTRIES_OFFSET))).digest()
-
-
 class Xtables:
     """Reads legacy tables of the network namespace of the thread that makes it."""
 
@@ -104,6 +102,7 @@ class Xtables:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._sockets: dict[Family, socket.socket] = {}
         self._seen: dict[tuple[Family, str], _Seen] = {}
+        self._last = 0
         self._whole: dict[Family, list[str]] = {}
         """Families that have all of `TABLES`. They do not go, but with their module and all rules."""
 
@@ -144,33 +143,38 @@ class Xtables:
             self._whole[family] = present
         return present
 
-    def digest(self, family: Family) -> str:
-        """A digest of all rules in `TABLES`, whoever's; counters left out. Raises `XtablesError`."""
-        digest = hashlib.sha256()
-        for table in self._present(family):
-            digest.update(table.encode() + self._digest(family, table))
-        return digest.hexdigest()
+    def states(self, family: Family) -> str:
+        """Which rules `TABLES` have, whoever's: another text when they are others, but for counters.
 
-    def _digest(self, family: Family, table: str) -> bytes:
-        """Digest one table.
+        To be compared with what the same object said before: rules that come back may have another
+        text than they had. Raises `XtablesError`.
+        """
+        return " ".join(f"{table} {self._state(family, table)}" for table in self._present(family))
 
-        Where nothing moved since the last time, counters neither, nothing is digested. To find the
-        counters one must walk the entries, so where they were last time is kept. Should the rules
-        be others now, the walk would have gone another way from the first entry with another
-        length; that length is part of what is digested, so the digest is another as well.
+    def _state(self, family: Family, table: str) -> int:
+        """The number of a table's rules: the next one when they are others than last time.
+
+        Mostly nothing at all has moved, or all is of another length. Where neither, counters may
+        be all that moved. To find them one must walk the entries, of those that are known already:
+        should the rules be others now, the walk would have gone another way from the first entry
+        with another length; that length is part of what is compared, so it is seen as well.
         """
         seen = self._seen.get((family, table))
-        entries = self._entries(family, table, len(seen.entries) - _ENTRIES_OFFSET if seen else None)
-        if seen is not None and len(seen.entries) == len(entries):
-            if not self._libc.memcmp(entries, seen.entries, ctypes.c_size_t(len(entries))):
-                return seen.digest
-            if _digested(seen.form, entries) == seen.digest:
-                self._seen[family, table] = _Seen(entries, seen.form, seen.digest)
-                return seen.digest
-        form = all_but_counters(entries, _ENTRIES_OFFSET, family)
-        digest = _digested(form, entries)
-        self._seen[family, table] = _Seen(entries, form, digest)
-        return digest
+        if seen is None:
+            entries = self._entries(family, table, None)
+        else:
+            entries = self._entries(family, table, len(seen.entries) - _ENTRIES_OFFSET)
+            if len(entries) == len(seen.entries):
+                if not self._libc.memcmp(entries, seen.entries, ctypes.c_size_t(len(entries))):
+                    return seen.number
+                form = seen.form or all_but_counters(seen.entries, _ENTRIES_OFFSET, family)
+                before, now = (form.unpack_from(each, _ENTRIES_OFFSET) for each in (seen.entries, entries))
+                if before == now:
+                    self._seen[family, table] = _Seen(entries, form, seen.number)
+                    return seen.number
+        self._last += 1
+        self._seen[family, table] = _Seen(entries, None, self._last)
+        return self._last
 
     def _entries(self, family: Family, table: str, size: int | None) -> ctypes.Array[ctypes.c_char]:
         """`struct ipt_get_entries` as the kernel fills it, which are `size` bytes as far as is known."""

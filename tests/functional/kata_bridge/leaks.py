@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bridge as a process beside stand-ins of a runtime's NRI and CRI, and what that process holds."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import astuple, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from daemonkit.protobuf import decode, encode
+from daemonkit.status import fetch
+from kata_bridge.api.client import BridgeClient
+from kata_bridge.api.messages import Capabilities, ResultCode
+from kata_bridge.api.rpc import service
+from kata_bridge.credentials import SERVER_NAME
+from kata_bridge.cri.messages import LIST_POD_SANDBOX, ListPodSandboxRequest, ListPodSandboxResponse
+from kata_bridge.cri.messages import PodSandbox as Listed
+from kata_bridge.cri.messages import PodSandboxMetadata as Metadata
+from kata_bridge.guest.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
+from kata_bridge.nri.messages import LinuxNamespace, LinuxPodSandbox, PodSandbox
+from kata_bridge.testing.stand_in_runtime import StandInRuntime
+from ruleset.document import Ruleset
+from tests.functional.kata_bridge.fake_guests import ruleset
+from tests.functional.kata_bridge.test_life import running
+
+DEADLINE_S = 60.0
+# A refused connection's last moment, and the end of a status request's own connection, pass in it.
+_SETTLING_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the bridge holds. The last two are of its state directory."""
+
+    descriptors: int
+    threads: int
+    tasks: int
+    guests: int
+    connections: int
+    origins: int
+    certificates: int
+    notes: int
+
+    def __le__(self, other: "Held") -> bool:
+        return all(one <= two for one, two in zip(astuple(self), astuple(other), strict=True))
+
+
+@dataclass(slots=True)
+class Cri:
+    """The CRI of the runtime: lists alone, since NRI tells the rest."""
+
+    items: dict[str, Listed] = field(default_factory=dict)
+    lists: int = 0
+
+    async def list(self, _: ListPodSandboxRequest, __: Any) -> ListPodSandboxResponse:
+        self.lists += 1
+        return ListPodSandboxResponse(tuple(self.items.values()))
+
+
+@dataclass(slots=True)
+class Node:
+    """A node whose sandboxes come and go."""
+
+    directory: Path
+    pid: int
+    port: int
+    runtime: StandInRuntime
+    cri: Cri
+    client: BridgeClient
+
+    def held(self) -> Held:
+        status_code, page = fetch(self.directory / "status.sock", "/metrics", DEADLINE_S)
+        assert status_code == 200
+        samples = dict(line.rsplit(" ", 1) for line in page.decode().splitlines() if not line.startswith("#"))
+        status = json.loads(fetch(self.directory / "status.sock", "/status", DEADLINE_S)[1])
+        process = Path(f"/proc/{self.pid}")
+        return Held(
+            descriptors=entries(process / "fd"),
+            threads=entries(process / "task"),
+            tasks=int(float(samples["vcnode_tasks"])),
+            guests=len(status["guests"]),
+            connections=status["agents"]["connections"],
+            origins=status["agents"]["origins"],
+            certificates=entries(self.directory / "state" / "sandboxes"),
+            notes=entries(self.directory / "state" / "netns"),
+        )
+
+    def settled(self) -> Held:
+        """The least of each that is seen for a while: each reading is a connection itself, and may meet
+        a list of sandboxes that is asked for."""
+        seen = [self.held()]
+        end = time.monotonic() + _SETTLING_S
+        while time.monotonic() < end:
+            seen.append(self.held())
+        return Held(*(min(values) for values in zip(*map(astuple, seen), strict=True)))
+
+    def back_at(self, base: Held) -> str:
+        """Wait until nothing is held that was not held before; empty, or what still is."""
+        deadline = time.monotonic() + DEADLINE_S
+        now = self.held()
+        least = list(astuple(now))
+        while not Held(*least) <= base:
+            if time.monotonic() > deadline:
+                return ", ".join(
+                    f"{each.name}: {value} of {getattr(base, each.name)}"
+                    for each, value in zip(fields(Held), least, strict=True)
+                )
+            least = [min(one, two) for one, two in zip(least, astuple(self.held()), strict=True)]
+        return ""
+
+    def resident_kib(self) -> int:
+        """Memory of its own: what is shared with other processes is not in it."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("RssAnon:")))
+
+    async def begin(self, name: str) -> PodSandbox:
+        """A sandbox of a tenant appears, by NRI at once and in the lists."""
+        pod = PodSandbox(
+            name,
+            "web",
+            f"uid-{name}",
+            "vc-a-shop",
+            runtime_handler="kata",
+            linux=LinuxPodSandbox((LinuxNamespace("network", f"/run/netns/{name}"),)),
+            pid=7,
+            ips=("127.0.0.1",),
+        )
+        await self.runtime.run_pod(pod)
+        metadata = Metadata("web", pod.uid, pod.namespace, 0)
+        self.cri.items[name] = Listed(name, metadata, runtime_handler="kata")
+        return pod
+
+    async def end(self, pod: PodSandbox) -> None:
+        await self.runtime.stop_pod(pod)
+        del self.cri.items[pod.id]
+        await self.runtime.remove_pod(pod)
+
+    async def _set(self, name: str, wanted: Ruleset) -> list[ResultCode]:
+        return [each.code async for each in self.client.set_ruleset([name], wanted)]
+
+    async def live(self, name: str, generation: int) -> None:
+        """A whole life: it appears, attaches, gets rules, and vanishes with its stream open."""
+        pod = await self.begin(name)
+        directory = self.directory / "state" / "sandboxes" / name
+        await until(directory.is_dir)
+        wanted = ruleset(generation, services=20)
+        async with dialled(f"127.0.0.1:{self.port}", directory) as call:
+            hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), State())
+            await call.write(encode(FromGuest(hello=hello)))
+            results = asyncio.ensure_future(self._set(name, wanted))  # noqa: TID251 - awaited below
+            state = State()
+            while state.digest != wanted.digest:
+                question = decode(ToGuest, await call.read())
+                if question.apply is not None:
+                    state = State(wanted.generation, wanted.digest)
+                outcome = Outcome(OutcomeCode.DONE, "", state)
+                await call.write(encode(FromGuest(question.id, outcome=outcome)))
+            # What was set before it had attached is given to it all the same.
+            assert set(await results) <= {ResultCode.APPLIED, ResultCode.UNREACHABLE}
+            await self.end(pod)
+            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def entries(directory: Path) -> int:
+    """How much is in a directory."""
+    return len(list(directory.iterdir()))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, no longer than `DEADLINE_S`."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for is another process's doing
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def dialled(target: str, credentials: Path) -> AsyncIterator[Any]:
+    """A stream of an agent that is about to attach."""
+    pems = [(credentials / name).read_bytes() for name in ("ca.crt", "tls.key", "tls.crt")]
+    options = [("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.secure_channel(
+        target, grpc.ssl_channel_credentials(*pems), options=options
+    ) as channel:
+        yield channel.stream_stream(ATTACH.path)()
+
+
+@asynccontextmanager
+async def bridged(directory: Path) -> AsyncIterator[Node]:
+    """A bridge that takes agents by TCP on loopback, in a runtime without sandboxes."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    cri = Cri()
+    async with AsyncExitStack() as stack:
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((service(LIST_POD_SANDBOX.bind(cri.list)),))
+        server.add_insecure_port(f"unix:{directory}/cri.sock")
+        await server.start()
+        stack.push_async_callback(server.stop, 0)
+        runtime = await stack.enter_async_context(StandInRuntime(directory / "nri.sock"))
+        sandboxes = {
+            "nri": {"socket": f"{directory}/nri.sock"},
+            "cri": {"socket": f"{directory}/cri.sock", "intervalSeconds": 0.5},
+        }
+        agent = {"address": "127.0.0.1", "port": port}
+        rules = [{"handlers": ["kata"], "channels": ["agent"]}]
+        process = await stack.enter_async_context(
+            _started(directory, sandboxes=sandboxes, agent=agent, runtimes=rules)
+        )
+        await runtime.has_registered()
+        client = await stack.enter_async_context(
+            BridgeClient(directory / "bridge.sock", timeout_s=DEADLINE_S)
+        )
+        yield Node(directory, process, port, runtime, cri, client)
+
+
+@asynccontextmanager
+async def _started(directory: Path, **settings: Any) -> AsyncIterator[int]:
+    manager = running(directory, **settings)
+    process = await asyncio.to_thread(manager.__enter__)
+    try:
+        yield process.pid
+    finally:
+        await asyncio.to_thread(manager.__exit__, None, None, None)
