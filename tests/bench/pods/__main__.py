@@ -20,7 +20,7 @@ from tests.bench.services import objects
 from tests.k8s import build
 from tests.k8s.ring import gate_networks, machine, services
 from tests.k8s.ring.cluster import Ring, start_ring
-from tests.k8s.ring.processes import RingError
+from tests.k8s.ring.processes import RingError, run
 from tests.k8s.ring.serving import KATA
 from tests.k8s.ring.tenants import Tenant
 
@@ -32,7 +32,7 @@ from .starting import Starter
 
 # What is in each pod's guest: as much as in the bench of Services.
 _SERVICES, _ENDPOINTS = 100, 2
-_RUNTIME = "containerd 2.4.2, runc; guests by their network namespaces"
+_GUESTS = "runc, guests by their network namespaces"
 
 
 def main() -> int:
@@ -40,11 +40,11 @@ def main() -> int:
     begun_s = time.monotonic()
     others = usage.Others()
     try:
-        results = _measure(arguments)
+        results, runtime = _measure(arguments)
     except (RunError, RingError) as error:
         sys.stderr.write(f"bench: {error}\n")
         return 1
-    described = setting.describe(others.share(), _RUNTIME)
+    described = setting.describe(others.share(), f"{runtime}, {_GUESTS}")
     made = tables(results)
     sys.stdout.write(f"{described}\n")
     for title, rows in made:
@@ -71,14 +71,16 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(arguments: argparse.Namespace) -> Results:
-    """Run what was asked for. Raises RunError, RingError."""
+def _measure(arguments: argparse.Namespace) -> tuple[Results, str]:
+    """Run what was asked for; what there is of a runtime is the second. Raises RunError, RingError."""
     amounts = QUICK if arguments.quick else FULL
     if arguments.rounds:
         amounts = dataclasses.replace(amounts, rounds=arguments.rounds)
     binaries, lacks = machine.find(arguments.k8s_cache)
     if lacks:
         raise RunError("; ".join(lacks))
+    words = run([binaries["containerd"], "--version"]).decode().split()
+    runtime = f"{words[0]} {words[2].partition('+')[0]}"
     tree = arguments.tree.resolve() if arguments.tree else None
     with ExitStack() as stack:
         ring = start_ring(binaries, stack)
@@ -91,7 +93,7 @@ def _measure(arguments: argparse.Namespace) -> Results:
         groups = rounds.groups(starter, ours, has_ways=arguments.ways)
         stack.enter_context(_filled(ring, tenant, [way for group in groups for way in group.ways]))
         _say("the cluster runs")
-        return rounds.run(starter, ours, groups, amounts, _say)
+        return rounds.run(starter, ours, groups, amounts, _say), runtime
 
 
 def _filled(ring: Ring, tenant: Tenant, ways: list[Way]) -> ExitStack:

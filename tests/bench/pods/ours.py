@@ -69,16 +69,16 @@ class Ours:
         )
 
     def refused(self) -> Counter[str]:
-        """Containers that were refused before they were admitted, by super namespace."""
-        return self._count("container admitted", was_held=True)
+        """Pods whose container was refused at least once, by super namespace."""
+        return self._count("container held")
 
     def warned(self) -> Counter[str]:
-        """Containers that started without what they need, by super namespace."""
+        """Pods whose container started without what it needs, by super namespace."""
         return self._count("a container starts without what it needs")
 
-    def _count(self, message: str, **fields: object) -> Counter[str]:
-        lines = self._bridge.lines(message, **fields)
-        return Counter(str(line["pod"]).partition("/")[0] for line in lines)
+    def _count(self, message: str) -> Counter[str]:
+        pods = {str(line["pod"]) for line in self._bridge.lines(message)}
+        return Counter(pod.partition("/")[0] for pod in pods)
 
     @property
     def _all(self) -> tuple[NodeDaemon, ...]:

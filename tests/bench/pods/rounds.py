@@ -54,7 +54,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One way in one round. `cpu_ms` is of each daemon of ours, for each pod."""
+    """One way in one round. `cpu_ms` is of each daemon, for each pod."""
 
     single_ms: Sequence[float]
     burst_ms: Sequence[float]
@@ -65,7 +65,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Results:
-    """By the names of ways; `refused` and `warned` count containers."""
+    """By the names of ways; `refused` and `warned` count pods."""
 
     amounts: Amounts
     turns: dict[str, list[Turn]] = field(default_factory=dict)
@@ -114,22 +114,19 @@ def run(
 
 
 def _turn(starter: Starter, ours: Ours | None, way: Way, amounts: Amounts, luck: random.Random) -> Turn:
-    before = ours.said() if ours else None
+    nothing = Said({}, {}, {})
+    before, began = (ours.said() if ours else nothing), starter.cpu_s()
     single_ms = starter.one_by_one(way.place, amounts.singles, luck, demands=way.demands)
     burst_ms = starter.at_once(way.place, amounts.at_once, demands=way.demands)
-    if ours is None or before is None:
-        return Turn(single_ms, burst_ms)
-    return _with_growth(Turn(single_ms, burst_ms), before, ours.said())
-
-
-def _with_growth(turn: Turn, before: Said, after: Said) -> Turn:
-    pods = len(turn.single_ms) + len(turn.burst_ms)
+    after, ended = (ours.said() if ours else nothing), starter.cpu_s()
+    pods = len(single_ms) + len(burst_ms)
+    spent_s = _growth(before.cpu_s, after.cpu_s) | _growth(began, ended)
     return Turn(
-        turn.single_ms,
-        turn.burst_ms,
+        single_ms,
+        burst_ms,
         _growth(before.opened, after.opened),
         _growth(before.nudges, after.nudges),
-        {name: 1e3 * spent_s / pods for name, spent_s in _growth(before.cpu_s, after.cpu_s).items()},
+        {name: 1e3 * each_s / pods for name, each_s in spent_s.items()},
     )
 
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from tenancy import keys
+from tests.bench import usage
 from tests.k8s.ring import cri, gating, services
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
@@ -25,6 +26,17 @@ class Starter:
 
     ring: Ring
     tenant: Tenant
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds so far of what starts pods without us, CNI's plugins in containerd's."""
+        kubelet = self.ring.node.kubelet
+        assert kubelet is not None
+        pids = {
+            "kubelet": kubelet.pid,
+            "containerd": self.ring.node.containerd_pid,
+            "kube-apiserver": self.ring.super_cluster.daemon.pid,
+        }
+        return {name: usage.cpu_s([pid]) for name, pid in pids.items()}
 
     def one_by_one(self, place: str, count: int, luck: random.Random, *, demands: bool) -> list[float]:
         """Milliseconds of each."""

@@ -218,6 +218,12 @@ class Node:
         path = path.replace("/var/run/", "/run/", 1) if path.startswith("/var/run/") else path
         return Path(f"/proc/{self._init.pid}/root{path}")
 
+    @property
+    def containerd_pid(self) -> int:
+        """Of the runtime that runs now."""
+        assert self._containerd is not None
+        return self._containerd.pid
+
     def open_files_of_kubelet(self) -> list[str]:
         """What the kubelet's file descriptors point to: which logs it reads, for one."""
         if self.kubelet is None:
