@@ -208,6 +208,7 @@ class Gate:
         before = live.held.get(asking.name)
         live.held.pop("", None)
         live.held[asking.name] = (asking, decision)
+        live.refused.add(asking.name)
         if before is None or before[1] != decision:
             _log.info("container held", container=asking.name, waits=decision.text, **live.whose)
         if self._reports is not None:
@@ -216,7 +217,9 @@ class Gate:
 
     def _admit(self, live: PodAtGate, container: Container, decision: Admitted) -> ContainerAdjustment:
         sandbox = live.sandbox
-        held = live.held.pop(container.name, None)
+        was_held = container.name in live.refused
+        live.refused.discard(container.name)
+        live.held.pop(container.name, None)
         self._pending[container.id] = decision.has_mount
         while len(self._pending) > MAX_PENDING:
             del self._pending[next(iter(self._pending))]
@@ -227,7 +230,7 @@ class Gate:
                 "container admitted",
                 container=container.name,
                 has_resolver=decision.has_mount,
-                was_held=held is not None,
+                was_held=was_held,
                 **live.whose,
             )
         for reason in decision.lacks:

@@ -25,6 +25,8 @@ class PodAtGate:
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     held: dict[str, tuple[Asking, Held | None]] = field(default_factory=dict)
     held_since_s: float = 0.0
+    # The containers that were refused and have not been admitted since; `held` forgets them when it opens.
+    refused: set[str] = field(default_factory=set)
 
     @property
     def waits_for_network(self) -> bool:

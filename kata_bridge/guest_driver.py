@@ -337,6 +337,7 @@ class GuestDriver:
             # Where what this pod sends can be seen and tried from this node: not for a guest kernel's.
             "netns": sandbox.netns if self.channel_name == "netns" else "",
             "version": machine.capabilities.version if machine.capabilities is not None else "",
+            "ipv6Why": self._ipv6_why(),
             "generation": machine.said.generation,
             "digest": machine.said.digest,
             "desiredGeneration": machine.desired.generation if machine.desired is not None else None,
@@ -345,6 +346,14 @@ class GuestDriver:
             "why": machine.why,
             "behindSeconds": None if behind_s is None else round(behind_s, 3),
         }
+
+    def _ipv6_why(self) -> str:
+        """Why the guest takes no IPv6 rules; empty where it does, and for a pod that has no IPv6 address."""
+        ips, capabilities = self.sandbox.ips, self.machine.capabilities
+        is_wanted = not ips or any(":" in ip for ip in ips)
+        if capabilities is None or capabilities.ipv6 or not is_wanted:
+            return ""
+        return capabilities.ipv6_why or "its agent does not say why"
 
     @property
     def channel_name(self) -> str:

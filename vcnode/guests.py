@@ -30,6 +30,7 @@ class Guest(msgspec.Struct, rename="camel"):
     digest: str = ""
     desired_generation: int | None = None
     why: str = ""
+    ipv6_why: str = msgspec.field(name="ipv6Why", default="")
     netns: str = ""
     behind_seconds: float | None = None
 
@@ -146,6 +147,8 @@ def _row(guest: Guest) -> tuple[str, ...]:
     why = guest.why
     if guest.behind_seconds is not None and guest.state != "noRuleset":
         why = f"{why} (for {duration(guest.behind_seconds)})"
+    if guest.ipv6_why:
+        why = "; ".join(filter(None, (why, f"no IPv6 rules: {guest.ipv6_why}")))
     return (
         guest.id[:_ID_CHARACTERS] if _HEX.issuperset(guest.id) else guest.id,
         guest.pod,

@@ -52,6 +52,7 @@ class Capabilities:
     conntrack: bool = field(5, BOOL)
     resolv_conf: bool = field(6, BOOL)
     version: str = field(7, STRING)
+    ipv6_why: str = field(8, STRING)
 
 
 @dataclass(frozen=True, slots=True)

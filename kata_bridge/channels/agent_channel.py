@@ -35,6 +35,7 @@ ANSWER_S, APPLY_S = 10.0, 60.0
 MAX_UNSENT = 4
 _MAX_TEXT_CHARACTERS = 2_000
 _MAX_WORD_CHARACTERS = 64
+_MAX_SENTENCE_CHARACTERS = 300
 _PLAIN = frozenset(string.ascii_letters + string.digits + "-._+")
 
 
@@ -180,7 +181,18 @@ def _capabilities(hello: Hello) -> Capabilities:
     said = hello.capabilities or Capabilities()
     ours = {each.value for each in Backend}
     backends = tuple(dict.fromkeys(name for name in said.backends if name in ours))
-    return replace(said, channel="agent", backends=backends, version=word(hello.version))
+    return replace(
+        said,
+        channel="agent",
+        backends=backends,
+        version=word(hello.version),
+        ipv6_why="" if said.ipv6 else _sentence(said.ipv6_why),
+    )
+
+
+def _sentence(text: str) -> str:
+    """A sentence of printable characters, whatever a guest sent."""
+    return "".join(filter(str.isprintable, text[:_MAX_SENTENCE_CHARACTERS]))
 
 
 def word(text: str) -> str:

@@ -78,10 +78,12 @@ class NetnsChannel:
             self._inside = None  # the next probe looks anew
             raise NotInjectable(f"{why} (the node itself, for this pod)")
         places = inside.filter.places
+        has_ipv6 = any(family is Family.IPV6 for family, _ in places)
         return Capabilities(
             channel="netns",
             backends=tuple(dict.fromkeys(backend.value for _, backend in places)),
-            ipv6=any(family is Family.IPV6 for family, _ in places),
+            ipv6=has_ipv6,
+            ipv6_why="" if has_ipv6 else inside.filter.why_not((Family.IPV6, Backend.IPTABLES)),
             deltas=True,
             conntrack=inside.netfilter is not None,
             resolv_conf=False,

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,27 @@ async def test_what_is_no_socket_is_not_removed(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         bind(tmp_path / "door", None)
     assert (tmp_path / "door").read_text() == "precious"
+
+
+class Ending(Tasks):
+    """Tasks that are cancelled before their first step, as at the very end."""
+
+    def spawn(self, coro: Any, name: str, **more: Any) -> asyncio.Task[Any]:
+        task = super().spawn(coro, name, **more)
+        task.cancel()
+        return task
+
+
+async def test_a_caller_that_is_let_in_at_the_very_end_is_closed(tmp_path: Path) -> None:
+    tasks = Ending("front")
+    front = Front(bind(tmp_path / "door", None), tmp_path / "inner", US, tasks)
+    await front.start()
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "door")
+        assert await reader.read() == b""
+        writer.close()
+    await front.stop()
+    await tasks.close(2)
 
 
 async def test_without_a_server_behind_it_callers_are_cut_off(tmp_path: Path) -> None:

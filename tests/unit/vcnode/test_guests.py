@@ -40,6 +40,19 @@ AWAY = GOOD | {
 }
 
 
+def test_a_guest_that_takes_no_ipv6_rules_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = {
+        "daemon": "kata-bridge",
+        "isSynced": True,
+        "guests": [GOOD | {"ipv6Why": "the guest image has no ip6tables"}],
+    }
+    code, text = run(monkeypatch, status)
+    assert (code, text.splitlines()[-1].partition("current")[2].strip()) == (
+        0,
+        "no IPv6 rules: the guest image has no ip6tables",
+    )
+
+
 def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[int, str]:
     asked: list[tuple[Address, str]] = []
 

@@ -14,6 +14,7 @@ import pytest_asyncio
 from kata_bridge.channels.agent import GuestLinks
 from kata_bridge.channels.agent_channel import AgentChannel
 from kata_bridge.channels.channel import GuestState
+from kata_bridge.core.addresses import Addresses
 from kata_bridge.credentials import Credentials
 
 _DEADLINE_S = 20.0
@@ -27,8 +28,10 @@ class Node:
         self.attached: list[AgentChannel] = []
         self.detached: list[AgentChannel] = []
         self.states: list[tuple[str, GuestState]] = []
+        self.addresses = Addresses()
         self.links = GuestLinks(
             credentials,
+            addresses=self.addresses,
             on_attached=self.attached.append,
             on_detached=self.detached.append,
             on_state=lambda channel, state: self.states.append((channel.sandbox, state)),

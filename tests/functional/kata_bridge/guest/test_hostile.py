@@ -17,6 +17,7 @@ from daemonkit.protobuf import decode, encode
 from kata_bridge.api.messages import Capabilities, Part
 from kata_bridge.channels import agent, origins, relay
 from kata_bridge.channels.channel import GuestState, Unreachable
+from kata_bridge.core.sandboxes import Appeared, Sandbox
 from kata_bridge.credentials import SERVER_NAME, Credentials
 from kata_bridge.guest.messages import (
     ATTACH,
@@ -134,6 +135,37 @@ async def test_a_certificate_that_comes_out_of_another_guest(node: Node, directo
             grpc.StatusCode.UNAUTHENTICATED,
             "its certificate came through the socket of sandbox sb",
         )
+
+
+@pytest.mark.asyncio
+async def test_by_tcp_a_certificate_comes_from_its_sandboxs_address(node: Node) -> None:
+    port = await node.links.listen_tcp("127.0.0.1", 0)
+    node.addresses.take(
+        Appeared(Sandbox(name, "n", name, name, ips=ips))
+        for name, ips in (("victim", ("10.0.0.5", "fd00::5")), ("own", ("127.0.0.1",)), ("silent", ()))
+    )
+    async with dialled(f"127.0.0.1:{port}", node.credentials.issue("victim").directory) as call:
+        assert await refusal(call, hello("victim")) == (
+            grpc.StatusCode.UNAUTHENTICATED,
+            "its certificate came from 127.0.0.1, which is not its sandbox's address",
+        )
+    for name in ("own", "silent"):
+        async with dialled(f"127.0.0.1:{port}", node.credentials.issue(name).directory) as call:
+            await call.write(hello(name))
+            await node.channel(name)
+
+
+@pytest.mark.asyncio
+async def test_who_was_refused_is_hung_up_on(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "ATTACH_S", 3600.0)
+    issued = node.credentials.issue("sb").directory
+    async with dialled(target, issued) as call:
+        assert (await refusal(call, b"nonsense"))[0] is grpc.StatusCode.INVALID_ARGUMENT
+        assert node.links.status()["connections"] == 1
+        # The client keeps its connection; the node does not.
+        await until(lambda: node.links.status()["connections"] == 0)
 
 
 @pytest.mark.asyncio

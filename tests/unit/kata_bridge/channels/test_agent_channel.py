@@ -67,8 +67,26 @@ async def test_what_is_kept_of_a_guests_words_is_short_and_plain() -> None:
     channel = attached(Hello("sb", "1.2\n\x1b[31m" + "9" * 9_999, "b" * 9_999, said))
     kept = await channel.probe()
     assert kept == Capabilities("agent", ("iptables", "nft"), False, True, False, False, kept.version)
+
     assert kept.version == "1.231m" + "9" * 55
     assert channel.boot_id == "b" * 64
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("has_ipv6", "said", "kept"),
+    [
+        (False, "the guest's kernel has no IPv6", "the guest's kernel has no IPv6"),
+        (False, "a\x1b[2J\nb\u202e", "a[2Jb"),
+        (False, "x" * 10_000, "x" * 300),
+        (True, "nothing is wrong", ""),
+    ],
+)
+async def test_why_there_is_no_ipv6_is_a_sentence_whatever_was_sent(
+    has_ipv6: bool, said: str, kept: str
+) -> None:
+    capabilities = Capabilities(backends=("iptables",), ipv6=has_ipv6, ipv6_why=said)
+    assert (await attached(Hello("sb", "1", "boot", capabilities)).probe()).ipv6_why == kept
 
 
 @pytest.mark.asyncio
