@@ -49,15 +49,20 @@ def write(objects: Objects) -> str:
     """
     lines: list[str] = []
     for table in TABLES:
-        chains = sorted(name.partition("/")[2] for name in objects if name.startswith(f"{table}/"))
+        there = f"{table}/"
+        chains = sorted(name.removeprefix(there) for name in objects if name.startswith(there))
         if not chains:
             continue
         lines.append(f"*{table}")
-        lines += (f":{chain} - [0:0]" for chain in chains if is_our_chain(chain))
+        lines += [f":{chain} - [0:0]" for chain in chains if is_our_chain(chain)]
         for chain in chains:
-            lines += (f"-A {chain} {rule}" for rule in objects[f"{table}/{chain}"])
+            # A guest's agent writes all of it after each change, for the digest: rules in one go.
+            append, rules = f"-A {chain} ", objects[f"{there}{chain}"]
+            if rules:
+                lines.append(append + f"\n{append}".join(rules))
         lines.append("COMMIT")
-    return "".join(f"{line}\n" for line in lines)
+    lines.append("")
+    return "\n".join(lines)
 
 
 def read(text: str) -> Objects:
