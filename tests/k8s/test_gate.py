@@ -136,6 +136,8 @@ def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(node: Node, ac
         assert made.status()["containerStatuses"][0]["state"]["terminated"].get("message", "") == ""
         annotations = node.ring.super_cluster.api.get(made.path)["metadata"]["annotations"]
         assert annotations[keys.GATE_OPENED]
+        (admitted,) = node.bridge.lines("container admitted", pod=made.full_name)
+        assert admitted["was_held"]
         # From the sandbox on: the two seconds above are in it.
         assert node.bridge.metric("vcnode_gate_open_seconds_count") == opened + 1
         assert node.bridge.metric("vcnode_gate_open_seconds_sum") > 2
