@@ -21,6 +21,7 @@ Rules of this file:
 """
 
 import contextlib
+import mmap
 import select
 import socket
 import ssl
@@ -50,11 +51,12 @@ _IOV_MAX = 1024
 _READ, _WRITE, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
 
-_CIPHERTEXT = bytearray(RECEIVE_BYTES)
+# Mapped, as a bytearray is filled with zeros: a page is in memory once so much was received at once.
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_CIPHERTEXT: Final = mmap.mmap(-1, RECEIVE_BYTES, _PRIVATE)
 _CIPHERTEXT_VIEW: Final = memoryview(_CIPHERTEXT)
 # All of a receive, with the record that the one before it left incomplete.
-_PLAINTEXT = bytearray(RECEIVE_BYTES + _RECORD_BYTES)
-_PLAINTEXT_VIEW: Final = memoryview(_PLAINTEXT)
+_PLAINTEXT_VIEW: Final = memoryview(mmap.mmap(-1, RECEIVE_BYTES + _RECORD_BYTES, _PRIVATE))
 _IN: Final = ssl.MemoryBIO()
 _OUT: Final = ssl.MemoryBIO()
 
@@ -118,7 +120,9 @@ class TlsChannel:
         self._channels = channels
         self._sock = sock
         self._fd = sock.fileno()
-        self._tls: ssl.SSLObject | None = context.wrap_bio(_IN, _OUT, is_server, server_hostname)
+        # As bytes, which ssl takes as they are: for text it loads the codec of IDNA, which is 0.35 MB.
+        name = None if server_hostname is None else server_hostname.encode("ascii")
+        self._tls: ssl.SSLObject | None = context.wrap_bio(_IN, _OUT, is_server, name)
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self._tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
         self._owner: Owner | None = owner

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a vn-agent that runs keeps in memory is what it needs (docs/decisions/0002)."""
+
+import subprocess
+import sys
+
+UNWANTED = {"aiohttp", "cryptography", "prometheus_client", "secrets", "stringprep", "typing_extensions"}
+PROGRAM = """
+import socket, ssl, sys
+import vnagent.__main__
+from vnagent.channel import TlsChannel
+from vnagent.channels import Channels
+import asyncio
+
+async def dial():
+    near, far = socket.socketpair()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    channels = Channels(asyncio.get_running_loop())
+    TlsChannel(channels, near, context, None, is_server=False, server_hostname="node-1").abort()
+    far.close()
+
+asyncio.run(dial())
+print(*sys.modules)
+import typing_extensions  # whoever needs it gets it
+"""
+
+
+def test_a_vn_agent_that_has_dialled_has_loaded_nothing_that_it_can_do_without() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = set(done.stdout.split())
+    assert "msgspec" in loaded
+    assert loaded & UNWANTED == set()
