@@ -117,33 +117,59 @@ def _with_endpoints(*made: Callable[[World], Json]) -> Step:
     return step
 
 
+def _deleted(world: World) -> Change:
+    """The Service goes, its slices stay."""
+    after = deepcopy(world)
+    del after.services[_SERVICE]
+    return Change(world, after, "delete", SERVICES, _SERVICE, {})
+
+
 def _at(number: int, **conditions: bool) -> Callable[[World], Json]:
     return lambda world: _endpoint(world, number, **conditions)
 
 
-SHAPES = tuple(
-    Shape(
-        # A flow that left before there was a rule stays untranslated, and in mode iptables
-        # kube-proxy then takes it for one from outside the ranges: for as long as its entry lives,
-        # also when nothing happens any more.
-        name=f"a {protocol} flow from before an address with source ranges",
-        fill=_ranged(protocol, "Proxy"),
-        steps=(_balanced("VIP"), None, _with_endpoints(_at(3), _at(4)), None),
+SHAPES = (
+    tuple(
+        Shape(
+            # A flow that left before there was a rule stays untranslated, and in mode iptables
+            # kube-proxy then takes it for one from outside the ranges: for as long as its entry lives,
+            # also when nothing happens any more.
+            name=f"a {protocol} flow from before an address with source ranges",
+            fill=_ranged(protocol, "Proxy"),
+            steps=(_balanced("VIP"), None, _with_endpoints(_at(3), _at(4)), None),
+        )
+        for protocol in ("TCP", "UDP")
     )
-    for protocol in ("TCP", "UDP")
-) + tuple(
-    Shape(
-        # In mode nftables kube-proxy asks new packets whence they come before it looks whether they
-        # have an entry, and nobody answers these flows: one that was shut out in between goes on
-        # where it went.
-        name=f"a {protocol} flow that is shut out for a while",
-        fill=_ranged(protocol, "VIP"),
-        steps=(
-            _admitting("192.0.2.0/24", "2001:db8::/32"),
-            _with_endpoints(_at(4)),
-            _admitting("::/0"),
-            None,
-        ),
+    + tuple(
+        Shape(
+            # In mode nftables kube-proxy asks new packets whence they come before it looks whether they
+            # have an entry, and nobody answers these flows: one that was shut out in between goes on
+            # where it went.
+            name=f"a {protocol} flow that is shut out for a while",
+            fill=_ranged(protocol, "VIP"),
+            steps=(
+                _admitting("192.0.2.0/24", "2001:db8::/32"),
+                _with_endpoints(_at(4)),
+                _admitting("::/0"),
+                None,
+            ),
+        )
+        for protocol in ("TCP", "UDP")
     )
-    for protocol in ("TCP", "UDP")
+    + tuple(
+        Shape(
+            # What a flow goes by is its endpoint's: a UDP flow stays while that one serves and no longer,
+            # a TCP flow whatever happens.
+            name=f"a {protocol} flow whose endpoint ends, goes, and whose Service goes",
+            fill=_ranged(protocol, "VIP"),
+            steps=(
+                _with_endpoints(_at(3, ready=False, serving=True, terminating=True), _at(4)),
+                _with_endpoints(_at(4)),
+                _with_endpoints(),
+                _with_endpoints(_at(5)),
+                _deleted,
+            ),
+        )
+        for protocol in ("TCP", "UDP")
+    )
 )
