@@ -25,6 +25,8 @@ _PROGRAMS = {
     "setpriv": "util-linux",
     "pgrep": "procps",
 }
+# Of the k8s ring.
+_COMPONENTS = ("etcd", "coredns", "kubernetes")
 _FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -43,43 +45,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where the ring cannot run, leave one test in to say so: one line, not a dozen."""
+    """Where the ring, or its part about names, cannot run, leave one test in to say so in one line."""
     here = Path(__file__).parent
     ours = [item for item in items if item.path.is_relative_to(here)]
-    lacks = _lacks()
-    if not ours or not lacks:
+    if ours and (lacks := _lacks()):
+        _leave_out(config, items, ours, f"lab_vm ring: {'; '.join(lacks)}", "--require-lab-vm")
         return
+    named = [item for item in ours if item.path.name == "test_names.py"]
+    if named and (lacks := _find_programs(config)[1]):
+        _leave_out(config, items, named, f"lab_vm ring, names: {'; '.join(lacks)}", "--require-lab-vm-names")
+
+
+def _leave_out(
+    config: pytest.Config, items: list[pytest.Item], ours: list[pytest.Item], reason: str, option: str
+) -> None:
+    if config.getoption(option, False):
+        raise pytest.UsageError(reason)
     config.hook.pytest_deselected(items=ours[1:])
     items[:] = [item for item in items if item is ours[0] or item not in ours]
-    reason = f"lab_vm ring: {'; '.join(lacks)}"
-    if config.getoption("--require-lab-vm", False):
-        raise pytest.UsageError(reason)
     ours[0].add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")
-def site(pytestconfig: pytest.Config) -> Iterator[Site]:
+def figures(pytestconfig: pytest.Config) -> list[str]:
+    """What is measured, for whoever reads the run."""
+    return pytestconfig.stash.setdefault(_FIGURES, [])
+
+
+@pytest.fixture(scope="session")
+def site(figures: list[str]) -> Iterator[Site]:
     """The node and its guests. What one test puts into a guest, the next one replaces."""
     with Site() as made:
-        pytestconfig.stash[_FIGURES] = made.figures
+        made.figures = figures
         yield made
 
 
 @pytest.fixture(scope="session")
 def k8s_programs(pytestconfig: pytest.Config) -> build.Binaries:
     """The programs of the k8s ring, from where that ring has them."""
-    version = build.go_version()
-    cache: Path = pytestconfig.getoption("--k8s-cache", build.DEFAULT_CACHE)
-    lacks = ["no Go compiler"]
-    if version is not None:
-        binaries, unbuilt = build.find_binaries(cache, version)
-        if not unbuilt:
-            return binaries
-        lacks = [f"{', '.join(unbuilt)} not built: run python3 tests/k8s/build.py"]
-    reason = f"lab_vm ring, names: {'; '.join(lacks)}"
-    if pytestconfig.getoption("--require-lab-vm-names", False):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    return _find_programs(pytestconfig)[0]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -101,3 +105,16 @@ def _lacks() -> list[str]:
     if packages:
         lacks.append(f"apt-get install {' '.join(sorted(packages))}")
     return lacks
+
+
+def _find_programs(config: pytest.Config) -> tuple[build.Binaries, list[str]]:
+    """The programs of the k8s ring, and what of them is not there, in words."""
+    version = build.go_version()
+    if version is None:
+        return build.Binaries({}), ["no Go compiler"]
+    cache: Path = config.getoption("--k8s-cache", build.DEFAULT_CACHE)
+    binaries, unbuilt = build.find_binaries(cache, version)
+    lacks = [name for name in unbuilt if name in _COMPONENTS]
+    if lacks:
+        return binaries, [f"{', '.join(lacks)} not built: run python3 tests/k8s/build.py"]
+    return binaries, []

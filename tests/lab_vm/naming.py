@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from daemonkit.status import StatusError, fetch
@@ -73,17 +73,50 @@ NETWORKS = (RED_A, BLUE_A, RED_B)
 
 
 @dataclass(frozen=True, slots=True)
+class Servers:
+    """CoreDNS of each network, the last that was started; `stack` ends all of them."""
+
+    planes: Planes
+    site: Site
+    binaries: Binaries
+    directory: Path
+    stack: ExitStack
+    running: dict[tuple[str, str], Daemon] = field(default_factory=dict)
+
+    def start(self, network: Network, address: str) -> None:
+        """Start one in the network's VPC, and wait until it has heard of everything."""
+        place = self.planes.places[network.key]
+        self.site.network.attach(vpc(network.plan), place, address)
+        where = ServerPlace(NetworkNamespace(place.name, address), address, SERVER_PORT)
+        key, name = network.key
+        apiserver = self.planes.tenants[key].apiserver
+        daemon = start_server(key, name, where, self.binaries, apiserver, self.directory)
+        self.stack.callback(daemon.stop)
+        self.running[network.key] = daemon
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """What runs."""
 
     site: Site
     hand: Hand
-    servers: Mapping[tuple[str, str], Daemon]
+    servers: Servers
 
     def move(self, network: Network, ip: str) -> None:
         """Give a network's DNS server another cluster IP."""
+        self._lead(network, ip, SERVER)
+
+    def replace_server(self, network: Network, address: str) -> None:
+        """Start a server at another address and end the one before; the cluster IP stays."""
+        before = self.servers.running[network.key]
+        self.servers.start(network, address)
+        self._lead(network, network.dns_ip, address)
+        before.stop()
+
+    def _lead(self, network: Network, ip: str, address: str) -> None:
         tenant = self.hand.planes.tenants[network.plan.tenant]
-        self.hand.dns_service(tenant, network.plan.network, ip, SERVER, SERVER_PORT)
+        self.hand.dns_service(tenant, network.plan.network, ip, address, SERVER_PORT)
 
 
 @contextmanager
@@ -100,15 +133,9 @@ def serving_names(binaries: Binaries, directory: Path) -> Iterator[Names]:
         plans = [_fill(hand, network) for network in NETWORKS]
         ips = sorted({pod.address for network in NETWORKS for pod in network.pods})
         site = stack.enter_context(Site(plans, [Endpoint(ip, PORT) for ip in ips]))
-        servers = {}
+        servers = Servers(planes, site, binaries, directory, stack)
         for network in NETWORKS:
-            key, name = network.key
-            place = planes.places[network.key]
-            site.network.attach(vpc(network.plan), place, SERVER)
-            where = ServerPlace(NetworkNamespace(place.name, SERVER), SERVER, SERVER_PORT)
-            apiserver = planes.tenants[key].apiserver
-            servers[network.key] = start_server(key, name, where, binaries, apiserver, directory)
-            stack.callback(servers[network.key].stop)
+            servers.start(network, SERVER)
         _start_daemons(planes, site, directory, stack)
         yield Names(site, hand, servers)
 

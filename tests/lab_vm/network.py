@@ -57,11 +57,15 @@ class Network:
         return made
 
     def attach(self, vpc: str, other: Namespace, address: str) -> None:
-        """Put a namespace of another lab into a VPC, with this address on its card `vpc`."""
-        self._ip(f"link add {vpc}x type veth peer name vpc netns {other.name}")
-        self._ip(f"link set {vpc}x master {vpc} up")
+        """Put a namespace of another lab into a VPC, or give it one more address there.
+
+        Its card is called `vpc`; it is in one VPC at most.
+        """
+        if "vpc@" not in other.run("ip", "-o", "link"):
+            self._ip(f"link add {vpc}x type veth peer name vpc netns {other.name}")
+            self._ip(f"link set {vpc}x master {vpc} up")
+            other.run("ip", "link", "set", "vpc", "up")
         other.run("ip", "addr", "add", f"{address}/24", "dev", "vpc")
-        other.run("ip", "link", "set", "vpc", "up")
 
     def _ip(self, *commands: str) -> None:
         self.node.run("ip", "-batch", "-", stdin="\n".join(commands))

@@ -21,9 +21,12 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def names(k8s_programs: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Names]:
+def names(
+    k8s_programs: Binaries, tmp_path_factory: pytest.TempPathFactory, figures: list[str]
+) -> Iterator[Names]:
     """Everything, each guest with its resolver and its rules."""
     with serving_names(k8s_programs, tmp_path_factory.mktemp("names")) as made:
+        made.site.figures = figures
         for network in NETWORKS:
             # Without any rules a question is lost, and asked again after five seconds.
             made.site.wait_current(network.plan.name)
@@ -130,6 +133,16 @@ def test_guests_that_run_follow_the_server(names: Names) -> None:
     wait_follows(guest, RED_A, RED_A.dns_ip)
 
 
+def test_guests_follow_a_server_that_moves_behind_its_address(names: Names) -> None:
+    """Another pod of the server: the resolver stays, the rules change."""
+    guest, before = guest_of(names, BLUE_A), resolver(guest_of(names, BLUE_A))
+    names.replace_server(BLUE_A, "10.0.0.54")
+    wait_follows(guest, BLUE_A, BLUE_A.dns_ip)
+    assert guest.end("stock", 80) == "10.0.0.22:8080"
+    assert "10.0.0.53" not in guest.output("iptables-legacy-save", "-t", "nat")
+    assert resolver(guest) == before
+
+
 @pytest.mark.parametrize(
     ("network", "how"), [(RED_A, "reboot"), (RED_B, "lose_power")], ids=["reboot", "lose_power"]
 )
@@ -138,6 +151,7 @@ def test_a_guest_that_starts_anew_has_its_names_back(names: Names, network: Netw
     attached = len(names.site.said(message="guest attached", sandbox=guest.name))
     getattr(guest, how)()
     names.site.wait_attached(guest.name, attached + 1)
+    names.site.wait_current(guest.name)
     guest.until(guest.is_up, "up")
     took_s = wait_follows(guest, network, network.dns_ip)
-    names.site.figure(f"{guest.name}: {how}, names {took_s:.1f} s after its agent was at the node again")
+    names.site.figure(f"{guest.name}: {how}, names {took_s:.1f} s after its rules were there again")
