@@ -55,9 +55,15 @@ class Difference:
         )
 
 
-def has_source_ranges(service: Json | None) -> bool:
-    """Whether a Service's author wants only some senders for its load balancer addresses."""
-    return service is not None and bool(service["spec"].get("loadBalancerSourceRanges"))
+def has_source_ranges(service: Json | None, destination: str) -> bool:
+    """Whether a Service's author names who may come to its load balancer addresses of that address's
+    family; kube-proxy goes by these ranges alone."""
+    ranges = service["spec"].get("loadBalancerSourceRanges") or () if service is not None else ()
+    return any((":" in one) == (":" in destination) for one in ranges)
+
+
+def _is_ranged(case: Case) -> bool:
+    return has_source_ranges(case.service, case.question.flow.destination)
 
 
 def _is_both(case: Case) -> bool:
@@ -94,7 +100,7 @@ DIFFERENCES = (
         kinds=(Kind.BALANCER_IP,),
         theirs=frozenset({Fate.DROP}),
         ours=frozenset({Fate.REJECT}),
-        only_if=lambda case: has_source_ranges(case.service),
+        only_if=_is_ranged,
     ),
     Difference(
         name="source ranges are not an external IP's",
@@ -105,7 +111,7 @@ DIFFERENCES = (
         kinds=(Kind.EXTERNAL_IP,),
         theirs=frozenset({Fate.DROP}),
         ours=_ANY,
-        only_if=lambda case: has_source_ranges(case.service) and _is_both(case),
+        only_if=lambda case: _is_ranged(case) and _is_both(case),
     ),
 )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ruleset.model import Endpoint, Protocol
 from ruleset.packet import Fate, Outcome, listed
 from tests.k8s.oracle.changes import SERVICES, Change
-from tests.k8s.oracle.differences import IPTABLES, LEFT_BEHIND, NFTABLES
+from tests.k8s.oracle.differences import IPTABLES, LEFT_BEHIND, NFTABLES, has_source_ranges
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.volley import Volleys
@@ -180,7 +180,7 @@ class _Side:
         a load balancer address of a Service with source ranges untranslated counts as not admitted."""
         if self._pair.mode != IPTABLES or one.kind is not Kind.BALANCER_IP:
             return False
-        return self._laboratory.has_source_ranges(one.service)
+        return has_source_ranges(self._laboratory.service(one.service), one.flow.destination)
 
     def _remember(self) -> None:
         for one, end in self._flows.items():

@@ -71,7 +71,7 @@ def _judge(laboratory: Laboratory, pair: Pair, question: Question, theirs: Answe
             mode=pair.mode,
             theirs=theirs.ends,
             ours=ours.ends,
-            service=_service(laboratory, question),
+            service=laboratory.service(question.service),
             is_captured=guest.capture(flow) is not None,
         )
         difference = accepted(case)
@@ -91,18 +91,13 @@ def _is_same(theirs: Answer, ours: Answer, model: frozenset[object], *, is_stick
     return theirs.ends == ours.ends
 
 
-def _service(laboratory: Laboratory, question: Question) -> Json | None:
-    namespace, _, name = question.service.partition("/")
-    return laboratory.store.services.get((namespace, name))
-
-
 def _evidence(laboratory: Laboratory, pair: Pair, question: Question) -> str:
     """The objects in question, and what either side's rules have of the address."""
     namespace, _, name = question.service.partition("/")
     world = next((one for one in laboratory.worlds if one.namespace == namespace), None)
     slices = world.slices_of(name) if world is not None and name else ()
     family = "IPv6" if ":" in question.flow.destination else "IPv4"
-    objects = [_service(laboratory, question), *(one for one in slices if one["addressType"] == family)]
+    objects = [laboratory.service(question.service), *(one for one in slices if one["addressType"] == family)]
     lines = [json.dumps(_short(one)) for one in objects if one is not None]
     capture = pair.guest.capture(question.flow)
     lines.append(f"ours: {capture.to if capture is not None else 'not captured'}")

@@ -13,8 +13,8 @@ from ruleset.packet import Outcome
 from tests.k8s.build import Binaries
 from tests.k8s.oracle.barrier import Barrier
 from tests.k8s.oracle.cluster import SERVICE_CIDRS, link_node, start_cluster
-from tests.k8s.oracle.differences import IPTABLES, NFTABLES, has_source_ranges
-from tests.k8s.oracle.draw import NODES, PODS, ZONES, World, draw_world
+from tests.k8s.oracle.differences import IPTABLES, NFTABLES
+from tests.k8s.oracle.draw import NODES, PODS, ZONES, Json, World, draw_world
 from tests.k8s.oracle.kube_proxy import start_kube_proxy
 from tests.k8s.oracle.ours import OurGuest, Ours
 from tests.k8s.oracle.questions import Question, cluster_ips, questions
@@ -85,10 +85,10 @@ class Laboratory:
         """The numbers of the worlds that were made by hand."""
         return range(self.drawn, len(self.worlds))
 
-    def has_source_ranges(self, service: str) -> bool:
-        """Of a Service, `namespace/name`, that there is."""
-        namespace, _, name = service.partition("/")
-        return has_source_ranges(self.store.services.get((namespace, name)))
+    def service(self, reference: str) -> Json | None:
+        """By `namespace/name`, as the API server has it; None if there is none."""
+        namespace, _, name = reference.partition("/")
+        return self.store.services.get((namespace, name))
 
     def questions(self, pair: Pair, worlds: Iterable[World]) -> list[Question]:
         """All about these worlds, from one node."""
