@@ -118,6 +118,9 @@ class Agent:
     port: int = setting(10560, minimum=0, maximum=65535)
     socket: Path | None = setting(None, doc="unix socket, for agents in namespaces of this node")
     vsock_port: int | None = setting(None, minimum=1, maximum=0xFFFFFFFE, doc="vsock and hybrid vsock")
+    copy_credentials: bool = setting(
+        False, doc="put each stock Kata guest's certificate into it, by its stock agent's CopyFile"
+    )
     gateways: tuple[str, ...] = setting((), doc="networks out of which guests come by other addresses: NAT")
 
     def problems(self) -> Iterator[str]:

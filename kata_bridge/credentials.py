@@ -53,8 +53,6 @@ _SANDBOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _FROM = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _UNTIL = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
 
-_FILES = ("ca.crt", "tls.crt", "tls.key")
-
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _Key = ec.EllipticCurvePrivateKey
@@ -135,23 +133,6 @@ class Credentials:
         except OSError as error:
             raise CredentialsError(f"{directory}: {error.strerror}") from None
         return self._register(sandbox, leaf)
-
-    def deliver(self, sandbox: str, directory: Path) -> bool:
-        """Copy what `sandbox` was issued to `directory`; return False if it is there already.
-
-        For a directory that the guest sees, such as one that its VMM shares with it. Whole or not at
-        all: an agent that waits for it never finds half of it. Raises `CredentialsError`.
-        """
-        issued = self.issue(sandbox)
-        try:
-            content = {name: (issued.directory / name).read_bytes() for name in _FILES}
-            if _has(directory, content):
-                return False
-            shutil.rmtree(directory, ignore_errors=True)
-            self._write(directory, content)
-        except OSError as error:
-            raise CredentialsError(f"{error.filename or directory}: {error.strerror}") from None
-        return True
 
     def revoke(self, sandbox: str) -> None:
         """Forget the certificate of `sandbox`, now and for ever. One that has none is no error.
@@ -245,13 +226,6 @@ class Credentials:
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
-
-
-def _has(directory: Path, content: dict[str, bytes]) -> bool:
-    try:
-        return all((directory / name).read_bytes() == data for name, data in content.items())
-    except FileNotFoundError:
-        return False
 
 
 def _authority(directory: Path) -> tuple[x509.Certificate, _Key]:

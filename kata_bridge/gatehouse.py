@@ -67,7 +67,11 @@ class Gatehouse:
         """
         uid = pod_uid or self.gate.uid_of(guest)
         if not uid:
-            # Guests out of files are no runtime's, and have no containers here.
+            # Guests out of files are no runtime's, and have no containers here. Others the runtime may
+            # tell of later than a list did: what is said of them now is there when it does.
+            driver = self._guests.drivers.get(guest)
+            if driver is not None and driver.sandbox.uid:
+                self.gate.say(driver.sandbox.uid, text, waits)
             if not text:
                 # A reason to wait, or nothing any more: what runs keeps the file that it has.
                 return GuestResult(guest, ResultCode.UNCHANGED)

@@ -38,6 +38,8 @@ class ResolvConfs:
         self._said: dict[str, Resolver] = {}
         self._uids: dict[str, str] = {}
         self._admitted: dict[str, list[str]] = {}
+        # Sandboxes whose directory or note could not be written: a disk that was full when they began.
+        self._unwritten: set[str] = set()
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._restore()
 
@@ -81,12 +83,15 @@ class ResolvConfs:
             raise OSError(22, "no id that a directory may have", sandbox)
         if self._uids.get(sandbox) != uid:
             self._uids[sandbox] = uid
+            self._unwritten.add(sandbox)
+        if sandbox in self._unwritten:
             self._write(sandbox)
 
     def end(self, sandbox: str) -> None:
         """A sandbox is gone, and nothing of it stays."""
         uid = self._uids.pop(sandbox, None)
         self._admitted.pop(sandbox, None)
+        self._unwritten.discard(sandbox)
         if uid is not None:
             shutil.rmtree(self._directory / sandbox, ignore_errors=True)
 
@@ -132,6 +137,7 @@ class ResolvConfs:
         if resolver is not None and resolver.text:
             self._write_file(sandbox, resolver.text)
         self._write_note(sandbox)
+        self._unwritten.discard(sandbox)
 
     def _write_file(self, sandbox: str, text: str) -> None:
         path = self.path(sandbox)

@@ -17,7 +17,7 @@ from daemonkit.run import Lifecycle
 from daemonkit.status import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.namespaces import Namespaces
-from kata_bridge.config import KataBridgeConfiguration, load
+from kata_bridge.config import Agent, KataBridgeConfiguration, load
 from kata_bridge.core.addresses import Addresses
 from kata_bridge.core.rulesets import Rulesets
 from kata_bridge.core.sandboxes import Change
@@ -76,7 +76,7 @@ class Service:
         self._links: GuestLinks | None = None
         self._agents: Agents | None = None
         if config.agent is not None:
-            self._links, self._agents = self._doors(config, config.agent.vsock_port)
+            self._links, self._agents = self._doors(config, config.agent)
         self._namespaces = Namespaces()
         self._ways = Ways(config, self._agents, self._namespaces, self._metrics, notes)
         self._watchers = Watchers()
@@ -112,7 +112,7 @@ class Service:
         self._status = self._make_status()
         self._is_draining = False
 
-    def _doors(self, config: KataBridgeConfiguration, vsock_port: int | None) -> "tuple[GuestLinks, Agents]":
+    def _doors(self, config: KataBridgeConfiguration, agent: Agent) -> "tuple[GuestLinks, Agents]":
         """What takes the agents of guests. Imported here: certificates are a fifth of the whole daemon,
         and a node without such guests needs none.
         """
@@ -128,8 +128,14 @@ class Service:
             on_state=lambda channel, state: self.guests.reported(channel.sandbox, state),
             addresses=self._addresses,
         )
-        roots = config.stock.shim_directories
-        return links, Agents(links, credentials, self._metrics, shim_roots=roots, vsock_port=vsock_port)
+        return links, Agents(
+            links,
+            credentials,
+            self._metrics,
+            shim_roots=config.stock.shim_directories,
+            vsock_port=agent.vsock_port,
+            is_copying=agent.copy_credentials,
+        )
 
     def _cri_client(self) -> CriClient:
         cri = self._config.sandboxes.cri

@@ -6,7 +6,20 @@ Services `grpc.AgentService` and `grpc.Health`; proto3; fields that we do not re
 
 from dataclasses import dataclass
 
-from daemonkit.protobuf import BOOL, BYTES, STRING, UINT64, OpenEnum, enumeration, field, message_of, repeated
+from daemonkit.protobuf import (
+    BOOL,
+    BYTES,
+    INT32,
+    INT64,
+    STRING,
+    UINT32,
+    UINT64,
+    OpenEnum,
+    enumeration,
+    field,
+    message_of,
+    repeated,
+)
 
 AGENT = "grpc.AgentService"
 HEALTH = "grpc.Health"
@@ -60,6 +73,20 @@ class GuestDetailsResponse:
 @dataclass(frozen=True, slots=True)
 class SetPolicyRequest:
     policy: str = field(1, STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFileRequest:
+    """One part of a file. The agent writes beside `path`, and renames once all `file_size` is there."""
+
+    path: str = field(1, STRING)
+    file_size: int = field(2, INT64)
+    file_mode: int = field(3, UINT32)  # st_mode, the type included
+    dir_mode: int = field(4, UINT32)
+    uid: int = field(5, INT32)
+    gid: int = field(6, INT32)
+    offset: int = field(7, INT64)
+    data: bytes = field(8, BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ and its words; `Quirks` are the ways in which real ones differ or fail.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Self
 
 from daemonkit.protobuf import decode, encode
@@ -37,6 +37,9 @@ MISSPELT: Places = {
     "ip6tables-restore": ("/usr/sbin/ip6tables-save", "/sbin/ip6tables-restore"),
 }
 
+# What a guest shares with its node, where the guest sees it.
+SHARED = "/run/kata-containers/shared/containers"
+
 # An image with a merged /usr and iptables in it.
 IMAGE = frozenset(place for places in REPAIRED.values() for place in places)
 
@@ -52,6 +55,7 @@ class Quirks:
     allowed_endpoints: frozenset[str] | None = None  # None: no such list in its configuration
     has_iptables_calls: bool = True
     has_nf_tables: bool = True
+    is_share_readonly: bool = False  # the directory that it shares with the node
     is_save_failing: bool = False
     is_mute: bool = False  # takes calls and never answers
     is_stdin_stuck: bool = False  # the restore does not read what it is given
@@ -85,6 +89,7 @@ class StandInAgent:
     quirks: Quirks = field(default_factory=Quirks)
     pushes: list[Pushed] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    copied: dict[str, bytes] = field(default_factory=dict)  # files by path, in the order they came
     _server: Server | None = None
     _running: int = 0
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -127,6 +132,9 @@ class StandInAgent:
             case m.AGENT, "SetIPTables" if self.quirks.has_iptables_calls:
                 self._admit("SetIPTablesRequest", method)
                 return await self._set(decode(m.SetIPTablesRequest, payload))
+            case m.AGENT, "CopyFile":
+                self._admit("CopyFileRequest", method)
+                return self._copy(decode(m.CopyFileRequest, payload))
             case m.AGENT, "SetPolicy" if self.quirks.policy is not None:
                 self._admit("SetPolicyRequest", method)
                 return self._set_policy(self.quirks.policy, decode(m.SetPolicyRequest, payload))
@@ -188,6 +196,18 @@ class StandInAgent:
         if self.quirks.is_restore_lost and is_restore:
             return Ended(0)
         return await self.tables.run(tool, arguments, stdin)
+
+    def _copy(self, request: m.CopyFileRequest) -> bytes:
+        """As the newest agents do; that a file comes in parts is not for us."""
+        path = PurePosixPath(request.path)
+        if not path.is_relative_to(SHARED) or ".." in path.parts:
+            raise StatusError(Code.INTERNAL, f"Path {path} is not below {SHARED}")
+        if self.quirks.is_share_readonly:
+            raise StatusError(Code.INTERNAL, "Read-only file system (os error 30)")
+        if request.offset or len(request.data) != request.file_size or request.file_mode != 0o100600:
+            raise StatusError(Code.INTERNAL, "the stand-in takes private files in one part")
+        self.copied[request.path] = request.data
+        return encode(m.Empty())
 
     def _set_policy(self, current: Policy, request: m.SetPolicyRequest) -> bytes:
         try:

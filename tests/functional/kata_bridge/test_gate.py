@@ -31,6 +31,8 @@ from kata_bridge.config import (
     Stock,
 )
 from kata_bridge.core.gate import Need, Policy
+from kata_bridge.core.sandboxes import Appeared, sandbox_of
+from kata_bridge.discovery_nri import seen_of
 from kata_bridge.nri.messages import (
     Container,
     ContainerAdjustment,
@@ -234,6 +236,25 @@ async def test_runc_waits_for_its_resolver_alone_and_what_is_said_before_counts(
     await node.runtime.run_pod(early)
     assert (await node.start(early)).mounts == (node.mount(early),)
     assert content(node.mount(early)) == OTHER
+
+
+async def test_what_is_said_of_a_guest_counts_also_before_the_runtime_tells_of_it(node: Node) -> None:
+    """A list of the CRI may be first: after our restart NRI waits behind containers that end slowly."""
+    async with StandInKata(node.place, MemoryTables(), sandbox_id="s1"):
+        web = pod("s1", "kata")
+        node.service.guests.take([Appeared(sandbox_of(seen_of(web)))])
+        await node.push("s1")
+        await node.client.set_resolv_conf("s1", "", waits="network default is not ready")
+        await node.runtime.run_pod(web)
+        assert "network default is not ready" in await node.why(web)
+        await node.runtime.stop_pod(web)
+        again = dataclasses.replace(web, id="s2")
+    async with StandInKata(node.place, MemoryTables(), sandbox_id="s2"):
+        node.service.guests.take([Appeared(sandbox_of(seen_of(again)))])
+        await node.push("s2")
+        await node.client.set_resolv_conf("s2", TEXT)
+        await node.runtime.run_pod(again)
+        assert (await node.start(again)).mounts == (node.mount(again),)
 
 
 async def test_a_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: Node) -> None:

@@ -84,20 +84,6 @@ def test_a_second_leaf_of_the_same_authority_and_name_is_nobody(tmp_path: Path) 
     assert first.sandbox_of(new) == ID
 
 
-def test_a_copy_for_the_guest_is_whole_and_private(tmp_path: Path, credentials: Credentials) -> None:
-    shared = tmp_path / "mounts" / "vcnode-guest"
-    with pytest.raises(CredentialsError, match="No such file"):
-        credentials.deliver(ID, shared)
-    shared.parent.mkdir()
-    assert credentials.deliver(ID, shared) is True
-    assert modes(shared) == {".": 0o700, "ca.crt": 0o600, "tls.crt": 0o600, "tls.key": 0o600}
-    assert credentials.sandbox_of((shared / "tls.crt").read_bytes()) == ID
-    assert credentials.deliver(ID, shared) is False
-    (shared / "tls.key").write_text("of another time")
-    assert credentials.deliver(ID, shared) is True
-    assert [path.name for path in shared.parent.iterdir()] == ["vcnode-guest"]
-
-
 def test_revoking_leaves_nothing(credentials: Credentials) -> None:
     issued = credentials.issue(ID)
     pem = (issued.directory / "tls.crt").read_bytes()

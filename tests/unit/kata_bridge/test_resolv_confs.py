@@ -37,6 +37,25 @@ def test_a_file_is_rewritten_in_place(tmp_path: Path) -> None:
     assert confs.path("s").stat().st_ino == inode
 
 
+def test_a_directory_that_could_not_be_made_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confs = ResolvConfs(tmp_path / "pods")
+    confs.say("u", Resolver(TEXT))
+
+    def is_full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "mkdir", is_full)
+        for attempt in (confs.begin, confs.ready):
+            with pytest.raises(OSError, match="No space"):
+                attempt("s", "u")
+    assert confs.ready("s", "u").read_text() == TEXT
+    # And a restart knows whose it is.
+    assert ResolvConfs(tmp_path / "pods").said("u") == Resolver(TEXT)
+
+
 def test_those_that_run_keep_what_they_have(tmp_path: Path) -> None:
     confs = ResolvConfs(tmp_path)
     confs.begin("s", "u")
