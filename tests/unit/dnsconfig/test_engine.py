@@ -163,6 +163,27 @@ async def test_guests_and_their_pods() -> None:
         assert here.bridge.received[-1].guest == "old"
 
 
+async def test_a_label_that_is_changed_moves_no_guest_to_another_network() -> None:
+    """Its sandbox is attached, and its guest has the Services, as the label was when it was made."""
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        here.put_pod("a", network="default")
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        decision = here.engine.pods["a-shop", "web"].decision
+        assert decision.network is not None
+        assert decision.network.network == "blue"
+        assert "sandbox" in decision.network.source
+        # The next sandbox is attached by the label of now.
+        here.bridge.remove("g1")
+        here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=("default",))
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.10"]
+
+
 async def test_an_object_that_cannot_be_read_is_not_a_missing_one() -> None:
     here = node()
     here.storage.put(PODS, pod("a", nodeName="n1", dnsPolicy=7))
