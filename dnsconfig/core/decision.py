@@ -18,7 +18,7 @@ from tenancy.names import Refused
 from tenancy.ownership import ContainerPolicy, owned_pod
 
 # kata-bridge takes as much. Only a pod's own options, which the API server does not bound, get near.
-MAX_TEXT_CHARACTERS = 64 << 10
+MAX_TEXT_BYTES = 64 << 10
 # apiserver, validation of `spec.hostname`: a name's first 63 characters are a pod's host name.
 _MAX_HOSTNAME = 63
 
@@ -116,10 +116,14 @@ def _resolved(bare: Decision, owner: Owner, pod: PodObject, world: World, node: 
         cluster = ClusterDns(server.addresses, server.source, owner.namespace, domain.name, domain.source)
     made, events = resolver(pod.spec, cluster, host, node.ips)
     found = lines(made)
-    if len(text_of(found)) > MAX_TEXT_CHARACTERS:
-        size = len(text_of(found))
-        reason = f"its dnsConfig makes a resolv.conf of {size} characters; {MAX_TEXT_CHARACTERS} is the most"
+    text = text_of(found)
+    size = len(text.encode())
+    if size > MAX_TEXT_BYTES:
+        reason = f"its dnsConfig makes a resolv.conf of {size} bytes; {MAX_TEXT_BYTES} is the most"
         return replace(bare, waits=Waits(Cause.TOO_LARGE, reason))
+    if "\0" in text:
+        # The API server lets anything be an option; kata-bridge and C libraries stop there.
+        return replace(bare, waits=Waits(Cause.UNUSABLE, "an option of its dnsConfig has a NUL character"))
     return replace(bare, lines=found, events=events)
 
 

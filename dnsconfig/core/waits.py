@@ -19,6 +19,7 @@ class Cause(enum.Enum):
     DOMAIN = "clusterDomain"
     NODE = "nodeResolver"
     TOO_LARGE = "tooLarge"
+    UNUSABLE = "unusable"  # what its dnsConfig says can stand in no resolv.conf
     HELD = "readiness"  # the pod's own annotation
 
 

@@ -23,7 +23,7 @@ API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 
 # No wait helps: whoever wrote the pod has to change it. All else passes, and is worth another try; a
 # namespace that was made a moment before its first pod, too.
-_FOR_GOOD = frozenset({Cause.NAME, Cause.TOO_LARGE})
+_FOR_GOOD = frozenset({Cause.NAME, Cause.TOO_LARGE, Cause.UNUSABLE})
 _INVALID, _UNAVAILABLE = 422, 503
 _REASONS = {_INVALID: "Invalid", _UNAVAILABLE: "ServiceUnavailable"}
 

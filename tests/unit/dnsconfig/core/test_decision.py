@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dnsconfig.core import wire
 from dnsconfig.core.decision import (
-    MAX_TEXT_CHARACTERS,
+    MAX_TEXT_BYTES,
     Decision,
     Node,
     NoResolver,
@@ -148,14 +148,21 @@ def test_what_is_wrong_with_the_nodes_file_stops_every_pod() -> None:
         assert (found.waits, found.text) == (expected, None)
 
 
-def test_a_resolver_that_is_too_large_is_none() -> None:
-    options = [{"name": "x" * MAX_TEXT_CHARACTERS}]
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_resolver_that_is_too_large_is_none(letter: str) -> None:
+    options = [{"name": letter * (MAX_TEXT_BYTES // len(letter.encode()))}]
     found = decided(pod("a", dnsPolicy="None", dnsConfig={"options": options}))
     assert found.text is None
     assert found.waits == Waits(
         Cause.TOO_LARGE,
-        "its dnsConfig makes a resolv.conf of 65545 characters; 65536 is the most",
+        "its dnsConfig makes a resolv.conf of 65545 bytes; 65536 is the most",
     )
+
+
+def test_what_can_stand_in_no_resolv_conf_is_said() -> None:
+    found = decided(pod("a", dnsConfig={"options": [{"name": "x", "value": "\0"}]}))
+    assert found.text is None
+    assert found.waits == Waits(Cause.UNUSABLE, "an option of its dnsConfig has a NUL character")
 
 
 def test_what_was_cut_is_told() -> None:
