@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A resolver as the fields of a pod's spec that make the kubelet write it. Pure."""
 
+import re
 from typing import Any
 
 from dnsconfig.core.text import Line
 
 Json = dict[str, Any]
+
+# What an API server takes as a search path (pkg/apis/core/validation and apimachinery, 1.34). Of the
+# node's file the kubelet takes anything; a pod that is refused for it could not be mended by its author.
+_LABEL = "_?[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?"
+_SEARCH = re.compile(rf"\.|{_LABEL}(?:\.{_LABEL})*\.?")
 
 
 def spec_fields(lines: tuple[Line, ...]) -> Json:
@@ -22,6 +28,12 @@ def patch(lines: tuple[Line, ...]) -> list[Json]:
     return [{"op": "add", "path": f"/spec/{name}", "value": value} for name, value in fields]
 
 
+def left_out(lines: tuple[Line, ...]) -> tuple[str, ...]:
+    """The search paths that no pod's spec may have."""
+    entries = (entry.value for line in lines if line.keyword == "search" for entry in line.entries)
+    return tuple(value for value in entries if not _SEARCH.fullmatch(value.lower()))
+
+
 def _settings(lines: tuple[Line, ...]) -> Json:
     found: Json = {}
     for line in lines:
@@ -30,7 +42,9 @@ def _settings(lines: tuple[Line, ...]) -> Json:
             case "nameserver":
                 found.setdefault("nameservers", []).extend(values)
             case "search":
-                found["searches"] = values
+                # Names are the same in either case, and an API server takes the lower one only.
+                folded = [value.lower() for value in values]
+                found["searches"] = [value for value in folded if _SEARCH.fullmatch(value)]
             case "options":
                 found["options"] = [_option(value) for value in values]
     return found

@@ -17,7 +17,7 @@ from dnsconfig.core.resolver import DnsClass
 from dnsconfig.core.waits import Cause
 from dnsconfig.core.wire import PodObject
 from dnsconfig.core.world import World
-from dnsconfig.webhook.patch import patch
+from dnsconfig.webhook.patch import left_out, patch
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 
@@ -134,6 +134,11 @@ class Answer(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         waits = None if self.decision is None else self.decision.waits
         return "" if waits is None or self.patch else waits.reason
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Of the node's search list, what no pod's spec may have: for the log, as no author can mend it."""
+        return left_out(self.decision.lines or ()) if self.decision is not None and self.patch else ()
 
     def body(self) -> bytes:
         """The answer as an AdmissionReview."""

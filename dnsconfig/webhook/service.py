@@ -119,7 +119,13 @@ class Service:
         pod = asked.pod
         if pod is not None and answer.decision is not None:
             where = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            _log.info("reviewed", pod=where, result=answer.result, reason=answer.reason or None)
+            _log.info(
+                "reviewed",
+                pod=where,
+                result=answer.result,
+                reason=answer.reason or None,
+                left_out=" ".join(answer.left_out) or None,
+            )
         return web.Response(body=answer.body(), content_type="application/json")
 
     async def _poll(self) -> None:

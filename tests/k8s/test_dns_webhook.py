@@ -72,9 +72,15 @@ def test_a_pod_gets_the_server_of_its_network(ring: Ring, acme: Tenant, daemon: 
     assert spec["dnsPolicy"] == "None"
     assert spec["dnsConfig"] == {
         "nameservers": [server["spec"]["clusterIP"]],
-        "searches": ["default.svc.cluster.local", "svc.cluster.local", "cluster.local", "node.example"],
+        "searches": [
+            *("default.svc.cluster.local", "svc.cluster.local", "cluster.local"),
+            # Of the node's file, what an API server takes.
+            *("node.example", "corp.example"),
+        ],
         "options": [{"name": "ndots", "value": "5"}],
     }
+    theirs = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.1"], "searches": ["Corp.Example"]}}
+    assert _create(ring, acme, _tenants_pod(acme, "red", theirs)).status == 422
     assert _dry_run(ring, acme, network="red", dnsPolicy="Default")["spec"]["dnsPolicy"] == "Default"
 
 

@@ -99,7 +99,7 @@ def daemon(ring: Ring, address: str) -> NodeDaemon:
     # On the node nsenter forks, as it enters a process namespace; NodeDaemon signals the only child.
     wrapper = [*ring.control.enter, "unshare", "--fork", "--kill-child=KILL"]
     made = NodeDaemon(SERVICE, "", ring, sys.executable, wrapper, tree=tree)
-    (made.directory / "resolv.conf").write_text("search node.example\n")
+    (made.directory / "resolv.conf").write_text("search node.example Corp.Example -no.example\n")
     (made.directory / "token").write_text(token(ring))
     (made.directory / "ca.crt").write_bytes(ring.super_cluster.authority.pem)
     files = shipped("deployment.yaml", "ConfigMap")["data"]

@@ -70,6 +70,15 @@ def test_a_pod_gets_the_resolver_of_its_network() -> None:
     }
 
 
+def test_what_an_api_server_takes_of_the_nodes_search_list() -> None:
+    """The kubelet takes any: a pod's author could do nothing about a node's file."""
+    node = node_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
+    answer = review.answer(review.read(asked(new(objects.pod("t")))), WORLD, node)
+    (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
+    assert config["searches"][3:] == ["corp.example", "_tcp.x_y.example"]
+    assert answer.left_out == ("-bad.example", "a!b")
+
+
 def test_a_second_look_changes_nothing() -> None:
     pod = objects.pod("t", dnsPolicy="ClusterFirst")
     for step in response(asked(pod))["patch"]:
