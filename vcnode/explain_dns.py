@@ -2,6 +2,7 @@
 """`vcnode explain dns`: how a pod resolves names, why so, and what the servers answer it."""
 
 import argparse
+import ipaddress
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -160,16 +161,30 @@ def search_of(text: str) -> tuple[tuple[str, ...], int]:
         elif keyword == "options":
             found = [value[6:] for value in values if value.startswith("ndots:")]
             # resolv.conf(5): it is silently capped to 15.
-            ndots = min(int(found[-1]), 15) if found and found[-1].isdecimal() else ndots
+            # What a pod's author writes may be of any length.
+            ndots = min(int(found[-1][:20]), 15) if found and found[-1].isdecimal() else ndots
     return searches, ndots
+
+
+def servers_of(text: str) -> tuple[str, ...]:
+    """The servers of a resolv.conf, as a C library reads it: a name is none, and is not looked up."""
+    lines = (line.split() for line in text.splitlines())
+    return tuple(line[1] for line in lines if line[:1] == ["nameserver"] and _is_address(line[1:2]))
+
+
+def _is_address(values: list[str]) -> bool:
+    try:
+        ipaddress.ip_address("".join(values))
+    except ValueError:
+        return False
+    return True
 
 
 # ---- a live query
 
 
 def _query(arguments: argparse.Namespace, page: Page, names: tuple[str, ...], type_: Type) -> list[Asked]:
-    lines = [line.split() for line in page.text.splitlines()]
-    servers = tuple(line[1] for line in lines if line[:1] == ["nameserver"] and len(line) > 1)
+    servers = servers_of(page.text)
     if not servers:
         raise ToolError(f"{page.pod.pod}: it has no server to ask")
     try:

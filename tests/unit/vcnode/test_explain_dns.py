@@ -5,7 +5,7 @@ import msgspec
 
 from vcnode.dns_message import Answer, Record, Type
 from vcnode.dns_query import Asked
-from vcnode.explain_dns import Page, render, render_names, search_of
+from vcnode.explain_dns import Page, render, render_names, search_of, servers_of
 
 PAGE: dict[str, Any] = {
     "pod": {
@@ -103,6 +103,13 @@ def test_search_list_and_ndots_as_a_library_reads_them() -> None:
     assert search_of("") == ((), 1)
     assert search_of("search a\noptions ndots:99 ndots:x\n") == (("a",), 1)
     assert search_of("options ndots:99\n") == ((), 15)
+    # Of any length, as a pod's author writes it: Python turns no more than 4 300 digits into a number.
+    assert search_of(f"options ndots:{'9' * 5000}\n") == ((), 15)
+
+
+def test_what_is_no_address_is_no_server() -> None:
+    text = "nameserver 10.0.0.1\noptions x\nnameserver intra.example\nnameserver\nnameserver fd00::1\n"
+    assert servers_of(text) == ("10.0.0.1", "fd00::1")
 
 
 def test_names_and_answers() -> None:
