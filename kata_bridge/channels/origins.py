@@ -66,8 +66,9 @@ class Rates:
     """How often each origin has connected of late."""
 
     def __init__(self) -> None:
-        # What an origin may still do at once, and when that was so; who was heard last is last.
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        # What an origin may still do at once, and when that was so; who was heard last is last. An
+        # address that comes to be one guest's own begins anew: its bound is another.
+        self._left: OrderedDict[tuple[str, int], tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._left)
@@ -75,10 +76,11 @@ class Rates:
     def admits(self, origin: Origin, now_s: float) -> bool:
         """Whether it may connect once more; it is counted then."""
         most = origin.limits[1]
-        left, at_s = self._left.pop(origin.name, (float(most), now_s))
+        key = (origin.name, most)
+        left, at_s = self._left.pop(key, (float(most), now_s))
         left = min(float(most), left + (now_s - at_s) * most / CONNECTS_S)
         is_admitted = left >= 1
-        self._left[origin.name] = (left - 1 if is_admitted else left, now_s)
+        self._left[key] = (left - 1 if is_admitted else left, now_s)
         while len(self._left) > MAX_REMEMBERED:
             self._left.popitem(last=False)
         self.forget(now_s)

@@ -73,6 +73,7 @@ class Node:
     runtime: StandInRuntime
     cri: Cri
     client: BridgeClient
+    begun: int = 0
 
     def held(self) -> Held:
         status_code, page = fetch(self.directory / "status.sock", "/metrics", DEADLINE_S)
@@ -121,6 +122,7 @@ class Node:
 
     async def begin(self, name: str) -> PodSandbox:
         """A sandbox of a tenant appears, by NRI at once and in the lists."""
+        self.begun += 1
         pod = PodSandbox(
             name,
             "web",
@@ -129,7 +131,7 @@ class Node:
             runtime_handler="kata",
             linux=LinuxPodSandbox((LinuxNamespace("network", f"/run/netns/{name}"),)),
             pid=7,
-            ips=("127.0.0.1",),
+            ips=(f"10.{self.begun >> 16}.{self.begun >> 8 & 255}.{self.begun & 255}",),
         )
         await self.runtime.run_pod(pod)
         metadata = Metadata("web", pod.uid, pod.namespace, 0)
@@ -207,7 +209,8 @@ async def bridged(directory: Path) -> AsyncIterator[Node]:
             "nri": {"socket": f"{directory}/nri.sock"},
             "cri": {"socket": f"{directory}/cri.sock", "intervalSeconds": 0.5},
         }
-        agent = {"address": "127.0.0.1", "port": port}
+        # All guests come from one address here, which is no guest's own.
+        agent = {"address": "127.0.0.1", "port": port, "gateways": ["127.0.0.0/8"]}
         rules = [{"handlers": ["kata"], "channels": ["agent"]}]
         process = await stack.enter_async_context(
             _started(directory, sandboxes=sandboxes, agent=agent, runtimes=rules)

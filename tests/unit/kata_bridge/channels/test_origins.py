@@ -48,6 +48,15 @@ def test_what_was_not_used_comes_back_with_time_and_no_more_of_it() -> None:
     assert admitted == origins.MAX_CONNECTS_PER_GUEST
 
 
+def test_an_address_that_was_a_guests_own_for_a_moment_has_its_former_bound_again() -> None:
+    rates = Rates()
+    behind, own = tcp_origin("10.0.0.1", lambda _: False), tcp_origin("10.0.0.1", lambda _: True)
+    assert rates.admits(behind, 100.0)
+    assert sum(rates.admits(own, 100.0) for _ in range(100)) == origins.MAX_CONNECTS_PER_GUEST
+    rest = sum(rates.admits(behind, 100.0) for _ in range(2_000))
+    assert rest == origins.MAX_CONNECTS_PER_ADDRESS - 1
+
+
 def test_nobody_can_fill_the_memory_with_origins() -> None:
     rates = Rates()
     for number in range(3 * origins.MAX_REMEMBERED):
