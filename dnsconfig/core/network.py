@@ -112,6 +112,12 @@ def domain_of(world: World, tenant: str) -> Domain | Waits:
     said = {each.spec.cluster_domain for each in world.clusters_of(tenant)}
     if len(said) > 1:
         return Waits(Cause.DOMAIN, "the cluster domain is not known: two VirtualClusters have this key")
+    if not said and any(kind == "VirtualCluster" for kind, _ in world.unreadable):
+        # Whose it is stands in it. It is nobody's business what it is called.
+        return Waits(
+            Cause.UNREADABLE,
+            "the cluster domain is not known: a VirtualCluster cannot be read, and no other has this key",
+        )
     name = said.pop() if said else ""
     if not name:
         return Domain(world.default_domain, "the default")

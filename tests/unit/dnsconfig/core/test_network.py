@@ -278,3 +278,15 @@ def test_the_word_of_a_networks_status(items: list[Json], expected: str | None) 
 )
 def test_the_cluster_domain(items: list[Json], fields: dict[str, Any], expected: Domain | Waits) -> None:
     assert domain_of(replace(world_of(items), **fields), "a") == expected
+
+
+def test_a_virtual_cluster_that_cannot_be_read_is_not_a_missing_one() -> None:
+    """Whose it is stands in what cannot be read: whoever has none that can may be its tenant."""
+    unreadable = {("VirtualCluster", ("tenants", "somebodys")): "Expected `str`, got `int`"}
+    world = replace(world_of([virtual_cluster("a", "a.example")]), unreadable=unreadable)
+    assert domain_of(world, "a") == Domain("a.example", "the VirtualCluster's clusterDomain")
+    expected = "the cluster domain is not known: a VirtualCluster cannot be read, and no other has this key"
+    assert domain_of(world, "b") == Waits(Cause.UNREADABLE, expected)
+    assert domain_of(replace(world, domains={"b": "told"}), "b") == Domain(
+        "told", "configured for this tenant"
+    )
