@@ -106,17 +106,23 @@ def _by_udp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) 
 
 
 def _by_tcp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> Answer:
+    end_s = time.monotonic() + TIMEOUT_S
     with socket.socket(family, socket.SOCK_STREAM) as client:
         client.settimeout(TIMEOUT_S)
         client.connect(server)
         client.sendall(struct.pack("!H", len(data)) + data)
-        (length,) = struct.unpack("!H", _exactly(client, 2))
-        return decode(_exactly(client, length), data)
+        (length,) = struct.unpack("!H", _exactly(client, 2, end_s))
+        return decode(_exactly(client, length, end_s), data)
 
 
-def _exactly(client: socket.socket, size: int) -> bytes:
+def _exactly(client: socket.socket, size: int, end_s: float) -> bytes:
+    """Raises TimeoutError at `end_s`, however often a byte comes until then."""
     found = b""
     while len(found) < size:
+        left_s = end_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        client.settimeout(left_s)
         data = client.recv(size - len(found))
         if not data:
             raise Malformed("it ends in the middle")

@@ -2,6 +2,7 @@
 """`vcnode explain dns` as a process beside a real dnsconfig, and its questions to a stand-in server."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
@@ -15,6 +16,7 @@ import pytest
 
 from tests.functional.dnsconfig.node import Node, running
 from tests.unit.dnsconfig.objects import tenant
+from vcnode import dns_query
 from vcnode.dns_message import Type
 from vcnode.dns_query import ask_all
 
@@ -173,6 +175,34 @@ def test_without_any_server_the_next_name_is_not_tried() -> None:
         silent.bind(("127.0.0.1", 0))
         found = ask_all(("a", "b"), Type.A, ("127.0.0.1",), None, silent.getsockname()[1])
     assert [(each.name, each.problem) for each in found] == [("a", "nothing within 4 s")]
+
+
+def test_a_server_that_sends_byte_by_byte_is_not_listened_to_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dns_query, "TIMEOUT_S", 0.3)
+    udp, tcp, port = _both()
+    over = threading.Event()
+
+    def serve() -> None:
+        asked, peer = udp.recvfrom(512)
+        udp.sendto(reply(asked, None, is_truncated=True), peer)
+        client, _ = tcp.accept()
+        with client, contextlib.suppress(OSError):
+            client.sendall(b"\xff\xff")
+            while not over.wait(0.05):
+                client.sendall(b"x")
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        (asked,) = ask_all(("a.example",), Type.A, ("127.0.0.1",), None, port)
+    finally:
+        over.set()
+        serving.join()
+        udp.close()
+        tcp.close()
+    assert (asked.answer, asked.problem[:14]) == (None, "nothing within")
 
 
 def test_a_namespace_that_is_not_there() -> None:
