@@ -100,6 +100,8 @@ class Engine:
         self._saved = Picture()
         self.picture = Picture()
         self.guests: dict[str, Guest] = {}
+        # The networks that pods' sandboxes are attached to, by UID; also while the bridge is away.
+        self._attached: dict[str, tuple[str, ...]] = {}
         self.pods: dict[Key, PodState] = {}
         # Guests of tenants of whose pods nothing is known, and since when.
         self.strangers: dict[str, float] = {}
@@ -133,10 +135,14 @@ class Engine:
     def present(self, guest: Guest) -> None:
         self.delivery.connected()
         self.guests[guest.id] = guest
+        if guest.uid:
+            self._attached[guest.uid] = guest.networks
         self._wake()
 
     def gone(self, guest_id: str) -> None:
-        self.guests.pop(guest_id, None)
+        guest = self.guests.pop(guest_id, None)
+        if guest is not None:
+            self._attached.pop(guest.uid, None)
         self._wake()
 
     def synced(self) -> None:
@@ -205,7 +211,8 @@ class Engine:
         before, self.pods = self.pods, {}
         for key, pod in self.picture.live_pods().items():
             guest = guests.get(pod.metadata.uid) or guests.get("/".join(key))
-            decision = _decided(pod, guest, world, node)
+            networks = self._attached.get(pod.metadata.uid, () if guest is None else guest.networks)
+            decision = _decided(pod, networks, world, node)
             if decision is None:
                 continue
             known = before.get(key)
@@ -216,6 +223,8 @@ class Engine:
             self._log_change(self.pods[key], now)
         alive = {state.pod.metadata.uid for state in self.pods.values()}
         self._logged = {uid: said for uid, said in self._logged.items() if uid in alive}
+        here = alive | {guest.uid for guest in self.guests.values()}
+        self._attached = {uid: networks for uid, networks in self._attached.items() if uid in here}
 
     def _state(
         self, pod: PodObject, decision: Decision, target: Target, known: PodState | None, now: float
@@ -342,16 +351,16 @@ def _by_pod(guests: Iterable[Guest]) -> dict[str, Guest]:
     return {guest.uid or f"{guest.namespace}/{guest.name}": guest for guest in guests}
 
 
-def _decided(pod: PodObject, guest: Guest | None, world: World, node: Node) -> Decision | None:
-    """Decide for a pod, in the network that its guest is attached to.
+def _decided(pod: PodObject, networks: tuple[str, ...], world: World, node: Node) -> Decision | None:
+    """Decide for a pod, in the network that its guest is attached to; `networks` is empty if none is known.
 
     A pod's label may be changed at any time; its sandbox stays where it was made, with the Services of
     that network and with nothing that leads to the other's server.
     """
     labels = pod.metadata.labels
-    if guest is None or guest.networks in ((), (labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK,)):
+    if networks in ((), (labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK,)):
         return decide(pod, world, node)
-    labels = labels | {keys.ARKTOS_NETWORK: guest.networks[0]}
+    labels = labels | {keys.ARKTOS_NETWORK: networks[0]}
     metadata = msgspec.structs.replace(pod.metadata, labels=labels)
     decision = decide(msgspec.structs.replace(pod, metadata=metadata), world, node)
     if decision is None or decision.network is None:
