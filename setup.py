@@ -17,6 +17,7 @@ COMPILED = (
     "vnagent/audit_log.py",
     "vnagent/channel.py",
     "vnagent/channels.py",
+    "vnagent/cipher.py",
     "vnagent/client.py",
     "vnagent/core/access.py",
     "vnagent/core/audit.py",

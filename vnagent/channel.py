@@ -2,42 +2,31 @@
 """One TLS connection on the asyncio loop: bytes in, bytes out, no streams, no futures.
 
 asyncio's own TLS gives each connection a zero-filled buffer of 256 KiB (cpython 109534), which is
-150 MB for 500 idle tunnels. Here OpenSSL works on memory BIOs, which costs a twentieth of the system
-calls that it makes on a socket, and all connections share two receive buffers and these BIOs: a pair
-of its own would be 3.7 KB of an idle connection, and up to 256 KB of one that was busy once, as they
-grow and never shrink. All sockets are in one epoll of ours, which is one descriptor to the loop: a
-handle and a selector key for each socket would cost 1 KB of memory, and 2 us at each event.
+150 MB for 500 idle tunnels. Here all connections share their buffers (`vnagent.cipher`), and all
+sockets are in one epoll of ours, which is one descriptor to the loop: a handle and a selector key for
+each socket would cost 1 KB of memory, and 2 us at each event.
 
 Rules of this file:
 - The plaintext given to `Owner.on_data` lies in a shared buffer: it is valid until `on_data`
   returns. Nothing may therefore read another channel from within `on_data`; `resume` schedules.
-- The BIOs are empty whenever anything is called that is not OpenSSL: whoever puts ciphertext in has
-  all of it decrypted, or dropped, before the owner hears of it (`_PLAINTEXT` has room for that), and
-  what OpenSSL made is taken out behind each call (`_take`). Were a byte left behind, it would be
-  ciphertext under another connection's keys: that connection breaks, nobody reads anything.
 - The end of a stream that was paused is never announced by the loop again. `resume` pumps once by
   itself.
 - One event handles one receive. So a stream that never pauses cannot hold the loop.
+- Where an owner fails, what it would go on with has a hole: the channel ends (`fail`).
 """
 
-import contextlib
-import mmap
 import select
 import socket
 import ssl
-from typing import Any, Final, Protocol
 
-from vnagent.channels import NO_ACCOUNT, Account, Channels
+from vnagent.channels import Channels
+from vnagent.cipher import CIPHERTEXT, PLAINTEXT, Cipher
+from vnagent.owner import NO_ACCOUNT, Account, Owner
 
-# Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
-# system calls.
-RECEIVE_BYTES = 128 * 1024
 # What may wait for a peer that is slower than its source: the source stops above the one and goes on
 # below the other.
 HIGH_BYTES = 256 * 1024
 LOW_BYTES = 64 * 1024
-# A record holds 16 KiB of plaintext at most (RFC 8446, 5.1).
-_RECORD_BYTES = 16 * 1024
 # How long a closed connection waits for the peer's FIN before it is reset, so that a reply that is
 # still on its way is not destroyed by the answer to bytes that nobody read (RFC 9112, 9.6).
 LINGER_S = 1.0
@@ -50,57 +39,28 @@ CLOSE_S = 10.0
 _IOV_MAX = 1024
 _READ, _WRITE, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
-
-# Mapped, as a bytearray is filled with zeros: a page is in memory once so much was received at once.
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-_CIPHERTEXT: Final = mmap.mmap(-1, RECEIVE_BYTES, _PRIVATE)
-_CIPHERTEXT_VIEW: Final = memoryview(_CIPHERTEXT)
-# All of a receive, with the record that the one before it left incomplete.
-_PLAINTEXT_VIEW: Final = memoryview(mmap.mmap(-1, RECEIVE_BYTES + _RECORD_BYTES, _PRIVATE))
-_IN: Final = ssl.MemoryBIO()
-_OUT: Final = ssl.MemoryBIO()
-
-
-class Owner(Protocol):
-    """What a channel tells its owner. None of these is called after `close` or `abort`."""
-
-    def on_handshake(self) -> None: ...
-
-    def on_data(self, data: memoryview) -> None: ...
-
-    def on_batch_end(self) -> None:
-        """All that had arrived was handed over: the moment to flush what it was relayed to."""
-
-    def on_writable(self) -> None:
-        """What could not be sent at once has left."""
-
-    def on_end(self, reason: str) -> None:
-        """The peer closed, or the connection broke. Called once; the channel is still to be closed."""
-
-    def on_deadline(self) -> None:
-        """`deadline` passed."""
+# Pieces that wait are put together up to here: each is some 260 bytes beside what it holds.
+_PIECE_BYTES = 4096
+# What may wait for a peer that makes us answer and does not read the answers: 600 key updates.
+_ANSWER_BYTES = 16 * 1024
 
 
 class TlsChannel:
-    """A socket, an SSLObject between the two memory BIOs, and whatever was not sent yet."""
+    """A socket, its TLS, and whatever was not sent yet."""
 
     __slots__ = (
         "_channels",
-        "_ended",
+        "_cipher",
         "_fd",
         "_is_awaited",
         "_is_closing",
-        "_is_handshaken",
         "_is_mute",
         "_is_reading",
         "_is_server",
         "_is_watched",
         "_owner",
-        "_raw",
         "_saw_eof",
-        "_sealed",
         "_sock",
-        "_tls",
         "_unsent",
         "_unsent_bytes",
         "account",
@@ -120,25 +80,18 @@ class TlsChannel:
         self._channels = channels
         self._sock = sock
         self._fd = sock.fileno()
-        # As bytes, which ssl takes as they are: for text it loads the codec of IDNA, which is 0.35 MB.
-        name = None if server_hostname is None else server_hostname.encode("ascii")
-        self._tls: ssl.SSLObject | None = context.wrap_bio(_IN, _OUT, is_server, name)
-        # The object behind SSLObject, whose read and write only add a call: five of them a request.
-        self._raw: Any = self._tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
+        self._cipher: Cipher | None = Cipher(context, is_server=is_server, server_hostname=server_hostname)
         self._owner: Owner | None = owner
-        self._sealed: list[bytes] = []  # what was encrypted since the last flush
         self._unsent: list[memoryview] = []
         self._unsent_bytes = 0
         self._is_awaited = False
         self.account: Account = NO_ACCOUNT
         self._is_server = is_server
         self._is_reading = True
-        self._is_handshaken = False
         self._is_closing = False
         self._is_mute = False
         self._is_watched = True
         self._saw_eof = False
-        self._ended: str | None = None  # how the stream ended: told once the owner reads
         self.deadline: float | None = None
         channels.by_fd[self._fd] = self
         channels.epoll.register(self._fd, 0)
@@ -146,18 +99,18 @@ class TlsChannel:
     def start(self) -> None:
         """Begin the handshake. A socket that is still connecting will do: what is to be sent waits
         until it is writable, and a refused connect is a failed receive."""
-        if self._tls is not None:
+        if self._cipher is not None:
             self._watch()
             self._pump()
 
     @property
     def tls(self) -> ssl.SSLObject | None:
         """The SSL object for questions about the peer; None once the channel is gone."""
-        return self._tls
+        return None if self._cipher is None else self._cipher.tls
 
     @property
     def is_open(self) -> bool:
-        return self._tls is not None and not self._is_closing
+        return self._cipher is not None and not self._is_closing
 
     def is_congested(self) -> bool:
         """Whether the peer is behind: whoever feeds this channel must then stop until `on_writable`.
@@ -198,7 +151,7 @@ class TlsChannel:
 
     def _watch(self) -> None:
         """Tell epoll what is waited for now. A paused channel still hears that its peer is gone."""
-        if self._tls is None:
+        if self._cipher is None:
             return
         mask = 0 if self._saw_eof else _READ if self._is_reading else _GONE
         if self._unsent:
@@ -233,31 +186,20 @@ class TlsChannel:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt; nothing leaves before `flush`. Quietly drops data once the channel is closed."""
-        if self._tls is None or self._is_closing:
+        cipher = self._cipher
+        if cipher is None or self._is_closing:
             return
-        size = len(data)
         try:
-            done = self._raw.write(data)
-            if done != size:
-                view = memoryview(data)
-                while done < size:
-                    done += self._raw.write(view[done:])
+            cipher.seal(data)
         except ssl.SSLError:
             self._break("broken")
-        finally:
-            self._take()
-
-    def _take(self) -> None:
-        """Take out of the shared BIO what OpenSSL has just made for this peer."""
-        data = _OUT.read()
-        if data:
-            self._sealed.append(data)
 
     def flush(self) -> None:
         """Send what was encrypted, as far as the socket takes it."""
-        sealed = self._sealed
-        if self._tls is None or not sealed:
+        cipher = self._cipher
+        if cipher is None or not cipher.sealed:
             return
+        sealed = cipher.sealed
         data = sealed.pop() if len(sealed) == 1 else b"".join(sealed)
         sealed.clear()
         if self._is_mute:
@@ -277,9 +219,13 @@ class TlsChannel:
             self._watch()
 
     def _keep(self, data: memoryview) -> None:
-        self._unsent.append(data)
-        self._unsent_bytes += len(data)
-        self.account.unsent_bytes += len(data)
+        unsent, size = self._unsent, len(data)
+        if unsent and len(unsent[-1]) + size <= _PIECE_BYTES:
+            unsent[-1] = memoryview(bytes(unsent[-1]) + bytes(data))
+        else:
+            unsent.append(data)
+        self._unsent_bytes += size
+        self.account.unsent_bytes += size
 
     def _on_writable(self) -> None:
         unsent = self._unsent
@@ -325,20 +271,20 @@ class TlsChannel:
     def pause(self) -> None:
         """Stop reading: the kernel's buffers fill and the peer has to wait. What came in one receive is
         still handed over in one piece; its end is not told before `resume`."""
-        if self._is_reading and self._tls is not None and not self._is_closing:
+        if self._is_reading and self._cipher is not None and not self._is_closing:
             self._is_reading = False
             self._watch()
 
     def resume(self) -> None:
         """Read again, soon: an end that has been seen would not be announced again."""
-        if not self._is_reading and self._tls is not None and not self._is_closing:
+        if not self._is_reading and self._cipher is not None and not self._is_closing:
             self._is_reading = True
             self._watch()
-            self._channels.loop.call_soon(self._pump)
+            self._channels.soon(self, self._pump)
 
     def _on_readable(self) -> None:
         try:
-            size = self._sock.recv_into(_CIPHERTEXT)
+            size = self._sock.recv_into(CIPHERTEXT)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -361,74 +307,48 @@ class TlsChannel:
     def _pump(self, size: int = 0) -> None:
         """Go on with `size` bytes of new ciphertext: hand over all plaintext there is. The owner may
         pause, close or abort in any call."""
-        owner = self._hearer()
-        if owner is None:
+        owner, cipher = self._hearer(), self._cipher
+        if owner is None or cipher is None:
             return
-        if size:
-            _IN.write(_CIPHERTEXT_VIEW[:size])
-        is_new = not self._is_handshaken
-        if is_new and not self._shake():
-            return
-        plaintext_bytes = self._decrypt()
+        is_new = not cipher.is_handshaken
+        if is_new:
+            if not self._shake(cipher, size):
+                return
+            size = 0
+        plaintext_bytes = cipher.unseal(size)
         if is_new:
             owner.on_handshake()
         if plaintext_bytes and (owner := self._hearer()) is not None:
-            owner.on_data(_PLAINTEXT_VIEW[:plaintext_bytes])
+            owner.on_data(PLAINTEXT[:plaintext_bytes])
         if (owner := self._hearer()) is not None:
             owner.on_batch_end()
-        if self._sealed:
+        if cipher.sealed:
             self.flush()  # the end of the handshake, a key update, an alert
-        if self._is_reading and (self._ended is not None or self._saw_eof):
-            self._end(self._ended or "closed")
+        if cipher.answer_bytes and not self._is_heard(cipher):
+            self._end("broken")
+        elif self._is_reading and (cipher.ended is not None or self._saw_eof):
+            self._end(cipher.ended or "closed")
+
+    def _is_heard(self, cipher: Cipher) -> bool:
+        """Whether the peer reads what it makes us answer, or has made us answer little so far."""
+        if not self._unsent:
+            cipher.answer_bytes = 0
+        return cipher.answer_bytes <= _ANSWER_BYTES
 
     def _hearer(self) -> Owner | None:
         """The owner, as long as it wants to hear of anything."""
         return None if self._is_closing else self._owner
 
-    def _decrypt(self) -> int:
-        """Decrypt all that is in the BIO; how many bytes. A small answer and its end are two records, and
-        one piece to whoever gets them."""
-        at = 0
-        # To ask the BIO saves raising SSLWantReadError once an event; a read takes a whole record.
-        while _IN.pending:
-            try:
-                size = self._raw.read(_RECORD_BYTES, _PLAINTEXT_VIEW[at:])
-            except ssl.SSLWantReadError:
-                break
-            except ssl.SSLError as error:
-                is_clean = isinstance(error, (ssl.SSLZeroReturnError, ssl.SSLEOFError))
-                self._ended = "closed" if is_clean else "broken"
-                _IN.read()  # what lies behind the end is nobody's
-            else:
-                at += size
-                if not size:
-                    self._ended = "closed"
-                    _IN.read()
-        if _OUT.pending:
-            self._take()
-        return at
-
-    def _shake(self) -> bool:
+    def _shake(self, cipher: Cipher, size: int) -> bool:
         """Go on with the handshake; whether it is done. What is to be sent then leaves with what the
         owner says first."""
-        failed = None
-        try:
-            self._raw.do_handshake()
-            self._is_handshaken = True
-        except ssl.SSLWantReadError:
-            failed = "closed" if self._saw_eof else None
-        except ssl.SSLCertVerificationError:
-            failed = "untrusted"
-        except ssl.SSLError:
-            failed = "handshake-failed"
-        finally:
-            self._take()
-        if not self._is_handshaken:
-            _IN.read()
-            self.flush()  # of a handshake that failed the alert, so that the peer knows why
-            if failed is not None:
-                self._end(failed)
-        return self._is_handshaken
+        failed = cipher.shake(size)
+        if cipher.is_handshaken:
+            return True
+        self.flush()  # of a handshake that failed the alert, so that the peer knows why
+        if failed is not None or self._saw_eof:
+            self._end(failed or "closed")
+        return False
 
     # ---- the end
 
@@ -444,12 +364,17 @@ class TlsChannel:
         """The connection broke while somebody was writing: tell the owner from a clean stack."""
         if self._is_closing:
             self.abort()
-        elif self._tls is not None:
-            self._channels.loop.call_soon(self._end, reason)
+        elif self._cipher is not None:
+            self._channels.soon(self, lambda: self._end(reason))
+
+    def fail(self) -> None:
+        """The owner failed while it was told of something: end, without handing over what follows."""
+        self.pause()
+        self._break("broken")
 
     def _end(self, reason: str) -> None:
         owner = self._owner
-        if self._tls is None or owner is None or self._is_closing:
+        if self._cipher is None or owner is None or self._is_closing:
             self.abort()
             return
         self.pause()
@@ -458,17 +383,15 @@ class TlsChannel:
 
     def close(self) -> None:
         """Say good-bye (close_notify), send all that is due, wait for the peer's FIN for LINGER_S."""
-        tls = self._tls
-        if tls is None or self._is_closing:
+        cipher = self._cipher
+        if cipher is None or self._is_closing:
             return
-        if not self._is_handshaken:
+        if not cipher.is_handshaken:
             self.abort()
             return
-        with contextlib.suppress(ssl.SSLError):
-            tls.unwrap()  # "wants to read": the peer's own close_notify is not waited for
-        self._take()
+        cipher.part()
         self.flush()
-        if self._tls is None:
+        if self._cipher is None:
             return
         self._is_closing = True
         self._owner = None
@@ -491,13 +414,11 @@ class TlsChannel:
 
     def abort(self) -> None:
         """Close at once; data that is due is lost."""
-        if self._tls is None:
+        if self._cipher is None:
             return
         self._channels.forget(self._fd)
         self._sock.close()
-        self._tls = self._raw = None
-        self._owner = None
-        self._sealed.clear()
+        self._cipher = self._owner = None
         self._unsent.clear()
         self.account.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0

@@ -4,29 +4,13 @@
 import asyncio
 import contextlib
 import select
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vnagent.channel import TlsChannel
 
 _EVENTS = 64
-
-
-class Account(Protocol):
-    """Whoever answers for the bytes that a channel's peer has not taken yet."""
-
-    unsent_bytes: int
-    max_unsent_bytes: int
-
-
-class _NoAccount:
-    """Counts for nobody."""
-
-    unsent_bytes = 0
-    max_unsent_bytes = 0
-
-
-NO_ACCOUNT = _NoAccount()
 
 
 class Channels:
@@ -80,11 +64,29 @@ class Channels:
             # between gets an event too many, which a non-blocking receive takes for nothing.
             channel = by_fd.get(fd)
             if channel is not None:
-                channel.on_events(events)
+                try:
+                    channel.on_events(events)
+                except Exception as error:  # noqa: BLE001 - told, and the others go on
+                    self._failed(channel, error)
+
+    def soon(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
+        """Call something of a channel with the loop's next turn."""
+        self.loop.call_soon(self._guarded, channel, call)
+
+    def _guarded(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(channel, error)
+
+    def _failed(self, channel: "TlsChannel", error: Exception) -> None:
+        """The loop tells of it as of any callback that failed."""
+        self.loop.call_exception_handler({"message": "a connection's owner failed", "exception": error})
+        channel.fail()
 
     def _sweep(self) -> None:
         self.now = now = self.loop.time()
         self._timer = self.loop.call_later(self.PERIOD_S, self._sweep)
         for channel in list(self.by_fd.values()):
             if channel.deadline is not None and now >= channel.deadline:
-                channel.expire()
+                self._guarded(channel, channel.expire)

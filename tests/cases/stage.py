@@ -64,6 +64,8 @@ class Stage:
         self.script_tenant: str | None = None
         self.is_other_asking = False
         self.script_problem: str | None = None
+        self.warming_s = 0.0
+        """How long the kubelet keeps the parallel requests waiting: so many are then there at once."""
         self.serving = Authority.create("agent-serving")
         self._kubelet_authority = Authority.create("kubelet-serving")
         self._agent_authority = Authority.create("agent-clients")
@@ -207,7 +209,9 @@ class Stage:
         return [e for e in self.kubelet.exchanges[start:] if COMPANION_MARK not in e.target]
 
     def _answer(self, exchange: Exchange) -> Reply | None:
-        if self.script is None or COMPANION_MARK in exchange.target:
+        if COMPANION_MARK in exchange.target:
+            return Reply(200, body=b"warm\n", delay_s=self.warming_s) if self.warming_s else None
+        if self.script is None:
             return None
         segments = exchange.path.split("/")
         if len(segments) > 3 and segments[1] in ("containerLogs", "exec", "attach", "portForward"):

@@ -145,6 +145,12 @@ class FarEnd:
         if data == b"" and self.end is None:
             self.end = End.EOF
 
+    def drain(self) -> None:
+        """Take off the socket what there is, and forget it."""
+        with contextlib.suppress(BlockingIOError):
+            while self._sock.recv(65536):
+                pass
+
     def shake(self) -> None:
         """As far as the handshake goes; what is to be sent waits for `push`."""
         try:

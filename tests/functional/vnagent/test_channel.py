@@ -2,13 +2,12 @@
 """TlsChannel and Tunnel over real sockets and real TLS: who may be slow, split, stall or leave, and
 no byte is lost, no wake-up and no descriptor."""
 
-import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,148 +16,24 @@ from hypothesis import strategies as st
 
 from daemonkit.testing.pki import Authority
 from tests.functional.vnagent.far_end import End, FarEnd, loopback_pair
-from vnagent.channel import CLOSE_S, RECEIVE_BYTES, TlsChannel
+from tests.functional.vnagent.links import (
+    SMALL,
+    Link,
+    Recorder,
+    both_sides,
+    contexts,
+    descriptors,
+    make_link,
+    run,
+    shaken_link,
+    turns,
+    until,
+)
+from vnagent.channel import CLOSE_S, TlsChannel
 from vnagent.channels import Channels
+from vnagent.cipher import RECEIVE_BYTES
 from vnagent.core.limits import Use
 from vnagent.tunnel import Tunnel
-
-DEADLINE_S = 10.0
-SMALL = 4096  # of a socket's buffer: then nearly every send is a partial one
-
-
-@cache
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """TLS of a server that demands a certificate, and of a client that has one."""
-    authority = Authority.create("ca")
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    server.verify_mode = ssl.CERT_REQUIRED
-    for context in (server, client):
-        authority.issue("far", sans_dns=["far"]).load_into(context)
-        context.load_verify_locations(cadata=authority.cert_pem.decode())
-    return server, client
-
-
-async def until(condition: Callable[[], bool], *movers: Callable[[], object]) -> None:
-    """Turn the loop, and move what is to be moved, until the condition holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            for move in movers:
-                move()
-            await asyncio.sleep(0.0005)
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the number, not the paths
-
-
-@contextlib.asynccontextmanager
-async def running_channels() -> AsyncIterator[Channels]:
-    """Channels that must all be gone at the end, with their descriptors."""
-    before = descriptors()
-    channels = Channels(asyncio.get_running_loop())
-    channels.start()
-    try:
-        yield channels
-    finally:
-        channels.stop()
-    assert channels.by_fd == {}
-    assert descriptors() == before
-
-
-@dataclass
-class Recorder:
-    """An owner that records what it is told, and does what it is told to do at each."""
-
-    events: list[str] = field(default_factory=list)
-    received: bytearray = field(default_factory=bytearray)
-    ends: list[str] = field(default_factory=list)
-    at_data: Callable[[], None] = lambda: None
-    at_handshake: Callable[[], None] = lambda: None
-
-    def on_handshake(self) -> None:
-        self.events.append("handshake")
-        self.at_handshake()
-
-    def on_data(self, data: memoryview) -> None:
-        self.received += data
-        self.at_data()
-
-    def on_batch_end(self) -> None:
-        pass
-
-    def on_writable(self) -> None:
-        self.events.append("writable")
-
-    def on_end(self, reason: str) -> None:
-        self.events.append("end")
-        self.ends.append(reason)
-
-    def on_deadline(self) -> None:
-        self.events.append("deadline")
-
-
-@dataclass
-class Link:
-    """A channel under test with its owner, and its far end."""
-
-    channel: TlsChannel
-    owner: Recorder
-    far: FarEnd
-
-    @property
-    def movers(self) -> tuple[Callable[[], object], ...]:
-        return self.far.push, self.far.pull
-
-    def has_received(self, size: int) -> bool:
-        return len(self.owner.received) == size
-
-    def has_more_than(self, size: int) -> bool:
-        return len(self.owner.received) > size
-
-    def has_ended(self) -> bool:
-        return self.owner.ends != []
-
-
-def make_link(channels: Channels, *, is_server: bool, buffer_bytes: int | None = None) -> Link:
-    server, client = contexts()
-    near, far = loopback_pair(buffer_bytes)
-    owner = Recorder()
-    channel = TlsChannel(
-        channels,
-        near,
-        server if is_server else client,
-        owner,
-        is_server=is_server,
-        server_hostname=None if is_server else "far",
-    )
-    return Link(channel, owner, FarEnd(far, client if is_server else server, is_server=not is_server))
-
-
-async def shaken_link(channels: Channels, *, is_server: bool, buffer_bytes: int | None = None) -> Link:
-    link = make_link(channels, is_server=is_server, buffer_bytes=buffer_bytes)
-    link.channel.start()
-    await until(lambda: link.owner.events == ["handshake"] and link.far.is_handshaken, *link.movers)
-    return link
-
-
-Body = Callable[[Channels], Awaitable[None]]
-
-
-def run(body: Body) -> None:
-    async def main() -> None:
-        async with running_channels() as channels:
-            await body(channels)
-
-    asyncio.run(main())
-
-
-both_sides = pytest.mark.parametrize("is_server", [True, False], ids=["tenant", "kubelet"])
-
 
 # ---- lost wake-ups
 

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TlsChannel under test with an owner that records, and its far end."""
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+import pytest
+
+from daemonkit.testing.pki import Authority
+from tests.functional.vnagent.far_end import FarEnd, loopback_pair
+from vnagent.channel import TlsChannel
+from vnagent.channels import Channels
+
+DEADLINE_S = 10.0
+SMALL = 4096  # of a socket's buffer: then nearly every send is a partial one
+
+
+@cache
+def _authority() -> Authority:
+    return Authority.create("ca")
+
+
+def new_context(*, is_server: bool) -> ssl.SSLContext:
+    """TLS of a server that demands a certificate, or of a client that has one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_mode = ssl.CERT_REQUIRED
+    _authority().issue("far", sans_dns=["far"]).load_into(context)
+    context.load_verify_locations(cadata=_authority().cert_pem.decode())
+    return context
+
+
+@cache
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's and a client's, the same for all tests."""
+    return new_context(is_server=True), new_context(is_server=False)
+
+
+async def until(condition: Callable[[], bool], *movers: Callable[[], object]) -> None:
+    """Turn the loop, and move what is to be moved, until the condition holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            for move in movers:
+                move()
+            await asyncio.sleep(0.0005)
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the number, not the paths
+
+
+@contextlib.asynccontextmanager
+async def running_channels() -> AsyncIterator[Channels]:
+    """Channels that must all be gone at the end, with their descriptors."""
+    before = descriptors()
+    channels = Channels(asyncio.get_running_loop())
+    channels.start()
+    try:
+        yield channels
+    finally:
+        channels.stop()
+    assert channels.by_fd == {}
+    assert descriptors() == before
+
+
+@dataclass
+class Recorder:
+    """An owner that records what it is told, and does what it is told to do at each."""
+
+    events: list[str] = field(default_factory=list)
+    received: bytearray = field(default_factory=bytearray)
+    ends: list[str] = field(default_factory=list)
+    at_data: Callable[[], None] = lambda: None
+    at_handshake: Callable[[], None] = lambda: None
+
+    def on_handshake(self) -> None:
+        self.events.append("handshake")
+        self.at_handshake()
+
+    def on_data(self, data: memoryview) -> None:
+        self.received += data
+        self.at_data()
+
+    def on_batch_end(self) -> None:
+        pass
+
+    def on_writable(self) -> None:
+        self.events.append("writable")
+
+    def on_end(self, reason: str) -> None:
+        self.events.append("end")
+        self.ends.append(reason)
+
+    def on_deadline(self) -> None:
+        self.events.append("deadline")
+
+
+@dataclass
+class Link:
+    """A channel under test with its owner, and its far end."""
+
+    channel: TlsChannel
+    owner: Recorder
+    far: FarEnd
+
+    @property
+    def movers(self) -> tuple[Callable[[], object], ...]:
+        return self.far.push, self.far.pull
+
+    def has_received(self, size: int) -> bool:
+        return len(self.owner.received) == size
+
+    def has_more_than(self, size: int) -> bool:
+        return len(self.owner.received) > size
+
+    def has_ended(self) -> bool:
+        return self.owner.ends != []
+
+
+def make_link(
+    channels: Channels,
+    *,
+    is_server: bool,
+    buffer_bytes: int | None = None,
+    far_context: ssl.SSLContext | None = None,
+) -> Link:
+    server, client = contexts()
+    near, far = loopback_pair(buffer_bytes)
+    owner = Recorder()
+    channel = TlsChannel(
+        channels,
+        near,
+        server if is_server else client,
+        owner,
+        is_server=is_server,
+        server_hostname=None if is_server else "far",
+    )
+    context = far_context or (client if is_server else server)
+    return Link(channel, owner, FarEnd(far, context, is_server=not is_server))
+
+
+async def shaken_link(
+    channels: Channels,
+    *,
+    is_server: bool,
+    buffer_bytes: int | None = None,
+    far_context: ssl.SSLContext | None = None,
+) -> Link:
+    link = make_link(channels, is_server=is_server, buffer_bytes=buffer_bytes, far_context=far_context)
+    link.channel.start()
+    await until(lambda: link.owner.events == ["handshake"] and link.far.is_handshaken, *link.movers)
+    return link
+
+
+Body = Callable[[Channels], Awaitable[None]]
+
+
+def run(body: Body) -> None:
+    async def main() -> None:
+        async with running_channels() as channels:
+            await body(channels)
+
+    asyncio.run(main())
+
+
+both_sides = pytest.mark.parametrize("is_server", [True, False], ids=["tenant", "kubelet"])

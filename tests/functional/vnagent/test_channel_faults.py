@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that make a channel work for nothing, owners that fail, and memory that is short: the channel
+ends, and no other one notices."""
+
+import asyncio
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.functional.vnagent.key_updates import KeyUpdates
+from tests.functional.vnagent.links import (
+    SMALL,
+    both_sides,
+    make_link,
+    new_context,
+    run,
+    shaken_link,
+    turns,
+    until,
+)
+from vnagent.channels import Channels
+
+_MEBIBYTE = 1 << 20
+
+
+@both_sides
+@pytest.mark.parametrize("moment", ["on_handshake", "on_data", "on_batch_end", "on_writable", "on_deadline"])
+def test_an_owner_that_fails_loses_its_channel_and_hears_of_it(is_server: bool, moment: str) -> None:
+    """What it would be given next has a hole before it."""
+
+    async def body(channels: Channels) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        other = await shaken_link(channels, is_server=is_server)
+        link = make_link(channels, is_server=is_server, buffer_bytes=SMALL)
+
+        def fail(*_: object) -> None:
+            setattr(link.owner, moment, lambda *_: None)
+            raise MemoryError
+
+        setattr(link.owner, moment, fail)
+        link.channel.start()
+        # Our last flight of a handshake leaves with what the owner says first.
+        await until(
+            lambda: link.owner.events != [] and (link.far.is_handshaken or link.owner.ends != []),
+            *link.movers,
+        )
+        if link.far.is_handshaken:
+            link.far.say(b"first")
+        if moment == "on_writable":
+            while not link.channel.is_congested():
+                link.channel.write(bytes(20_000))
+                link.channel.flush()
+        elif moment == "on_deadline":
+            link.channel.deadline = channels.now
+        await until(lambda: link.owner.ends == ["broken"], *link.movers)
+        received = bytes(link.owner.received)
+        if link.far.is_handshaken:
+            link.far.say(b"second")
+        link.far.push()
+        await turns(20)
+        assert bytes(link.owner.received) == received
+        assert [type(context["exception"]) for context in told] == [MemoryError]
+        other.far.say(b"unharmed")
+        await until(lambda: bytes(other.owner.received) == b"unharmed", *other.movers)
+        for each in (link, other):
+            each.channel.abort()
+            each.far.close()
+
+    run(body)
+
+
+def test_an_owner_that_fails_at_the_end_loses_its_channel() -> None:
+    async def body(channels: Channels) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        link = await shaken_link(channels, is_server=True)
+
+        def fail(reason: str) -> None:
+            raise MemoryError(reason)
+
+        link.owner.on_end = fail  # type: ignore[method-assign] # what is tested
+        link.far.finish(with_notify=True)
+        await until(lambda: channels.by_fd == {})
+        assert len(told) == 1
+        link.far.close()
+
+    run(body)
+
+
+def test_who_asks_for_key_updates_and_reads_no_answer_is_ended(tmp_path: Path) -> None:
+    keylog = tmp_path / "keys"
+    client = new_context(is_server=False)
+    client.keylog_filename = str(keylog)
+
+    async def body(channels: Channels) -> None:
+        link = await shaken_link(channels, is_server=True, buffer_bytes=SMALL, far_context=client)
+        link.far.push()
+        updates = KeyUpdates(keylog)
+        # The peer reads what it makes us answer: as many as it likes.
+        for _ in range(2_000):
+            link.far.say_raw(updates.next())
+        await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
+        assert link.owner.ends == []
+        link.channel.write(bytes(1_000_000))
+        link.channel.flush()
+        assert link.channel.has_unsent
+        for _ in range(2_000):
+            link.far.say_raw(updates.next())
+        await until(lambda: link.owner.ends == ["broken"], link.far.push)
+        link.channel.abort()
+        link.far.close()
+
+    run(body)
+
+
+_SHORT_OF_MEMORY = """
+import asyncio, resource, sys
+from tests.functional.vnagent.links import running_channels, shaken_link, until
+
+async def main():
+    async with running_channels() as channels:
+        first = await shaken_link(channels, is_server=True)
+        other = await shaken_link(channels, is_server=True)
+        page = bytes(48 << 20)
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (30 << 20), resource.RLIM_INFINITY))
+        try:
+            first.channel.write(page)
+        except MemoryError:
+            print("short of memory")
+        first.channel.abort()
+        first.far.close()
+        other.channel.write(b"whole")
+        other.channel.flush()
+        await until(lambda: bytes(other.far.received) == b"whole", other.far.pull)
+        print("whole")
+        other.channel.abort()
+        other.far.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_channel_that_finds_no_memory_breaks_no_other() -> None:
+    ended = subprocess.run(
+        (sys.executable, "-c", _SHORT_OF_MEMORY), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.stdout, ended.returncode) == ("short of memory\nwhole\n", 0), ended.stderr
+
+
+def test_a_large_page_leaves_no_large_buffer_behind() -> None:
+    async def body(channels: Channels) -> None:
+        link = await shaken_link(channels, is_server=True)
+        page = bytes(64 * _MEBIBYTE)
+        grown_kib = _resident_kib()
+        link.channel.write(page)
+        link.channel.abort()
+        link.far.close()
+        assert _resident_kib() - grown_kib < 8 * 1024
+
+    run(body)
+
+
+def _resident_kib() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
