@@ -13,24 +13,19 @@ most, and nothing is left over from an order of events. What counts longer than 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
-
-import msgspec
 
 from daemonkit import logs
 from daemonkit.kube.resources import Key
 from dnsconfig.core.decision import Decision, Node, decide, held
-from dnsconfig.core.network import Membership
 from dnsconfig.core.resolver import PodEvent
 from dnsconfig.core.waits import Cause, Waits
 from dnsconfig.core.wire import PodObject
-from dnsconfig.core.world import World
 from dnsconfig.delivery import WITHDRAWN, Delivery, Push, Target, Wanted
 from dnsconfig.metrics import Metrics
 from dnsconfig.picture import Picture
 from kata_bridge.api.messages import Guest, GuestResult
-from tenancy import keys
 
 GRACE_S = 2.0
 FORGET_S = 600.0
@@ -211,8 +206,8 @@ class Engine:
         before, self.pods = self.pods, {}
         for key, pod in self.picture.live_pods().items():
             guest = guests.get(pod.metadata.uid) or guests.get("/".join(key))
-            networks = self._attached.get(pod.metadata.uid, () if guest is None else guest.networks)
-            decision = _decided(pod, networks, world, node)
+            attached = self._attached.get(pod.metadata.uid, () if guest is None else guest.networks)
+            decision = decide(pod, world, node, attached)
             if decision is None:
                 continue
             known = before.get(key)
@@ -349,24 +344,6 @@ def _waits(state: PodState) -> Waits | None:
 def _by_pod(guests: Iterable[Guest]) -> dict[str, Guest]:
     """Guests by their pod's UID, or where the bridge knows none by `namespace/name`."""
     return {guest.uid or f"{guest.namespace}/{guest.name}": guest for guest in guests}
-
-
-def _decided(pod: PodObject, networks: tuple[str, ...], world: World, node: Node) -> Decision | None:
-    """Decide for a pod, in the network that its guest is attached to; `networks` is empty if none is known.
-
-    A pod's label may be changed at any time; its sandbox stays where it was made, with the Services of
-    that network and with nothing that leads to the other's server.
-    """
-    labels = pod.metadata.labels
-    if networks in ((), (labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK,)):
-        return decide(pod, world, node)
-    labels = labels | {keys.ARKTOS_NETWORK: networks[0]}
-    metadata = msgspec.structs.replace(pod.metadata, labels=labels)
-    decision = decide(msgspec.structs.replace(pod, metadata=metadata), world, node)
-    if decision is None or decision.network is None:
-        return decision
-    source = f"label {keys.ARKTOS_NETWORK} when its sandbox was made; it has been changed since"
-    return replace(decision, network=Membership(decision.network.network, source))
 
 
 def _named(push: Push) -> dict[str, object]:

@@ -58,8 +58,10 @@ class Decision:
         return None if self.lines is None else text_of(self.lines)
 
 
-def decide(pod: PodObject, world: World, node: Node) -> Decision | None:
+def decide(pod: PodObject, world: World, node: Node, attached: tuple[str, ...] = ()) -> Decision | None:
     """Decide for one pod; None for a pod that is no tenant's, which is none of our business.
+
+    `attached` are the networks of its guest, as `network_of` has them.
 
     It is a tenant's that says so in its annotations; the Namespace that it is in has to agree, as
     what names a pod's namespace in the tenant ends up in its search list.
@@ -77,7 +79,8 @@ def decide(pod: PodObject, world: World, node: Node) -> Decision | None:
         cause = Cause.OWNER if world.has_namespaces else Cause.UNHEARD
         reason = f"its namespace {owner.namespace} is not known to be this tenant's (yet)"
         return replace(bare, waits=Waits(cause, reason))
-    found = _resolved(replace(bare, owner=owner), owner, pod, world, node)
+    network = network_of(meta.labels, attached)
+    found = _resolved(replace(bare, owner=owner), owner, network, pod, world, node)
     return replace(found, waits=found.waits or held(pod))
 
 
@@ -94,12 +97,13 @@ def held(pod: PodObject) -> Waits | None:
     return Waits(Cause.HELD, f"its network is not ready: annotation {keys.NETWORK_READINESS} is {shown!r}")
 
 
-def _resolved(bare: Decision, owner: Owner, pod: PodObject, world: World, node: Node) -> Decision:
+def _resolved(
+    bare: Decision, owner: Owner, network: Membership | Waits, pod: PodObject, world: World, node: Node
+) -> Decision:
     host = node.resolver
     if isinstance(host, Waits):
         # The kubelet reads the node's file for every policy, and fails every pod when it cannot.
         return replace(bare, waits=host)
-    network = network_of(pod.metadata.labels)
     if isinstance(network, Membership):
         bare = replace(bare, network=network)
     cluster: ClusterDns | None = None

@@ -48,16 +48,23 @@ class Domain:
     source: str
 
 
-def network_of(labels: Mapping[str, str]) -> Membership | Waits:
-    """The network that a pod's labels name.
+def network_of(labels: Mapping[str, str], attached: tuple[str, ...] = ()) -> Membership | Waits:
+    """The network that a pod's labels name, or that its sandbox is attached to.
 
     Without the label, and with an empty one, it is `default`: kata-bridge and kubeproxy-ext take it
     so too, and rules and resolver of a pod must not be of two networks. (Arktos used an empty value
     as a name, and no network has that.) Anything that cannot name a Service `kube-dns-<network>`,
     an RFC 1123 label, names no network: nothing is cut, folded or escaped until it fits, as two
     labels could then lead to one server.
+
+    `attached` are the networks of its guest, empty where none is known. A label may be changed at any
+    time; the sandbox stays where it was made, with the Services of that network and with nothing that
+    leads to the other's server.
     """
-    name = labels.get(keys.ARKTOS_NETWORK, "")
+    name, source = labels.get(keys.ARKTOS_NETWORK, ""), f"label {keys.ARKTOS_NETWORK}"
+    if attached not in ((), (name or keys.DEFAULT_NETWORK,)):
+        name = attached[0] or keys.DEFAULT_NETWORK
+        source = f"{source} when its sandbox was made; it has been changed since"
     if not name:
         how = "is empty" if keys.ARKTOS_NETWORK in labels else "is not set"
         return Membership(keys.DEFAULT_NETWORK, f"label {keys.ARKTOS_NETWORK} {how}")
@@ -67,7 +74,7 @@ def network_of(labels: Mapping[str, str]) -> Membership | Waits:
             f"label {keys.ARKTOS_NETWORK} is {name[:_MAX_QUOTED]!r}, which can be no network's name: "
             f"lower-case letters, digits and hyphens, {names.LABEL_MAX_CHARS - len(SERVICE_PREFIX)} at most",
         )
-    return Membership(name, f"label {keys.ARKTOS_NETWORK}")
+    return Membership(name, source)
 
 
 def server_of(world: World, tenant: str, network: str) -> Server | Waits:

@@ -290,3 +290,24 @@ def test_a_virtual_cluster_that_cannot_be_read_is_not_a_missing_one() -> None:
     assert domain_of(replace(world, domains={"b": "told"}), "b") == Domain(
         "told", "configured for this tenant"
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "attached", "network", "is_changed"),
+    [
+        ({LABEL: "blue"}, (), "blue", False),
+        ({LABEL: "blue"}, ("blue",), "blue", False),
+        ({}, ("default",), "default", False),
+        ({LABEL: "red"}, ("blue",), "blue", True),
+        ({LABEL: "Not a name"}, ("blue",), "blue", True),
+        ({}, ("blue",), "blue", True),
+        ({LABEL: "red"}, ("default",), "default", True),
+    ],
+)
+def test_a_guest_is_in_the_network_that_its_sandbox_was_made_in(
+    labels: dict[str, str], attached: tuple[str, ...], network: str, is_changed: bool
+) -> None:
+    found = network_of(labels, attached)
+    assert isinstance(found, Membership)
+    assert found.network == network
+    assert ("changed since" in found.source) is is_changed
