@@ -155,14 +155,12 @@ class GuestDriver:
             return WasRefused(str(error))
         except NeedsFull:
             return NeededFull()
-        except Exception as error:  # noqa: BLE001 - a channel's bug must leave the guest its retries
-            _log.error("a channel failed", guest=self.sandbox.id, error=error, traceback=logs.trace(error))
-            return WasUnreachable(f"a fault of kata-bridge's own: {type(error).__name__}: {error}")
 
     async def turn(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call into this guest when it is its turn: one at a time, few at once on the node.
 
-        Raises what the call raises, and `Unreachable` when it takes too long.
+        Raises the four outcomes of `channels.channel`; `Unreachable` also when it takes too long, and
+        for a bug of a channel: a guest keeps its retries, and who asked about others their answers.
         """
         async with self._one_call:
             name = self.chosen.name if self.chosen is not None else self.channels[0] if self.channels else ""
@@ -170,8 +168,17 @@ class GuestDriver:
                 try:
                     async with asyncio.timeout(CALL_S):
                         return await call()
+                except (Unreachable, NotInjectable, Refused, NeedsFull):
+                    raise
                 except TimeoutError:
                     raise Unreachable(f"{name}: no answer within {CALL_S:g} s") from None
+                # A bug of one channel, on what one guest sent, is that guest's trouble alone.
+                except Exception as error:  # noqa: BLE001 - logged with its trace, and tried again
+                    _log.error(
+                        "a channel failed", guest=self.sandbox.id, error=error, traceback=logs.trace(error)
+                    )
+                    said = f"a fault of kata-bridge's own: {type(error).__name__}: {error}"
+                    raise Unreachable(said) from None
 
     def channel(self) -> Channel:
         """The channel that was chosen. Raises `Unreachable` and `NotInjectable` where there is none."""

@@ -272,9 +272,6 @@ class Guests:
             return self._result(guest, ResultCode.REFUSED, str(error))
         except (Unreachable, NeedsFull) as error:
             return self._result(guest, ResultCode.UNREACHABLE, str(error))
-        except Exception as error:  # noqa: BLE001 - a channel's bug is one guest's trouble, not the caller's
-            _log.error("a channel failed", guest=guest, error=error, traceback=logs.trace(error))
-            return self._result(guest, ResultCode.UNREACHABLE, f"a fault of kata-bridge's own: {error}")
 
     def _absent(self, guest: str) -> GuestResult:
         if self.is_synced:

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from daemonkit import logs
 from daemonkit.tasks import Tasks
@@ -255,6 +255,13 @@ def _peer(inner: asyncio.Transport) -> str:
     return f"ipv4:{host}:{port}"
 
 
+def _buffered(transport: asyncio.BaseTransport) -> asyncio.Transport:
+    """A connection's transport, with our bound of what it buffers."""
+    stream = cast("asyncio.Transport", transport)  # as all of sockets of streams are
+    stream.set_write_buffer_limits(high=_BUFFER_BYTES)
+    return stream
+
+
 class _Side(asyncio.Protocol):
     """One end of a pair. What one side sends waits for the other to read it."""
 
@@ -285,11 +292,9 @@ class _Outer(_Side):
         self._transport: asyncio.Transport | None = None
         self._first = b""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream's
-        transport.set_write_buffer_limits(high=_BUFFER_BYTES)
-        self._transport = transport
-        origin = self._origin_of(transport)
-        self._connection = self._relay.opened(transport, origin)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = self._transport = _buffered(transport)
+        self._connection = self._relay.opened(stream, self._origin_of(stream))
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None:
@@ -329,8 +334,8 @@ class _Inner(_Side):
         super().__init__()
         self.other = outer
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream's
-        transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        _buffered(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         outer = self.other
