@@ -7,16 +7,11 @@ unix socket.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
-
 from kata_bridge.api import rpc
-from kata_bridge.api.client import BridgeAway
 from kata_bridge.api.messages import (
     Guest,
     GuestEvent,
@@ -24,24 +19,22 @@ from kata_bridge.api.messages import (
     GuestResult,
     ResultCode,
     SetResolvConfRequest,
-    WatchGuestsRequest,
 )
+from kata_bridge.api.testing.fake_guests import FakeGuests
 
 
-class FakeBridge:
+class FakeBridge(FakeGuests):
     """The guests and pods of a node. Pods are known by UID, also where a request named a guest."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.guests: dict[str, Guest] = {}
         self.received: list[SetResolvConfRequest] = []
         self.texts: dict[str, str] = {}
         self.waits: dict[str, str] = {}
         # Answered instead, one each, to the next requests.
         self.refusals: list[tuple[ResultCode, str]] = []
-        self.is_synced = True
         self.delay_s = 0.0
-        self._watchers: set[asyncio.Queue[GuestEvent | None]] = set()
-        self._server: grpc.aio.Server | None = None
 
     # ---- guests
 
@@ -61,30 +54,12 @@ class FakeBridge:
         """As a restart of the bridge does."""
         self.texts.clear()
         self.waits.clear()
-        for watcher in self._watchers:
-            watcher.put_nowait(None)
+        self._break_watches()
 
-    def _tell(self, event: GuestEvent) -> None:
-        for watcher in self._watchers:
-            watcher.put_nowait(event)
+    def _present(self) -> Iterable[Guest]:
+        return self.guests.values()
 
     # ---- a connection, as `kata_bridge.api.client.BridgeClient` is one
-
-    async def watch_guests(self) -> AsyncIterator[GuestEvent]:
-        watcher: asyncio.Queue[GuestEvent | None] = asyncio.Queue()
-        for guest in self.guests.values():
-            watcher.put_nowait(GuestEvent(GuestEventKind.PRESENT, guest))
-        if self.is_synced:
-            watcher.put_nowait(GuestEvent(GuestEventKind.SYNCED))
-        self._watchers.add(watcher)
-        try:
-            while True:
-                event = await watcher.get()
-                if event is None:
-                    raise BridgeAway("the bridge is restarted")
-                yield event
-        finally:
-            self._watchers.discard(watcher)
 
     async def set_resolv_conf(
         self, guest: str, text: str, *, waits: str = "", pod_uid: str = ""
@@ -109,32 +84,10 @@ class FakeBridge:
 
     # ---- over gRPC
 
-    async def serve(self, path: Path) -> None:
-        """Listen on the unix socket `path` until `stop`."""
-
-        async def watch(_: WatchGuestsRequest, context: Any) -> AsyncIterator[GuestEvent]:
-            try:
-                async for event in self.watch_guests():
-                    yield event
-            except BridgeAway as error:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-
+    def _methods(self) -> Sequence[rpc.Bound]:
         async def set_resolv_conf(request: SetResolvConfRequest, _: Any) -> GuestResult:
             return await self.set_resolv_conf(
                 request.guest, request.text, waits=request.waits, pod_uid=request.pod_uid
             )
 
-        path.unlink(missing_ok=True)  # noqa: ASYNC240 - once, before anything is served
-        self._server = grpc.aio.server()
-        self._server.add_generic_rpc_handlers(
-            (rpc.service(rpc.WATCH_GUESTS.bind(watch), rpc.SET_RESOLV_CONF.bind(set_resolv_conf)),)
-        )
-        self._server.add_insecure_port(f"unix:{path}")
-        await self._server.start()
-
-    async def stop(self) -> None:
-        """Go away; the guests stay."""
-        self.forget_everything()
-        if self._server is not None:
-            await self._server.stop(0)
-            self._server = None
+        return (rpc.SET_RESOLV_CONF.bind(set_resolv_conf),)

@@ -7,16 +7,13 @@ so over gRPC on a unix socket.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from kata_bridge.api import rpc
-from kata_bridge.api.client import BridgeAway
 from kata_bridge.api.messages import (
     Capabilities,
     Flow,
@@ -29,9 +26,9 @@ from kata_bridge.api.messages import (
     ReadBackRequest,
     ResultCode,
     SetRulesetRequest,
-    WatchGuestsRequest,
 )
 from kata_bridge.api.rulesets import from_message, to_message, to_part
+from kata_bridge.api.testing.fake_guests import FakeGuests
 from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
 from ruleset.document import Ruleset
 
@@ -65,17 +62,15 @@ class _Guest:
     unreachable: str = ""
 
 
-class FakeBridge:
+class FakeBridge(FakeGuests):
     """The guests of a node. `guests` may be changed at will; then `tell` whoever watches."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.guests: dict[str, _Guest] = {}
         self.received: list[Received] = []
         self.flushed: list[tuple[str, tuple[Flow, ...]]] = []
         self.delay_s = 0.0
-        self.is_synced = True
-        self._watchers: set[asyncio.Queue[GuestEvent | None]] = set()
-        self._server: grpc.aio.Server | None = None
 
     # ---- guests
 
@@ -119,8 +114,7 @@ class FakeBridge:
         """As a restart of the bridge does: guests keep what they have, it knows what they say."""
         for known in self.guests.values():
             known.desired = None
-        for watcher in self._watchers:
-            watcher.put_nowait(None)
+        self._break_watches()
 
     def held(self, name: str) -> Ruleset | None:
         return self.guests[name].held
@@ -137,27 +131,10 @@ class FakeBridge:
             generation=0 if held is None else held.generation,
         )
 
-    def _tell(self, event: GuestEvent) -> None:
-        for watcher in self._watchers:
-            watcher.put_nowait(event)
+    def _present(self) -> Iterable[Guest]:
+        return map(self._message, self.guests.values())
 
     # ---- a connection, as `kata_bridge.api.client.BridgeClient` is one
-
-    async def watch_guests(self) -> AsyncIterator[GuestEvent]:
-        watcher: asyncio.Queue[GuestEvent | None] = asyncio.Queue()
-        for known in self.guests.values():
-            watcher.put_nowait(GuestEvent(GuestEventKind.PRESENT, self._message(known)))
-        if self.is_synced:
-            watcher.put_nowait(GuestEvent(GuestEventKind.SYNCED))
-        self._watchers.add(watcher)
-        try:
-            while True:
-                event = await watcher.get()
-                if event is None:
-                    raise BridgeAway("the bridge is restarted")
-                yield event
-        finally:
-            self._watchers.discard(watcher)
 
     async def set_ruleset(
         self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()
@@ -225,16 +202,7 @@ class FakeBridge:
 
     # ---- over gRPC
 
-    async def serve(self, path: Path) -> None:
-        """Listen on the unix socket `path` until `stop`."""
-
-        async def watch(_: WatchGuestsRequest, context: Any) -> AsyncIterator[GuestEvent]:
-            try:
-                async for event in self.watch_guests():
-                    yield event
-            except BridgeAway as error:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-
+    def _methods(self) -> Sequence[rpc.Bound]:
         async def set_ruleset(request: SetRulesetRequest, context: Any) -> AsyncIterator[GuestResult]:
             if request.ruleset is None:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no ruleset")
@@ -250,24 +218,8 @@ class FakeBridge:
         async def read_back(request: ReadBackRequest, _: Any) -> ReadBackReply:
             return await self.read_back(request.guest)
 
-        path.unlink(missing_ok=True)  # noqa: ASYNC240 - once, before anything is served
-        self._server = grpc.aio.server()
-        self._server.add_generic_rpc_handlers(
-            (
-                rpc.service(
-                    rpc.WATCH_GUESTS.bind(watch),
-                    rpc.SET_RULESET.bind(set_ruleset),
-                    rpc.READ_BACK.bind(read_back),
-                    rpc.FLUSH_CONNTRACK.bind(flush),
-                ),
-            )
+        return (
+            rpc.SET_RULESET.bind(set_ruleset),
+            rpc.READ_BACK.bind(read_back),
+            rpc.FLUSH_CONNTRACK.bind(flush),
         )
-        self._server.add_insecure_port(f"unix:{path}")
-        await self._server.start()
-
-    async def stop(self) -> None:
-        """Go away; the guests stay."""
-        self.forget_everything()
-        if self._server is not None:
-            await self._server.stop(0)
-            self._server = None

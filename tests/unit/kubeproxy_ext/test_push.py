@@ -8,6 +8,7 @@ import pytest
 from daemonkit.tasks import Tasks
 from kata_bridge.api.client import BridgeAway, BridgeError, BridgeRefuses
 from kata_bridge.api.messages import Flow, GuestEvent, GuestEventKind, GuestResult, ResultCode
+from kata_bridge.api.testing.fake_guests import as_written
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.delivery import Push
 from kubeproxy_ext.push import MAX_FLOWS, MAX_SPARED, Handlers, Pusher
@@ -33,12 +34,8 @@ class Script:
         self.events = self.connections.pop(0) if self.connections else [BridgeAway("nobody there")]
         return self
 
-    async def watch_guests(self) -> AsyncIterator[GuestEvent]:
-        for event in self.events:
-            if isinstance(event, BridgeError):
-                raise event
-            yield event
-        await asyncio.sleep(1e6)
+    def watch_guests(self) -> AsyncIterator[GuestEvent]:
+        return as_written(self.events)
 
     async def set_ruleset(
         self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()

@@ -12,6 +12,7 @@ from daemonkit.tasks import Tasks
 from kata_bridge.api.client import BridgeAway, BridgeError
 from kata_bridge.api.link import BACKOFF_MAX_S, GuestHandlers, Link
 from kata_bridge.api.messages import Guest, GuestEvent, GuestEventKind
+from kata_bridge.api.testing.fake_guests import as_written
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,12 +28,8 @@ class Connection:
         self.events = events
         self.is_closed = False
 
-    async def watch_guests(self) -> AsyncIterator[GuestEvent]:
-        for event in self.events:
-            if isinstance(event, BridgeError):
-                raise event
-            yield event
-        await asyncio.sleep(1e6)
+    def watch_guests(self) -> AsyncIterator[GuestEvent]:
+        return as_written(self.events)
 
     async def close(self) -> None:
         self.is_closed = True
