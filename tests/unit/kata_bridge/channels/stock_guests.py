@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """Stock guests whose iptables are in memory, with faults on demand, and the channel to one."""
 
 from dataclasses import dataclass, field

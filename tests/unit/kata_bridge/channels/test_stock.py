@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """What the channel to stock guests does with a guest's two calls, on tables in memory: probe, apply, read."""
 
 import pytest

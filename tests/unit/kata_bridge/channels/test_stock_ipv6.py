@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """Whether a stock guest can have IPv6 rules: how that is found out, why not, and what it costs."""
 
 import pytest

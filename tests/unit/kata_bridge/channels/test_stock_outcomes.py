@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """What a failure in a stock guest is to whoever asked: worth another try, refused, or no way in."""
 
 import pytest

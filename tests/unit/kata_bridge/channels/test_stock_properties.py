@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """Whatever happened before: the guest holds what was applied, and all that is not ours."""
 
 from collections.abc import Sequence

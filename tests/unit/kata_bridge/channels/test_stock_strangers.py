@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """A stock guest's tables are not ours alone: meshes keep their rules, and whoever undoes ours is seen."""
 
 import pytest
