@@ -5,7 +5,7 @@ import asyncio
 import datetime as dt
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -32,18 +32,8 @@ POLL_S = 1.0
 _log = logs.get(__name__)
 
 
-class SuperCluster(Transport, Api, Protocol):
+class SuperCluster(Api, Transport, Protocol):
     """What is asked of the super cluster's client: lists, watches, and a patch."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
-    ) -> bytes: ...
 
     async def close(self) -> None: ...
 

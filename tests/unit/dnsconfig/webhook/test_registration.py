@@ -2,10 +2,7 @@
 """How our authorities get into the registration."""
 
 import base64
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +10,8 @@ import yaml
 from daemonkit.config import parse
 from dnsconfig.webhook import registration, server
 from dnsconfig.webhook.config import KIND, DnsWebhookConfiguration
-from dnsconfig.webhook.registration import RegistrationError, publish, split
+from dnsconfig.webhook.registration import RegistrationError, publish
+from tests.unit.dnsconfig.webhook.registration_api import Api
 
 pytestmark = pytest.mark.asyncio
 
@@ -22,39 +20,6 @@ SHIPPED = Path(__file__).resolve().parents[4] / "packaging" / "webhook"
 
 def pem(name: str) -> bytes:
     return f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n".encode()
-
-
-class Api:
-    """One registration; the steps of a patch are taken one by one."""
-
-    def __init__(self, **client_config: str) -> None:
-        self.value = registration.registration({"url": "https://x/mutate", **client_config})
-        self.value["metadata"]["resourceVersion"] = "7"
-        self.patches = 0
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
-    ) -> bytes:
-        assert path == f"{registration.PATH}/dnsconfig.vcnode.io"
-        if method == "PATCH":
-            assert content_type == "application/json-patch+json"
-            test, add = json.loads(body or b"")
-            assert test == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
-            assert add["path"] == "/webhooks/0/clientConfig/caBundle"
-            self.value["webhooks"][0]["clientConfig"]["caBundle"] = add["value"]
-            self.patches += 1
-        return json.dumps(self.value).encode()
-
-    @property
-    def bundle(self) -> list[bytes]:
-        found: dict[str, Any] = self.value["webhooks"][0]["clientConfig"]
-        return split(base64.b64decode(found.get("caBundle", "")))
 
 
 async def test_ours_come_in_once_and_others_stay() -> None:

@@ -4,43 +4,19 @@
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from daemonkit.kube.client import UnreachableError
 from daemonkit.tasks import Tasks
 from dnsconfig.webhook.credentials import AUTHORITY_LIFE, AUTHORITY_RENEWAL, LEAF_LIFE, Credentials
 from dnsconfig.webhook.rotation import RETRY_S, TURN_S, Rotation
-from tests.unit.dnsconfig.webhook import test_registration
+from tests.unit.dnsconfig.webhook.registration_api import Api
 
 pytestmark = pytest.mark.asyncio
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-
-
-class Api(test_registration.Api):
-    """A registration that is away while it is told so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_away = False
-        self.asked = 0
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
-    ) -> bytes:
-        self.asked += 1
-        if self.is_away:
-            raise UnreachableError("no API server there")
-        return await super().request(method, path, params, body, content_type=content_type)
 
 
 class Here:

@@ -21,7 +21,7 @@ from dnsconfig.webhook.credentials import Credentials
 from dnsconfig.webhook.service import Service
 from tests.unit.dnsconfig.node import RESOURCES
 from tests.unit.dnsconfig.objects import Json, pod, service, tenant
-from tests.unit.dnsconfig.webhook import test_registration
+from tests.unit.dnsconfig.webhook.registration_api import Api
 from tests.unit.dnsconfig.webhook.test_review import asked
 
 pytestmark = pytest.mark.asyncio
@@ -32,20 +32,14 @@ class Client(StorageTransport):
 
     def __init__(self) -> None:
         super().__init__(Storage())
-        self.registration = test_registration.Api()
+        self.registration = Api()
         self.is_closed = False
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
+        self, method: str, path: str, params: Mapping[str, str], *rest: Any, **options: Any
     ) -> bytes:
         if path.startswith(registration.PATH):
-            return await self.registration.request(method, path, params, body, content_type=content_type)
+            return await self.registration.request(method, path, params, *rest, **options)
         return await super().request(method, path, params)
 
     async def close(self) -> None:
