@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's machine on a clock of its own, and the rulesets and answers that transcripts of it are made of."""
+"""A guest's machine on a clock of its own, and the rulesets and answers that its transcripts are made of."""
 
 from kata_bridge.api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.channel import GuestState
