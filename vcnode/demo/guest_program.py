@@ -30,7 +30,10 @@ IN_A_ROW = 25
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Answer questions until there are no more.
+
+    As in dns_program: each is a file by itself, which can import nothing of the other.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the demo's, which ends us
     for line in sys.stdin:
         ((verb, given),) = json.loads(line).items()
