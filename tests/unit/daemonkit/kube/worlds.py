@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reflector against a model of an API server, in virtual time and without a socket.
+
+The model is the storage of the stand-in, which its own tests hold to what etcd does, behind a
+transport that does to a client what a test asks for.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+import msgspec
+
+from daemonkit.kube.client import ApiError
+from daemonkit.kube.reflector import Reflector, Timing
+from daemonkit.kube.resources import CONFIG_MAPS, Identity, ObjectMeta, Status, is_older
+from daemonkit.kube.store import Added, Change, Deleted, Modified
+from daemonkit.testing import kube_wire as wire
+from daemonkit.testing.kube_storage import Selection, StatusError, Storage
+from daemonkit.testing.kube_transport import StorageTransport
+
+EVERY = Selection(CONFIG_MAPS)
+
+
+class ConfigMap(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, str] = {}
+
+
+def refused(code: int) -> ApiError:
+    return ApiError(Status(code=code, reason="Refused", message="a fault on demand"))
+
+
+class World:
+    """A storage, a reflector that follows it, and a second picture, made of what handlers are told."""
+
+    def __init__(
+        self,
+        timing: Timing | None = None,
+        keep: Callable[[Identity], bool] | None = None,
+        shape: Callable[[ConfigMap], ConfigMap] | None = None,
+    ) -> None:
+        self.storage = Storage()
+        self.transport = StorageTransport(self.storage)
+        self.told: list[Change[ConfigMap]] = []
+        self.batches = 0
+        self.by_list: list[bool] = []
+        self.mirror: dict[tuple[str, str], ConfigMap] = {}
+        self.versions: list[str] = []
+        self.errors: list[BaseException] = []
+        self.reflector = Reflector(
+            self.transport,
+            CONFIG_MAPS,
+            ConfigMap,
+            keep=keep,
+            shape=shape,
+            on_change=self._checked,
+            timing=timing,
+            clock=asyncio.get_running_loop().time,
+            rng=lambda: 0.5,
+        )
+
+    def _checked(self, changes: Sequence[Change[ConfigMap]]) -> None:
+        # The reflector goes on after a handler that fails: keep what a test would not see.
+        try:
+            self._on_change(changes)
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def _on_change(self, changes: Sequence[Change[ConfigMap]]) -> None:
+        self.batches += 1
+        self.by_list.append(self.reflector.is_relisting)
+        self.told.extend(changes)
+        for change in changes:
+            match change:
+                case Added(key, value):
+                    assert key not in self.mirror
+                    self.mirror[key] = value
+                case Modified(key, old, value):
+                    assert self.mirror[key] == old
+                    assert old.metadata.uid == value.metadata.uid
+                    self.mirror[key] = value
+                case Deleted(key, old):
+                    assert self.mirror.pop(key) == old
+        assert self.mirror == dict(self.reflector.objects)
+        version = self.reflector.resource_version
+        assert not self.versions or not is_older(version, self.versions[-1])
+        self.versions.append(version)
+
+    def put(self, name: str, **data: str) -> None:
+        self.storage.put(CONFIG_MAPS, {"metadata": {"name": name, "namespace": "ns"}, "data": data})
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(StatusError):
+            self.storage.delete(CONFIG_MAPS, "ns", name)
+
+    def is_converged(self) -> bool:
+        truth = [msgspec.convert(value, ConfigMap) for value in self.storage.select(EVERY)]
+        return dict(self.reflector.objects) == {(v.metadata.namespace, v.metadata.name): v for v in truth}
+
+    def age_s(self) -> float:
+        """The age of what has been heard, after something has."""
+        age_s = self.reflector.age_s()
+        assert age_s is not None
+        return age_s
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with running(self.reflector):
+            yield
+        assert not self.errors
+
+
+@contextlib.asynccontextmanager
+async def running(reflector: Reflector[ConfigMap]) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reflector.run())
+        yield
+        task.cancel()
+
+
+def expired() -> bytes:
+    """The event by which a server ends a watch whose position it has forgotten."""
+    return wire.event("ERROR", StatusError(410, "Expired", "too old").status)
+
+
+def lists(world: World) -> list[Mapping[str, str]]:
+    return [query for query in world.transport.queries if "watch" not in query]
