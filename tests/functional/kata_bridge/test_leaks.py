@@ -2,11 +2,9 @@
 """Guests that come and go leave nothing behind, nor does who is refused again and again."""
 
 import asyncio
-import shutil
 import socket
 import ssl
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,14 +24,6 @@ ROOM_KIB = 3_072
 STORM, CROWD = 3_000, 200
 # What a second storm may add to the first. Connections of the kind are some 80 KB each while they last.
 STORM_ROOM_KIB = 6_144
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A short path: that of a unix socket has 107 bytes at most."""
-    made = Path(tempfile.mkdtemp(prefix="vcl"))
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest_asyncio.fixture

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,8 @@ from tests.lab.namespaces import Lab, Namespace
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A directory with a short name: pytest's own leaves too little of a socket's 107 bytes."""
-    made = Path(tempfile.mkdtemp(prefix="vck"))
-    yield made
-    shutil.rmtree(made)
+    with tempfile.TemporaryDirectory(prefix="vck") as made:
+        yield Path(made)
 
 
 @pytest.fixture
