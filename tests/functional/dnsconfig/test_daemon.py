@@ -16,7 +16,8 @@ from daemonkit.testing.kube_storage import Selection
 from dnsconfig.core.wire import NETWORKS
 from kata_bridge.api.messages import ResultCode
 from tenancy import keys
-from tests.functional.dnsconfig.node import NAME, Node, running
+from tests.functional.daemon_node import NAME, running
+from tests.functional.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import network, service, tenant, virtual_cluster
 
 pytestmark = pytest.mark.asyncio

@@ -14,7 +14,8 @@ from dnsconfig.core.decision import decide, node_of
 from dnsconfig.core.wire import PodObject, read
 from dnsconfig.core.world import world_of
 from tests.cases.dns.load import HOST, NOBODYS, Case, load
-from tests.functional.dnsconfig.node import NAME, Node, running
+from tests.functional.daemon_node import NAME, running
+from tests.functional.dnsconfig.node import Node
 
 pytestmark = pytest.mark.asyncio
 

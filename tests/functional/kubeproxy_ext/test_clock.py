@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kata_bridge.api.messages import ResultCode
-from tests.functional.kubeproxy_ext.node import Node, running
+from tests.functional.daemon_node import running
+from tests.functional.kubeproxy_ext.node import Node
 
 YEAR_S = 86_400 * 365
 

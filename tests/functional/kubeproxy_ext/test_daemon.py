@@ -11,7 +11,8 @@ import pytest
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
 from kata_bridge.api.messages import Capabilities, ResultCode
-from tests.functional.kubeproxy_ext.node import NAME, Node, running
+from tests.functional.daemon_node import NAME, running
+from tests.functional.kubeproxy_ext.node import Node
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ruleset.document import make_ruleset
-from tests.functional.kubeproxy_ext.node import Node, running
+from tests.functional.daemon_node import running
+from tests.functional.kubeproxy_ext.node import Node
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.dnsconfig.node import Node, running
+from tests.functional.daemon_node import running
+from tests.functional.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import tenant
 from vcnode import dns_query
 from vcnode.dns_message import Type
