@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from tests.bench.figures import quartiles
+from tests.bench.figures import laid_out, number, quartiles
 
 Rounds = Sequence[Sequence[float]]
 """The samples of each round. Number n of ours was measured right beside number n of a peer."""
@@ -124,18 +124,7 @@ def table(rows: Sequence[Row], peers: Sequence[str]) -> str:
         "bound",
         *(word for name in peers for word in (name, "ours/it")),
     )
-    lines = [headings, *(row.cells(peers) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    is_left = (0, 1, 4)
-    text = []
-    for line in lines:
-        cells = [
-            cell.ljust(width) if column in is_left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        text.append("  ".join(cells).rstrip())
-    text.insert(1, "-" * max(len(line) for line in text))
-    return "\n".join(text)
+    return laid_out([headings, *(row.cells(peers) for row in rows)], (0, 1, 4))
 
 
 def document(tables: Tables) -> list[dict[str, object]]:
@@ -158,13 +147,6 @@ def document(tables: Tables) -> list[dict[str, object]]:
                 }
             )
     return made
-
-
-def number(value: float) -> str:
-    """Three digits that say something."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def _ratio(peer: Peer) -> str:

@@ -3,7 +3,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -56,8 +56,8 @@ class Row:
         return (
             figure.label,
             figure.unit,
-            _number(self.ours),
-            _number(self.peer),
+            number(self.ours),
+            number(self.peer),
             _ratio(self.ratio),
             f"{_ratio(self.low)}-{_ratio(self.high)}",
             self._against(figure.now),
@@ -101,13 +101,16 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 def table(rows: Sequence[Row]) -> str:
     """Lay the rows out in columns: words to the left, numbers to the right."""
-    lines = [HEADINGS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    is_left = (0, 1, 6, 7)
+    return laid_out([HEADINGS, *(row.cells() for row in rows)], (0, 1, 6, 7))
+
+
+def laid_out(lines: Sequence[Sequence[str]], left: Collection[int]) -> str:
+    """Cells in columns under the first line's; those numbered in `left` are words, the others numbers."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     text = []
     for line in lines:
         cells = [
-            cell.ljust(width) if column in is_left else cell.rjust(width)
+            cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         text.append("  ".join(cells).rstrip())
@@ -119,7 +122,8 @@ def _ratio(value: float) -> str:
     return "?" if math.isnan(value) else f"{value:.2f}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits that say something."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
