@@ -190,6 +190,8 @@ class Connection:
                 back = reply.answer(data)
             if back:
                 exchange.sent.add(back)
+            exchange.answered_bytes += len(data)
+            if back:
                 await self._write(back)
         return await self._end(Ending.CLOSE)
 

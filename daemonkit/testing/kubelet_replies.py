@@ -87,7 +87,9 @@ class Exchange:
     """One request as it arrived, and what happened on its connection afterwards.
 
     `after` holds every byte that the peer sent behind this request, `sent` what went back in a
-    tunnel. Times are of `time.monotonic()`.
+    tunnel. `answered_bytes` is how many of `after` have had their answer in a tunnel: who has seen it
+    finds all of their answers in `sent`, while a byte that is in `after` alone may still get one. Times
+    are of `time.monotonic()`.
     """
 
     connection: int
@@ -104,6 +106,7 @@ class Exchange:
     status: int | None = None
     after: Digest = field(default_factory=Digest)
     sent: Digest = field(default_factory=Digest)
+    answered_bytes: int = 0
 
     @property
     def path(self) -> str:

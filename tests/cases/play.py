@@ -295,7 +295,7 @@ class Play:
             exchange = self._tunnel_exchange()
             if (
                 exchange is not None
-                and exchange.after.count >= self._after_head_count
+                and exchange.answered_bytes >= self._after_head_count
                 and len(client.received) - start >= exchange.sent.count
             ):
                 return

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stand-in kubelet, seen by a client of its own: what it answers, and what it records."""
 
+import dataclasses
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.testing.kubelet import StandInKubelet, StandInPod, kubelet_context
-from daemonkit.testing.kubelet_replies import Ending, Reply, Tunnel
+from daemonkit.testing.kubelet_replies import Ending, Reply, Tunnel, switching
 from daemonkit.testing.pki import Authority
 from tests.cases.client import Client, End
 
@@ -102,6 +104,29 @@ def test_an_exec_is_a_tunnel_that_greets_and_echoes(peer: Peer) -> None:
     exchange = peer.kubelet.exchanges[0]
     assert bytes(exchange.after.head) == b"ping"
     assert bytes(exchange.sent.head).endswith(b"id\nping")
+
+
+def test_a_byte_that_waits_for_its_answer_is_not_called_answered(peer: Peer) -> None:
+    has_read, may_answer = threading.Event(), threading.Event()
+
+    def slowly(data: bytes) -> bytes:
+        has_read.set()
+        assert may_answer.wait(10)
+        return data
+
+    peer.kubelet.script = lambda exchange: dataclasses.replace(
+        switching(exchange, Tunnel.ECHO), answer=slowly
+    )
+    with peer.connect() as sock:
+        sock.sendall(UPGRADE)
+        read_until(sock, b"\r\n\r\n")
+        sock.sendall(b"what is your name")
+        assert has_read.wait(10)
+        (exchange,) = peer.kubelet.exchanges
+        assert (exchange.after.count, exchange.answered_bytes, exchange.sent.count) == (17, 0, 0)
+        may_answer.set()
+        assert read_until(sock, b"name") == b"what is your name"
+        assert (exchange.answered_bytes, exchange.sent.count) == (17, 17)
 
 
 def test_what_follows_a_refused_upgrade_is_seen(peer: Peer) -> None:
