@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No guest holds up or moves another, and no event of one tenant reaches the guests of another."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemonkit.kube.resources import SERVICES
+from ruleset.document import Ruleset
+from tests.unit.kubeproxy_ext.nodes import Node, node
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_slow_guest_holds_up_nobody_else() -> None:
+    it = node()
+    it.bridge.add("g1", "a")
+    it.bridge.add("g2", "b")
+    async with it.running():
+        it.bridge.delay_s = 30.0
+        it.put_slice("a", "web", "10.0.0.5")
+        await asyncio.sleep(0.1)
+        it.bridge.delay_s = 0.0
+        it.put_slice("b", "web", "10.0.0.6")
+        it.put_slice("a", "web", "10.0.0.7")
+        await asyncio.sleep(0.2)
+        assert "10.0.0.6" in it.text("g2")
+        assert "10.0.0.7" not in it.text("g1")
+        await asyncio.sleep(31)
+        assert "10.0.0.7" in it.text("g1")
+
+
+async def test_a_guest_that_claims_a_generation_beyond_all_moves_nothing() -> None:
+    it = node()
+    it.bridge.add("good", "a")
+    async with it.running():
+        it.bridge.add("bad", "a", generation=0)
+        await asyncio.sleep(1)
+        for claimed in ((1 << 64) - 1, 1 << 63, 1 << 62):
+            known = it.bridge.guests["bad"]
+            known.held = Ruleset(claimed, "f" * 64, ())
+            it.bridge.tell("bad")
+            it.put_slice("a", "web", f"10.0.0.{claimed % 199}")
+            await asyncio.sleep(2)
+            assert f"10.0.0.{claimed % 199}:8080" in it.text("good")
+            assert it.held("good").generation < 1 << 53
+
+
+Act = tuple[str, int, int]
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "slice", "delete", "relist", "guest"]), st.integers(0, 4), st.integers(0, 3)
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(ACTS)
+async def test_no_event_of_one_tenant_changes_a_byte_of_what_anothers_guests_are_sent(
+    acts: list[Act],
+) -> None:
+    async def play(do: Callable[[Node, Act], None]) -> list[bytes]:
+        it = node()
+        it.bridge.add("g1", "a")
+        async with it.running():
+            it.bridge.add("g2", "b")
+            for number, act in enumerate(acts):
+                do(it, act)
+                await asyncio.sleep(0.03)
+                # Meanwhile the first tenant lives its own life.
+                if number % 3 == 0:
+                    it.put_slice("a", "web", f"10.0.0.{number}")
+                    await asyncio.sleep(0.2)
+            await asyncio.sleep(1)
+            return [each.data for each in it.bridge.of("g1")]
+
+    alone = await play(lambda _node, _act: None)
+    crowded = await play(_act)
+    assert crowded == alone
+
+
+def _act(it: Node, act: Act) -> None:
+    what, number, other = act
+    match what:
+        case "put":
+            it.put("b", f"s{number}", f"10.96.1.{number + 1}", *(f"10.1.{other}.{i}" for i in range(other)))
+        case "slice":
+            it.put_slice("b", f"s{number}", f"10.1.9.{other}")
+        case "delete":
+            if ("b-default", f"s{number}") in it.engine.world._cluster.services:  # noqa: SLF001 - to know
+                it.storage.delete(SERVICES, "b-default", f"s{number}")
+        case "relist":
+            it.storage.bump()
+        case "guest":
+            it.bridge.add(f"b{number}", "b", ips=(f"10.244.1.{other}",))
