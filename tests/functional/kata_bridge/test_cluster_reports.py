@@ -24,6 +24,7 @@ from tests.functional.kata_bridge.fake_guests import until
 pytestmark = pytest.mark.asyncio
 
 POD = Sandbox("s1", "vc-a-shop", "web-0", "uid-1", tenant="vc-a")
+OTHER_POD = Sandbox("s2", "vc-a-shop", "web-1", "uid-2", tenant="vc-a")
 POD_PATH = "/api/v1/namespaces/vc-a-shop/pods/web-0"
 REASON = Reason(Kind.RESOLVER, "nobody has said yet which DNS server network blue has")
 
@@ -54,8 +55,17 @@ class Recorder:
 class Told:
     server: Recorder
     reports: ClusterReports
+    tasks: Tasks
     nudges: list[str] = field(default_factory=list)
     readiness: list[tuple[str, str | None]] = field(default_factory=list)
+
+    async def all_said(self) -> None:
+        """Wait until nothing is under way and nothing waits for its turn: no more come."""
+        await until(lambda: not len(self.tasks))
+
+    def readings(self, sandbox: str) -> int:
+        """How often a sandbox's annotation was read."""
+        return sum(each == sandbox for each, _ in self.readiness)
 
 
 @pytest_asyncio.fixture
@@ -81,7 +91,7 @@ async def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         )
     )
     tasks = Tasks("reports")
-    made = Told(server, ClusterReports(kubeconfig, "worker-1", tasks))
+    made = Told(server, ClusterReports(kubeconfig, "worker-1", tasks), tasks)
     made.reports.counted = made.nudges.append
     made.reports.read_readiness = lambda sandbox, readiness: made.readiness.append((sandbox, readiness))
     yield made
@@ -122,8 +132,8 @@ async def test_what_is_asked_for_while_one_is_under_way_is_done_once_afterwards(
     told.server.delay_s = 0.05
     for _ in range(5):
         told.reports.opened(POD)
-    await until(lambda: len(told.nudges) == 2)
-    await asyncio.sleep(0.1)  # no more come
+    await told.all_said()
+    assert len(told.nudges) == 2
     first, second = (body["metadata"]["annotations"][keys.GATE_OPENED] for body in told.server.of(POD_PATH))
     assert first < second
 
@@ -133,7 +143,7 @@ async def test_an_event_for_each_reason_and_not_for_each_try(told: Told) -> None
     for reasons in ((REASON,), (REASON,), (other, REASON), (REASON,)):
         told.reports.held(POD, reasons)
     path = "/api/v1/namespaces/vc-a-shop/events"
-    await until(lambda: len(told.server.of(path)) == 2)
+    await told.all_said()
     first, second = sorted(told.server.of(path), key=lambda event: len(event["message"]))
     assert first["message"] == f"Its containers are not started yet: {REASON.words}."
     assert second["message"] == f"Its containers are not started yet: {other.words}; {REASON.words}."
@@ -154,20 +164,27 @@ async def test_an_event_for_each_reason_and_not_for_each_try(told: Told) -> None
 async def test_events_of_many_pods_are_bounded(told: Told) -> None:
     for number in range(200):
         told.reports.held(Sandbox(f"s{number}", "ns", f"p{number}", f"uid-{number}"), (REASON,))
-    await until(lambda: len(told.server.requests) >= cluster_reports.EVENTS_BURST)
-    await asyncio.sleep(0.05)
-    assert len(told.server.requests) <= cluster_reports.EVENTS_BURST + 2
+    await told.all_said()
+    assert cluster_reports.EVENTS_BURST <= len(told.server.requests) <= cluster_reports.EVENTS_BURST + 2
 
 
 async def test_the_nodes_condition_is_said_when_it_changes(told: Told) -> None:
     tallies = [Tally()]
-    told.reports.tally = lambda: tallies[0]
+    looks: list[Tally] = []
+
+    def tally() -> Tally:
+        looks.append(tallies[0])
+        return tallies[0]
+
+    told.reports.tally = tally
     told.reports.start()
     path = "/api/v1/nodes/worker-1/status"
     await until(lambda: len(told.server.of(path)) == 1)
     tallies[0] = Tally(1, {Kind.RULES: 1})
     await until(lambda: len(told.server.of(path)) == 2)
-    await asyncio.sleep(0.1)
+    # It looks again and again, each time after it has said what it had to, and says no more.
+    seen = len(looks)
+    await until(lambda: len(looks) >= seen + 5)
     said = [body["status"]["conditions"][0] for body in told.server.of(path)]
     assert [(each["type"], each["status"], each["reason"]) for each in said] == [
         ("VcnodePodsHeld", "False", "GateOpen"),
@@ -186,10 +203,11 @@ async def test_annotations_are_read_by_a_patch_of_nothing(told: Told) -> None:
     told.server.annotations = {}
     await until(lambda: told.readiness[-1] == ("s1", None))
     told.reports.forgotten(POD)
-    await asyncio.sleep(0.05)
-    count = len(told.readiness)
-    await asyncio.sleep(0.1)
-    assert len(told.readiness) == count
+    count = told.readings("s1")
+    # Others' are read again and again, and its own no more.
+    told.reports.not_ready(OTHER_POD)
+    await until(lambda: told.readings("s2") >= 3)
+    assert told.readings("s1") == count
 
 
 async def test_a_kubeconfig_that_is_not_there_yet_is_an_api_server_that_is_away(told: Told) -> None:
