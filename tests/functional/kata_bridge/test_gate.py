@@ -14,11 +14,12 @@ from kata_bridge.api.messages import ResultCode
 from kata_bridge.core.sandboxes import Appeared, sandbox_of
 from kata_bridge.discovery_nri import seen_of
 from kata_bridge.nri.messages import ContainerAdjustment
+from kata_bridge.patience import Patience
 from kata_bridge.testing.guest_tables import MemoryTables
 from kata_bridge.testing.stand_in_kata import StandInKata
 from kata_bridge.ttrpc.status import StatusError
 from tenancy import keys
-from tests.functional.kata_bridge.fake_guests import until
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
 from tests.functional.kata_bridge.gated_node import NOBODY_SAID, OTHER, TEXT, Node, content, gated, pod
 
 pytestmark = pytest.mark.asyncio
@@ -146,14 +147,28 @@ async def test_a_network_that_is_not_ready_gets_no_sandbox(node: Node) -> None:
     await node.start(ready)
 
 
-async def test_a_sandbox_that_has_just_begun_is_given_a_moment(node: Node) -> None:
-    web = pod("s1")
-    await node.runtime.run_pod(web)
-    starting = asyncio.gather(node.start(web))
-    await asyncio.sleep(0.02)  # so that the runtime asks first; it would pass the other way round too
-    await node.client.set_resolv_conf("s1", TEXT)
-    assert (await starting)[0].mounts == (node.mount(web),)
-    assert node.metric("vcnode_gate_holds_total") == 0
+async def test_a_sandbox_that_has_just_begun_is_given_a_moment(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A moment that is long enough for this client on a busy machine.
+    monkeypatch.setattr(gate, "PATIENCE_S", gate.PATIENCE_AT_ONCE_S)
+    is_waiting = asyncio.Event()
+    wait = Patience.wait
+
+    async def noted(patience: Patience, event: asyncio.Event) -> None:
+        is_waiting.set()
+        await wait(patience, event)
+
+    monkeypatch.setattr(Patience, "wait", noted)
+    async with gated(place) as node:
+        web = pod("s1")
+        await node.runtime.run_pod(web)
+        starting = asyncio.gather(node.start(web))
+        async with asyncio.timeout(DEADLINE_S):
+            await is_waiting.wait()
+        await node.client.set_resolv_conf("s1", TEXT)
+        assert (await starting)[0].mounts == (node.mount(web),)
+        assert node.metric("vcnode_gate_holds_total") == 0
 
 
 async def test_guests_that_are_never_reached_hold_up_nobody(node: Node) -> None:

@@ -143,7 +143,10 @@ async def test_a_crowd_that_shakes_hands_and_stays_silent_has_its_turns(node: No
         for number in range(CROWD)
     ]
     try:
-        await asyncio.sleep(0)
+        # All turns are taken, and others wait for one before it.
+        async with asyncio.timeout(DEADLINE_S):
+            while (await asyncio.to_thread(node.held)).connections <= MAX_HANDSHAKES:
+                pass
         await asyncio.wait_for(node.live("honest", 1), DEADLINE_S)
         descriptors = node.held().descriptors
         # Three for each that has its turn, one for each that waits.
