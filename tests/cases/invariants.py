@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from daemonkit.testing.kubelet_replies import Exchange
 from tests.cases.companion import Companion
 from tests.cases.daemon import DaemonError, wait_for
-from tests.cases.play import Record
+from tests.cases.record import Record
 from tests.cases.replies import Reply, parse_reply
 from tests.cases.shape import Case, path_of
 from tests.cases.stage import Stage

@@ -5,13 +5,13 @@ import contextlib
 import hashlib
 import threading
 import time
-from dataclasses import dataclass, field
 
 from daemonkit.testing.kubelet_replies import Exchange
 from tests.cases.client import Client, SendFailed
 from tests.cases.companion import Companion
 from tests.cases.daemon import wait_for
 from tests.cases.expand import expand
+from tests.cases.record import OtherSeen, Record, Seen
 from tests.cases.replies import BadReplyError, Reply, parse_reply
 from tests.cases.shape import Case, Expect
 from tests.cases.stage import Stage
@@ -25,41 +25,6 @@ _STREAM_PAUSE_S = 0.4
 _PROBE_BYTES = 300_000
 _SETTLE_S = 5.0
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: node-1:10550\r\n\r\n"
-
-
-@dataclass(slots=True)
-class Seen:
-    """What one request of the case's own client met."""
-
-    request: bytes
-    is_refused: bool = False  # TLS ended before any reply
-    detail: str = ""
-    reply: Reply | None = None
-    received: bytes = b""
-    is_open_after: bool | None = None
-    closed_s: float | None = None
-
-
-@dataclass(slots=True)
-class OtherSeen:
-    identity: str
-    request: str
-    wanted: tuple[int, ...]
-    status: int | None
-    received: bytes
-
-
-@dataclass(slots=True)
-class Record:
-    """Everything that happened, for the judge."""
-
-    seen: list[Seen] = field(default_factory=list)
-    others: list[OtherSeen] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    tunnel_sent: tuple[int, str] | None = None
-    tunnel_received: tuple[int, str] | None = None
-    reply_after_s: float = 0.0
 
 
 class Play:

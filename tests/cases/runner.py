@@ -21,7 +21,8 @@ from tests.cases.identities import Identities, IdentityError
 from tests.cases.invariants import Evidence, look_before
 from tests.cases.judge import judge, judge_audit
 from tests.cases.pages import PageError, make_page
-from tests.cases.play import Play, Record
+from tests.cases.play import Play
+from tests.cases.record import Record
 from tests.cases.shape import Case, CaseFile, Expect, path_of
 from tests.cases.stage import OPTIONAL_PARTS, Stage, StageError, unknown_settings
 from tests.cases.steps import Advance, Step, StepError, parse_steps
