@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -126,13 +126,17 @@ class Link:
         return self.owner.ends != []
 
 
-def make_link(
+@contextlib.contextmanager
+def new_link(
     channels: Channels,
     *,
     is_server: bool,
     buffer_bytes: int | None = None,
     far_context: ssl.SSLContext | None = None,
-) -> Link:
+    far_name: str = "far",
+) -> Iterator[Link]:
+    """A link on which nothing has happened; both its ends are gone at the end. `far_name`: what a server
+    at the far end has to be called."""
     server, client = contexts()
     near, far = loopback_pair(buffer_bytes)
     owner = Recorder()
@@ -142,23 +146,30 @@ def make_link(
         server if is_server else client,
         owner,
         is_server=is_server,
-        server_hostname=None if is_server else "far",
+        server_hostname=None if is_server else far_name,
     )
     context = far_context or (client if is_server else server)
-    return Link(channel, owner, FarEnd(far, context, is_server=not is_server))
+    link = Link(channel, owner, FarEnd(far, context, is_server=not is_server))
+    try:
+        yield link
+    finally:
+        link.channel.abort()
+        link.far.close()
 
 
+@contextlib.asynccontextmanager
 async def shaken_link(
     channels: Channels,
     *,
     is_server: bool,
     buffer_bytes: int | None = None,
     far_context: ssl.SSLContext | None = None,
-) -> Link:
-    link = make_link(channels, is_server=is_server, buffer_bytes=buffer_bytes, far_context=far_context)
-    link.channel.start()
-    await until(lambda: link.owner.events == ["handshake"] and link.far.is_handshaken, *link.movers)
-    return link
+) -> AsyncIterator[Link]:
+    """A link behind its handshake; both its ends are gone at the end."""
+    with new_link(channels, is_server=is_server, buffer_bytes=buffer_bytes, far_context=far_context) as link:
+        link.channel.start()
+        await until(lambda: link.owner.events == ["handshake"] and link.far.is_handshaken, *link.movers)
+        yield link
 
 
 Body = Callable[[Channels], Awaitable[None]]

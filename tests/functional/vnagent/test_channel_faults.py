@@ -15,8 +15,8 @@ from tests.functional.vnagent.key_updates import KeyUpdates
 from tests.functional.vnagent.links import (
     SMALL,
     both_sides,
-    make_link,
     new_context,
+    new_link,
     run,
     shaken_link,
     turns,
@@ -35,41 +35,38 @@ def test_an_owner_that_fails_loses_its_channel_and_hears_of_it(is_server: bool, 
     async def body(channels: Channels) -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        other = await shaken_link(channels, is_server=is_server)
-        link = make_link(channels, is_server=is_server, buffer_bytes=SMALL)
+        async with shaken_link(channels, is_server=is_server) as other:
+            with new_link(channels, is_server=is_server, buffer_bytes=SMALL) as link:
 
-        def fail(*_: object) -> None:
-            setattr(link.owner, moment, lambda *_: None)
-            raise MemoryError
+                def fail(*_: object) -> None:
+                    setattr(link.owner, moment, lambda *_: None)
+                    raise MemoryError
 
-        setattr(link.owner, moment, fail)
-        link.channel.start()
-        # Our last flight of a handshake leaves with what the owner says first.
-        await until(
-            lambda: link.owner.events != [] and (link.far.is_handshaken or link.owner.ends != []),
-            *link.movers,
-        )
-        if link.far.is_handshaken:
-            link.far.say(b"first")
-        if moment == "on_writable":
-            while not link.channel.is_congested():
-                link.channel.write(bytes(20_000))
-                link.channel.flush()
-        elif moment == "on_deadline":
-            link.channel.deadline = channels.now
-        await until(lambda: link.owner.ends == ["broken"], *link.movers)
-        received = bytes(link.owner.received)
-        if link.far.is_handshaken:
-            link.far.say(b"second")
-        link.far.push()
-        await turns(20)
-        assert bytes(link.owner.received) == received
-        assert [type(context["exception"]) for context in told] == [MemoryError]
-        other.far.say(b"unharmed")
-        await until(lambda: bytes(other.owner.received) == b"unharmed", *other.movers)
-        for each in (link, other):
-            each.channel.abort()
-            each.far.close()
+                setattr(link.owner, moment, fail)
+                link.channel.start()
+                # Our last flight of a handshake leaves with what the owner says first.
+                await until(
+                    lambda: link.owner.events != [] and (link.far.is_handshaken or link.owner.ends != []),
+                    *link.movers,
+                )
+                if link.far.is_handshaken:
+                    link.far.say(b"first")
+                if moment == "on_writable":
+                    while not link.channel.is_congested():
+                        link.channel.write(bytes(20_000))
+                        link.channel.flush()
+                elif moment == "on_deadline":
+                    link.channel.deadline = channels.now
+                await until(lambda: link.owner.ends == ["broken"], *link.movers)
+                received = bytes(link.owner.received)
+                if link.far.is_handshaken:
+                    link.far.say(b"second")
+                link.far.push()
+                await turns(20)
+                assert bytes(link.owner.received) == received
+                assert [type(context["exception"]) for context in told] == [MemoryError]
+                other.far.say(b"unharmed")
+                await until(lambda: bytes(other.owner.received) == b"unharmed", *other.movers)
 
     run(body)
 
@@ -78,16 +75,15 @@ def test_an_owner_that_fails_at_the_end_loses_its_channel() -> None:
     async def body(channels: Channels) -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        link = await shaken_link(channels, is_server=True)
+        async with shaken_link(channels, is_server=True) as link:
 
-        def fail(reason: str) -> None:
-            raise MemoryError(reason)
+            def fail(reason: str) -> None:
+                raise MemoryError(reason)
 
-        link.owner.on_end = fail  # type: ignore[method-assign] # what is tested
-        link.far.finish(with_notify=True)
-        await until(lambda: channels.by_fd == {})
-        assert len(told) == 1
-        link.far.close()
+            link.owner.on_end = fail  # type: ignore[method-assign] # what is tested
+            link.far.finish(with_notify=True)
+            await until(lambda: channels.by_fd == {})
+            assert len(told) == 1
 
     run(body)
 
@@ -98,22 +94,20 @@ def test_who_asks_for_key_updates_and_reads_no_answer_is_ended(tmp_path: Path) -
     client.keylog_filename = str(keylog)
 
     async def body(channels: Channels) -> None:
-        link = await shaken_link(channels, is_server=True, buffer_bytes=SMALL, far_context=client)
-        link.far.push()
-        updates = KeyUpdates(keylog)
-        # The peer reads what it makes us answer: as many as it likes.
-        for _ in range(2_000):
-            link.far.say_raw(updates.next())
-        await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
-        assert link.owner.ends == []
-        link.channel.write(bytes(1_000_000))
-        link.channel.flush()
-        assert link.channel.has_unsent
-        for _ in range(2_000):
-            link.far.say_raw(updates.next())
-        await until(lambda: link.owner.ends == ["broken"], link.far.push)
-        link.channel.abort()
-        link.far.close()
+        async with shaken_link(channels, is_server=True, buffer_bytes=SMALL, far_context=client) as link:
+            link.far.push()
+            updates = KeyUpdates(keylog)
+            # The peer reads what it makes us answer: as many as it likes.
+            for _ in range(2_000):
+                link.far.say_raw(updates.next())
+            await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
+            assert link.owner.ends == []
+            link.channel.write(bytes(1_000_000))
+            link.channel.flush()
+            assert link.channel.has_unsent
+            for _ in range(2_000):
+                link.far.say_raw(updates.next())
+            await until(lambda: link.owner.ends == ["broken"], link.far.push)
 
     run(body)
 
@@ -123,9 +117,11 @@ import asyncio, resource, sys
 from tests.functional.vnagent.links import running_channels, shaken_link, until
 
 async def main():
-    async with running_channels() as channels:
-        first = await shaken_link(channels, is_server=True)
-        other = await shaken_link(channels, is_server=True)
+    async with (
+        running_channels() as channels,
+        shaken_link(channels, is_server=True) as first,
+        shaken_link(channels, is_server=True) as other,
+    ):
         page = bytes(48 << 20)
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (30 << 20), resource.RLIM_INFINITY))
@@ -139,8 +135,6 @@ async def main():
         other.channel.flush()
         await until(lambda: bytes(other.far.received) == b"whole", other.far.pull)
         print("whole")
-        other.channel.abort()
-        other.far.close()
 
 asyncio.run(main())
 """
@@ -155,13 +149,13 @@ def test_a_channel_that_finds_no_memory_breaks_no_other() -> None:
 
 def test_a_large_page_leaves_no_large_buffer_behind() -> None:
     async def body(channels: Channels) -> None:
-        link = await shaken_link(channels, is_server=True)
-        page = bytes(64 * _MEBIBYTE)
-        grown_kib = _resident_kib()
-        link.channel.write(page)
-        link.channel.abort()
-        link.far.close()
-        assert _resident_kib() - grown_kib < 8 * 1024
+        async with shaken_link(channels, is_server=True) as link:
+            page = bytes(64 * _MEBIBYTE)
+            grown_kib = _resident_kib()
+            link.channel.write(page)
+            link.channel.abort()
+            link.far.close()
+            assert _resident_kib() - grown_kib < 8 * 1024
 
     run(body)
 

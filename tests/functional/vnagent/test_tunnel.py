@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tunnel over real sockets and real TLS: who may be slow, split, stall or leave, and no byte is lost."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.functional.vnagent.far_end import End, FarEnd
+from tests.functional.vnagent.links import SMALL, run, shaken_link, turns, until
+from vnagent.channel import CLOSE_S
+from vnagent.channels import Channels
+from vnagent.tunnel import Tunnel
+
+
+@dataclass
+class Joined:
+    """A tunnel between two far ends: the tenant's client and the kubelet."""
+
+    client: FarEnd
+    kubelet: FarEnd
+    tunnel: Tunnel
+    closed: list[Tunnel]
+
+    def pull_both(self) -> None:
+        self.client.pull()
+        self.kubelet.pull()
+
+    def push_both(self) -> None:
+        self.client.push()
+        self.kubelet.push()
+
+
+@contextlib.asynccontextmanager
+async def joined(
+    channels: Channels, client_buffer: int | None = None, kubelet_buffer: int | None = None
+) -> AsyncIterator[Joined]:
+    """All four ends are gone at the end."""
+    async with (
+        shaken_link(channels, is_server=True, buffer_bytes=client_buffer) as client,
+        shaken_link(channels, is_server=False, buffer_bytes=kubelet_buffer) as kubelet,
+    ):
+        closed: list[Tunnel] = []
+        tunnel = Tunnel(client.channel, kubelet.channel, "caller", closed.append)
+        yield Joined(client.far, kubelet.far, tunnel, closed)
+
+
+def test_a_client_that_stands_still_keeps_the_tail_of_what_has_ended() -> None:
+    """`kubectl exec ... | less`: longer than a closed connection is waited for, and still counted."""
+
+    async def body(channels: Channels) -> None:
+        async with joined(channels, SMALL, SMALL) as both:
+            sent = os.urandom(200_000)
+            both.kubelet.say(sent)
+            both.kubelet.finish(with_notify=True)
+            await until(lambda: both.kubelet.end is not None, both.kubelet.push, both.kubelet.pull)
+            for channel in list(channels.by_fd.values()):
+                if channel.deadline is not None and channel.deadline < channels.now + 5 * CLOSE_S:
+                    channel.expire()
+            assert both.closed == []
+            await until(lambda: both.client.end is not None, lambda: both.client.pull(2000))
+            assert bytes(both.client.received) == sent
+            assert both.client.end is End.CLOSE_NOTIFY
+            assert both.closed == [both.tunnel]
+
+    run(body)
+
+
+def test_output_reaches_a_slow_client_whole_though_the_kubelet_has_closed() -> None:
+    """Lost tails of output: kubernetes/kubernetes 124571."""
+
+    async def body(channels: Channels) -> None:
+        async with joined(channels, SMALL, SMALL) as both:
+            sent = os.urandom(900_000)
+            both.kubelet.say(sent)
+            both.kubelet.finish(with_notify=True)
+            await until(
+                lambda: both.client.end is not None, both.kubelet.push, lambda: both.client.pull(2000)
+            )
+            assert bytes(both.client.received) == sent
+            assert both.client.end is End.CLOSE_NOTIFY
+            assert both.closed == [both.tunnel]
+
+    run(body)
+
+
+def test_output_reaches_a_client_that_goes_on_talking_to_a_kubelet_that_is_gone() -> None:
+    """SPDY pings go up all the time. The kubelet's kernel answers those that come after its end with
+    RST, which must not cost the client what was sent before the end."""
+
+    async def body(channels: Channels) -> None:
+        async with joined(channels, SMALL) as both:
+            sent = os.urandom(1_000_000)
+            both.kubelet.say(sent)
+            both.kubelet.finish(with_notify=True)
+            # The client reads just as much as it takes to get the rest into the agent and its kernel.
+            await until(
+                lambda: both.kubelet.push() and both.kubelet.has_arrived, lambda: both.client.pull(2000)
+            )
+            both.kubelet.close()
+            assert both.client.end is None
+            for _ in range(5):
+                both.client.say(b"ping")
+                both.client.push()
+                await turns(20)
+            await until(lambda: both.client.end is not None, lambda: both.client.pull(20_000))
+            assert bytes(both.client.received) == sent
+
+    run(body)
+
+
+def test_input_reaches_a_slow_kubelet_whole_though_the_client_has_closed() -> None:
+    async def body(channels: Channels) -> None:
+        async with joined(channels, SMALL, SMALL) as both:
+            sent = os.urandom(900_000)
+            both.client.say(sent)
+            both.client.finish(with_notify=True)
+            await until(
+                lambda: both.kubelet.end is not None, both.client.push, lambda: both.kubelet.pull(4000)
+            )
+            assert bytes(both.kubelet.received) == sent
+            assert both.closed == [both.tunnel]
+
+    run(body)
+
+
+def test_both_flood_and_nobody_reads_until_both_do() -> None:
+    async def body(channels: Channels) -> None:
+        async with joined(channels, SMALL, SMALL) as both:
+            up, down = os.urandom(700_000), os.urandom(700_000)
+            both.client.say(up)
+            both.kubelet.say(down)
+            for _ in range(200):
+                both.push_both()
+                await turns(2)
+            await until(
+                lambda: len(both.client.received) == len(down) and len(both.kubelet.received) == len(up),
+                both.push_both,
+                both.pull_both,
+            )
+            assert bytes(both.kubelet.received) == up
+            assert bytes(both.client.received) == down
+            both.tunnel.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("act", ["close", "abort"])
+def test_ending_a_tunnel_twice_tells_once(act: str) -> None:
+    async def body(channels: Channels) -> None:
+        async with joined(channels) as both:
+            getattr(both.tunnel, act)()
+            both.tunnel.close()
+            both.tunnel.abort()
+            assert both.closed == [both.tunnel]
+            await until(lambda: both.client.end is not None and both.kubelet.end is not None, both.pull_both)
+
+    run(body)
+
+
+# What happens on a tunnel: who, does what, how much.
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["client", "kubelet"]), st.just("say"), st.integers(1, 60_000)),
+        st.tuples(st.sampled_from(["client", "kubelet"]), st.just("push"), st.integers(1, 30_000)),
+        st.tuples(st.sampled_from(["client", "kubelet"]), st.just("pull"), st.integers(1, 30_000)),
+        st.tuples(st.just("loop"), st.just("turn"), st.integers(1, 8)),
+    ),
+    max_size=25,
+)
+_ENDS = st.sampled_from(
+    [
+        *("client closes", "client finishes", "client resets"),
+        *("kubelet closes", "kubelet finishes", "kubelet resets"),
+        *("agent closes", "agent aborts"),
+    ]
+)
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_STEPS, _ENDS, st.sampled_from([SMALL, None]))
+@example([("kubelet", "say", 60_000)] * 5, "kubelet closes", SMALL)
+@example([("client", "say", 60_000)] * 5, "client closes", SMALL)
+def test_whatever_happens_no_byte_is_lost_or_moved(
+    steps: list[tuple[str, str, int]], end: str, buffer_bytes: int | None
+) -> None:
+    async def body(channels: Channels) -> None:
+        async with joined(channels, buffer_bytes, buffer_bytes) as both:
+            ends = {"client": both.client, "kubelet": both.kubelet}
+            said = {"client": bytearray(), "kubelet": bytearray()}
+            for number, (who, act, size) in enumerate(steps):
+                if act == "turn":
+                    await turns(size)
+                elif act == "say":
+                    data = bytes([number]) * size
+                    said[who] += data
+                    ends[who].say(data)
+                elif act == "push":
+                    ends[who].push(size)
+                else:
+                    ends[who].pull(size)
+            await _end(both, end)
+            for each, other in (("client", "kubelet"), ("kubelet", "client")):
+                assert said[other].startswith(ends[each].received), "bytes in order, none invented"
+            if end.startswith("client") and "reset" not in end:
+                assert both.kubelet.received == said["client"]
+            if end.startswith("kubelet") and "reset" not in end:
+                assert both.client.received == said["kubelet"]
+            both.client.close()
+            both.kubelet.close()
+            await until(lambda: channels.by_fd == {})
+            assert both.closed == [both.tunnel]
+
+    run(body)
+
+
+async def _end(both: Joined, end: str) -> None:
+    """Carry out the end, and move everybody until the others have noticed."""
+    who, _, how = end.partition(" ")
+    if who == "agent":
+        getattr(both.tunnel, "close" if how == "closes" else "abort")()
+        await until(
+            lambda: both.client.end is not None and both.kubelet.end is not None,
+            both.push_both,
+            both.pull_both,
+        )
+        return
+    leaver, other = (both.client, both.kubelet) if who == "client" else (both.kubelet, both.client)
+    if how == "resets":
+        leaver.reset()
+    else:
+        leaver.finish(with_notify=how == "closes")
+    # The one that leaves reads on, slowly, as one that waits for its peer's end does.
+    await until(lambda: other.end is not None, leaver.push, other.push, other.pull, lambda: leaver.pull(999))
