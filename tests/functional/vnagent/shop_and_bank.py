@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shop of tenant ten-a's and a bank of ten-b's on one node: how they are asked, and whether they are
+served."""
+
+import contextlib
+from collections.abc import Iterator
+
+from tests.cases.client import Client
+from tests.cases.replies import Reply
+from tests.functional.vnagent.node import SPDY, Node, head, received, tenant_pod
+
+SHOP = tenant_pod("ten-a", "web", "shop")
+BANK = tenant_pod("ten-b", "web", "bank")
+FOLLOW = "GET /containerLogs/web/shop/app?follow=true"
+EXEC = "POST /exec/web/shop/app?command=cat&output=1"
+# A right that was taken away is gone from live connections within this time.
+CUT_WITHIN_S = 5.0
+
+
+@contextlib.contextmanager
+def many(node: Node, key: str, line: str, marker: str, *headers: str, count: int) -> Iterator[list[Client]]:
+    """So many streams of one kind, each of which has brought its first bytes."""
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for _ in range(count):
+            client = stack.enter_context(node.client(key))
+            client.send(head(line, *headers))
+            clients.append(client)
+        for client in clients:
+            assert received(client, marker.encode()), client.received
+        yield clients
+
+
+def has_saved(node: Node) -> bool:
+    """Whether all that a restart could serve from is on disk."""
+    return all((node.directory / "state" / name).exists() for name in ("tenants.json", "pods.json"))
+
+
+def serves(node: Node) -> bool:
+    """A log and a stream, each on a new connection."""
+    reply = node.logs("ten-a", "web", "shop")
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, *SPDY))
+        return reply is not None and reply.status == 200 and received(client, SHOP.marker.encode(), 2.0)
+
+
+def echoes(client: Client, data: bytes) -> bool:
+    """Whether a stream still goes both ways."""
+    client.send(data)
+    return received(client, data)
+
+
+def status_of(reply: Reply | None) -> int | None:
+    """None where there is no reply."""
+    return None if reply is None else reply.status

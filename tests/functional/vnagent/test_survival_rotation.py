@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""New certificates of the agent, the kubelet and a tenant, and tenants that are taken away: under live
+streams, which go on or are cut."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemonkit.testing.pki import Authority
+from tests.cases.client import Client
+from tests.cases.daemon import wait_for
+from tests.cases.world import replace_file
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
+from tests.functional.vnagent.shop_and_bank import (
+    BANK,
+    CUT_WITHIN_S,
+    EXEC,
+    FOLLOW,
+    SHOP,
+    echoes,
+    many,
+    serves,
+    status_of,
+)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as running:
+        yield running
+
+
+def test_the_agents_serving_certificate_is_replaced_under_live_streams(node: Node) -> None:
+    with (
+        many(node, "ten-a", FOLLOW, SHOP.marker, count=3) as follows,
+        many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=3) as tunnels,
+    ):
+        before = node.context("ten-a")
+        node.serving = Authority.create("agent-serving")
+        node.daemon.after_reload(node.write_serving)
+        # Who trusts the new authority alone gets in, who trusts the old one alone does not.
+        node.forget_contexts()
+        assert serves(node)
+        with Client(("127.0.0.1", node.daemon.port), before, sni=NAME) as client:
+            assert not client.handshake()
+        node.kubelet.append_log(SHOP.namespace, SHOP.name, "app", "a line after the rotation")
+        for client in follows:
+            assert received(client, b"a line after the rotation")
+        for client in tunnels:
+            assert echoes(client, b"echo after the rotation")
+
+
+def test_a_serving_certificate_that_cannot_be_used_changes_nothing(node: Node) -> None:
+    """A key of another certificate, then a file cut in half, then a good pair."""
+    other = node.serving.issue(NAME, sans_dns=[NAME])
+    key_file, certificate_file = node.directory / "serving.key", node.directory / "serving.crt"
+    good = certificate_file.read_text(encoding="ascii")
+    node.daemon.after_reload(lambda: replace_file(key_file, other.key_pem.decode()), result="error")
+    assert serves(node)
+    node.daemon.after_reload(lambda: replace_file(certificate_file, good[:200]), result="error")
+    assert serves(node)
+    node.daemon.after_reload(node.write_serving)
+    assert serves(node)
+
+
+def test_the_agents_certificate_for_the_kubelet_is_replaced(node: Node) -> None:
+    with many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=2) as tunnels:
+        node.daemon.after_reload(node.write_agent_certificate)
+        for client in tunnels:
+            assert echoes(client, b"still there")
+    # The kubelet goes over to another authority for its clients: the old certificate is refused.
+    node.agent_clients = Authority.create("agent-clients")
+    node.kubelet.restart(tls=node.kubelet_tls())
+    assert status_of(node.logs("ten-a", "web", "shop")) == 502
+    node.daemon.after_reload(node.write_agent_certificate)
+    assert serves(node)
+
+
+def test_the_kubelets_serving_certificate_is_replaced(node: Node) -> None:
+    node.kubelet.restart(tls=node.kubelet_tls())  # the same authority: nothing to do
+    assert serves(node)
+    node.kubelet_authority = Authority.create("kubelet-serving")
+    node.kubelet.restart(tls=node.kubelet_tls())
+    reply = node.logs("ten-a", "web", "shop")
+    assert reply is not None
+    assert reply.status == 502
+    assert b"cannot verify the kubelet" in reply.body
+    node.daemon.after_reload(node.write_kubelet_authority)
+    assert serves(node)
+
+
+def test_a_tenants_leaf_is_replaced_with_both_registered_for_a_while(node: Node) -> None:
+    tenant = node.tenants["ten-a"]
+    new = tenant.authority.issue("kube-apiserver-kubelet-client")
+    assert status_of(node.ask("ten-a", "GET /healthz", leaf=new)) == 403
+    node.daemon.after_reload(lambda: node.write_tenant("ten-a", tenant.leaf, new))
+    for leaf in (tenant.leaf, new):
+        assert status_of(node.ask("ten-a", "GET /healthz", leaf=leaf)) == 200
+    with (
+        many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=2) as tunnels,
+        many(node, "ten-a", FOLLOW, SHOP.marker, count=2) as follows,
+        many(node, "ten-b", EXEC.replace("shop", "bank"), BANK.marker, *SPDY, count=1) as others,
+        node.client("ten-a", new) as newer,
+    ):
+        newer.send(head(EXEC, *SPDY))
+        assert received(newer, SHOP.marker.encode())
+        began = time.monotonic()
+        node.write_tenant("ten-a", new)
+        for client in (*tunnels, *follows):
+            assert client.receive_until_end(CUT_WITHIN_S)
+        assert time.monotonic() - began < CUT_WITHIN_S
+        for client in (*others, newer):
+            assert echoes(client, b"still there")
+    assert status_of(node.ask("ten-a", "GET /healthz")) == 403
+
+
+def test_a_removed_tenant_loses_its_live_connections(node: Node) -> None:
+    with (
+        many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=2) as tunnels,
+        many(node, "ten-a", FOLLOW, SHOP.marker, count=2) as follows,
+        many(node, "ten-b", EXEC.replace("shop", "bank"), BANK.marker, *SPDY, count=1) as others,
+        node.client("ten-a") as idle,
+    ):
+        idle.send(head("GET /healthz"))
+        assert reply_of(idle) is not None
+        (node.tenants_directory / "ten-a.yaml").unlink()
+        for client in (*tunnels, *follows, idle):
+            assert client.receive_until_end(CUT_WITHIN_S)
+        assert echoes(others[0], b"still there")
+    assert wait_for(lambda: node.kubelet.requests("/exec/ten-a")[-1].ended_s is not None, DEADLINE_S)
+    with node.client("ten-a") as client:
+        client.send(head("GET /healthz"))
+        assert client.receive_until_end(DEADLINE_S)
+        assert client.received == b""  # its authority is no longer known: no reply at all

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Full disks, and no descriptor left: tenants are served as far as can be, and all is well once there is
+room again."""
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cases.daemon import wait_for
+from tests.functional.vnagent.node import DEADLINE_S, Node, head, received, reply_of, tenant_pod
+from tests.functional.vnagent.shop_and_bank import BANK, FOLLOW, SHOP, serves
+
+
+def test_an_audit_log_on_a_full_disk_is_survived_and_said_once(tmp_path: Path) -> None:
+    settings = {"audit": {"file": "/dev/full"}}
+    with Node(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
+        for _ in range(30):
+            assert serves(node)
+        assert node.daemon.metric("vcnode_audit_lost_total") == 0  # they wait, for a while
+        assert wait_for(lambda: "audit log cannot be written" in node.daemon.log_tail(50_000), DEADLINE_S)
+        assert node.daemon.log_tail(50_000).count("audit log cannot be written") == 1
+        # A megabyte waits; what does not fit is counted, and nobody is refused for it.
+        with node.client("ten-a") as client:
+            for _ in range(60):
+                client.received.clear()
+                client.send(head("GET /healthz") * 100)
+                while client.received.count(b"\r\n\r\nok") < 100:
+                    assert client.receive(DEADLINE_S)
+        assert node.daemon.metric("vcnode_audit_lost_total") > 0
+        assert serves(node)
+        node.daemon.stop()
+        assert node.daemon.exit_code == 0
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    if os.geteuid() != 0:
+        pytest.skip("a file system of its own needs root")
+    path = tmp_path / "tiny"
+    path.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(path)], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount: {done.stderr.decode(errors='replace').strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def test_state_and_audit_on_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None:
+    """Served throughout; whole again when there is room, with no line torn and none doubled."""
+    audit = tiny_disk / "audit.jsonl"
+    settings = {"audit": {"file": str(audit)}, "stateDirectory": str(tiny_disk / "state")}
+    with Node(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
+        pods_file = tiny_disk / "state" / "pods.json"
+        assert wait_for(pods_file.exists, DEADLINE_S)
+        saved = pods_file.read_bytes()
+        filler = tiny_disk / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+        node.set_pods(SHOP, tenant_pod("ten-a", "web", "cart"))
+        for _ in range(40):
+            assert serves(node)
+        assert wait_for(lambda: node.daemon.metric("vcnode_state_errors_total") > 0, DEADLINE_S)
+        assert pods_file.read_bytes() == saved  # the old one, whole
+        assert node.daemon.is_ready()
+        filler.unlink()
+        assert wait_for(lambda: b'"cart"' in pods_file.read_bytes(), DEADLINE_S)
+        expected = 2 * 40
+        assert wait_for(lambda: audit.read_bytes().count(b"\n") >= expected, DEADLINE_S)
+        lines = audit.read_text(encoding="utf-8").splitlines()
+        ids = [json.loads(line)["requestId"] for line in lines]
+        assert len(ids) == len(set(ids)) == expected
+        assert node.daemon.metric("vcnode_audit_lost_total") == 0
+        assert [path.name for path in (tiny_disk / "state").iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_dial_without_a_free_descriptor_is_answered(tmp_path: Path) -> None:
+    """502 and not silence, and all is well once there are descriptors again."""
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+        limits = resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE)
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(node.client("ten-a")) for _ in range(8)]
+            for client in clients:
+                client.send(head("GET /healthz"))
+                assert reply_of(client) is not None
+                client.received.clear()
+            numbers = [int(path.name) for path in Path(f"/proc/{node.daemon.pid}/fd").iterdir()]
+            free = set(range(max(numbers) + 1)) - set(numbers)
+            assert len(free) < 4
+            resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE, (max(numbers) + 1, limits[1]))
+            statuses = []
+            for client in clients:
+                client.send(head(FOLLOW))
+                assert received(client, b"\r\n\r\n")
+                statuses.append(bytes(client.received[9:12]))
+            # The first ones found a connection in the pool, or a number that was free.
+            assert statuses == sorted(statuses)
+            assert statuses[-1] == b"502"
+            resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE, limits)
+            assert wait_for(lambda: serves(node), DEADLINE_S)
+        assert wait_for(lambda: node.daemon.samples()["vcnode_kubelet_connections"] <= 3, DEADLINE_S)
