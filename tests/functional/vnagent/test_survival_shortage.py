@@ -14,7 +14,7 @@ import pytest
 
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, Node, head, received, reply_of, tenant_pod
-from tests.functional.vnagent.shop_and_bank import BANK, FOLLOW, SHOP, serves
+from tests.functional.vnagent.shop_and_bank import BANK, FOLLOW, SHOP, has_saved, serves
 
 
 def test_an_audit_log_on_a_full_disk_is_survived_and_said_once(tmp_path: Path) -> None:
@@ -87,7 +87,11 @@ def test_state_and_audit_on_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None
 
 def test_a_dial_without_a_free_descriptor_is_answered(tmp_path: Path) -> None:
     """502 and not silence, and all is well once there are descriptors again."""
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+    # Nobody else may take a descriptor meanwhile, or give one back: no further read of /pods, no state to
+    # be saved.
+    settings = {"pods": {"source": "kubelet", "intervalSeconds": 300}}
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node:
+        assert wait_for(lambda: has_saved(node), DEADLINE_S)
         limits = resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE)
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(node.client("ten-a")) for _ in range(8)]
