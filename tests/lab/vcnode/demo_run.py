@@ -1,53 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as root runs it, in a process: what it says, what it has started, what it leaves."""
+"""The demo as root runs it: what it has started, what it leaves, how it fails."""
 
 import contextlib
 import os
-import subprocess
+import re
+import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
-# On an idle machine it takes eight seconds; the rest is for a machine that does other things.
-DEADLINE_S = 90.0
+from tests.functional.vcnode.demo_process import DemoProcess, output_of
+from tests.lab.namespaces import Lab
 
 
-class Demo:
-    """A demo that runs, with its output so far and all that it has started."""
+class Demo(DemoProcess):
+    """A demo that runs, with all that it has started."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
-        self.temporary = directory / "t"
-        self.temporary.mkdir()
-        self._output = directory / "output"
-        environment = os.environ | {"TMPDIR": str(self.temporary)}  # noqa: TID251 - a child's, with one more
-        command = [sys.executable, "-u", "-m", "vcnode", "demo", *options]
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    _agent: int | None = None
 
-    @property
-    def text(self) -> str:
-        return self._output.read_text()
-
-    def until(self, mark: str) -> None:
-        """Wait until it has said this. Fails with all that it said when it ends before."""
-
-        def has_said() -> bool:
-            has_ended = self.process.poll() is not None
-            text = self.text
-            assert mark in text or not has_ended, text
-            return mark in text
-
-        self.wait(has_said)
-
-    def wait(self, condition: Callable[[], object]) -> None:
-        end_s = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < end_s, self.text
-            time.sleep(0.02)
-
-    def ended(self) -> int:
-        return self.process.wait(DEADLINE_S)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if self._agent is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._agent, signal.SIGKILL)
 
     def children(self) -> dict[int, str]:
         """The processes that it has started and that run, with what they are."""
@@ -56,6 +34,21 @@ class Demo:
     def child(self, module: str) -> int:
         (found,) = (pid for pid, command in self.children().items() if f"-m {module} " in command)
         return found
+
+    def left_behind(self, children: dict[int, str]) -> list[str]:
+        """Those of some processes that still run, and files."""
+        return [*_running(children), *(str(path) for path in self.temporary.iterdir())]
+
+    def kill_and_wait_for_all(self) -> None:
+        """Kill it, and wait until all that it has started is gone, but for vn-agent.
+
+        That is documented to stay, with its directory, until `__exit__`.
+        """
+        children = {pid: command for pid, command in self.children().items() if "-m vnagent" not in command}
+        self._agent = self.child("vnagent")
+        self.process.kill()
+        self.ended()
+        self.wait(lambda: not _running(children))
 
 
 def _processes() -> Iterator[tuple[int, int, str]]:
@@ -68,18 +61,24 @@ def _processes() -> Iterator[tuple[int, int, str]]:
             yield int(path.name), parent, command
 
 
-def is_running(children: dict[int, str]) -> list[str]:
-    """Those of some processes that still run."""
+def _running(children: dict[int, str]) -> list[str]:
     now = {pid: command for pid, _, command in _processes()}
     return [command for pid, command in children.items() if command and now.get(pid) == command]
 
 
-@contextlib.contextmanager
-def running(directory: Path, *options: str) -> Iterator[Demo]:
-    demo = Demo(directory, *options)
-    try:
-        yield demo
-    finally:
-        if demo.process.poll() is None:
-            demo.process.terminate()
-            demo.process.wait(DEADLINE_S)
+def assert_failure_is_told(demo: Demo, module: str, *logs: str) -> None:
+    """Kill the daemon of this module: these logs are shown, and nothing is left behind."""
+    children = demo.children()
+    os.kill(demo.child(module), signal.SIGKILL)
+    assert demo.ended() == 1, demo.text
+    assert re.search(r"^vcnode: NOT AS TOLD in step \d+: ", demo.text, re.MULTILINE), demo.text
+    for name in logs:
+        assert f"vcnode: {name} log: " in demo.text, demo.text
+    left_behind = demo.left_behind(children)
+    assert left_behind == [], left_behind
+
+
+def told_without_mounts(lab: Lab) -> str:
+    """The whole demo, as in a container that has root but not the right to make namespaces."""
+    bounded = ("setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", "--")
+    return output_of(*lab.namespace("demo").command(*bounded, sys.executable, "-m", "vcnode", "demo"))

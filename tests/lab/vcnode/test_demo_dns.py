@@ -2,19 +2,18 @@
 """The demo's act of DNS: to the end, interrupted, failing, killed, kept. Nothing is left behind."""
 
 import contextlib
-import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.functional.vcnode.demo_process import output_of
 from tests.lab.namespaces import Lab
-from tests.lab.vcnode.demo_run import DEADLINE_S, is_running, running
+from tests.lab.vcnode.demo_run import Demo, assert_failure_is_told, told_without_mounts
 
 PROGRAMS = ("kata_bridge", "dnsconfig", "dns_program.py")
 # Of the act's last step but one: all five pods are there, and four containers.
@@ -29,7 +28,7 @@ def mounted(directory: Path) -> Iterator[str]:
 
 
 def test_dns_of_each_network_is_told_to_the_end(short_path: Path) -> None:
-    with running(short_path) as demo:
+    with Demo(short_path) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
         # A mount with its root in the directory: so the test can see them.
@@ -37,8 +36,7 @@ def test_dns_of_each_network_is_told_to_the_end(short_path: Path) -> None:
         assert demo.ended() == 0, demo.text
         for name in PROGRAMS:
             assert any(name in command for command in children.values()), f"{name} was not there"
-        assert is_running(children) == []
-        assert list(demo.temporary.iterdir()) == []
+        assert demo.left_behind(children) == []
         assert list(mounted(demo.temporary)) == []
         act = demo.text.partition("Act 4: DNS of each network\n")[2]
         for claim in (
@@ -59,51 +57,34 @@ def test_dns_of_each_network_is_told_to_the_end(short_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_among_pods_it_leaves_nothing_behind(short_path: Path, number: signal.Signals) -> None:
-    with running(short_path) as demo:
+    with Demo(short_path) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
         demo.process.send_signal(number)
         assert demo.ended() == 128 + number
-        assert is_running(children) == []
-        assert list(demo.temporary.iterdir()) == []
+        assert demo.left_behind(children) == []
         assert list(mounted(demo.temporary)) == []
 
 
 def test_killed_it_takes_its_pods_and_their_daemons_with_it(short_path: Path) -> None:
-    with running(short_path) as demo:
+    with Demo(short_path) as demo:
         demo.until(NEARLY_OVER)
-        children = {pid: command for pid, command in demo.children().items() if "-m vnagent" not in command}
-        agent = demo.child("vnagent")
-        try:
-            demo.process.kill()
-            demo.ended()
-            demo.wait(lambda: not is_running(children))
-            assert list(mounted(demo.temporary)) == []
-        finally:
-            # It is documented to stay, with its directory.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(agent, signal.SIGKILL)
+        demo.kill_and_wait_for_all()
+        assert list(mounted(demo.temporary)) == []
 
 
 def test_a_failure_is_told_with_the_logs_and_leaves_nothing_behind(short_path: Path) -> None:
-    with running(short_path) as demo:
+    with Demo(short_path) as demo:
         demo.until("\n27. ")
-        children = demo.children()
-        os.kill(demo.child("dnsconfig"), signal.SIGKILL)
-        assert demo.ended() == 1
-        assert re.search(r"^vcnode: NOT AS TOLD in step \d+: ", demo.text, re.MULTILINE), demo.text
-        assert "vcnode: dnsconfig log: " in demo.text
-        assert is_running(children) == []
-        assert list(demo.temporary.iterdir()) == []
+        assert_failure_is_told(demo, "dnsconfig", "dnsconfig")
 
 
 def test_kept_it_can_be_played_with(short_path: Path) -> None:
-    with running(short_path, "--keep") as demo:
-        demo.until("Ctrl-C takes it all down.")
-        lines = [line.strip() for line in demo.text.splitlines() if line.startswith("  ")]
+    with Demo(short_path, "--keep") as demo:
+        lines = demo.handed_out()
         asks = [line for line in lines if "getent ahostsv4 db" in line and line.startswith("nsenter")]
         assert len(asks) == 5
-        found = [_output(*shlex.split(line, comments=True)) for line in asks]
+        found = [output_of(*shlex.split(line, comments=True)) for line in asks]
         assert [text.split()[0] for text in found] == [
             "10.0.0.31",
             "10.0.0.32",
@@ -112,24 +93,15 @@ def test_kept_it_can_be_played_with(short_path: Path) -> None:
             "10.0.0.35",
         ]
         (explain,) = (line for line in lines if line.startswith("vcnode explain dns"))
-        assert "10.0.0.31" in _output(sys.executable, "-m", *shlex.split(explain))
+        assert "10.0.0.31" in output_of(sys.executable, "-m", *shlex.split(explain))
         status = next(line for line in lines if line.startswith("vcnode status"))
-        assert "dnsconfig on node-1: ready" in _output(sys.executable, "-m", *shlex.split(status))
+        assert "dnsconfig on node-1: ready" in output_of(sys.executable, "-m", *shlex.split(status))
         demo.process.send_signal(signal.SIGINT)
         assert demo.ended() == 0
 
 
-def _output(*argv: str) -> str:
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert done.returncode == 0, done
-    return done.stdout
-
-
 def test_the_act_is_left_out_where_mounts_are_not_allowed(lab: Lab) -> None:
-    """As in a container that has root but not the right to make namespaces."""
-    bounded = ("setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", "--")
-    command = lab.namespace("demo").command(*bounded, sys.executable, "-m", "vcnode", "demo")
-    text = _output(*command)
     assert (
-        "Act 4: DNS of each network: left out, it needs what this kernel or container does not allow" in text
+        "Act 4: DNS of each network: left out, it needs what this kernel or container does not allow"
+        in told_without_mounts(lab)
     )

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo as root plays it: to the end, interrupted, failing, killed. Nothing is left behind."""
 
-import contextlib
-import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.functional.vcnode.demo_process import output_of
 from tests.lab.namespaces import Lab
-from tests.lab.vcnode.demo_run import DEADLINE_S, is_running, running
+from tests.lab.vcnode.demo_run import Demo, assert_failure_is_told, told_without_mounts
 
 PROMISED_S = 90.0
 PROGRAMS = ("vnagent", "kata_bridge", "kubeproxy_ext", "kata_bridge.guest", "guest_program.py")
@@ -22,15 +20,14 @@ PROGRAMS = ("vnagent", "kata_bridge", "kubeproxy_ext", "kata_bridge.guest", "gue
 
 def test_services_inside_guests_are_told_to_the_end(short_path: Path) -> None:
     began_s = time.monotonic()
-    with running(short_path) as demo:
+    with Demo(short_path) as demo:
         demo.until("\n23. ")
         children = demo.children()
         assert demo.ended() == 0, demo.text
         assert time.monotonic() - began_s < PROMISED_S
         for name in PROGRAMS:
             assert any(name in command for command in children.values()), f"{name} was not there"
-        assert is_running(children) == []
-        assert list(demo.temporary.iterdir()) == []
+        assert demo.left_behind(children) == []
         steps = [int(number) for number in re.findall(r"^(\d+)\. ", demo.text, re.MULTILINE)]
         assert steps == list(range(1, len(steps) + 1))
         assert re.search(rf"^All as told: {len(steps)} steps, \d+ checks, ", demo.text, re.MULTILINE)
@@ -50,48 +47,30 @@ def test_services_inside_guests_are_told_to_the_end(short_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_among_guests_it_leaves_nothing_behind(short_path: Path, number: signal.Signals) -> None:
-    with running(short_path) as demo:
+    with Demo(short_path) as demo:
         demo.until("\n18. ")
         children = demo.children()
         assert sum("guest_program.py" in command for command in children.values()) == 7
         demo.process.send_signal(number)
         assert demo.ended() == 128 + number
-        assert is_running(children) == []
-        assert list(demo.temporary.iterdir()) == []
+        assert demo.left_behind(children) == []
 
 
 def test_killed_it_takes_its_guests_and_their_daemons_with_it(short_path: Path) -> None:
-    with running(short_path) as demo:
+    with Demo(short_path) as demo:
         demo.until("\n18. ")
-        children = {pid: command for pid, command in demo.children().items() if "-m vnagent" not in command}
-        agent = demo.child("vnagent")
-        try:
-            demo.process.kill()
-            demo.ended()
-            demo.wait(lambda: not is_running(children))
-        finally:
-            # It is documented to stay, with its directory.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(agent, signal.SIGKILL)
+        demo.kill_and_wait_for_all()
 
 
 def test_a_failure_is_told_with_the_logs_and_leaves_nothing_behind(short_path: Path) -> None:
-    with running(short_path) as demo:
+    with Demo(short_path) as demo:
         demo.until("\n17. ")
-        children = demo.children()
-        os.kill(demo.child("kubeproxy_ext"), signal.SIGKILL)
-        assert demo.ended() == 1
-        assert re.search(r"^vcnode: NOT AS TOLD in step \d+: ", demo.text, re.MULTILINE), demo.text
-        for name in ("kata-bridge", "kubeproxy-ext", "acme's guest agent"):
-            assert f"vcnode: {name} log: " in demo.text
-        assert is_running(children) == []
-        assert list(demo.temporary.iterdir()) == []
+        assert_failure_is_told(demo, "kubeproxy_ext", "kata-bridge", "kubeproxy-ext", "acme's guest agent")
 
 
 def test_kept_it_can_be_played_with(short_path: Path) -> None:
-    with running(short_path, "--keep") as demo:
-        demo.until("Ctrl-C takes it all down.")
-        lines = [line.strip() for line in demo.text.splitlines() if line.startswith("  ")]
+    with Demo(short_path, "--keep") as demo:
+        lines = demo.handed_out()
         for start, expected in (
             ("vcnode guests", "acme-front "),
             ("vcnode explain", "-> goes to 10.0.0.21:8080, as it should"),
@@ -99,15 +78,7 @@ def test_kept_it_can_be_played_with(short_path: Path) -> None:
             ("vcnode status", "\nkubeproxy-ext on node-1: ready"),
         ):
             command = next(line for line in lines if line.startswith(start))
-            asked = subprocess.run(
-                [sys.executable, "-m", *shlex.split(command)],
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=DEADLINE_S,
-            )
-            assert asked.returncode == 0, asked
-            assert expected in asked.stdout
+            assert expected in output_of(sys.executable, "-m", *shlex.split(command))
         enters = [line for line in lines if line.startswith("nsenter") and "curl" in line]
         assert len(enters) == 2
         demo.process.send_signal(signal.SIGINT)
@@ -115,18 +86,7 @@ def test_kept_it_can_be_played_with(short_path: Path) -> None:
 
 
 def test_the_act_is_left_out_where_namespaces_are_not_allowed(lab: Lab) -> None:
-    """As in a container that has root but not the right to make namespaces."""
-    inside = lab.namespace("demo")
-    bounded = ("setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", "--")
-    done = subprocess.run(
-        inside.command(*bounded, sys.executable, "-m", "vcnode", "demo"),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
     assert (
         "Act 3: Services inside guests: left out, it needs what this kernel or container does not allow"
-        in (done.stdout)
+        in told_without_mounts(lab)
     )

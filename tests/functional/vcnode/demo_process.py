@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo in a process: what it says, what it hands out, how it ends."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+# On an idle machine it takes three seconds, and eight as root; the rest is for one that does other things.
+DEADLINE_S = 90.0
+
+
+class DemoProcess:
+    """A demo that runs, with its output so far, in a directory for temporary files of its own.
+
+    `enter` is a command that ends in running what follows it.
+    """
+
+    def __init__(self, directory: Path, *options: str, enter: Sequence[str] = ()) -> None:
+        self.temporary = directory / "t"
+        self.temporary.mkdir()
+        self._output = directory / "output"
+        environment = os.environ | {"TMPDIR": str(self.temporary)}  # noqa: TID251 - a child's, with one more
+        command = [*enter, sys.executable, "-u", "-m", "vcnode", "demo", *options]
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(DEADLINE_S)
+
+    @property
+    def text(self) -> str:
+        return self._output.read_text()
+
+    def until(self, mark: str) -> None:
+        """Wait until it has said this. Fails with all that it said when it ends before."""
+
+        def has_said() -> bool:
+            has_ended = self.process.poll() is not None
+            text = self.text
+            assert mark in text or not has_ended, text
+            return mark in text
+
+        self.wait(has_said)
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        end_s = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < end_s, self.text
+            time.sleep(0.02)
+
+    def ended(self) -> int:
+        return self.process.wait(DEADLINE_S)
+
+    def handed_out(self) -> list[str]:
+        """The lines to play with, once it has got to them (`--keep`)."""
+        self.until("Ctrl-C takes it all down.")
+        return [line.strip() for line in self.text.splitlines() if line.startswith("  ")]
+
+
+def output_of(*argv: str, timeout_s: float = DEADLINE_S) -> str:
+    """What a command that succeeds prints."""
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=timeout_s)
+    assert done.returncode == 0, done
+    return done.stdout
