@@ -23,7 +23,7 @@ from .subjects import Place, Running
 TUNNELS = 500
 LINE_COUNTS = 1000
 UPSTREAM_CHUNK_BYTES = (32 << 10) - 8  # upstream/main.go; it sends whole chunks only
-# How long a process may take to give memory back after the last tunnel has been opened.
+# How long a process has to give memory back after the last tunnel has been opened.
 MEMORY_SETTLE_S = 1.0
 
 
@@ -126,6 +126,8 @@ class Bench:
             load.read_line()
             load.write_line("go")
             load.read_line()
+            # Nobody tells when it has been given back; at once, what opening took for a moment would
+            # count as what idle tunnels hold. All that are measured have the same time.
             time.sleep(MEMORY_SETTLE_S)
             pss, rss = proxy.process.memory_mb()
             load.finish()

@@ -107,6 +107,8 @@ class Process:
         end = time.monotonic() + deadline_s
         before = self.cpu_s()
         while time.monotonic() < end:
+            # Of what still works it would use far more than what is compared below; a shorter look
+            # could take a pause between two steps for the end.
             time.sleep(0.02)
             now = self.cpu_s()
             if now - before < 0.0005:

@@ -42,6 +42,8 @@ class Starter:
         """Milliseconds of each."""
         took_ms = []
         for _ in range(count):
+            # Each begins when the kubelet has seen the end of the one before: without a wait that is
+            # always the same point of its second, and all samples would be of one kind.
             time.sleep(luck.uniform(0, _KUBELET_LOOKS_S))
             took_ms += self.at_once(place, 1, demands=demands)
         return took_ms

@@ -24,7 +24,6 @@ _DEFAULT_GAP_S = (1.15, 1.4)
 _GAP_S = (0.15, 0.35)
 _CHURN_GAP_S = (0.1, 0.5)
 _CHURN_SETTLE_S = 1.5
-# kube-proxy syncs again after its start, when all its caches have been told.
 _KUBE_PROXY_SETTLE_S = 1.5
 
 
@@ -144,6 +143,8 @@ class Theirs:
         self.proxy.start()
         (seen_s,) = wait_for_all(self.witnesses, LIVE_S)
         self.took_s.append(seen_s - self.proxy.started_s)
+        # It syncs again when all its caches have been told, and does not say that this is over: the
+        # first change would wait for that sync, and its CPU time would count as the changes'.
         time.sleep(_KUBE_PROXY_SETTLE_S)
 
     def stop(self) -> None:
@@ -166,6 +167,8 @@ def run(cluster: Cluster, subject: Subject, tenant: Tenant, count: int, *, has_c
             disturber = churn.start(cluster, tenant, churning)
             stack.callback(_put_back, writer, tenant, churning)
             stack.callback(disturber.stop)
+            # Its process has to start and to connect, and the subject has to be in the midst of it: what
+            # is measured before is a quiet cluster.
             time.sleep(_CHURN_SETTLE_S)
         chosen = list(itertools.islice(itertools.cycle(measured), count))
         stack.callback(_put_back, writer, tenant, chosen)
@@ -185,6 +188,8 @@ def changes(
     witnesses = subject.witnesses
     before = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
     for name in services:
+        # So that none waits for the subject's minimum since the one before; of a random length, as
+        # changes that keep step with a timer of the subject would all meet it at the same point.
         time.sleep(random.uniform(*gap_s))  # noqa: S311 - no secret
         address = cluster.addresses.next()
         for witness in witnesses:
@@ -192,6 +197,8 @@ def changes(
         endpoints = (*tenant.services[name], address)
         written = writer.set_endpoints(tenant.namespace, name, tenant.key, endpoints)
         made.append(Change(written, wait_for_all(witnesses, LIVE_S)))
+    # What is done when a change is live already costs too: the last one has as much time for that as
+    # those before had, or its CPU time would be missing.
     time.sleep(gap_s[0])
     after = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
     return Slice(made, {part: after[part] - before[part] for part in after})

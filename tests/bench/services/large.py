@@ -10,9 +10,9 @@ from tests.bench import usage
 from .changing import Ours, Slice, Subject, changes
 from .cluster import Cluster, Tenant
 
-# Until memory that a start took for a moment has been given back.
+# How long a proxy has to come to rest; it does not say when it has.
 _SETTLE_S = 2.0
-# Changes of Services that the node has nothing to do with, as fast as one writer makes them.
+# Between two changes of Services that the node has nothing to do with.
 _ELSEWHERE_GAP_S = 0.02
 
 
@@ -39,6 +39,8 @@ def cost(
     writer = cluster.writer()
     try:
         subject.start()
+        # What is live is not yet at rest: memory that the start took for a moment is given back, and what
+        # it still has to do counts as the start's CPU time and not as the changes'.
         time.sleep(_SETTLE_S)
         pid = subject.pids["proxy"]
         start_cpu_s, started = usage.cpu_s(pid), usage.memory(pid[0])
@@ -53,9 +55,12 @@ def cost(
                     endpoints = (*other.services[name], cluster.addresses.next())
                     writer.set_endpoints(other.namespace, name, other.key, endpoints)
                     written += 1
+                    # In one go they would be taken in as one, and each would look cheaper than it is.
                     time.sleep(_ELSEWHERE_GAP_S)
+            # Nothing here shows when the last of them has been taken in: its CPU time would be missing.
             time.sleep(_SETTLE_S)
             elsewhere_cpu_ms = (usage.cpu_s(pid) - before_s) / written * 1e3
+        # As after the start: what the last changes took for a moment is not what the proxy holds.
         time.sleep(_SETTLE_S)
         return Cost(start_cpu_s, started, usage.memory(pid[0]), here, elsewhere_cpu_ms)
     finally:

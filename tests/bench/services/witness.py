@@ -155,6 +155,7 @@ def wait_for_all(witnesses: Sequence[Witness], timeout_s: float) -> list[float]:
         if time.monotonic() > deadline_s:
             raise RunError(f"a change was not live in {len(waiting)} of {len(seen)} within {timeout_s:g} s")
         if waiting:
+            # Without a pause the looks would take a processor from what is measured.
             time.sleep(LOOK_S)
     return seen
 
