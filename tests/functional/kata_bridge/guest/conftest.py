@@ -69,6 +69,12 @@ async def node(directory: Path) -> AsyncIterator[Node]:
     await made.links.stop()
 
 
+@pytest.fixture
+def target(directory: Path) -> str:
+    """What a guest dials with gRPC to reach `node`."""
+    return f"unix:{directory}/node.sock"
+
+
 StartAgent = Callable[..., subprocess.Popen[str]]
 
 
