@@ -54,17 +54,14 @@ def start_planes(
     stack.callback(start_etcd(control, binaries, directory).stop)
     apiservers = {}
     for name, address in addresses.items():
-        # All have the same subject, as tenants' have.
-        authority = Authority("kubernetes")
         made = start_apiserver(
             name,
             control,
             address,
             binaries,
             directory,
-            kubelet_client=authority.issue("kube-apiserver-kubelet-client"),
-            kubelet_authority_pem=authority.pem,
-            authority=authority,
+            # All have the same subject, as tenants' have.
+            authority=Authority("kubernetes"),
             service_cidrs=(SUPER_CIDR if name == "super" else TENANT_CIDR,),
         )
         stack.callback(made.daemon.stop)

@@ -163,16 +163,13 @@ def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> C
     stack.callback(network.delete, [control.name, node.name])
     network.create_pair(control, node, more=[])
     stack.callback(start_etcd(control, binaries, directory).stop)
-    authority = Authority("super")
     apiserver = start_apiserver(
         "super",
         control,
         _CONTROL_ADDRESS,
         binaries,
         directory,
-        kubelet_client=authority.issue("super-apiserver", organizations=("system:masters",)),
-        kubelet_authority_pem=authority.pem,
-        authority=authority,
+        authority=Authority("super"),
     )
     stack.callback(apiserver.daemon.stop)
     apiserver.wait_ready()

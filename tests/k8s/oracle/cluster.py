@@ -111,16 +111,13 @@ def start_cluster(binaries: Binaries, stack: ExitStack) -> Cluster:
     )
     run(["ip", "-n", control.name, "-batch", "-"], stdin="\n".join(commands).encode())
     stack.callback(start_etcd(control, binaries, directory).stop)
-    authority = Authority("oracle")
     made = start_apiserver(
         "oracle",
         control,
         _ADDRESS,
         binaries,
         directory,
-        kubelet_client=authority.issue("nobody"),
-        kubelet_authority_pem=authority.pem,
-        authority=authority,
+        authority=Authority("oracle"),
         service_cidrs=SERVICE_CIDRS,
     )
     stack.callback(made.daemon.stop)

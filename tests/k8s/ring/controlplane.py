@@ -72,24 +72,25 @@ def start_apiserver(
     binaries: Binaries,
     directory: Path,
     *,
-    kubelet_client: Leaf,
-    kubelet_authority_pem: bytes,
     authority: Authority,
+    kubelet_client: Leaf | None = None,
+    kubelet_authority_pem: bytes | None = None,
     service_cidrs: tuple[str, ...] = ("10.96.0.0/16",),
 ) -> Apiserver:
     """Start a kube-apiserver of its own authority and service account key; does not wait for it.
 
     `kubelet_client` is shown to kubelets, or to what stands in front of them, whose serving
-    certificate must come from `kubelet_authority_pem`.
+    certificate must come from `kubelet_authority_pem`. Without them there are no kubelets.
     """
     home = directory / name
     home.mkdir()
     serving = authority.issue("kube-apiserver", addresses=(address,)).write(
         CertificateFiles(home / "serving.crt", home / "serving.key")
     )
-    client = kubelet_client.write(CertificateFiles(home / "kubelet-client.crt", home / "kubelet-client.key"))
+    shown = kubelet_client or authority.issue("nobody")
+    client = shown.write(CertificateFiles(home / "kubelet-client.crt", home / "kubelet-client.key"))
     (home / "ca.crt").write_bytes(authority.pem)
-    (home / "kubelet-ca.crt").write_bytes(kubelet_authority_pem)
+    (home / "kubelet-ca.crt").write_bytes(kubelet_authority_pem or authority.pem)
     (home / "accounts.key").write_bytes(signing_key_pem())
     admin = authority.issue(f"{name}-admin", organizations=("system:masters",))
     endpoint = Endpoint(namespace, address, _APISERVER_PORT, authority.pem, admin)
