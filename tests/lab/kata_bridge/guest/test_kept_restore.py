@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from daemonkit.tasks import Tasks
+from kata_bridge.channels.agent_channel import AgentChannel
 from kata_bridge.channels.channel import GuestState, Refused, Unreachable
 from kata_bridge.guest import programs
 from kata_bridge.guest.restorer import Restorer
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from tests.lab.kata_bridge.guest.conftest import Guest, Node, until
-from tests.lab.kata_bridge.guest.test_agent import LEGACY, attached, change, held, prepared, ruleset
+from tests.lab.kata_bridge.guest.ways import LEGACY, attached, change, held, prepared, ruleset
 from tests.lab.namespaces import Lab, Namespace
 
 _PROGRAM = "iptables-legacy-restore"
@@ -169,36 +170,40 @@ async def test_an_agent_keeps_one_for_each_family(node: Node) -> None:
     await until(lambda: all(is_gone(pid) for pid in pids))
 
 
-@pytest.mark.asyncio
-async def test_it_is_killed_between_two_changes(node: Node) -> None:
+FIRST, SECOND = ruleset(LEGACY, 1, 1), ruleset(LEGACY, 2, 2)
+
+
+async def keeping(node: Node) -> tuple[AgentChannel, int]:
+    """An agent that has applied `FIRST`, and the one process that it keeps since."""
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
-    first, second = ruleset(LEGACY, 1, 1), ruleset(LEGACY, 2, 2)
-    await channel.apply(first, [])
+    await channel.apply(FIRST, [])
     (pid,) = kept(guest)
+    return channel, pid
+
+
+@pytest.mark.asyncio
+async def test_it_is_killed_between_two_changes(node: Node) -> None:
+    channel, pid = await keeping(node)
     os.kill(pid, signal.SIGKILL)
     await until(lambda: is_gone(pid))
-    assert await channel.apply(change(first, second), []) == GuestState(2, second.digest, False)
-    assert await channel.read_back() == second.documents
+    assert await channel.apply(change(FIRST, SECOND), []) == GuestState(2, SECOND.digest, False)
+    assert await channel.read_back() == SECOND.documents
 
 
 @pytest.mark.asyncio
 async def test_it_is_killed_in_the_middle_of_one(node: Node) -> None:
-    guest = prepared(node.guest("sb"), LEGACY)
-    channel = await attached(node, guest, "sb")
-    first, second = ruleset(LEGACY, 1, 1), ruleset(LEGACY, 2, 2)
-    await channel.apply(first, [])
-    (pid,) = kept(guest)
+    channel, pid = await keeping(node)
     os.kill(pid, signal.SIGSTOP)
-    applying = Tasks("test").spawn(channel.apply(change(first, second), []), "applying")
+    applying = Tasks("test").spawn(channel.apply(change(FIRST, SECOND), []), "applying")
     # What it was given waits in its input.
     await until(lambda: _unread(pid) > 0)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(Unreachable, match="iptables-legacy-restore: ended with status -9"):
         await applying
-    assert await channel.state() == GuestState(1, first.digest, False)
-    assert await channel.apply(change(first, second), []) == GuestState(2, second.digest, False)
-    assert await channel.read_back() == second.documents
+    assert await channel.state() == GuestState(1, FIRST.digest, False)
+    assert await channel.apply(change(FIRST, SECOND), []) == GuestState(2, SECOND.digest, False)
+    assert await channel.read_back() == SECOND.documents
 
 
 @pytest.mark.asyncio
