@@ -12,14 +12,7 @@ from daemonkit.protobuf import decode, encode
 from kata_bridge.api.messages import Part
 from kata_bridge.channels import agent
 from kata_bridge.channels.channel import GuestState, Unreachable
-from kata_bridge.guest.messages import (
-    FromGuest,
-    HeldRules,
-    Outcome,
-    OutcomeCode,
-    State,
-    ToGuest,
-)
+from kata_bridge.guest.messages import FromGuest, HeldRules, Outcome, OutcomeCode, State, ToGuest
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
