@@ -20,7 +20,7 @@ from kata_bridge.api.messages import (
     ResultCode,
     SetResolvConfRequest,
 )
-from kata_bridge.api.testing.fake_guests import FakeGuests
+from kata_bridge.api.testing import FakeGuests
 
 
 class FakeBridge(FakeGuests):

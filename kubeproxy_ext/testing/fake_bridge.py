@@ -28,7 +28,7 @@ from kata_bridge.api.messages import (
     SetRulesetRequest,
 )
 from kata_bridge.api.rulesets import from_message, to_message, to_part
-from kata_bridge.api.testing.fake_guests import FakeGuests
+from kata_bridge.api.testing import FakeGuests
 from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
 from ruleset.document import Ruleset
 

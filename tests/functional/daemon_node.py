@@ -16,7 +16,7 @@ import yaml
 from daemonkit.status import StatusError, fetch
 from daemonkit.testing.kube_apiserver import KubeApiserver
 from daemonkit.testing.pki import Authority
-from kata_bridge.api.testing.fake_guests import FakeGuests
+from kata_bridge.api.testing import FakeGuests
 from tenancy import keys
 
 NAME = "node-1"

@@ -8,7 +8,7 @@ import pytest
 from daemonkit.tasks import Tasks
 from kata_bridge.api.client import BridgeAway, BridgeError, BridgeRefuses
 from kata_bridge.api.messages import Flow, GuestEvent, GuestEventKind, GuestResult, ResultCode
-from kata_bridge.api.testing.fake_guests import as_written
+from kata_bridge.api.testing import as_written
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.delivery import Push
 from kubeproxy_ext.push import MAX_FLOWS, MAX_SPARED, Handlers, Pusher

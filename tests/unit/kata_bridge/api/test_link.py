@@ -12,7 +12,7 @@ from daemonkit.tasks import Tasks
 from kata_bridge.api.client import BridgeAway, BridgeError
 from kata_bridge.api.link import BACKOFF_MAX_S, GuestHandlers, Link
 from kata_bridge.api.messages import Guest, GuestEvent, GuestEventKind
-from kata_bridge.api.testing.fake_guests import as_written
+from kata_bridge.api.testing import as_written
 
 pytestmark = pytest.mark.asyncio
 

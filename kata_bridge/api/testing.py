@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every stand-in for kata-bridge has: guests come and go before whoever watches, on a socket too."""
+"""What every stand-in for kata-bridge has: guests come and go before whoever watches, on a socket too.
+
+No part of any daemon, and not in guests: their overlay leaves modules of this name out.
+"""
 
 import asyncio
 from abc import ABC, abstractmethod
