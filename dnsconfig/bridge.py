@@ -36,21 +36,20 @@ class Handlers(GuestHandlers):
     failed: Callable[[Push, str], None]
 
 
-class Connection(Link[Bridge]):
+class Connection(Link[Bridge, Handlers]):
     """The link, with pushes: they go out as tasks of `tasks`."""
 
     def __init__(
         self, connect: Callable[[], Bridge], handlers: Handlers, tasks: Tasks, rng: Callable[[], float]
     ) -> None:
         super().__init__(connect, handlers, rng, meanwhile="pods keep what they have")
-        self._answers = handlers
         self._tasks = tasks
 
     def push(self, push: Push) -> None:
         """Begin a push; its answer goes to the handlers."""
         bridge = self.bridge
         if bridge is None:
-            self._answers.failed(push, "kata-bridge is away")
+            self.handlers.failed(push, "kata-bridge is away")
         else:
             self._tasks.spawn(self._push(bridge, push), f"push {push.number}")
 
@@ -60,7 +59,7 @@ class Connection(Link[Bridge]):
             result = await bridge.set_resolv_conf(guest, push.text, waits=push.waits, pod_uid=pod_uid)
         except BridgeError as error:
             if bridge is self.bridge:
-                self._answers.failed(push, str(error))
+                self.handlers.failed(push, str(error))
         else:
             if bridge is self.bridge:
-                self._answers.answered(push, result)
+                self.handlers.answered(push, result)

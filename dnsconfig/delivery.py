@@ -10,6 +10,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from daemonkit.backoff import backoff_s
 from kata_bridge.api.messages import GuestResult, ResultCode
 
 # kata-bridge takes 64 calls at once from all its callers.
@@ -202,4 +203,4 @@ class Delivery:
     def _fail(self, standing: Standing, reason: str, now: float) -> None:
         standing.failures += 1
         standing.problem = reason
-        standing.retry_at = now + min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** (standing.failures - 1))
+        standing.retry_at = now + backoff_s(standing.failures, first_s=RETRY_FIRST_S, longest_s=RETRY_MAX_S)

@@ -47,21 +47,20 @@ class Handlers(GuestHandlers):
     done: Callable[[Push], None]
 
 
-class Pusher(Link[Bridge]):
+class Pusher(Link[Bridge, Handlers]):
     """The link, with pushes: they go out as tasks of `tasks`."""
 
     def __init__(
         self, connect: Callable[[], Bridge], handlers: Handlers, tasks: Tasks, rng: Callable[[], float]
     ) -> None:
         super().__init__(connect, handlers, rng, meanwhile="guests keep what they have")
-        self._answers = handlers
         self._tasks = tasks
 
     def push(self, push: Push) -> None:
         """Begin a push; its answers go to the handlers."""
         bridge = self.bridge
         if bridge is None:
-            self._answers.failed(push, frozenset(push.guests), False)
+            self.handlers.failed(push, frozenset(push.guests), False)
             return
         self._tasks.spawn(self._push(bridge, push), f"push {push.digest[:12]}")
 
@@ -78,14 +77,14 @@ class Pusher(Link[Bridge]):
                 if bridge is not self.bridge:
                     break  # of another connection, which knows better by now
                 waiting.discard(result.guest)
-                self._answers.answered(push, result)
+                self.handlers.answered(push, result)
         except BridgeError as error:
             is_refused = isinstance(error, BridgeRefuses)
             _log.warning("push failed", guests=len(waiting), digest=push.digest, reason=error)
         finally:
             if waiting and bridge is self.bridge:
-                self._answers.failed(push, frozenset(waiting), is_refused)
-            self._answers.done(push)
+                self.handlers.failed(push, frozenset(waiting), is_refused)
+            self.handlers.done(push)
 
 
 def _worthwhile(flows: Sequence[StaleFlow]) -> Iterator[StaleFlow]:

@@ -18,6 +18,7 @@ The rules in words:
 import enum
 from dataclasses import dataclass, replace
 
+from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube.resources import Status
 
 BACKOFF_FIRST_S = 0.5
@@ -136,7 +137,7 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
                 return _silent(progress, 0.0)
             return _failed(progress, again, jitter)
         case Stalled(is_useful):
-            return _silent(Progress(again) if is_useful else progress, backoff_s(1, jitter))
+            return _silent(Progress(again) if is_useful else progress, pause_s(1, jitter))
         case Garbage():
             return _relist(progress, jitter)
         case Regressed():
@@ -149,10 +150,9 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
             return _failed(progress, again, jitter)
 
 
-def backoff_s(failures: int, jitter: float) -> float:
+def pause_s(failures: int, jitter: float) -> float:
     """The wait after `failures` in a row: doubling, and spread over its upper half."""
-    ceiling_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10))
-    return ceiling_s * (0.5 + 0.5 * jitter)
+    return spread_s(backoff_s(failures, first_s=BACKOFF_FIRST_S, longest_s=BACKOFF_MAX_S), jitter)
 
 
 def _refused(progress: Progress, outcome: Refused, jitter: float) -> Progress:
@@ -173,7 +173,7 @@ def _refused(progress: Progress, outcome: Refused, jitter: float) -> Progress:
 
 def _failed(progress: Progress, step: Step, jitter: float, at_least_s: float = 0.0) -> Progress:
     failures = progress.failures + 1
-    delay_s = max(backoff_s(failures, jitter), at_least_s)
+    delay_s = max(pause_s(failures, jitter), at_least_s)
     return replace(progress, step=replace(step, delay_s=delay_s), failures=failures)
 
 
@@ -185,7 +185,7 @@ def _relist(
     if step.action is Action.LIST:
         return _failed(progress, replace(step, is_fresh=step.is_fresh or is_fresh), jitter, at_least_s)
     relists = progress.relists + 1
-    delay_s = max(backoff_s(relists, jitter), at_least_s)
+    delay_s = max(pause_s(relists, jitter), at_least_s)
     return Progress(Step(Action.LIST, delay_s, is_fresh=is_fresh), relists=relists)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from daemonkit import logs
+from daemonkit.backoff import backoff_s, spread_s
 from kata_bridge.api.client import BridgeError
 from kata_bridge.api.messages import Guest, GuestEvent, GuestEventKind
 
@@ -23,9 +24,6 @@ class Watched(Protocol):
     async def close(self) -> None: ...
 
 
-B = TypeVar("B", bound=Watched)
-
-
 @dataclass(frozen=True, slots=True)
 class GuestHandlers:
     """What is to be done with what kata-bridge says; called on the loop, must not block or raise."""
@@ -36,16 +34,21 @@ class GuestHandlers:
     lost: Callable[[], None]
 
 
-class Link(Generic[B]):
+B = TypeVar("B", bound=Watched)
+H = TypeVar("H", bound=GuestHandlers)
+
+
+class Link(Generic[B, H]):
     """Keeps one connection to kata-bridge, for ever. `bridge` is the one of now.
 
+    `handlers` may be of a kind with more to tell, which is for what is sent through the link.
     `meanwhile` is said in the log while it is away: what stays as it is.
     """
 
     def __init__(
         self,
         connect: Callable[[], B],
-        handlers: GuestHandlers,
+        handlers: H,
         rng: Callable[[], float],
         *,
         meanwhile: str,
@@ -54,7 +57,7 @@ class Link(Generic[B]):
         self.is_synced = False
         self.problem = "not connected yet"
         self._connect = connect
-        self._handlers = handlers
+        self.handlers = handlers
         self._rng = rng
         self._meanwhile = meanwhile
 
@@ -82,22 +85,22 @@ class Link(Generic[B]):
                 self.bridge = None
                 await bridge.close()
             failures += 1
-            ceiling_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10))
-            await asyncio.sleep(ceiling_s * (0.5 + 0.5 * self._rng()))
+            ceiling_s = backoff_s(failures, first_s=BACKOFF_FIRST_S, longest_s=BACKOFF_MAX_S)
+            await asyncio.sleep(spread_s(ceiling_s, self._rng()))
 
     def _take(self, kind: GuestEventKind, guest: Guest | None) -> None:
         if kind is GuestEventKind.SYNCED:
             self.is_synced = True
-            self._handlers.synced()
+            self.handlers.synced()
         elif guest is None:
             _log.warning("kata-bridge tells of a guest without saying which", kind=kind.name)
         elif kind is GuestEventKind.PRESENT:
-            self._handlers.present(guest)
+            self.handlers.present(guest)
         elif kind is GuestEventKind.GONE:
-            self._handlers.gone(guest.id)
+            self.handlers.gone(guest.id)
 
     def _lost(self, reason: str) -> None:
         if reason != self.problem:
             _log.warning(f"kata-bridge is away, {self._meanwhile}", reason=reason)
         self.problem, self.is_synced = reason, False
-        self._handlers.lost()
+        self.handlers.lost()

@@ -9,6 +9,7 @@ What is desired stays desired until something newer is: a guest that was away, w
 its rules to somebody gets it without anyone asking again. What is there already is not applied.
 """
 
+from daemonkit.backoff import backoff_s, spread_s
 from kata_bridge.api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.core.events import (
@@ -235,7 +236,7 @@ class GuestMachine:
             case WasRefused(text):
                 if isinstance(call, Push) and self.desired and call.ruleset.digest == self.desired.digest:
                     self.refused = text
-                    self._refused_until_s = now_s + _spread(HOPELESS_S, luck)
+                    self._refused_until_s = now_s + spread_s(HOPELESS_S, luck)
                     self._answer(out, ResultCode.REFUSED, text)
                 # Families and tables are separate transactions: some may be in.
                 self.held = self._base = None
@@ -246,7 +247,7 @@ class GuestMachine:
                 self.unreachable = ""
                 self._answer(out, ResultCode.NOT_INJECTABLE, text)
                 self._forget()
-                self._not_before_s = now_s + _spread(HOPELESS_S, luck)
+                self._not_before_s = now_s + spread_s(HOPELESS_S, luck)
 
     def _pushed_to(self, call: Push, state: GuestState, now_s: float, luck: float, out: list[Action]) -> None:
         self._is_whole_needed = False
@@ -259,13 +260,13 @@ class GuestMachine:
         self.refused = ""
         self.held = self.said = state
         self._base = call.ruleset
-        self._check_at_s = now_s + _spread(self._check_s, luck)
+        self._check_at_s = now_s + spread_s(self._check_s, luck)
         self._clear_flush(call)
 
     def _learn(self, state: GuestState, now_s: float, luck: float, out: list[Action]) -> None:
         """Take in what the guest itself says it holds."""
         self.held = self.said = state
-        self._check_at_s = now_s + _spread(self._check_s, luck)
+        self._check_at_s = now_s + spread_s(self._check_s, luck)
         if self.desired is None or self.is_current:
             self._base = self.desired
             return
@@ -278,16 +279,16 @@ class GuestMachine:
             self._repairs = self._repairs + 1 if is_again else 0
             self._lost_at_s = now_s
             if self._repairs:
-                wait_s = min(REPAIR_MAX_S, REPAIR_FIRST_S * 2 ** min(self._repairs - 1, 10))
-                self._repair_at_s = now_s + _spread(wait_s, luck)
+                wait_s = backoff_s(self._repairs, first_s=REPAIR_FIRST_S, longest_s=REPAIR_MAX_S)
+                self._repair_at_s = now_s + spread_s(wait_s, luck)
 
     def _fail(self, text: str, now_s: float, luck: float, out: list[Action]) -> None:
         self.unreachable = text
         self._answer(out, ResultCode.UNREACHABLE, text)
         self._forget()
-        wait_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(self._failures, 16))
-        self._not_before_s = now_s + _spread(wait_s, luck)
         self._failures += 1
+        wait_s = backoff_s(self._failures, first_s=RETRY_FIRST_S, longest_s=RETRY_MAX_S)
+        self._not_before_s = now_s + spread_s(wait_s, luck)
 
     def _forget(self) -> None:
         """Nothing is known of the guest but what its next probe says."""
@@ -368,8 +369,3 @@ def _loss(state: GuestState) -> Loss:
     if state.has_drifted:
         return Loss.DRIFTED
     return Loss.REPLACED if state.digest else Loss.LOST
-
-
-def _spread(wait_s: float, luck: float) -> float:
-    """Between half and the whole of `wait_s`: guests that failed together do not return together."""
-    return wait_s * (0.5 + luck / 2)

@@ -96,6 +96,19 @@ def test_what_fails_is_tried_again_ever_more_slowly_until_something_changes() ->
     assert (standing.state, standing.problem, delivery.next_at()) == (State.CURRENT, "", None)
 
 
+def test_what_fails_for_days_is_still_tried_again() -> None:
+    delivery = connected()
+    delivery.want({ONE: TEXT}, 0.0)
+    now = 0.0
+    for _ in range(2_000):
+        (push,) = due(delivery, now)
+        delivery.failed(push, "no answer", now)
+        at = delivery.next_at()
+        assert at is not None
+        assert at - now <= RETRY_MAX_S
+        now = at
+
+
 def test_a_guest_without_a_way_for_changes_has_it_all_the_same() -> None:
     delivery = connected()
     delivery.want({ONE: TEXT}, 0.0)

@@ -19,7 +19,7 @@ from daemonkit.kube.progress import (
     Step,
     Unreachable,
     after,
-    backoff_s,
+    pause_s,
 )
 from daemonkit.kube.resources import Status, StatusCause, StatusDetails
 
@@ -122,9 +122,9 @@ def test_the_first_list_is_a_fresh_one_and_stays_so() -> None:
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
 def test_the_back_off_is_spread_and_bounded(failures: int, jitter: float) -> None:
-    wait_s = backoff_s(failures, jitter)
+    wait_s = pause_s(failures, jitter)
     assert 0.25 <= wait_s <= BACKOFF_MAX_S
-    assert backoff_s(failures, 0.0) <= wait_s <= backoff_s(failures, 0.0) * 2
+    assert pause_s(failures, 0.0) <= wait_s <= pause_s(failures, 0.0) * 2
 
 
 _OUTCOMES = st.one_of(
