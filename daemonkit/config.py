@@ -8,13 +8,14 @@ A reader gets either a whole tree or every error at once: an operator who fixes 
 must not learn of its faults one restart at a time.
 """
 
+import collections
 import dataclasses
 import enum
 import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -103,6 +104,13 @@ def setting(
     return dataclasses.field(default=default, metadata={_METADATA_KEY: limits})
 
 
+def repeated(where: str, keys: Iterable[str]) -> Iterator[str]:
+    """For a `problems`: of the list `where` the keys that stand in it more than once."""
+    for key, count in sorted(collections.Counter(keys).items()):
+        if count > 1:
+            yield f"{where}: {key} stands there more than once"
+
+
 def load(path: Path, cls: type[T], *, kind: str) -> T:
     """Read the file as `cls`. Relative paths in it count from its directory, as the kubelet's do.
 
@@ -132,7 +140,7 @@ def parse(data: bytes, cls: type[T], *, kind: str, source: str, directory: Path 
         raise ConfigError(source, (str(error),)) from None
     if not isinstance(document, dict):
         raise ConfigError(source, (f"expected a mapping, got {_shown(document)}",))
-    binder = _Binder(directory, _default)
+    binder = _Binder(directory, takes_defaults=True)
     header = _header(document, kind, binder.errors)
     if header not in (None, kind):
         # The file of another kind is full of unknown keys: one error says it better.
@@ -143,7 +151,7 @@ def parse(data: bytes, cls: type[T], *, kind: str, source: str, directory: Path 
         return bound
     # Fields are related to each other although some are wrong, whose right values nobody knows: what
     # is found with one guess and not with another is no fault of the file.
-    other = _Binder(directory, _sample)
+    other = _Binder(directory, takes_defaults=False)
     _header(document, kind, other.errors)
     other.mapping(rest, cls, "")
     raise ConfigError(source, (error for error in binder.errors if error in other.errors))
@@ -165,13 +173,14 @@ class _WrongError(Exception):
 class _Binder:
     """Binds plain values to dataclasses and collects what does not fit.
 
-    `guess` stands in for a value that is wrong, so that the others can be related to each other.
+    A guess stands in for a value that is wrong, so that the others can be related to each other: what
+    the field is if it is left out, where it `takes_defaults` and there is one, or else a sample.
     """
 
-    def __init__(self, directory: Path | None, guess: Callable[[Any, Setting, Any], Any]) -> None:
+    def __init__(self, directory: Path | None, *, takes_defaults: bool) -> None:
         self.errors: list[str] = []
         self._directory = directory
-        self._guess = guess
+        self._takes_defaults = takes_defaults
         self._wrong: set[str] = set()
 
     def mapping(self, value: Value, cls: type[T], path: str) -> T:
@@ -179,7 +188,7 @@ class _Binder:
         if not isinstance(value, dict):
             self._add(path, f"expected a mapping, got {_shown(value)}")
             self._wrong.add(path)
-            return typing.cast("T", _sample(cls, Setting(), dataclasses.MISSING))
+            return typing.cast("T", _sample(cls, Setting()))
         arguments: dict[str, Any] = {}
         fields = _fields(typing.cast("typing.Hashable", cls))
         for key, (name, hint, limits, default) in fields.items():
@@ -234,29 +243,28 @@ class _Binder:
             return self.mapping(value, typing.cast(type, hint), path)
         return _leaf(value, hint, limits, self._directory)
 
+    def _guess(self, hint: Any, limits: Setting, default: Any) -> Any:
+        has_default = self._takes_defaults and default is not dataclasses.MISSING
+        return default if has_default else _sample(hint, limits)
+
     def _add(self, path: str, what: str) -> None:
         self.errors.append(f"{path}: {what}" if path else what)
 
 
-def _default(hint: Any, limits: Setting, default: Any) -> Any:
-    """What a field is if it is left out; of one that must be there, some value that it may have."""
-    return _sample(hint, limits, default) if default is dataclasses.MISSING else default
-
-
-def _sample(hint: Any, limits: Setting, _: Any) -> Any:
+def _sample(hint: Any, limits: Setting) -> Any:
     """Some value that the field may have, and that says as little as possible."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (hint,) = (argument for argument in arguments if argument is not types.NoneType)
-        return _sample(hint, limits, _)
+        return _sample(hint, limits)
     if origin is tuple:
-        return (_sample(arguments[0], limits, _),)
+        return (_sample(arguments[0], limits),)
     if origin is dict:
         return {}
     if dataclasses.is_dataclass(hint):
         fields = _fields(typing.cast("typing.Hashable", hint)).values()
         required = {
-            name: _sample(inner, its_limits, _)
+            name: _sample(inner, its_limits)
             for name, inner, its_limits, default in fields
             if default is dataclasses.MISSING
         }

@@ -77,15 +77,18 @@ class DnsConfigConfiguration:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
         if not names.is_pod_name(self.node_name):
             yield f"nodeName: expected the name of a node, got {self.node_name!r}"
-        yield from _bad_domain(self.cluster_domain)
-        if self.resolv_conf and not self.resolv_conf.startswith("/"):
-            yield f"resolvConf: expected an absolute path or nothing, got {self.resolv_conf!r}"
+        yield from bad_resolving(self.cluster_domain, self.tenants, self.resolv_conf)
         for ip in self.node_ips:
-            if not _is_address(ip):
+            if not is_address(ip):
                 yield f"nodeIPs: expected an address, got {ip!r}"
-        keys = [tenant.key for tenant in self.tenants]
-        for key in sorted({key for key in keys if keys.count(key) > 1}):
-            yield f"tenants: {key} stands there more than once"
+
+
+def bad_resolving(cluster_domain: str, tenants: tuple[TenantDomain, ...], resolv_conf: str) -> Iterator[str]:
+    """What is wrong with the settings of resolvers, which the daemon and the webhook share."""
+    yield from _bad_domain(cluster_domain)
+    if resolv_conf and not resolv_conf.startswith("/"):
+        yield f"resolvConf: expected an absolute path or nothing, got {resolv_conf!r}"
+    yield from config.repeated("tenants", (tenant.key for tenant in tenants))
 
 
 def _bad_domain(text: str) -> Iterator[str]:
@@ -93,7 +96,8 @@ def _bad_domain(text: str) -> Iterator[str]:
         yield f"clusterDomain: expected a domain, got {text!r}"
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Whether it is an IPv4 or IPv6 address as text."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

@@ -101,9 +101,7 @@ class KubeproxyExtConfiguration:
         if not names.is_pod_name(self.node_name):
             yield f"nodeName: expected the name of a node, got {self.node_name!r}"
         yield from _bad_cidrs(self.service_cidrs)
-        keys = [tenant.key for tenant in self.tenants]
-        for key in sorted({key for key in keys if keys.count(key) > 1}):
-            yield f"tenants: {key} stands there more than once"
+        yield from config.repeated("tenants", (tenant.key for tenant in self.tenants))
 
 
 def _bad_cidrs(cidrs: tuple[str, ...]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The webhook's configuration: `kind: DnsWebhookConfiguration`, one file, all errors at once."""
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,14 @@ from pathlib import Path
 from daemonkit import config
 from daemonkit.config import setting
 from daemonkit.status_place import StatusPlace
-from dnsconfig.config import CLUSTER_DOMAIN, RESOLV_CONF, SuperCluster, TenantDomain
+from dnsconfig.config import (
+    CLUSTER_DOMAIN,
+    RESOLV_CONF,
+    SuperCluster,
+    TenantDomain,
+    bad_resolving,
+    is_address,
+)
 from tenancy import names
 
 KIND = "DnsWebhookConfiguration"
@@ -27,9 +33,9 @@ class Listen:
         if not self.names:
             yield "names: expected at least one, such as SERVICE.NAMESPACE.svc"
         for name in self.names:
-            if not (names.is_pod_name(name) or _is_address(name)):
+            if not (names.is_pod_name(name) or is_address(name)):
                 yield f"names: expected a DNS name or an address, got {name!r}"
-        if not _is_address(self.address):
+        if not is_address(self.address):
             yield f"address: expected an address, got {self.address!r}"
 
 
@@ -46,21 +52,7 @@ class DnsWebhookConfiguration:
     status: StatusPlace = field(default_factory=StatusPlace)
 
     def problems(self) -> Iterator[str]:
-        if not names.is_pod_name(self.cluster_domain):
-            yield f"clusterDomain: expected a domain, got {self.cluster_domain!r}"
-        if self.resolv_conf and not self.resolv_conf.startswith("/"):
-            yield f"resolvConf: expected an absolute path or nothing, got {self.resolv_conf!r}"
-        keys = [tenant.key for tenant in self.tenants]
-        for key in sorted({key for key in keys if keys.count(key) > 1}):
-            yield f"tenants: {key} stands there more than once"
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+        yield from bad_resolving(self.cluster_domain, self.tenants, self.resolv_conf)
 
 
 def load(path: Path) -> DnsWebhookConfiguration:
