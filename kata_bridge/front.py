@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from daemonkit import logs
 from daemonkit.accepting import stop_accepting
@@ -191,18 +192,17 @@ class _Side(asyncio.Protocol):
             other.abort()
             return
         self.other, other.other = other, self
-        for side in (self, other):
-            side.begin()
+        for side, transport in ((self, self.transport), (other, other.transport)):
+            side.begin(transport)
 
-    def begin(self) -> None:
+    def begin(self, transport: asyncio.Transport) -> None:
         """Pass on what came early, and read on."""
-        assert self.transport is not None  # noqa: S101 - `join` looked
         early, self._early = self._early, b""
         if early:
             self.data_received(early)
         if self._has_ended:
             self.eof_received()
-        self.transport.resume_reading()
+        transport.resume_reading()
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -211,12 +211,11 @@ class _Side(asyncio.Protocol):
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream's is one
-        self.transport = transport
-        transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        stream = self.transport = cast("asyncio.Transport", transport)  # as all of sockets of streams are
+        stream.set_write_buffer_limits(high=BUFFER_BYTES)
         self._sides.add(self)
         if self._admit is not None:
-            self._admit(self, transport.get_extra_info("socket"))
+            self._admit(self, stream.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         if self.other is None:

@@ -9,6 +9,7 @@ which are given no more at a time than a few records, as they never shrink.
 import asyncio
 import ssl
 from collections import deque
+from typing import cast
 
 # What may wait to be read before the peer is made to wait.
 HIGH_BYTES = 256 << 10
@@ -94,8 +95,7 @@ class Connection(asyncio.Protocol):
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream's is one
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # as all of sockets of streams are
         if self._tls is not None:
             self._pump(self._tls)
 

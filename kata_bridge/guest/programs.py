@@ -4,7 +4,7 @@
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from kata_bridge.guest.packet_filter import Broken
 
@@ -70,11 +70,11 @@ def start(program: Path, *arguments: str) -> tuple[subprocess.Popen[bytes], IO[b
         )
     except OSError as error:
         raise Broken(f"{program}: {error.strerror}") from None
-    streams = process.stdin, process.stdout, process.stderr
-    assert streams[0] is not None  # noqa: S101 - a PIPE was asked for
-    assert streams[1] is not None  # noqa: S101
-    assert streams[2] is not None  # noqa: S101
-    return process, streams[0], streams[1], streams[2]
+    # A PIPE was asked for each, so there is one.
+    stdin, stdout, stderr = (
+        cast("IO[bytes]", each) for each in (process.stdin, process.stdout, process.stderr)
+    )
+    return process, stdin, stdout, stderr
 
 
 def said(errors: bytes | bytearray) -> str:
