@@ -186,7 +186,9 @@ class Lifecycle:
         for callback in self._reloads:
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001 - one part's bug must not keep the others old
+            # Certificates, tenants and settings are re-read by callbacks of their own: after a bug in
+            # one of them, the others must not keep a key that was to be replaced.
+            except Exception as error:  # noqa: BLE001 - told with its trace, and the others are re-read
                 _log.error("reload failed", error=error, traceback=logs.trace(error))
 
     def _notify(self, **assignments: str | int) -> None:
@@ -214,7 +216,9 @@ def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
     manager = supervision(os.environ, os.getpid())  # noqa: TID251
     try:
         return asyncio.run(_run(body, Lifecycle(manager, send=send_notice)))
-    except Exception as error:  # noqa: BLE001 - the top: a trace over many lines is no log line
+    # Nothing is above this but the interpreter, which would print the trace over many lines: whoever
+    # collects logs line by line would not find the failure.
+    except Exception as error:  # noqa: BLE001 - told on one line, and the process ends with a failure
         _log.error("the daemon failed", error=error, traceback=logs.trace(error))
         return EXIT_FAILED
 

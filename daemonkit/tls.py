@@ -121,8 +121,9 @@ def verified_chain(tls: ssl.SSLObject | ssl.SSLSocket) -> tuple[bytes, ...]:
 def _verified_der(tls: ssl.SSLObject | ssl.SSLSocket) -> tuple[bytes, ...]:
     if hasattr(tls, "get_verified_chain"):  # public, and DER, from Python 3.13
         return tuple(tls.get_verified_chain())
-    # Until then the same function is private, and gives certificate objects or None.
-    inner: Any = tls._sslobj  # type: ignore[union-attr]  # noqa: SLF001 - see above
+    # Before, `ssl` has no public way to the chain that was verified; the object that it wraps has the
+    # same function since 3.10, which gives certificate objects or None.
+    inner: Any = tls._sslobj  # type: ignore[union-attr]  # noqa: SLF001 - no public way before 3.13
     chain = None if inner is None else inner.get_verified_chain()
     return tuple(each.public_bytes(_ssl.ENCODING_DER) for each in chain or ())
 

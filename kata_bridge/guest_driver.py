@@ -172,8 +172,9 @@ class GuestDriver:
                     raise
                 except TimeoutError:
                     raise Unreachable(f"{name}: no answer within {CALL_S:g} s") from None
-                # A bug of one channel, on what one guest sent, is that guest's trouble alone.
-                except Exception as error:  # noqa: BLE001 - logged with its trace, and tried again
+                # A bug of one channel, on what one guest sent, is that guest's trouble alone. Without
+                # this its driver would end, and nobody would push rules into this guest again.
+                except Exception as error:  # noqa: BLE001 - told with its trace, and tried again
                     _log.error(
                         "a channel failed", guest=self.sandbox.id, error=error, traceback=logs.trace(error)
                     )

@@ -66,7 +66,9 @@ class Channels:
             if channel is not None:
                 try:
                     channel.on_events(events)
-                except Exception as error:  # noqa: BLE001 - told, and the others go on
+                # The events that follow are other tenants' connections, and epoll tells of some of
+                # them only once: after a fault in one owner they are still to be served.
+                except Exception as error:  # noqa: BLE001 - told, and this channel alone ends
                     self._failed(channel, error)
 
     def soon(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
@@ -76,7 +78,8 @@ class Channels:
     def _guarded(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - as above
+        # Called by the loop, or for one channel after the other by `_sweep`, which must get to the last.
+        except Exception as error:  # noqa: BLE001 - told, and this channel alone ends
             self._failed(channel, error)
 
     def _failed(self, channel: "TlsChannel", error: Exception) -> None:

@@ -99,7 +99,9 @@ class PageService:
             return await self._read(path, kind)
         except (FetchError, PageError) as error:
             return error
-        except Exception as error:  # noqa: BLE001 - it is said here, once, and not by each who waits
+        # Several requests share this read. What a task raises would come out of it in each of them, with
+        # one trace that grows; and of a task that nobody waits for any more, in none.
+        except Exception as error:  # noqa: BLE001 - told with its trace once, and to all who wait
             _say_unexpected(path, error)
             return PageError("could not be read")
 
@@ -146,7 +148,9 @@ class PageExchange:
         except PageError:
             self._fail(502, "page-malformed")
             return
-        except Exception as error:  # noqa: BLE001 - a client without an answer waits for ever
+        # This task is all that answers the client: without an answer it would wait until it gives up,
+        # and its connection would take no other request.
+        except Exception as error:  # noqa: BLE001 - told with its trace, and answered with 502
             _say_unexpected(page_path(self._page), error)
             self._fail(502, "page-malformed")
             return

@@ -175,8 +175,9 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(state.step.delay_s)
             try:
                 outcome = await self._take(state.step)
-            except Exception as error:  # noqa: BLE001 - the loop that logs, backs off and goes on
-                # A fault of ours, brought about by what the server sent: no reason to lose the rest.
+            # A fault of ours, brought about by something that the server sent. Without this loop nobody
+            # would read this resource again, and the daemon would go on with what it knew, in silence.
+            except Exception as error:  # noqa: BLE001 - told with its trace, and tried again ever slower
                 _log.error(
                     "reflector failed unexpectedly",
                     resource=self.name,
@@ -303,7 +304,9 @@ class Reflector(Generic[T]):
             return
         try:
             self._on_change(changes)
-        except Exception as error:  # noqa: BLE001 - one bad handler call must not end the following
+        # The handler is the daemon's, not ours, and these changes are in the store already. Were the
+        # watch to end here, the next one would begin behind them, and they would not be told again.
+        except Exception as error:  # noqa: BLE001 - told with its trace; the changes that follow come
             _log.error(
                 "handler of changes failed",
                 resource=self.name,

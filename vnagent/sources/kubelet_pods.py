@@ -81,7 +81,9 @@ class KubeletPods:
                     pods, problems = owned_pods(raw, self._policy)
                 self._publish(pods, problems)
                 self._published = digest
-        except Exception as error:  # noqa: BLE001 - the next read may go well, and requests wait for this one
+        # Requests wait for this read to be told whose a pod is. A fault on an odd pod must leave them
+        # an answer (unknown, so refused), and the index the next read.
+        except Exception as error:  # noqa: BLE001 - told with its trace, and read again
             self._say_failing(error)
             return False
         finally:
