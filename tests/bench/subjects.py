@@ -167,7 +167,7 @@ def _wait_ready(process: Process, status: Path) -> None:
             raise process.error("ended at its start")
         if _answers_ready(status):
             return
-        time.sleep(0.005)
+        time.sleep(0.005)  # the pace of asking; how long a start takes is not measured here
     raise process.error("was not ready in time")
 
 

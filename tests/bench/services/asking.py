@@ -42,6 +42,8 @@ async def _check_drift(socket: Path, count: int, times: int) -> list[float]:
                 took_ms.append((time.monotonic() - begun_s) * 1e3)
             if len(results) != count or any(each.code is not ResultCode.APPLIED for each in results):
                 raise RunError(f"drift check: {results[:3]}")
+            # As far apart as checks are that do not meet: one right behind another would be measured with
+            # what the first left to do in the guests.
             await asyncio.sleep(0.02)
     return took_ms
 

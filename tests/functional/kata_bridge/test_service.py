@@ -3,9 +3,7 @@
 
 import asyncio
 import dataclasses
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -47,14 +45,6 @@ from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
 pytestmark = pytest.mark.asyncio
 
 NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory with a short name: pytest's own leaves too little of a socket's 107 bytes."""
-    made = Path(tempfile.mkdtemp(prefix="vcb"))
-    yield made
-    shutil.rmtree(made)
 
 
 def configuration(place: Path) -> KataBridgeConfiguration:
