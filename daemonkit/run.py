@@ -8,7 +8,6 @@ Exit codes: what the body returns; 1 for a failure nobody expected; 2 for argume
 configuration that cannot be used.
 """
 
-import argparse
 import asyncio
 import os
 import signal
@@ -18,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TypeVar
 
 from daemonkit import logs
 from daemonkit.config import ConfigError
@@ -44,24 +43,11 @@ def parse_arguments(name: str, argv: Sequence[str]) -> Arguments:
 
     Raises `SystemExit`: 2 after an explanation on stderr, 0 after the version or the help.
     """
-    parser = argparse.ArgumentParser(prog=name, allow_abbrev=False)
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE")
-    parser.add_argument(
-        "--check-config",
-        action="store_true",
-        help="say all that is wrong with the configuration, exit 2 if anything is, and start nothing",
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    parsed = parser.parse_args(argv)
-    return Arguments(parsed.config, parsed.check_config)
+    if len(argv) == 2 and argv[0] == "--config" and argv[1] and not argv[1].startswith("-"):
+        return Arguments(Path(argv[1]), is_check=False)
+    from daemonkit import command_line  # what the usual start above needs nothing of
 
-
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from importlib import metadata  # 20 ms that no start of a daemon should pay
-
-        print(parser.prog, metadata.version("vcnode"))  # noqa: T201 - asked for, and it is all
-        parser.exit()
+    return Arguments(*command_line.parse(name, argv))
 
 
 def configured(arguments: Arguments, load: Callable[[Path], T]) -> T:

@@ -45,6 +45,7 @@ def test_arguments() -> None:
         (["--config"], "argument --config: expected one argument"),
         (["--config", "a", "--conf", "b"], "unrecognized arguments: --conf b"),
         (["--config", "a", "b"], "unrecognized arguments: b"),
+        (["--config", "--check-config"], "argument --config: expected one argument"),
     ],
 )
 def test_arguments_that_are_wrong(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
