@@ -5,8 +5,9 @@ whether it could (exit code 0) and what is missing (1).
 Our packages with the byte path compiled (setup.py says which modules), their dependencies and byte
 code, and a launcher for each daemon in `bin/`. A launcher runs the interpreter that built the tree,
 isolated: no user site, no environment, nothing but the standard library and this directory
-(`python -ISE`). Needs a C compiler and Python's headers; setuptools and mypy come from the
-interpreter that runs this. Exit code 1 when something could not be built.
+(`python -ISE`), and without the columns of each instruction (`-X no_debug_ranges`), which only
+underline the lines of a trace: 0.2 MB of vn-agent. Needs a C compiler and Python's headers; setuptools
+and mypy come from the interpreter that runs this. Exit code 1 when something could not be built.
 """
 
 import compileall
@@ -21,7 +22,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
 _LAUNCHER = """\
-#!{python} -ISE
+#!{python} -ISEXno_debug_ranges
 import sys
 
 sys.path.insert(0, "{tree}")

@@ -73,6 +73,8 @@ class Agent:
         self.context: ssl.SSLContext | None = None
         self.connections: set[ClientConnection] = set()
         self.tunnels: set[Tunnel] = set()
+        # One for all tunnels: a bound method made for each would be a part of its size.
+        self.on_tunnel_close: Callable[[Tunnel], None] = self._end_tunnel
         self.is_draining = False
         self._drained = asyncio.Event()
         self.feed: PodFeed | None = None
@@ -105,7 +107,7 @@ class Agent:
             if not self._is_still(connection.identity):
                 connection.abort()
         for tunnel in list(self.tunnels):
-            if not self._is_still(tunnel.caller):
+            if not self._is_still(tunnel.identity):
                 tunnel.abort()
 
     def _is_still(self, caller: object) -> bool:
@@ -206,13 +208,10 @@ class Agent:
     def add_tunnel(self, tunnel: Tunnel) -> None:
         self.tunnels.add(tunnel)
 
-    def end_tunnel(self, caller: Caller) -> Callable[[Tunnel], None]:
-        def on_close(tunnel: Tunnel) -> None:
-            self.tunnels.discard(tunnel)
-            self.drop_tunnel(caller)
-            self._check_drained()
-
-        return on_close
+    def _end_tunnel(self, tunnel: Tunnel) -> None:
+        self.tunnels.discard(tunnel)
+        self.drop_tunnel(tunnel.caller)
+        self._check_drained()
 
     @property
     def busy_count(self) -> int:

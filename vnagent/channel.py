@@ -85,7 +85,7 @@ class TlsChannel:
         self._fd = sock.fileno()
         self._cipher: Cipher | None = Cipher(context, is_server=is_server, server_hostname=server_hostname)
         self._owner: Owner | None = owner
-        self._unsent: list[memoryview] = []
+        self._unsent: list[memoryview] | None = None  # most channels never have any
         self._unsent_bytes = 0
         self._is_awaited = False
         self.account: Account = NO_ACCOUNT
@@ -131,7 +131,7 @@ class TlsChannel:
 
     @property
     def has_unsent(self) -> bool:
-        return bool(self._unsent)
+        return self._unsent is not None
 
     def await_drain(self, seconds: float) -> None:
         """Call `on_writable` as the peer takes what is due to it, and `on_deadline` if it has not
@@ -200,11 +200,10 @@ class TlsChannel:
     def flush(self) -> None:
         """Send what was encrypted, as far as the socket takes it."""
         cipher = self._cipher
-        if cipher is None or not cipher.sealed:
+        if cipher is None or cipher.sealed is None:
             return
-        sealed = cipher.sealed
-        data = sealed.pop() if len(sealed) == 1 else b"".join(sealed)
-        sealed.clear()
+        sealed, cipher.sealed = cipher.sealed, None
+        data = sealed[0] if len(sealed) == 1 else b"".join(sealed)
         if self._is_mute:
             return
         if self._unsent:
@@ -223,7 +222,9 @@ class TlsChannel:
 
     def _keep(self, data: memoryview) -> None:
         unsent, size = self._unsent, len(data)
-        if unsent and len(unsent[-1]) + size <= _PIECE_BYTES:
+        if unsent is None:
+            self._unsent = [data]
+        elif len(unsent[-1]) + size <= _PIECE_BYTES:
             unsent[-1] = memoryview(bytes(unsent[-1]) + bytes(data))
         else:
             unsent.append(data)
@@ -232,6 +233,8 @@ class TlsChannel:
 
     def _on_writable(self) -> None:
         unsent = self._unsent
+        if unsent is None:
+            return
         try:
             sent = self._sock.sendmsg(unsent[:_IOV_MAX])
         except BlockingIOError:
@@ -246,6 +249,7 @@ class TlsChannel:
         if sent:
             unsent[0] = unsent[0][sent:]
         if not unsent:
+            self._unsent = None
             self._watch()
             if self._is_closing:
                 self._shut()
@@ -261,7 +265,7 @@ class TlsChannel:
             self._break("reset")
             return
         self._is_mute = True
-        self._unsent.clear()
+        self._unsent = None
         self.account.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
         self._watch()
@@ -325,7 +329,7 @@ class TlsChannel:
             owner.on_data(PLAINTEXT[:plaintext_bytes])
         if (owner := self._hearer()) is not None:
             owner.on_batch_end()
-        if cipher.sealed:
+        if cipher.sealed is not None:
             self.flush()  # the end of the handshake, a key update, an alert
         if cipher.answer_bytes and not self._is_heard(cipher):
             self._end("broken")
@@ -422,6 +426,6 @@ class TlsChannel:
         self._channels.forget(self._fd)
         self._sock.close()
         self._cipher = self._owner = None
-        self._unsent.clear()
+        self._unsent = None
         self.account.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0

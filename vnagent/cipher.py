@@ -38,9 +38,10 @@ _OUT: Final = ssl.MemoryBIO()
 class Cipher:
     """One side of a TLS connection.
 
-    `sealed` is what is to be sent, in order; whoever sends it takes it out. `ended` is how the peer's
-    stream ended, "closed" or "broken", once it has. `answer_bytes` is how much OpenSSL has made in
-    answer to what the peer sent since the handshake; whoever sees that sent may set it back to 0.
+    `sealed` is what is to be sent, in order, if there is anything; whoever sends it takes it out.
+    `ended` is how the peer's stream ended, "closed" or "broken", once it has. `answer_bytes` is how much
+    OpenSSL has made in answer to what the peer sent since the handshake; whoever sees that sent may
+    set it back to 0.
     """
 
     __slots__ = ("_raw", "answer_bytes", "ended", "is_handshaken", "sealed", "tls")
@@ -51,7 +52,7 @@ class Cipher:
         self.tls: ssl.SSLObject = context.wrap_bio(_IN, _OUT, is_server, name)
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
-        self.sealed: list[bytes] = []
+        self.sealed: list[bytes] | None = None
         self.ended: str | None = None
         self.is_handshaken = False
         self.answer_bytes = 0
@@ -144,7 +145,11 @@ class Cipher:
     def _take(self) -> None:
         """Take out of the shared BIO what OpenSSL has just made for this peer."""
         data = _OUT.read()
-        if data:
+        if not data:
+            return
+        if self.sealed is None:
+            self.sealed = [data]
+        else:
             self.sealed.append(data)
 
 

@@ -241,7 +241,7 @@ class StreamSetup:
         channel, early = kubelet.take_channel()
         client.exchange = None
         agent.audit(client.caller, self._request, OWNED, 101, self._request_id)
-        tunnel = Tunnel(client.channel, channel, client.identity, agent.end_tunnel(client.caller))
+        tunnel = Tunnel(client.channel, channel, client.caller, client.identity, agent.on_tunnel_close)
         agent.add_tunnel(tunnel)
         channel.account = agent.account_of(client.caller)
         client.channel.write(switching + early)

@@ -8,6 +8,7 @@ is nothing in them that a decision depends on.
 from collections.abc import Callable
 
 from vnagent.channel import TlsChannel
+from vnagent.core.access import Caller
 
 # How long a client that takes nothing may keep the tail of a stream that has ended.
 TAIL_S = 600.0
@@ -18,25 +19,29 @@ class Tunnel:
 
     When the kubelet ends, the client still gets all that the kubelet sent (lost tails of output are
     kubernetes/kubernetes 124571); when the client ends, what it sent still reaches the kubelet.
-    `on_close` is called once.
+    `caller` is whose it is, `identity` what its certificate proved. `on_close` is called once.
+
+    A node has hundreds of these for hours: what each needs of its own is kept small.
     """
 
-    __slots__ = ("_client", "_kubelet", "_on_close", "caller")
+    __slots__ = ("_client", "_kubelet", "_on_close", "caller", "identity")
 
     def __init__(
         self,
         client: TlsChannel,
         kubelet: TlsChannel,
-        caller: object,
+        caller: Caller,
+        identity: object,
         on_close: Callable[["Tunnel"], None],
     ) -> None:
         self._client = client
         self._kubelet = kubelet
         self._on_close: Callable[[Tunnel], None] | None = on_close
         self.caller = caller
+        self.identity = identity
         client.deadline = kubelet.deadline = None  # the kubelet cuts at 4 h; we never do
-        client.set_owner(_Side(client, kubelet, self.close))
-        kubelet.set_owner(_Side(kubelet, client, self.kubelet_ended))
+        client.set_owner(_Side(client, kubelet, self, is_client=True))
+        kubelet.set_owner(_Side(kubelet, client, self, is_client=False))
 
     def kubelet_ended(self) -> None:
         """The kubelet has said all there is. What the client has not taken yet is still its own, at its
@@ -70,10 +75,11 @@ class Tunnel:
 class _Side:
     """The owner of one channel of a tunnel: what is read here is written there."""
 
-    __slots__ = ("_ended", "_from", "_to", "on_data")
+    __slots__ = ("_from", "_is_client", "_to", "_tunnel", "on_data")
 
-    def __init__(self, source: TlsChannel, target: TlsChannel, ended: Callable[[], None]) -> None:
-        self._ended = ended
+    def __init__(self, source: TlsChannel, target: TlsChannel, tunnel: Tunnel, *, is_client: bool) -> None:
+        self._tunnel = tunnel
+        self._is_client = is_client
         self._from = source
         self._to = target
         self.on_data = target.write  # the hot path has no frame of ours in it
@@ -90,11 +96,14 @@ class _Side:
         self._to.resume()
 
     def on_end(self, reason: str) -> None:
-        self._ended()
+        if self._is_client:
+            self._tunnel.close()
+        else:
+            self._tunnel.kubelet_ended()
 
     def on_deadline(self) -> None:
         """Only what a client said before it left has one."""
-        self._ended()
+        self.on_end("deadline")
 
 
 class _Tail:

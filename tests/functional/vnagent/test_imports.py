@@ -4,13 +4,19 @@
 import subprocess
 import sys
 
-UNWANTED = {"aiohttp", "cryptography", "prometheus_client", "secrets", "stringprep", "typing_extensions"}
+UNWANTED = {
+    *("aiohttp", "cryptography", "prometheus_client"),
+    *("argparse", "secrets", "shutil", "stringprep", "typing_extensions"),
+}
 PROGRAM = """
 import socket, ssl, sys
 import vnagent.__main__
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels
+from daemonkit import run
 import asyncio
+
+run.parse_arguments("vn-agent", ["--config", "vn-agent.yaml"])
 
 async def dial():
     near, far = socket.socketpair()
