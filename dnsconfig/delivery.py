@@ -40,10 +40,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a pod is to have: a text, a reason to wait, or both. Neither: it is withdrawn."""
+    """What a pod is to have: a text, a reason to wait, or both. Neither: it is withdrawn.
+
+    `cluster_ips` are the servers in the text that the API server can give to another Service one day;
+    a text that `is_bare` is what was left when they went.
+    """
 
     text: str = ""
     waits: str = ""
+    cluster_ips: tuple[str, ...] = ()
+    is_bare: bool = False
 
 
 WITHDRAWN = Wanted()

@@ -4,9 +4,10 @@
 Each turn decides for all pods of the node anew, from the whole picture: a node has a few hundred at
 most, and nothing is left over from an order of events. What counts longer than a turn is little:
 
-- a pod that has had its resolver keeps it. When its network is lost from sight, is not ready any
-  more or loses its server, the text that it has stays in its containers and in those that start
-  again; only what has never had one waits. Nobody's resolver becomes another by this.
+- a pod that has had its resolver keeps it. When its network is lost from sight or is not ready any
+  more, the text that it has stays in its containers and in those that start again; only what has
+  never had one waits. Where its network's Service is known not to have the address any more, it is
+  taken out of the text after a moment (`keeping`): nobody's resolver becomes another by keeping it.
 - what is not known yet is told to nobody for a moment (`GRACE_S`): most of it is on its way.
 - a pod that is gone from the API server is withdrawn from kata-bridge after a while (`FORGET_S`): its
   containers end by the kubelet's hand, not by a list that lacked it.
@@ -23,6 +24,7 @@ from dnsconfig.core.resolver import PodEvent
 from dnsconfig.core.waits import Cause, Waits
 from dnsconfig.core.wire import PodObject
 from dnsconfig.delivery import WITHDRAWN, Delivery, Push, Target, Wanted
+from dnsconfig.keeping import Keeping, Loss
 from dnsconfig.metrics import Metrics
 from dnsconfig.picture import Picture
 from kata_bridge.api.messages import Guest, GuestResult
@@ -56,14 +58,23 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """One tenant's pod and what was decided for it. `is_kept`: it has an older text than that."""
+    """One tenant's pod and what was decided for it.
+
+    `is_kept`: it has an older text than that. `loss`: an address in that text is not its network's
+    any more; once it `is_taken` the pod has what is left of the text, and keeps none.
+    """
 
     pod: PodObject
     decision: Decision
     target: Target
     wanted: Wanted
     is_kept: bool = False
+    loss: Loss | None = None
     waits_since: float | None = None
+
+    @property
+    def has_lost(self) -> bool:
+        return self.loss is not None and self.loss.is_taken
 
     def has_waited(self, now: float, seconds: float) -> bool:
         return self.waits_since is not None and now - self.waits_since >= seconds
@@ -100,13 +111,12 @@ class Engine:
         self.pods: dict[Key, PodState] = {}
         # Guests of tenants of whose pods nothing is known, and since when.
         self.strangers: dict[str, float] = {}
-        # What each pod was last given, by its UID: what it keeps.
-        self.given: dict[str, str] = {}
+        self.keeping = Keeping()
         # Pods that kata-bridge was told of by their UID, and since when such a pod is gone.
         self._spoken_for: set[str] = set()
         self._gone: dict[str, float] = {}
         self._told: dict[str, tuple[PodEvent, ...]] = {}
-        self._logged: dict[str, tuple[Wanted, bool]] = {}
+        self._logged: dict[str, tuple[Wanted, bool, bool]] = {}
         self.delivery = Delivery()
 
     # ---- what comes in
@@ -116,10 +126,9 @@ class Engine:
         found = (_waits(state) for state in self.pods.values())
         return [waits.cause for waits in found if waits is not None]
 
-    def restore(self, picture: Picture, given: Mapping[str, str]) -> None:
-        """What was saved; it counts until the API server has told."""
-        self._saved = picture
-        self.given = {**given, **self.given}
+    def restore(self, picture: Picture, keeping: Keeping) -> None:
+        """What was saved, before anything else is told; the picture counts until the API server has told."""
+        self._saved, self.keeping = picture, keeping
         self._wake()
 
     @property
@@ -176,7 +185,7 @@ class Engine:
     def _remember(self, push: Push) -> None:
         for state in self.pods.values():
             if state.target == push.target:
-                self.given[state.pod.metadata.uid] = push.text
+                self.keeping.remember(state.pod.metadata.uid, push.wanted)
 
     # ---- a turn
 
@@ -224,21 +233,29 @@ class Engine:
     def _state(
         self, pod: PodObject, decision: Decision, target: Target, known: PodState | None, now: float
     ) -> PodState:
-        text, waits = decision.text, decision.waits
-        is_kept = text is None and pod.metadata.uid in self.given
-        if is_kept:
-            text, waits = self.given[pod.metadata.uid], held(pod)
+        uid, text, waits = pod.metadata.uid, decision.text, decision.waits
+        server = decision.server
+        cluster_ips = server.addresses if server is not None and server.is_cluster_ip else ()
+        loss = self.keeping.look(uid, decision, now, is_host_network=pod.spec.host_network)
+        is_bare, is_kept = loss is not None and loss.is_taken, False
+        if loss is not None and is_bare:
+            text = loss.bare
+        elif text is None and uid in self.keeping.given:
+            is_kept = True
+            text, waits = self.keeping.given[uid], held(pod)
+            cluster_ips = self.keeping.cluster_ips.get(uid, ())
         file = "" if text is None else text or EMPTY_FILE
         since = None
         if waits is not None:
             since = known.waits_since if known is not None and known.waits_since is not None else now
-        wanted = Wanted(file, "" if waits is None else waits.reason[:MAX_REASON_CHARACTERS])
-        return PodState(pod, decision, target, wanted, is_kept, since)
+        reason = "" if waits is None else waits.reason[:MAX_REASON_CHARACTERS]
+        wanted = Wanted(file, reason, cluster_ips if file else (), is_bare)
+        return PodState(pod, decision, target, wanted, is_kept, loss, since)
 
     def _of_strangers(self, now: float) -> dict[Target, Wanted]:
         """Guests of tenants without a pod: made by hand, or before the API server has told."""
         pods = self.picture.pods or {}
-        known = {pod.metadata.uid for pod in pods.values()} | self.given.keys()
+        known = {pod.metadata.uid for pod in pods.values()} | self.keeping.given.keys()
         ours = {
             guest.id: guest
             for guest in self.guests.values()
@@ -266,7 +283,7 @@ class Engine:
             return {}
         alive = {pod.metadata.uid for pod in self.picture.pods.values()}
         found = {}
-        for uid in self.given.keys() | self._spoken_for:
+        for uid in self.keeping.given.keys() | self._spoken_for:
             if uid in alive:
                 self._gone.pop(uid, None)
                 continue
@@ -275,18 +292,19 @@ class Engine:
             is_done = standing is not None and standing.has == WITHDRAWN
             if is_done or since + 2 * FORGET_S <= now:
                 del self._gone[uid]
-                self.given.pop(uid, None)
+                self.keeping.forget(uid)
                 self._spoken_for.discard(uid)
             elif since + FORGET_S <= now:
                 found[Target(pod_uid=uid)] = WITHDRAWN
         return found
 
     def _next_at(self, now: float) -> float | None:
-        """When somebody's grace ends, or somebody is to be forgotten."""
+        """When somebody's grace ends, somebody loses an address, or is to be forgotten."""
         waiting = [state.waits_since for state in self.pods.values() if state.waits_since is not None]
         times = [since + GRACE_S for since in waiting]
         times += [since + GRACE_S for since in self.strangers.values()]
         times += [since + after for since in self._gone.values() for after in (FORGET_S, 2 * FORGET_S)]
+        times += self.keeping.ends()
         return min((at for at in times if at > now), default=None)
 
     # ---- what is said
@@ -311,16 +329,23 @@ class Engine:
     def _log_change(self, state: PodState, now: float) -> None:
         """One line for each change of what a pod is told, not for what is on its way here."""
         meta, decision = state.pod.metadata, state.decision
-        if not _is_told(state, now) or self._logged.get(meta.uid) == (state.wanted, state.is_kept):
+        said = (state.wanted, state.is_kept, state.loss is not None and state.loss.is_told)
+        if not _is_told(state, now) or self._logged.get(meta.uid) == said:
             return
-        self._logged[meta.uid] = (state.wanted, state.is_kept)
+        self._logged[meta.uid] = said
         fields: dict[str, object] = {"pod": f"{meta.namespace}/{meta.name}"}
         if decision.owner is not None:
             fields["tenant"] = decision.owner.tenant
         if decision.network is not None:
             fields["network"] = decision.network.network
-        if state.is_kept and decision.waits is not None:
-            _log.warning("a pod keeps its resolver", **fields, reason=decision.waits.reason)
+        reason = "" if decision.waits is None else decision.waits.reason
+        if state.loss is not None and state.loss.is_taken:
+            _log.warning("the address of a pod's DNS server is taken from it", **fields, reason=reason)
+        elif state.is_kept and state.loss is not None:
+            takes = {"takes_in_s": round(state.loss.ends_at - now), "is_doubted": not state.loss.is_told}
+            _log.warning("a pod keeps its resolver for a while", **fields, **takes, reason=reason)
+        elif state.is_kept:
+            _log.warning("a pod keeps its resolver", **fields, reason=reason)
         elif state.wanted.waits:
             _log.info("a pod waits", **fields, reason=state.wanted.waits)
         else:

@@ -12,7 +12,7 @@ from dnsconfig.core.wire import (
     ServiceObject,
     VirtualClusterObject,
 )
-from dnsconfig.core.world import KUBE_SYSTEM, World
+from dnsconfig.core.world import KUBE_SYSTEM, Absence, World
 from tenancy import keys
 
 # core/v1 PodPhase: no container of such a pod starts again.
@@ -21,10 +21,11 @@ _OVER = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The Services and Networks of one namespace, by name."""
+    """The Services and Networks of one namespace, by name; `absence` is of Services that are not there."""
 
     services: Mapping[str, ServiceObject] = field(default_factory=dict)
     networks: Mapping[str, NetworkObject] = field(default_factory=dict)
+    absence: Absence = Absence.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Picture:
             self.clusters or {},
             self.unreadable,
             heard=frozenset(self.places),
+            absences={where: place.absence for where, place in places},
             has_namespaces=self.namespaces is not None,
             has_clusters=self.clusters is not None,
             default_domain=default_domain,

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from daemonkit.status import Query, Readiness, Reply
 from dnsconfig.core.decision import Decision
+from dnsconfig.core.text import given_before
 from dnsconfig.core.waits import Waits
 from dnsconfig.delivery import State
 from dnsconfig.engine import Engine, PodState
@@ -81,6 +82,12 @@ class Report:
             "waits": state.wanted.waits,
             "waitsSeconds": None if state.waits_since is None else round(now - state.waits_since, 3),
             "keepsAsOf": decision.waits.reason if state.is_kept and decision.waits is not None else "",
+            "hasLostServer": state.has_lost,
+            "losesServerInSeconds": (
+                round(max(0.0, state.loss.ends_at - now), 3)
+                if state.is_kept and state.loss is not None
+                else None
+            ),
             "state": State.BEHIND.value if standing is None else standing.state.value,
             "problem": "" if standing is None else standing.problem,
         }
@@ -124,7 +131,7 @@ class Report:
                         "keyword": line.keyword,
                         "values": [{"value": each.value, "source": each.source} for each in line.entries],
                     }
-                    for line in decision.lines or ()
+                    for line in (given_before(state.wanted.text) if state.has_lost else decision.lines or ())
                 ],
                 "cut": [event.message for event in decision.events],
             }

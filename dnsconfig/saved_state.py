@@ -25,6 +25,7 @@ from dnsconfig.core.wire import (
     ServiceObject,
     VirtualClusterObject,
 )
+from dnsconfig.keeping import Keeping, Loss
 from dnsconfig.picture import Picture, Place
 
 # An older address is more likely to be somebody else's by now.
@@ -41,8 +42,19 @@ _VERSION = 1
 _log = logs.get(__name__)
 
 
+class SavedLoss(msgspec.Struct, rename="camel"):
+    """A `keeping.Loss`; since when is of the calendar."""
+
+    since: int
+    is_told: bool
+    bare: str
+
+
 class State(msgspec.Struct, rename="camel"):
-    """What was known. `heard` are the namespaces whose Services and Networks these are."""
+    """What was known. `heard` are the namespaces whose Services and Networks these are.
+
+    `given`, `cluster_ips` and `losses` are by the UIDs of pods, as `keeping.Keeping` has them.
+    """
 
     pods: list[PodObject]
     namespaces: list[NamespaceObject]
@@ -52,6 +64,8 @@ class State(msgspec.Struct, rename="camel"):
     heard: list[str]
     given: dict[str, str]
     version: int = _VERSION
+    cluster_ips: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    losses: dict[str, SavedLoss] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +75,15 @@ class Restored:
     picture: Picture
     given: dict[str, str] = field(default_factory=dict)
     age_s: float = 0.0
+    cluster_ips: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    losses: dict[str, SavedLoss] = field(default_factory=dict)
 
 
-def state_of(picture: Picture, given: dict[str, str]) -> State:
-    """What is saved of a picture of which nothing is unknown."""
+def state_of(picture: Picture, keeping: Keeping, wall_at_zero: float) -> State:
+    """What is saved of a picture of which nothing is unknown.
+
+    `wall_at_zero` is the time of the calendar when the clock of `keeping` was zero.
+    """
     places = picture.places.values()
     return State(
         list((picture.pods or {}).values()),
@@ -73,8 +92,26 @@ def state_of(picture: Picture, given: dict[str, str]) -> State:
         [service for place in places for service in place.services.values()],
         [network for place in places for network in place.networks.values()],
         sorted(picture.places),
-        given,
+        dict(keeping.given),
+        cluster_ips=dict(keeping.cluster_ips),
+        losses={
+            # In whole seconds, as two clocks are never read at one moment.
+            uid: SavedLoss(round(loss.since + wall_at_zero), loss.is_told, loss.bare)
+            for uid, loss in keeping.losses.items()
+        },
     )
+
+
+def keeping_of(restored: "Restored", wall_at_zero: float, now: float) -> Keeping:
+    """The way back. A clock of the calendar that was set back makes no loss of the future."""
+    keeping = Keeping()
+    keeping.given |= restored.given
+    keeping.cluster_ips |= restored.cluster_ips
+    keeping.losses |= {
+        uid: Loss(min(now, loss.since - wall_at_zero), loss.is_told, loss.bare)
+        for uid, loss in restored.losses.items()
+    }
+    return keeping
 
 
 def picture_of(state: State) -> Picture:
@@ -138,7 +175,7 @@ class SavedState:
         if state.version != _VERSION or age_s > MAX_AGE_S:
             _log.warning("saved state is not used", file=self._path, age_s=round(age_s))
             return None
-        return Restored(picture_of(state), state.given, age_s)
+        return Restored(picture_of(state), state.given, age_s, state.cluster_ips, state.losses)
 
     async def keep(self, state: State, age_s: float, *, is_last: bool = False) -> None:
         """Write the state if it is another than the one on disk, and it is time; else confirm it.

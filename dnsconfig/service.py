@@ -26,7 +26,7 @@ from dnsconfig.metrics import Metrics, by_cause
 from dnsconfig.node_file import NodeFile
 from dnsconfig.picture import Picture
 from dnsconfig.report import Report
-from dnsconfig.saved_state import SavedState, state_of
+from dnsconfig.saved_state import SavedState, keeping_of, state_of
 from dnsconfig.watch import Watch
 from kata_bridge.api.client import BridgeClient
 
@@ -158,7 +158,8 @@ class Service:
             return
         is_applied = self._config.last_known is LastKnownPolicy.APPLY
         # What pods have been given they keep under either policy.
-        self._engine.restore(restored.picture if is_applied else Picture(), restored.given)
+        keeping = keeping_of(restored, wall_at_zero(), time.monotonic())
+        self._engine.restore(restored.picture if is_applied else Picture(), keeping)
         _log.info("restored", pods=len(restored.given), age_s=round(restored.age_s))
 
     async def _save(self, saved: SavedState) -> None:
@@ -172,9 +173,8 @@ class Service:
         if engine.is_restored or not engine.picture.is_whole:
             return
         ages = [age for age in self._watch.ages().values() if age is not None]
-        await saved.keep(
-            state_of(engine.picture, dict(engine.given)), max(ages, default=0.0), is_last=is_last
-        )
+        state = state_of(engine.picture, engine.keeping, wall_at_zero())
+        await saved.keep(state, max(ages, default=0.0), is_last=is_last)
 
     # ---- what it says of itself
 
@@ -218,6 +218,11 @@ class Service:
             "Pods that keep a resolver that would not be given them now.",
             lambda: sum(state.is_kept for state in engine.pods.values()),
         )
+        metrics.gauge(
+            "vcnode_dns_lost_pods",
+            "Pods whose network's server was taken out of their resolver: its Service gave up the address.",
+            lambda: sum(state.has_lost for state in engine.pods.values()),
+        )
         metrics.gauge("vcnode_guests", "Guests of the node.", lambda: len(engine.guests))
         metrics.gauge("vcnode_watches", "Watches of the API server.", lambda: watch.count)
         metrics.gauge(
@@ -231,6 +236,11 @@ class Service:
             lambda: {(name,): age for name, age in watch.ages().items() if age is not None},
             "source",
         )
+
+
+def wall_at_zero() -> float:
+    """The time of the calendar when the monotonic clock was zero."""
+    return time.time() - time.monotonic()
 
 
 async def turns(engine: Engine, woken: asyncio.Event, now: Callable[[], float]) -> None:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity
-from daemonkit.kube.store import Change, Modified
+from daemonkit.kube.store import Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from dnsconfig import shape
 from dnsconfig.core.wire import (
@@ -35,6 +35,7 @@ from dnsconfig.core.wire import (
     ServiceObject,
     VirtualClusterObject,
 )
+from dnsconfig.core.world import Absence
 from dnsconfig.picture import Picture, Place, dns_namespaces, tenants_of
 from tenancy import keys
 
@@ -53,8 +54,16 @@ class _Followed:
 
     def __init__(self, namespace: str, watch: "Watch") -> None:
         where = namespace or None
+        self._changed = watch.told
+        # Namespaces of which an event said that their last server was deleted. A list only lacks it.
+        self._emptied: set[str] = set()
         self.services: Reflector[ServiceObject] = watch.reflector(
-            SERVICES, ServiceObject, shape=shape.service, namespace=where, keep=_is_a_server
+            SERVICES,
+            ServiceObject,
+            shape=shape.service,
+            namespace=where,
+            keep=_is_a_server,
+            on_change=self._told_services,
         )
         self.networks: Reflector[NetworkObject] = watch.reflector(
             NETWORKS, NetworkObject, shape=shape.network, namespace=where
@@ -66,8 +75,20 @@ class _Followed:
     def is_synced(self) -> bool:
         return self.services.synced.is_set() and self.networks.synced.is_set()
 
+    def _told_services(self, changes: Sequence[Change[ServiceObject]]) -> None:
+        for change in changes:
+            where = change.key[0]
+            if not isinstance(change, Deleted):
+                self._emptied.discard(where)
+            elif not self.services.is_relisting and not _in(where, self.services):
+                self._emptied.add(where)
+        self._changed(changes)
+
     def place(self, namespace: str) -> Place:
-        return Place(_in(namespace, self.services), _in(namespace, self.networks))
+        services = _in(namespace, self.services)
+        is_told = bool(services) or namespace in self._emptied
+        absence = Absence.TOLD if is_told else Absence.DOUBTED
+        return Place(services, _in(namespace, self.networks), absence)
 
 
 def _is_a_server(metadata: Identity) -> bool:
@@ -123,7 +144,7 @@ class Watch:
 
     def reflector(self, resource: Any, kind: Any, **how: Any) -> Any:
         """One reflector of ours; it tells `changed`."""
-        how.setdefault("on_change", self._told)
+        how.setdefault("on_change", self.told)
         return Reflector(self._client, resource, kind, timing=self._timing, clock=self._clock, **how)
 
     def start(self) -> None:
@@ -177,7 +198,8 @@ class Watch:
                 task.cancel()
         return min(ends, default=None)
 
-    def _told(self, changes: Sequence[Change[Any]]) -> None:
+    def told(self, changes: Sequence[Change[Any]]) -> None:
+        """Something of what is followed has changed, or has been heard for the first time."""
         # A pod's status is written all the time, and nothing that is kept of it is another then.
         if not changes or not all(_is_the_same(change) for change in changes):
             self._changed()

@@ -7,7 +7,16 @@ from typing import Any
 
 from dnsconfig.core import host_file, wire
 from dnsconfig.core.host_file import BadHostFile, HostResolver
-from dnsconfig.core.network import Domain, Membership, Server, domain_of, network_of, server_of
+from dnsconfig.core.network import (
+    ClusterIps,
+    Domain,
+    Membership,
+    Server,
+    cluster_ips_of,
+    domain_of,
+    network_of,
+    server_of,
+)
 from dnsconfig.core.resolver import ClusterDns, DnsClass, PodEvent, dns_class, resolver
 from dnsconfig.core.text import Line, lines, text_of
 from dnsconfig.core.waits import Cause, Waits
@@ -39,6 +48,8 @@ class Decision:
 
     `waits` says why its containers may not start. `lines` is None where no resolver can be told;
     both may be there: a pod that its readiness annotation holds has a resolver all the same.
+    `cluster_ips` are what its network's Service holds, None where that is not known or does not
+    matter to it: what tells a pod without `lines` from one that has to give its old ones back.
     """
 
     policy: str
@@ -46,6 +57,7 @@ class Decision:
     owner: Owner | None = None
     network: Membership | None = None
     server: Server | None = None
+    cluster_ips: ClusterIps | None = None
     domain: Domain | None = None
     lines: tuple[Line, ...] | None = None
     events: tuple[PodEvent, ...] = ()
@@ -100,12 +112,14 @@ def held(pod: PodObject) -> Waits | None:
 def _resolved(
     bare: Decision, owner: Owner, network: Membership | Waits, pod: PodObject, world: World, node: Node
 ) -> Decision:
+    if isinstance(network, Membership):
+        bare = replace(bare, network=network)
+        if bare.dns_class is DnsClass.CLUSTER:
+            bare = replace(bare, cluster_ips=cluster_ips_of(world, owner.tenant, network.network))
     host = node.resolver
     if isinstance(host, Waits):
         # The kubelet reads the node's file for every policy, and fails every pod when it cannot.
         return replace(bare, waits=host)
-    if isinstance(network, Membership):
-        bare = replace(bare, network=network)
     cluster: ClusterDns | None = None
     if bare.dns_class is DnsClass.CLUSTER:
         if isinstance(network, Waits):

@@ -8,13 +8,13 @@ choosing a name (Arktos took the first of all cached Services whose name fits).
 """
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from daemonkit.kube.resources import ObjectMeta
 from dnsconfig.core.waits import Cause, Waits
 from dnsconfig.core.wire import SERVICE_PREFIX, NetworkObject, ServiceObject
-from dnsconfig.core.world import KUBE_SYSTEM, World
+from dnsconfig.core.world import KUBE_SYSTEM, Absence, World
 from tenancy import keys, names
 
 READY = "Ready"
@@ -34,10 +34,26 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The DNS server of a network: canonical addresses, best first, and where they come from."""
+    """The DNS server of a network: canonical addresses, best first, and where they come from.
+
+    `is_cluster_ip`: the API server has given them to a Service, and can give them to another.
+    """
 
     addresses: tuple[str, ...]
     source: str
+    is_cluster_ip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIps:
+    """The cluster IPs that the DNS Service of a network has now, be it usable or not.
+
+    The API server may give any other to any tenant. `is_doubted`: only a list that lacks everything
+    says that there is no such Service.
+    """
+
+    addresses: tuple[str, ...] = ()
+    is_doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +108,37 @@ def server_of(world: World, tenant: str, network: str) -> Server | Waits:
     if isinstance(service, Waits):
         return service
     name = SERVICE_PREFIX + network
-    # One of an external name has no cluster IP, whatever is left of it (cleared by servers from 1.20 on).
-    if service is not None and service.spec.type != EXTERNAL_NAME:
-        addresses = _addresses(service.spec.cluster_ips or [service.spec.cluster_ip])
-        if addresses:
-            return Server(addresses, f"network {network}: Service {KUBE_SYSTEM}/{name}")
+    addresses = _cluster_ips(service)
+    if addresses:
+        source = f"network {network}: Service {KUBE_SYSTEM}/{name}"
+        return Server(addresses, source, is_cluster_ip=True)
     if found.spec.service is not None and found.spec.service.ipam == EXTERNAL:
         # The only kind of network whose server may be no Service at all: its provider says where.
         told = "" if found.status is None else found.status.dns_service_ip
-        addresses = _addresses([told])
+        addresses = canonical([told])
         if addresses:
             return Server(addresses, f"network {network}: its status, ipam {EXTERNAL}")
     what = "does not exist" if service is None else "has no cluster IP"
     return Waits(
         Cause.NO_ADDRESS, f"network {network} has no DNS server yet: Service {KUBE_SYSTEM}/{name} {what}"
     )
+
+
+def cluster_ips_of(world: World, tenant: str, network: str) -> ClusterIps | None:
+    """What addresses the Service of a tenant's network holds; None where that is not known.
+
+    Of no interest here is whether the Network is ready, or whether the Service may serve it: an
+    address that it holds is nobody else's.
+    """
+    place = _place(world, tenant)
+    if isinstance(place, Waits):
+        return None
+    key = (place, SERVICE_PREFIX + network)
+    absence = world.absences.get(place, Absence.UNKNOWN)
+    if absence is Absence.UNKNOWN or ("Service", key) in world.unreadable:
+        return None
+    service = world.services.get(key)
+    return ClusterIps(_cluster_ips(service), service is None and absence is Absence.DOUBTED)
 
 
 def domain_of(world: World, tenant: str) -> Domain | Waits:
@@ -191,7 +223,14 @@ def _is_foreign(metadata: ObjectMeta, tenant: str) -> bool:
     return metadata.annotations.get(keys.CLUSTER, tenant) != tenant
 
 
-def _addresses(texts: list[str]) -> tuple[str, ...]:
+def _cluster_ips(service: ServiceObject | None) -> tuple[str, ...]:
+    # One of an external name has no cluster IP, whatever is left of it (cleared by servers from 1.20 on).
+    if service is None or service.spec.type == EXTERNAL_NAME:
+        return ()
+    return canonical(service.spec.cluster_ips or [service.spec.cluster_ip])
+
+
+def canonical(texts: Iterable[str]) -> tuple[str, ...]:
     """The addresses among these, as Go's net.IP prints them, which is what the kubelet writes."""
     found = []
     for text in texts:

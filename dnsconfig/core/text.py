@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from dnsconfig.core.resolver import Entry, Resolver
 
+FROM_BEFORE = "given before"
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -30,6 +32,18 @@ def lines(resolver: Resolver) -> tuple[Line, ...]:
     found += [Line("nameserver", (server,)) for server in resolver.servers]
     if resolver.options:
         found.append(Line("options", resolver.options))
+    return tuple(found)
+
+
+def given_before(text: str) -> tuple[Line, ...]:
+    """The lines of a file that was not made now: a comment is one value."""
+    found = []
+    for line in filter(None, text.split("\n")):
+        keyword, _, rest = line.partition(" ")
+        is_comment = keyword == "#"
+        source = "why there is no server of its network" if is_comment else FROM_BEFORE
+        values = [rest] if is_comment else rest.split(" ")
+        found.append(Line(keyword, tuple(Entry(value, source) for value in values)))
     return tuple(found)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All that decides about resolvers, as one value: objects by their names, and what has been heard."""
 
+import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,12 +23,21 @@ class Owner:
     namespace: str
 
 
+class Absence(enum.Enum):
+    """What it means that a namespace that has been heard has no Service of some name."""
+
+    UNKNOWN = "unknown"  # it is what was saved: the API server may have one by now
+    DOUBTED = "doubted"  # a list has none at all, as of a restored backup
+    TOLD = "told"  # an event said that the last one was deleted, or the API server has others there
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """One moment of the super cluster, as far as this node's tenants are concerned.
 
     Objects are by (namespace, name) in the super cluster. `heard` are the namespaces whose Services
-    and Networks are all here; elsewhere an absent one is unknown. `unreadable` has, by kind and key,
+    and Networks are all here; elsewhere an absent one is unknown. `absences` say how sure it is that
+    a Service that is not here is nowhere; UNKNOWN where nothing stands. `unreadable` has, by kind and key,
     why an object that exists cannot be used. `domains` are the cluster domains that an operator set.
     """
 
@@ -37,6 +47,7 @@ class World:
     clusters: Mapping[Key, VirtualClusterObject] = field(default_factory=dict)
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
     heard: frozenset[str] = frozenset()
+    absences: Mapping[str, Absence] = field(default_factory=dict)
     has_namespaces: bool = True
     has_clusters: bool = True
     default_domain: str = "cluster.local"
@@ -91,5 +102,6 @@ def world_of(items: Iterable[Mapping[str, Any]], *, cluster_domain: str = "clust
         found.get(NetworkObject, {}),
         found.get(VirtualClusterObject, {}),
         heard=frozenset(namespaces),
+        absences=dict.fromkeys(namespaces, Absence.TOLD),
         default_domain=cluster_domain,
     )

@@ -30,6 +30,7 @@ EXPECTED = {
     'vcnode_pushes_total{result="applied"} 2',
     "vcnode_bridge_connected 1.0",
     "vcnode_dns_kept_pods 0",
+    "vcnode_dns_lost_pods 0",
 }
 
 
@@ -93,6 +94,41 @@ async def test_an_address_that_changes_is_rewritten_and_nothing_else(tmp_path: P
         here.put(service("a", "blue", "10.96.0.98"))
         await here.until(lambda: here.servers(ours) == ["10.96.0.98"])
         assert len(here.bridge.received) == sent + 2
+        assert here.servers(theirs) == ["10.96.0.21"]
+
+
+async def test_an_address_that_is_given_up_is_taken_from_who_has_it(tmp_path: Path) -> None:
+    """Some 15 s later, also when the daemon ends on the way; and nothing but an address gives one back."""
+    async with running(node(tmp_path)) as here:
+        ours, theirs = here.put_pod("a", "web", network="blue"), here.put_pod("b", "web", network="blue")
+        await here.until(lambda: here.text(ours) and here.text(theirs))
+        await here.until(here.is_ready)
+        here.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await here.until(lambda: "a pod keeps its resolver for a while" in here.log.read_text())
+        assert here.servers(ours) == ["10.96.0.11"]
+        assert await here.stop() == 0
+        await here.start()
+        await here.until(lambda: not here.servers(ours))
+        assert here.text(ours).startswith(
+            "# The DNS server of network blue (Service kube-system/kube-dns-blue)"
+        )
+        assert "Service kube-system/kube-dns-blue does not exist" in here.waits(ours)
+
+        async def is_counted() -> bool:
+            lines = (await here.get("/metrics"))[1].splitlines()
+            return {"vcnode_dns_lost_pods 1", "vcnode_dns_kept_pods 0"} <= set(lines)
+
+        await here.until(is_counted)
+        # Killed right then, and without the API server.
+        assert await here.stop(signal.SIGKILL) == -signal.SIGKILL
+        await here.apiserver.stop()
+        sent = len(here.bridge.received)
+        await here.start()
+        await here.until(lambda: any(each.pod_uid == ours for each in here.bridge.received[sent:]))
+        assert not any("10.96.0.11" in each.text for each in here.bridge.received[sent:])
+        await here.apiserver.start()
+        here.put(service("a", "blue", "10.96.0.98"))
+        await here.until(lambda: here.servers(ours) == ["10.96.0.98"] and not here.waits(ours))
         assert here.servers(theirs) == ["10.96.0.21"]
 
 

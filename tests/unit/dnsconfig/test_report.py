@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.kube.resources import SERVICES
 from daemonkit.status import Reply
+from dnsconfig.keeping import LOSS_S
 from dnsconfig.node_file import NodeFile
 from dnsconfig.report import Report
 from tests.unit.dnsconfig.node import Node
@@ -57,6 +59,8 @@ async def test_status_and_explain() -> None:
             "waits": "",
             "waitsSeconds": None,
             "keepsAsOf": "",
+            "hasLostServer": False,
+            "losesServerInSeconds": None,
             "state": "current",
             "problem": "",
         }
@@ -81,3 +85,30 @@ async def test_status_and_explain() -> None:
             "keyword": "options",
             "values": [{"value": "ndots:5", "source": "policy ClusterFirst"}],
         }
+
+
+async def test_a_pod_that_loses_its_server_says_so() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1", blue="10.0.0.2"))
+    here.put_pod("a", network="blue")
+    async with here.running():
+        report = shown(here)
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(1)
+        reason = "network blue has no DNS server yet: Service kube-system/kube-dns-blue does not exist"
+        (losing,) = json.loads(Reply.json(report.status(here.clock())).body)["pods"]
+        assert (losing["keepsAsOf"], losing["waits"], losing["hasLostServer"]) == (reason, "", False)
+        assert LOSS_S - 2 < losing["losesServerInSeconds"] < LOSS_S
+        await asyncio.sleep(LOSS_S)
+        (lost,) = json.loads(Reply.json(report.status(here.clock())).body)["pods"]
+        assert (lost["keepsAsOf"], lost["waits"], lost["hasLostServer"]) == ("", reason, True)
+        assert lost["losesServerInSeconds"] is None
+        page = json.loads(report.explain({"pod": "a-shop/web"}, here.clock()).body)
+        assert [line["keyword"] for line in page["lines"]] == ["#", "search", "options"]
+        assert page["cause"] == "noAddress"
+        # As `vcnode explain dns` prints it.
+        lines = [
+            f"{line['keyword']} {' '.join(value['value'] for value in line['values'])}\n"
+            for line in page["lines"]
+        ]
+        assert "".join(lines) == page["text"]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import dnsconfig.saved_state
 from daemonkit.metrics import Counter
+from dnsconfig.keeping import Keeping, Loss
 from dnsconfig.picture import Picture
 from dnsconfig.saved_state import (
     CONFIRM_S,
@@ -14,6 +17,7 @@ from dnsconfig.saved_state import (
     Restored,
     SavedState,
     State,
+    keeping_of,
     picture_of,
     state_of,
 )
@@ -48,15 +52,49 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "state")
 
 
+def keeping(**given: str) -> Keeping:
+    made = Keeping()
+    made.given |= GIVEN | given
+    return made
+
+
 def state(**given: str) -> State:
-    return state_of(picture(), GIVEN | given)
+    return state_of(picture(), keeping(**given), NOW)
 
 
 async def test_a_picture_comes_back_as_it_was(disk: Disk) -> None:
     await disk.saved.keep(state(), 2.0)
     disk.later(60.0)
     assert disk.saved.load() == Restored(picture(), GIVEN, 62.0)
-    assert picture_of(state_of(Picture(), {})) == Picture({}, {}, {}, {})
+    assert picture_of(state_of(Picture(), Keeping(), NOW)) == Picture({}, {}, {}, {})
+
+
+async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
+    made = keeping(x="nameserver 10.0.0.2\n")
+    made.cluster_ips |= {"uid-a-shop-web-0": ("10.0.0.1",), "x": ("10.0.0.2", "fd00::2")}
+    made.losses |= {
+        "uid-a-shop-web-0": Loss(5.0, is_told=False),
+        "x": Loss(7.0, is_told=True, bare="# why\n"),
+    }
+    await disk.saved.keep(state_of(picture(), made, NOW), 0.0)
+    restored = disk.saved.load()
+    assert restored is not None
+    # The clock of the next one begins elsewhere; one of the calendar that was set back makes no future.
+    again = keeping_of(restored, NOW + 100.0, 50.0)
+    assert (again.given, again.cluster_ips) == (made.given, made.cluster_ips)
+    assert again.losses == {
+        "uid-a-shop-web-0": Loss(-95.0, is_told=False),
+        "x": Loss(-93.0, is_told=True, bare="# why\n"),
+    }
+    assert {loss.since for loss in keeping_of(restored, NOW - 1000.0, 50.0).losses.values()} == {50.0}
+
+
+async def test_a_file_from_before_there_were_losses_is_read(disk: Disk) -> None:
+    value = json.loads(msgspec.json.encode(state()))
+    del value["clusterIps"], value["losses"]
+    disk.path.write_text(json.dumps(value))
+    os.utime(disk.path, (NOW, NOW))
+    assert disk.saved.load() == Restored(picture(), GIVEN, 0.0)
 
 
 async def test_it_is_written_when_it_is_another_and_not_too_often(disk: Disk) -> None:

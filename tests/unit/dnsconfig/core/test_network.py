@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
-from dnsconfig.core.network import Domain, Membership, Server, domain_of, network_of, server_of
+from dnsconfig.core.network import (
+    ClusterIps,
+    Domain,
+    Membership,
+    Server,
+    cluster_ips_of,
+    domain_of,
+    network_of,
+    server_of,
+)
 from dnsconfig.core.waits import Cause, Waits
-from dnsconfig.core.world import World, world_of
+from dnsconfig.core.world import Absence, World, world_of
 from tenancy import keys
 from tests.unit.dnsconfig.objects import Json, namespace, network, service, tenant, virtual_cluster
 
@@ -61,7 +70,7 @@ def without(kind: str, *items: Json) -> World:
     return world_of([item for item in tenant("a", blue="10.0.0.1") if item["kind"] != kind] + list(items))
 
 
-SERVED = Server(("10.0.0.1",), "network blue: Service kube-system/kube-dns-blue")
+SERVED = Server(("10.0.0.1",), "network blue: Service kube-system/kube-dns-blue", is_cluster_ip=True)
 
 
 def test_the_server_of_a_network_is_its_service() -> None:
@@ -206,7 +215,7 @@ def test_what_a_pod_waits_for(here: World, cause: Cause, reason: str) -> None:
 
 def test_a_tenant_whose_key_begins_like_anothers_gets_its_own() -> None:
     here = world_of([*tenant("a", blue="10.0.0.1"), *tenant("a-b", blue="10.0.0.2")])
-    assert server_of(here, "a-b", "blue") == Server(("10.0.0.2",), SERVED.source)
+    assert server_of(here, "a-b", "blue") == replace(SERVED, addresses=("10.0.0.2",))
     assert server_of(here, "a", "blue") == SERVED
 
 
@@ -233,6 +242,49 @@ def test_the_word_of_a_networks_status(items: list[Json], expected: str | None) 
     here = world_of([namespace("a", "kube-system"), *items])
     found = server_of(here, "a", "blue")
     assert (found.addresses if isinstance(found, Server) else None) == (expected and (expected,))
+    assert not isinstance(found, Server) or found.is_cluster_ip == (expected == "10.0.0.9")
+
+
+# ---- the addresses that its Service holds
+
+UNREADABLE_SERVICE = {("Service", ("a-kube-system", "kube-dns-blue")): "bad"}
+EXTERNAL_NAME = service("a", "blue", "10.0.0.1") | {
+    "spec": {"type": "ExternalName", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}
+}
+
+
+@pytest.mark.parametrize(
+    ("here", "expected"),
+    [
+        (world(), ClusterIps(("10.0.0.1",))),
+        # An address that it holds is its tenant's, whatever else is wrong.
+        (without("Network"), ClusterIps(("10.0.0.1",))),
+        (without("Network", network("a", "blue", "Failed")), ClusterIps(("10.0.0.1",))),
+        (
+            without("Service", service("a", "blue", "10.0.0.1", labels={LABEL: "red"})),
+            ClusterIps(("10.0.0.1",)),
+        ),
+        (without("Service", service("a", "blue")), ClusterIps()),
+        (without("Service", EXTERNAL_NAME), ClusterIps()),
+        (without("Service"), ClusterIps()),
+        (without("Service", service("a", "blue", "10.0.0.1", where="a-shop")), ClusterIps()),
+        (
+            replace(without("Service"), absences={"a-kube-system": Absence.DOUBTED}),
+            ClusterIps(is_doubted=True),
+        ),
+        # What is there leaves no doubt.
+        (replace(world(), absences={"a-kube-system": Absence.DOUBTED}), ClusterIps(("10.0.0.1",))),
+        # Unknown is not no.
+        (replace(without("Service"), absences={"a-kube-system": Absence.UNKNOWN}), None),
+        (replace(without("Service"), absences={}), None),
+        (replace(without("Service"), heard=frozenset()), None),
+        (replace(without("Service"), unreadable=UNREADABLE_SERVICE), None),
+        (world_of([namespace("a", "shop")]), None),
+        (world(namespace("a", "kube-system", called="other")), None),
+    ],
+)
+def test_the_addresses_that_a_service_holds(here: World, expected: ClusterIps | None) -> None:
+    assert cluster_ips_of(here, "a", "blue") == expected
 
 
 # ---- the cluster domain

@@ -4,7 +4,7 @@
 import pytest
 
 from dnsconfig.core.resolver import Entry, Resolver
-from dnsconfig.core.text import Line, lines, text_of
+from dnsconfig.core.text import Line, given_before, lines, text_of
 
 
 def entries(*values: str) -> tuple[Entry, ...]:
@@ -30,6 +30,15 @@ def entries(*values: str) -> tuple[Entry, ...]:
 )
 def test_the_file_is_the_container_runtimes(resolver: Resolver, expected: str) -> None:
     assert text_of(lines(resolver)) == expected
+
+
+def test_a_file_of_before_as_lines() -> None:
+    text = "# Why so.\nsearch a b\nnameserver 10.0.0.1\noptions ndots:5\nodd\n\n"
+    found = given_before(text)
+    assert "".join(line.text for line in found) == text.removesuffix("odd\n\n") + "odd \n"
+    comment, search, *_ = found
+    assert comment == Line("#", (Entry("Why so.", "why there is no server of its network"),))
+    assert search == Line("search", (Entry("a", "given before"), Entry("b", "given before")))
 
 
 def test_a_line_keeps_its_sources() -> None:

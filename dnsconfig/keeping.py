@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pods were given, what they keep of it, and when they lose it. Pure: time comes in.
+
+A pod that has had a resolver keeps it when none can be decided for it, with one exception: an
+address that is not its network's any more. The API server may give a cluster IP that no Service
+holds to a Service of any tenant, at once. So where the Service is known not to hold it, and there is
+no other server for the pod, the pod's file is written without it, and containers that start wait:
+
+- after `LOSS_S`: a Service that is deleted and made again (`helm upgrade --force`, a syncer that
+  repairs) is back within seconds, and its pods' files shall change once and not twice. No longer than
+  that, as nobody waits with giving the address away; no shorter than the saved state takes to be
+  written, so that a restart in the middle does not begin anew.
+- after `HOLD_S` where only a list says so that has none of the tenant's DNS Services. A backup that
+  was restored, or a broken cache, says the same of each tenant at once; what brings Services down
+  from tenants makes them again within minutes. kubeproxy-ext holds such a list back for as long, and
+  guests have the Services of before until then.
+
+What is not known takes nothing away, and gives nothing back either.
+"""
+
+from dataclasses import dataclass, replace
+
+from dnsconfig.core.decision import MAX_TEXT_BYTES, Decision
+from dnsconfig.core.loss import bare, is_lost
+from dnsconfig.delivery import Wanted
+
+LOSS_S = 15.0
+HOLD_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A pod's network has lost the address that the pod has: since when, and by whose word.
+
+    `bare` is what the pod has instead, empty while it keeps what it has.
+    """
+
+    since: float
+    is_told: bool
+    bare: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        return bool(self.bare)
+
+    @property
+    def ends_at(self) -> float:
+        """When the address is taken from the pod."""
+        return self.since + (LOSS_S if self.is_told else HOLD_S)
+
+
+class Keeping:
+    """All by the pods' UIDs: texts, the cluster IPs that are in them, and losses."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+        self.cluster_ips: dict[str, tuple[str, ...]] = {}
+        self.losses: dict[str, Loss] = {}
+
+    def remember(self, uid: str, wanted: Wanted) -> None:
+        """The pod has been given this."""
+        if not wanted.text or wanted.is_bare:
+            return  # what is left of a text is none to go back to
+        self.given[uid] = wanted.text
+        self.cluster_ips.pop(uid, None)
+        if wanted.cluster_ips:
+            self.cluster_ips[uid] = wanted.cluster_ips
+
+    def forget(self, uid: str) -> None:
+        for each in (self.given, self.cluster_ips, self.losses):
+            each.pop(uid, None)
+
+    def look(self, uid: str, decision: Decision, now: float, *, is_host_network: bool) -> Loss | None:
+        """Whether the pod is losing what it has; call it for each decision."""
+        loss = self._known(uid, decision, now)
+        if loss is None:
+            self.losses.pop(uid, None)
+            return None
+        is_heard = loss.is_told or decision.cluster_ips is not None
+        if not loss.is_taken and is_heard and loss.ends_at <= now:
+            network = "" if decision.network is None else decision.network.network
+            lost = self.cluster_ips[uid]
+            text = bare(self.given[uid], lost, network, MAX_TEXT_BYTES, is_host_network=is_host_network)
+            loss = replace(loss, bare=text)
+        self.losses[uid] = loss
+        return loss
+
+    def _known(self, uid: str, decision: Decision, now: float) -> Loss | None:
+        had, loss, ips = self.cluster_ips.get(uid), self.losses.get(uid), decision.cluster_ips
+        if not had or uid not in self.given or decision.text is not None:
+            return None
+        if ips is None:
+            return loss
+        if not is_lost(had, ips):
+            return None
+        is_told = not ips.is_doubted
+        if loss is None or (is_told and not loss.is_told):
+            # A list that was held back may be followed by the Services, one by one.
+            return replace(loss or Loss(now, is_told), since=now, is_told=is_told)
+        return loss
+
+    def ends(self) -> list[float]:
+        """When pods lose what they keep, if nothing happens."""
+        return [loss.ends_at for loss in self.losses.values() if not loss.is_taken]
