@@ -178,6 +178,8 @@ def test_thirty_guests_at_once(lab: Lab, tmp_path: Path) -> None:
         for name in names:
             daemon.guest(name, lab.namespace(name))
         daemon.start()
-        daemon.until(lambda: all(guest["channel"] for guest in daemon.status().values()))
+        daemon.until(
+            lambda: {name for name, guest in daemon.status().items() if guest["channel"]} == set(names)
+        )
         (results,) = push(daemon, names, sample(1, services=100))
         assert {result.code for result in results.values()} == {ResultCode.APPLIED}
