@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from daemonkit.backoff import backoff_s
+from dnsconfig.core.network import Origin
 from kata_bridge.api.messages import GuestResult, ResultCode
 
 # kata-bridge takes 64 calls at once from all its callers.
@@ -42,13 +43,13 @@ class Target:
 class Wanted:
     """What a pod is to have: a text, a reason to wait, or both. Neither: it is withdrawn.
 
-    `cluster_ips` are the servers in the text that the API server can give to another Service one day;
-    a text that `is_bare` is what was left when they went.
+    `origin` has the servers in the text that the API server can give to another Service one day; a
+    text that `is_bare` is what was left when they went.
     """
 
     text: str = ""
     waits: str = ""
-    cluster_ips: tuple[str, ...] = ()
+    origin: Origin | None = None
     is_bare: bool = False
 
 

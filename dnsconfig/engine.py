@@ -20,6 +20,7 @@ from typing import Protocol
 from daemonkit import logs
 from daemonkit.kube.resources import Key
 from dnsconfig.core.decision import Decision, Node, decide, held
+from dnsconfig.core.network import Origin
 from dnsconfig.core.resolver import PodEvent
 from dnsconfig.core.waits import Cause, Waits
 from dnsconfig.core.wire import PodObject
@@ -216,7 +217,7 @@ class Engine:
         for key, pod in self.picture.live_pods().items():
             guest = guests.get(pod.metadata.uid) or guests.get("/".join(key))
             attached = self._attached.get(pod.metadata.uid, () if guest is None else guest.networks)
-            decision = decide(pod, world, node, attached)
+            decision = decide(pod, world, node, attached, self.keeping.had(pod.metadata.uid))
             if decision is None:
                 continue
             known = before.get(key)
@@ -234,8 +235,7 @@ class Engine:
         self, pod: PodObject, decision: Decision, target: Target, known: PodState | None, now: float
     ) -> PodState:
         uid, text, waits = pod.metadata.uid, decision.text, decision.waits
-        server = decision.server
-        cluster_ips = server.addresses if server is not None and server.is_cluster_ip else ()
+        origin = _origin(decision)
         loss = self.keeping.look(uid, decision, now, is_host_network=pod.spec.host_network)
         is_bare, is_kept = loss is not None and loss.is_taken, False
         if loss is not None and is_bare:
@@ -243,13 +243,13 @@ class Engine:
         elif text is None and uid in self.keeping.given:
             is_kept = True
             text, waits = self.keeping.given[uid], held(pod)
-            cluster_ips = self.keeping.cluster_ips.get(uid, ())
+            origin = self.keeping.origins.get(uid)
         file = "" if text is None else text or EMPTY_FILE
         since = None
         if waits is not None:
             since = known.waits_since if known is not None and known.waits_since is not None else now
         reason = "" if waits is None else waits.reason[:MAX_REASON_CHARACTERS]
-        wanted = Wanted(file, reason, cluster_ips if file else (), is_bare)
+        wanted = Wanted(file, reason, origin, is_bare)
         return PodState(pod, decision, target, wanted, is_kept, loss, since)
 
     def _of_strangers(self, now: float) -> dict[Target, Wanted]:
@@ -359,6 +359,14 @@ def _is_told(state: PodState, now: float) -> bool:
     if waits is None or waits.cause is not Cause.UNHEARD:
         return True
     return state.has_waited(now, GRACE_S)
+
+
+def _origin(decision: Decision) -> Origin | None:
+    """Where the cluster IPs in a decision's text come from; None where there are none."""
+    server, network = decision.server, decision.network
+    if decision.lines is None or server is None or network is None or not server.is_cluster_ip:
+        return None
+    return Origin(network.network, server.addresses)
 
 
 def _waits(state: PodState) -> Waits | None:

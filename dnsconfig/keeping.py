@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from dnsconfig.core.decision import MAX_TEXT_BYTES, Decision
 from dnsconfig.core.loss import bare, is_lost
+from dnsconfig.core.network import Origin
 from dnsconfig.delivery import Wanted
 
 LOSS_S = 15.0
@@ -50,11 +51,11 @@ class Loss:
 
 
 class Keeping:
-    """All by the pods' UIDs: texts, the cluster IPs that are in them, and losses."""
+    """All by the pods' UIDs: texts, where the cluster IPs in them come from, and losses."""
 
     def __init__(self) -> None:
         self.given: dict[str, str] = {}
-        self.cluster_ips: dict[str, tuple[str, ...]] = {}
+        self.origins: dict[str, Origin] = {}
         self.losses: dict[str, Loss] = {}
 
     def remember(self, uid: str, wanted: Wanted) -> None:
@@ -62,36 +63,40 @@ class Keeping:
         if not wanted.text or wanted.is_bare:
             return  # what is left of a text is none to go back to
         self.given[uid] = wanted.text
-        self.cluster_ips.pop(uid, None)
-        if wanted.cluster_ips:
-            self.cluster_ips[uid] = wanted.cluster_ips
+        self.origins.pop(uid, None)
+        if wanted.origin is not None:
+            self.origins[uid] = wanted.origin
 
     def forget(self, uid: str) -> None:
-        for each in (self.given, self.cluster_ips, self.losses):
+        for each in (self.given, self.origins, self.losses):
             each.pop(uid, None)
 
+    def had(self, uid: str) -> str:
+        """The network whose Service's addresses the pod has; empty where it has none of that kind."""
+        origin = self.origins.get(uid)
+        return "" if origin is None else origin.network
+
     def look(self, uid: str, decision: Decision, now: float, *, is_host_network: bool) -> Loss | None:
-        """Whether the pod is losing what it has; call it for each decision."""
+        """Whether the pod is losing what it has; call it for each decision, made with `had`."""
         loss = self._known(uid, decision, now)
         if loss is None:
             self.losses.pop(uid, None)
             return None
         is_heard = loss.is_told or decision.cluster_ips is not None
         if not loss.is_taken and is_heard and loss.ends_at <= now:
-            network = "" if decision.network is None else decision.network.network
-            lost = self.cluster_ips[uid]
-            text = bare(self.given[uid], lost, network, MAX_TEXT_BYTES, is_host_network=is_host_network)
+            lost = self.origins[uid]
+            text = bare(self.given[uid], lost, MAX_TEXT_BYTES, is_host_network=is_host_network)
             loss = replace(loss, bare=text)
         self.losses[uid] = loss
         return loss
 
     def _known(self, uid: str, decision: Decision, now: float) -> Loss | None:
-        had, loss, ips = self.cluster_ips.get(uid), self.losses.get(uid), decision.cluster_ips
-        if not had or uid not in self.given or decision.text is not None:
+        had, loss, ips = self.origins.get(uid), self.losses.get(uid), decision.cluster_ips
+        if had is None or uid not in self.given or decision.text is not None:
             return None
         if ips is None:
             return loss
-        if not is_lost(had, ips):
+        if not is_lost(had.cluster_ips, ips):
             return None
         is_told = not ips.is_doubted
         if loss is None or (is_told and not loss.is_told):

@@ -18,6 +18,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.files import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
+from dnsconfig.core.network import Origin
 from dnsconfig.core.wire import (
     NamespaceObject,
     NetworkObject,
@@ -53,7 +54,7 @@ class SavedLoss(msgspec.Struct, rename="camel"):
 class State(msgspec.Struct, rename="camel"):
     """What was known. `heard` are the namespaces whose Services and Networks these are.
 
-    `given`, `cluster_ips` and `losses` are by the UIDs of pods, as `keeping.Keeping` has them.
+    `given`, `origins` and `losses` are by the UIDs of pods, as `keeping.Keeping` has them.
     """
 
     pods: list[PodObject]
@@ -64,7 +65,7 @@ class State(msgspec.Struct, rename="camel"):
     heard: list[str]
     given: dict[str, str]
     version: int = _VERSION
-    cluster_ips: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    origins: dict[str, Origin] = msgspec.field(default_factory=dict)
     losses: dict[str, SavedLoss] = msgspec.field(default_factory=dict)
 
 
@@ -75,7 +76,7 @@ class Restored:
     picture: Picture
     given: dict[str, str] = field(default_factory=dict)
     age_s: float = 0.0
-    cluster_ips: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
     losses: dict[str, SavedLoss] = field(default_factory=dict)
 
 
@@ -93,7 +94,7 @@ def state_of(picture: Picture, keeping: Keeping, wall_at_zero: float) -> State:
         [network for place in places for network in place.networks.values()],
         sorted(picture.places),
         dict(keeping.given),
-        cluster_ips=dict(keeping.cluster_ips),
+        origins=dict(keeping.origins),
         losses={
             # In whole seconds, as two clocks are never read at one moment.
             uid: SavedLoss(round(loss.since + wall_at_zero), loss.is_told, loss.bare)
@@ -106,7 +107,7 @@ def keeping_of(restored: "Restored", wall_at_zero: float, now: float) -> Keeping
     """The way back. A clock of the calendar that was set back makes no loss of the future."""
     keeping = Keeping()
     keeping.given |= restored.given
-    keeping.cluster_ips |= restored.cluster_ips
+    keeping.origins |= restored.origins
     keeping.losses |= {
         uid: Loss(min(now, loss.since - wall_at_zero), loss.is_told, loss.bare)
         for uid, loss in restored.losses.items()
@@ -175,7 +176,7 @@ class SavedState:
         if state.version != _VERSION or age_s > MAX_AGE_S:
             _log.warning("saved state is not used", file=self._path, age_s=round(age_s))
             return None
-        return Restored(picture_of(state), state.given, age_s, state.cluster_ips, state.losses)
+        return Restored(picture_of(state), state.given, age_s, state.origins, state.losses)
 
     async def keep(self, state: State, age_s: float, *, is_last: bool = False) -> None:
         """Write the state if it is another than the one on disk, and it is time; else confirm it.

@@ -48,8 +48,8 @@ class Decision:
 
     `waits` says why its containers may not start. `lines` is None where no resolver can be told;
     both may be there: a pod that its readiness annotation holds has a resolver all the same.
-    `cluster_ips` are what its network's Service holds, None where that is not known or does not
-    matter to it: what tells a pod without `lines` from one that has to give its old ones back.
+    `cluster_ips` are what the Service of `had` holds, the network that the pod's last resolver was
+    of; None without one, and where it is not known. They say whether the pod may keep what it has.
     """
 
     policy: str
@@ -70,10 +70,13 @@ class Decision:
         return None if self.lines is None else text_of(self.lines)
 
 
-def decide(pod: PodObject, world: World, node: Node, attached: tuple[str, ...] = ()) -> Decision | None:
+def decide(
+    pod: PodObject, world: World, node: Node, attached: tuple[str, ...] = (), had: str = ""
+) -> Decision | None:
     """Decide for one pod; None for a pod that is no tenant's, which is none of our business.
 
-    `attached` are the networks of its guest, as `network_of` has them.
+    `attached` are the networks of its guest, as `network_of` has them; `had` is the network that
+    its last resolver was of, which a changed label may have made another than its own.
 
     It is a tenant's that says so in its annotations; the Namespace that it is in has to agree, as
     what names a pod's namespace in the tenant ends up in its search list.
@@ -92,7 +95,9 @@ def decide(pod: PodObject, world: World, node: Node, attached: tuple[str, ...] =
         reason = f"its namespace {owner.namespace} is not known to be this tenant's (yet)"
         return replace(bare, waits=Waits(cause, reason))
     network = network_of(meta.labels, attached)
-    found = _resolved(replace(bare, owner=owner), owner, network, pod, world, node)
+    cluster_ips = cluster_ips_of(world, owner.tenant, had) if had else None
+    bare = replace(bare, owner=owner, cluster_ips=cluster_ips)
+    found = _resolved(bare, owner, network, pod, world, node)
     return replace(found, waits=found.waits or held(pod))
 
 
@@ -114,8 +119,6 @@ def _resolved(
 ) -> Decision:
     if isinstance(network, Membership):
         bare = replace(bare, network=network)
-        if bare.dns_class is DnsClass.CLUSTER:
-            bare = replace(bare, cluster_ips=cluster_ips_of(world, owner.tenant, network.network))
     host = node.resolver
     if isinstance(host, Waits):
         # The kubelet reads the node's file for every policy, and fails every pod when it cannot.

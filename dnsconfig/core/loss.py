@@ -11,7 +11,7 @@ the host's network it is the host, or whoever listens there: such a pod is given
 
 from collections.abc import Collection
 
-from dnsconfig.core.network import ClusterIps, canonical
+from dnsconfig.core.network import ClusterIps, Origin, canonical
 from dnsconfig.core.wire import SERVICE_PREFIX
 from dnsconfig.core.world import KUBE_SYSTEM
 
@@ -26,17 +26,22 @@ def is_lost(had: Collection[str], now: ClusterIps) -> bool:
     return not set(had) <= set(now.addresses)
 
 
-def bare(text: str, lost: Collection[str], network: str, max_bytes: int, *, is_host_network: bool) -> str:
-    """The text without the servers `lost`, and with a line on top that says why.
+def bare(text: str, lost: Origin, max_bytes: int, *, is_host_network: bool) -> str:
+    """The text without the servers that are lost, and with a line on top that says why.
 
-    `network` is a name that `network_of` let through, or empty where it is not known. The line has
-    less than 255 characters, as musl reads lines, and is left out where the whole would be too large.
+    The line has less than 255 characters, as musl reads lines (a network's name has 54 at most), and
+    is left out where the whole would be too large.
     """
-    lines = [line for line in text.split("\n") if not _is_of(line, lost)]
+    lines = [line for line in text.split("\n") if not _is_of(line, lost.cluster_ips)]
     if is_host_network and not any(line.startswith(_NAMESERVER) for line in lines):
         lines.insert(0, f"{_NAMESERVER} {NOBODY}")
     left = "\n".join(lines)
-    explained = f"# {_words(network)}\n{left}"
+    name = lost.network
+    why = (
+        f"# The DNS server of network {name} (Service {KUBE_SYSTEM}/{SERVICE_PREFIX}{name}) is gone, "
+        "and its address may be somebody else's by now.\n"
+    )
+    explained = why + left
     return explained if len(explained.encode()) <= max_bytes else left
 
 
@@ -44,10 +49,3 @@ def _is_of(line: str, lost: Collection[str]) -> bool:
     """Whether a line names one of these servers: the network's, or an author's who names the same."""
     fields = line.split()
     return fields[:1] == [_NAMESERVER] and not set(canonical(fields[1:2])).isdisjoint(lost)
-
-
-def _words(network: str) -> str:
-    gone = "is gone, and its address may be somebody else's by now"
-    if not network:
-        return f"The DNS server of this pod's network {gone}."
-    return f"The DNS server of network {network} (Service {KUBE_SYSTEM}/{SERVICE_PREFIX}{network}) {gone}."

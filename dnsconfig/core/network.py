@@ -57,6 +57,14 @@ class ClusterIps:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Which network's Service it was that had the cluster IPs in a pod's resolv.conf."""
+
+    network: str
+    cluster_ips: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Domain:
     """What a tenant calls its own cluster, and who says so."""
 

@@ -268,6 +268,20 @@ async def test_an_address_that_its_service_holds_is_left_to_who_has_it(how: str)
         assert here.engine.keeping.losses == {}
 
 
+async def test_a_label_that_is_changed_makes_no_address_anothers() -> None:
+    """What counts is the Service that had the address, not the one that the label names now."""
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        here.put_pod("a", network="red")
+        await asyncio.sleep(2 * HOLD_S)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(LOSS_S + 1)
+        without_server(here.bridge.texts[uid])
+        assert here.waits(uid) == "network red does not exist"
+
+
 async def test_a_providers_address_is_left_to_who_has_it() -> None:
     """The API server gives it to nobody."""
     here = node()
@@ -340,7 +354,7 @@ def as_saved(before: Node, now: float) -> tuple[Picture, Keeping]:
     """What the next one finds on disk."""
     state = state_of(before.engine.picture, before.engine.keeping, 0.0)
     return picture_of(state), keeping_of(
-        Restored(picture_of(state), state.given, 0.0, state.cluster_ips, state.losses), 0.0, now
+        Restored(picture_of(state), state.given, 0.0, state.origins, state.losses), 0.0, now
     )
 
 
@@ -401,7 +415,7 @@ async def test_a_pod_that_is_gone_leaves_nothing_of_what_it_lost() -> None:
         here.storage.delete(PODS, "a-shop", "web")
         await asyncio.sleep(3 * FORGET_S)
         keeping = here.engine.keeping
-        assert (keeping.given, keeping.cluster_ips, keeping.losses) == ({}, {}, {})
+        assert (keeping.given, keeping.origins, keeping.losses) == ({}, {}, {})
 
 
 async def test_guests_and_their_pods() -> None:

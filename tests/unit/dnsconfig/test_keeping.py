@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a pod loses what it keeps: decisions in, at given times."""
 
-import pytest
+from dataclasses import replace
 
-from dnsconfig.core.decision import Decision
-from dnsconfig.core.network import ClusterIps, Membership
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dnsconfig.core.decision import Decision, decide, node_of
+from dnsconfig.core.network import ClusterIps, Origin
 from dnsconfig.core.resolver import DnsClass, Entry
 from dnsconfig.core.text import Line
+from dnsconfig.core.wire import PodObject, read
+from dnsconfig.core.world import Absence, World, world_of
 from dnsconfig.delivery import Wanted
 from dnsconfig.keeping import HOLD_S, LOSS_S, Keeping, Loss
 from dnsconfig.saved_state import INTERVAL_S
 from dnsconfig.service import SAVE_S
+from tenancy import keys
+from tests.unit.dnsconfig.objects import network, pod, service, tenant
 
 TEXT = "nameserver 10.0.0.1\n"
 BARE = (
@@ -25,13 +33,12 @@ DOUBTED = ClusterIps(is_doubted=True)
 
 def decision(ips: ClusterIps | None) -> Decision:
     """One without a resolver."""
-    network = None if ips is None else Membership("blue", "label")
-    return Decision("ClusterFirst", DnsClass.CLUSTER, network=network, cluster_ips=ips)
+    return Decision("ClusterFirst", DnsClass.CLUSTER, cluster_ips=ips)
 
 
 def keeping(*cluster_ips: str) -> Keeping:
     made = Keeping()
-    made.remember("u", Wanted(TEXT, cluster_ips=cluster_ips))
+    made.remember("u", Wanted(TEXT, origin=Origin("blue", cluster_ips) if cluster_ips else None))
     return made
 
 
@@ -73,13 +80,14 @@ def test_when_an_address_is_lost(steps: list[tuple[float, ClusterIps | None, boo
     for at, ips, expected in steps:
         loss = kept.look("u", decision(ips), at, is_host_network=False)
         assert (loss is not None and loss.is_taken) is expected, at
-        if loss is not None and ips is not None:
+        if loss is not None:
             assert loss.bare == (BARE if expected else ""), at
     assert kept.given == {"u": TEXT}
 
 
 def test_who_has_no_cluster_ip_has_none_to_lose() -> None:
     kept = keeping()
+    assert (kept.had("u"), keeping("10.0.0.1").had("u")) == ("", "blue")
     assert kept.look("u", decision(GONE), 0.0, is_host_network=False) is None
     assert Keeping().look("u", decision(GONE), 0.0, is_host_network=False) is None
     assert kept.losses == {}
@@ -100,18 +108,78 @@ def test_what_is_left_is_nothing_to_go_back_to() -> None:
     kept = keeping("10.0.0.1")
     kept.remember("u", Wanted(BARE, "why", is_bare=True))
     kept.remember("u", Wanted(waits="why"))
-    assert (kept.given, kept.cluster_ips) == ({"u": TEXT}, {"u": ("10.0.0.1",)})
+    assert (kept.given, kept.origins) == ({"u": TEXT}, {"u": Origin("blue", ("10.0.0.1",))})
     kept.remember("u", Wanted("nameserver 192.0.2.1\n"))
-    assert (kept.given, kept.cluster_ips) == ({"u": "nameserver 192.0.2.1\n"}, {})
+    assert (kept.given, kept.origins) == ({"u": "nameserver 192.0.2.1\n"}, {})
 
 
 def test_nothing_is_left_of_a_pod_that_is_forgotten() -> None:
     kept = keeping("10.0.0.1")
     kept.look("u", decision(GONE), 0.0, is_host_network=False)
     kept.forget("u")
-    assert (kept.given, kept.cluster_ips, kept.losses) == ({}, {}, {})
+    assert (kept.given, kept.origins, kept.losses) == ({}, {}, {})
 
 
 def test_a_loss_is_on_disk_before_it_counts() -> None:
     """So that whoever is killed right after goes on from there."""
     assert LOSS_S >= INTERVAL_S + SAVE_S
+
+
+# ---- as a whole: whatever happens, nobody keeps an address that is not its network's
+
+ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Two tenants with two networks, whose Services have some of a few addresses, each at most once."""
+    free = list(draw(st.permutations(ADDRESSES)))
+    items = [*tenant("a"), *tenant("b")]
+    for owner in ("a", "b"):
+        for name in ("default", "blue"):
+            if draw(st.booleans()):
+                items.append(network(owner, name, draw(st.sampled_from(["Ready", "Failed"]))))
+            if free and draw(st.booleans()):
+                has_ip: bool = draw(st.booleans())
+                items.append(service(owner, name, *([free.pop()] if has_ip else [])))
+    absences = dict.fromkeys(
+        ("a-kube-system", "b-kube-system"),
+        draw(st.sampled_from([Absence.TOLD, Absence.TOLD, Absence.UNKNOWN])),
+    )
+    return replace(world_of(items), absences=absences)
+
+
+@settings(max_examples=150)
+@given(steps=st.lists(st.tuples(worlds(), st.floats(0.1, LOSS_S)), min_size=1, max_size=8))
+def test_nobody_keeps_an_address_that_is_not_its_networks(steps: list[tuple[World, float]]) -> None:
+    pods = [read(pod("a", f"{name}-0", network=name)) for name in ("default", "blue")]
+    kept, now = Keeping(), 0.0
+    texts: dict[str, str] = {}
+    foreign_since: dict[str, float] = {}
+    for world, lasts_s in steps:
+        for at in (now, now + lasts_s):
+            for each in pods:
+                assert isinstance(each, PodObject)
+                uid, name = each.metadata.uid, each.metadata.labels[keys.ARKTOS_NETWORK]
+                decided = decide(each, world, node_of(None), (), kept.had(uid))
+                assert decided is not None
+                loss = kept.look(uid, decided, at, is_host_network=False)
+                if loss is not None and loss.is_taken:
+                    assert decided.waits is not None
+                    texts[uid] = loss.bare
+                elif decided.text is not None:
+                    server = decided.server
+                    assert server is not None
+                    texts[uid] = decided.text
+                    kept.remember(uid, Wanted(decided.text, origin=Origin(name, server.addresses)))
+                known = world.services.get(("a-kube-system", f"kube-dns-{name}"))
+                holds = set() if known is None else set(known.spec.cluster_ips or ())
+                used = {word for word in texts.get(uid, "").split() if word in ADDRESSES}
+                is_foreign = bool(used - holds)
+                if world.absences["a-kube-system"] is Absence.UNKNOWN:
+                    continue
+                if not is_foreign:
+                    foreign_since.pop(uid, None)
+                elif at - foreign_since.setdefault(uid, at) >= LOSS_S:
+                    raise AssertionError(f"{texts[uid]} for {at - foreign_since[uid]} s")
+        now += lasts_s

@@ -8,6 +8,7 @@ import pytest
 
 import dnsconfig.saved_state
 from daemonkit.metrics import Counter
+from dnsconfig.core.network import Origin
 from dnsconfig.keeping import Keeping, Loss
 from dnsconfig.picture import Picture
 from dnsconfig.saved_state import (
@@ -71,7 +72,10 @@ async def test_a_picture_comes_back_as_it_was(disk: Disk) -> None:
 
 async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
     made = keeping(x="nameserver 10.0.0.2\n")
-    made.cluster_ips |= {"uid-a-shop-web-0": ("10.0.0.1",), "x": ("10.0.0.2", "fd00::2")}
+    made.origins |= {
+        "uid-a-shop-web-0": Origin("b", ("10.0.0.1",)),
+        "x": Origin("c", ("10.0.0.2", "fd00::2")),
+    }
     made.losses |= {
         "uid-a-shop-web-0": Loss(5.0, is_told=False),
         "x": Loss(7.0, is_told=True, bare="# why\n"),
@@ -81,7 +85,7 @@ async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
     assert restored is not None
     # The clock of the next one begins elsewhere; one of the calendar that was set back makes no future.
     again = keeping_of(restored, NOW + 100.0, 50.0)
-    assert (again.given, again.cluster_ips) == (made.given, made.cluster_ips)
+    assert (again.given, again.origins) == (made.given, made.origins)
     assert again.losses == {
         "uid-a-shop-web-0": Loss(-95.0, is_told=False),
         "x": Loss(-93.0, is_told=True, bare="# why\n"),
@@ -91,7 +95,7 @@ async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
 
 async def test_a_file_from_before_there_were_losses_is_read(disk: Disk) -> None:
     value = json.loads(msgspec.json.encode(state()))
-    del value["clusterIps"], value["losses"]
+    del value["origins"], value["losses"]
     disk.path.write_text(json.dumps(value))
     os.utime(disk.path, (NOW, NOW))
     assert disk.saved.load() == Restored(picture(), GIVEN, 0.0)

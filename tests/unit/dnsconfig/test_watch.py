@@ -6,7 +6,8 @@ import asyncio
 import pytest
 
 from daemonkit.kube.client import UnreachableError
-from daemonkit.kube.resources import PODS
+from daemonkit.kube.resources import PODS, SERVICES
+from dnsconfig.core.world import Absence
 from dnsconfig.watch import LINGER_S, MAX_NAMESPACES
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import pod, service, tenant
@@ -106,3 +107,40 @@ async def test_what_changes_nothing_that_is_kept_is_told_to_nobody() -> None:
         here.put_pod("a", network="blue")
         await asyncio.sleep(0.1)
         assert here.metrics.turn_seconds.count > turns
+
+
+async def test_how_sure_it_is_that_a_service_is_not_there() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1", blue="10.0.0.2"), *tenant("b"))
+    here.put_pod("a")
+    here.put_pod("b")
+
+    def absence(tenant_key: str) -> Absence:
+        return here.watch.picture().places[f"{tenant_key}-kube-system"].absence
+
+    async def relisted() -> None:
+        here.storage.compact()
+        here.transport.is_stalled = False
+        await asyncio.sleep(200)
+
+    async with here.running():
+        # Of b nothing but a list has said anything; where there is another, nothing is left out.
+        assert (absence("a"), absence("b")) == (Absence.TOLD, Absence.DOUBTED)
+        for name in ("kube-dns-default", "kube-dns-blue"):
+            here.storage.delete(SERVICES, "a-kube-system", name)
+            await asyncio.sleep(1)
+            assert absence("a") is Absence.TOLD
+        # A list that says the same later takes nothing of it back.
+        here.transport.is_stalled = True
+        await asyncio.sleep(200)
+        await relisted()
+        assert absence("a") is Absence.TOLD
+        # One that takes what has been made again is another matter.
+        here.put(service("a", "blue", "10.0.0.2"))
+        await asyncio.sleep(1)
+        here.transport.is_stalled = True
+        await asyncio.sleep(200)
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await relisted()
+        assert here.watch.picture().places["a-kube-system"].services == {}
+        assert absence("a") is Absence.DOUBTED
