@@ -139,7 +139,7 @@ def worlds(draw: st.DrawFn) -> World:
         for name in ("default", "blue"):
             if draw(st.booleans()):
                 items.append(network(owner, name, draw(st.sampled_from(["Ready", "Failed"]))))
-            if free and draw(st.booleans()):
+            if draw(st.booleans()) and free:
                 has_ip: bool = draw(st.booleans())
                 items.append(service(owner, name, *([free.pop()] if has_ip else [])))
     absences = dict.fromkeys(
