@@ -162,7 +162,7 @@ class Keeper:
         """Take what the kernel holds now for what was applied, until it is read."""
         places = self._places()
         self._glance = self._filter.glance(places)
-        self._fingerprint = self._filter.fingerprint(places)
+        self._fingerprint = self._filter.fingerprint(places, is_changed=True)
         self._is_unread = True
 
     def _note_a_stranger(self) -> None:

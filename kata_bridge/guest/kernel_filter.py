@@ -122,15 +122,18 @@ class KernelFilter:
     def glance(self, places: Iterable[Place]) -> object:
         return tuple(self._seen(place, is_closer=False) for place in places)
 
-    def fingerprint(self, places: Iterable[Place]) -> str:
-        return " ".join(self._seen(place, is_closer=True) for place in places)
+    def fingerprint(self, places: Iterable[Place], *, is_changed: bool = False) -> str:
+        return " ".join(self._seen(place, is_closer=True, is_changed=is_changed) for place in places)
 
-    def _seen(self, place: Place, *, is_closer: bool) -> str:
+    def _seen(self, place: Place, *, is_closer: bool, is_changed: bool = False) -> str:
         family, backend = place
         if backend is Backend.NFT or (self._iptables is not None and self._iptables.variant is Variant.NFT):
             return f"{family.value} {backend.value} {self._generation()}"
         try:
-            seen = self._xtables.states(family) if is_closer else self._xtables.sizes(family)
+            if is_closer:
+                seen = self._xtables.states(family, is_changed=is_changed)
+            else:
+                seen = self._xtables.sizes(family)
         except XtablesError:
             # A kernel of another word size than ours, say: it costs a process then.
             program = self._iptables_program(family, is_save=True)

@@ -53,10 +53,11 @@ class PacketFilter(Protocol):
         """Something that is another after most changes of these packet filters. Costs microseconds."""
         ...
 
-    def fingerprint(self, places: Iterable[Place]) -> str:
+    def fingerprint(self, places: Iterable[Place], *, is_changed: bool = False) -> str:
         """Something that is another after every change of these packet filters, whoever's.
 
         The same text of the same object means the same rules. Costs a fraction of a millisecond
-        where the kernel can be asked without a process.
+        where the kernel can be asked without a process. `is_changed`: the rules are known to have
+        changed, so that there is nothing to compare them with; the text may be another in any case.
         """
         ...

@@ -70,7 +70,7 @@ class FakePacketFilter:
     def glance(self, places: Iterable[Place]) -> object:
         return self.fingerprint(places)
 
-    def fingerprint(self, places: Iterable[Place]) -> str:
+    def fingerprint(self, places: Iterable[Place], *, is_changed: bool = False) -> str:
         self._check()
         return "\n".join(self.text(family) for family, _ in places)
 

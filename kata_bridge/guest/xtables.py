@@ -143,15 +143,17 @@ class Xtables:
             self._whole[family] = present
         return present
 
-    def states(self, family: Family) -> str:
+    def states(self, family: Family, *, is_changed: bool = False) -> str:
         """Which rules `TABLES` have, whoever's: another text when they are others, but for counters.
 
         To be compared with what the same object said before: rules that come back may have another
-        text than they had. Raises `XtablesError`.
+        text than they had, and after `is_changed`, which compares nothing, all have. Raises
+        `XtablesError`.
         """
-        return " ".join(f"{table} {self._state(family, table)}" for table in self._present(family))
+        present = self._present(family)
+        return " ".join(f"{table} {self._state(family, table, is_changed=is_changed)}" for table in present)
 
-    def _state(self, family: Family, table: str) -> int:
+    def _state(self, family: Family, table: str, *, is_changed: bool) -> int:
         """The number of a table's rules: the next one when they are others than last time.
 
         Mostly nothing at all has moved, or all is of another length. Where neither, counters may
@@ -159,7 +161,7 @@ class Xtables:
         should the rules be others now, the walk would have gone another way from the first entry
         with another length; that length is part of what is compared, so it is seen as well.
         """
-        seen = self._seen.get((family, table))
+        seen = None if is_changed else self._seen.get((family, table))
         if seen is None:
             entries = self._entries(family, table, None)
         else:

@@ -70,3 +70,10 @@ def test_what_moves_it_and_what_does_not(guest: Namespace, xtables: Xtables, fam
         seen.add(now)
     rule("nat", "-A", "OUTPUT", "-d", address % 8, "-j", "ACCEPT")
     assert states() not in seen
+    seen.add(states())
+    # Known to have changed: another text in any case, and from then on that one.
+    taken = guest.inside(lambda: xtables.states(family, is_changed=True))
+    assert taken not in seen
+    assert states() == taken
+    rule(*changes[0][:-1], "DROP")
+    assert states() not in {*seen, taken}
