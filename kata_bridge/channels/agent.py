@@ -332,7 +332,9 @@ class GuestLinks:
         while True:
             data = await channel.outbox.get()
             try:
-                await asyncio.wait_for(context.write(data), WRITE_S)
+                # Not `wait_for`, which makes a task for each message.
+                async with asyncio.timeout(WRITE_S):
+                    await context.write(data)
             except TimeoutError:
                 channel.end("it does not read")
                 return

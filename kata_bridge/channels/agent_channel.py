@@ -149,7 +149,8 @@ class AgentChannel:
             self.end("it does not read")
             raise Unreachable(self.ended) from None
         try:
-            return await asyncio.wait_for(self._asked, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await self._asked
         except TimeoutError:
             # Whatever it is busy with, it says anew what it holds when it attaches again.
             self.end(f"no answer within {timeout_s:g} s")
