@@ -130,8 +130,9 @@ class Gate:
             containers = living.get(pod.id, [])
             for container in containers:
                 self._check(live, container)
-            if not containers and self._policy(live.sandbox) is Policy.ENFORCE:
-                # It may have been refused while nobody was there to notice when it need not be.
+            may_wait = not containers or self._confs.was_held(pod.id)
+            if may_wait and self._policy(live.sandbox) is Policy.ENFORCE:
+                # It was refused, or may have been while nobody was there to notice when it need not be.
                 live.held.setdefault("", (Asking(""), None))
                 live.held_since_s = live.held_since_s or now_s
             self._look(live)
@@ -209,6 +210,7 @@ class Gate:
         live.held.pop("", None)
         live.held[asking.name] = (asking, decision)
         live.refused.add(asking.name)
+        self._confs.hold(live.sandbox.id, is_held=True)
         if before is None or before[1] != decision:
             _log.info("container held", container=asking.name, waits=decision.text, **live.whose)
         if self._reports is not None:
@@ -220,6 +222,7 @@ class Gate:
         was_held = container.name in live.refused
         live.refused.discard(container.name)
         live.held.pop(container.name, None)
+        self._confs.hold(sandbox.id, is_held=bool(live.held))
         self._pending[container.id] = decision.has_mount
         while len(self._pending) > MAX_PENDING:
             del self._pending[next(iter(self._pending))]
@@ -343,6 +346,7 @@ class Gate:
             return
         _log.info("gate open", waited_s=round(self._loop.time() - live.held_since_s, 3), **live.whose)
         live.held.clear()
+        self._confs.hold(sandbox.id, is_held=False)
         live.held_since_s = 0.0
         if self._reports is not None:
             self._reports.opened(sandbox)

@@ -38,6 +38,8 @@ class ResolvConfs:
         self._said: dict[str, Resolver] = {}
         self._uids: dict[str, str] = {}
         self._admitted: dict[str, list[str]] = {}
+        # Sandboxes with a container that was refused and is to be tried again when the gate opens.
+        self._held: set[str] = set()
         # Sandboxes whose directory or note could not be written: a disk that was full when they began.
         self._unwritten: set[str] = set()
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -91,6 +93,7 @@ class ResolvConfs:
         """A sandbox is gone, and nothing of it stays."""
         uid = self._uids.pop(sandbox, None)
         self._admitted.pop(sandbox, None)
+        self._held.discard(sandbox)
         self._unwritten.discard(sandbox)
         if uid is not None:
             shutil.rmtree(self._directory / sandbox, ignore_errors=True)
@@ -129,6 +132,21 @@ class ResolvConfs:
         """Whether a container has passed the gate, in this life or an earlier one."""
         return container in self._admitted.get(sandbox, ())
 
+    def hold(self, sandbox: str, *, is_held: bool) -> None:
+        """Note whether a container waits to be tried again."""
+        if is_held == (sandbox in self._held):
+            return
+        (self._held.add if is_held else self._held.discard)(sandbox)
+        try:
+            self._write_note(sandbox)
+        except OSError as error:
+            # Only a restart would look: the kubelet then tries it again by itself, minutes later at worst.
+            _log.error("who waits at the gate cannot be noted", sandbox=sandbox, reason=error)
+
+    def was_held(self, sandbox: str) -> bool:
+        """Whether a container waits to be tried again, in this life or since an earlier one."""
+        return sandbox in self._held
+
     # ---- files
 
     def _write(self, sandbox: str) -> None:
@@ -155,6 +173,7 @@ class ResolvConfs:
             "hasText": bool(resolver is not None and resolver.text),
             "waits": resolver.waits if resolver is not None else "",
             "admitted": self._admitted.get(sandbox, []),
+            "isHeld": sandbox in self._held,
         }
         path = self._directory / sandbox / _NOTE
         new = path.with_suffix(".new")
@@ -172,6 +191,8 @@ class ResolvConfs:
             admitted = note.get("admitted")
             if isinstance(admitted, list):
                 self._admitted[directory.name] = [each for each in admitted if isinstance(each, str)]
+            if note.get("isHeld") is True:
+                self._held.add(directory.name)
             waits = note.get("waits")
             if note.get("isSaid") is not True or not isinstance(waits, str):
                 continue

@@ -100,6 +100,19 @@ def test_nothing_is_lost_by_a_restart(tmp_path: Path, resolver: Resolver | None)
     assert after.path("s").read_text() == TEXT
 
 
+def test_who_waits_is_known_after_a_restart(tmp_path: Path) -> None:
+    confs = ResolvConfs(tmp_path)
+    for name in ("s", "t"):
+        confs.begin(name, "u")
+        confs.hold(name, is_held=True)
+    confs.hold("t", is_held=False)
+    confs.hold("stranger", is_held=True)
+    confs = ResolvConfs(tmp_path)
+    assert [confs.was_held(name) for name in ("s", "t", "stranger")] == [True, False, False]
+    confs.end("s")
+    assert not confs.was_held("s")
+
+
 def test_what_cannot_be_read_again_is_nobodys(tmp_path: Path) -> None:
     notes = {
         "s1": "{",
