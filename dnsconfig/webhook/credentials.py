@@ -31,7 +31,9 @@ LEAF_LIFE = dt.timedelta(days=90)
 # Renewed with this much left: a month in which somebody may notice that it fails.
 LEAF_RENEWAL = dt.timedelta(days=30)
 AUTHORITY_RENEWAL = 2 * LEAF_LIFE
-_BACKDATED = dt.timedelta(hours=1)  # clocks of control planes may be behind
+# From when on all are good. Not from when they are made: a clock that was ahead then, and is right
+# now, would leave one that nobody takes until that day. Whoever checks goes by the end alone.
+VALID_FROM = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _NAME = "dnsconfig webhook"
 
 
@@ -57,6 +59,10 @@ class Identity:
     def left(self, now: dt.datetime) -> dt.timedelta:
         """How long it is still good."""
         return self.certificate.not_valid_after_utc - now
+
+    def has_begun(self, now: dt.datetime) -> bool:
+        """Whether it is good yet. Ours are; those of older releases are from the hour they were made."""
+        return self.certificate.not_valid_before_utc <= now
 
 
 class Credentials:
@@ -91,9 +97,14 @@ class Credentials:
 
         `published` are the authorities that have been in the registration for some time. Raises
         CredentialsError.
+
+        An authority that has not begun stays, as it may be our clock that is behind: who asks trusts
+        it until another one is published.
         """
+        now = max(now, VALID_FROM)  # a clock that was never set begins with 1970
         living = [each for each in self.authorities if each.left(now) > dt.timedelta(0)]
-        if not living or living[-1].left(now) < AUTHORITY_RENEWAL:
+        newest = living[-1] if living else None
+        if newest is None or newest.left(now) < AUTHORITY_RENEWAL or not newest.has_begun(now):
             living.append(_authority(now))
         if living != self.authorities:
             self._write("authorities.pem", living)
@@ -112,7 +123,9 @@ class Credentials:
             leaf.certificate.verify_directly_issued_by(signer.certificate)
         except (ValueError, InvalidSignature):
             return True
-        return leaf.left(now) < LEAF_RENEWAL or _names_of(leaf.certificate) != set(self._names)
+        names = leaf.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        is_another = set(names) != set(map(_general_name, self._names))
+        return is_another or leaf.left(now) < LEAF_RENEWAL or not leaf.has_begun(now)
 
     def _write(self, name: str, identities: Sequence[Identity]) -> None:
         data = b"".join(each.certificate_pem + each.key_pem for each in identities)
@@ -192,19 +205,14 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
+        .not_valid_before(VALID_FROM)
         .not_valid_after(now + life)
     )
 
 
 def _general_name(name: str) -> x509.GeneralName:
+    """The name as it comes back out of a certificate: an address has one form there, and no zone."""
     try:
-        return x509.IPAddress(ipaddress.ip_address(name))
+        return x509.IPAddress(ipaddress.ip_address(ipaddress.ip_address(name).packed))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _names_of(certificate: x509.Certificate) -> set[str]:
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    addresses = {str(each) for each in names.get_values_for_type(x509.IPAddress)}
-    return addresses | set(names.get_values_for_type(x509.DNSName))

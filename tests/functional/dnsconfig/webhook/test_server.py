@@ -116,6 +116,15 @@ async def test_a_new_certificate_is_for_the_next_connection(tmp_path: Path) -> N
         assert after == ssl.PEM_cert_to_DER_cert(leaf.certificate_pem.decode())
 
 
+async def test_a_clock_that_was_ahead_is_nothing_that_an_api_server_sees(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, ("127.0.0.1",))
+    ahead = NOW + LEAF_LIFE
+    credentials.turn(ahead, ())
+    credentials.turn(ahead + LEAF_LIFE, credentials.bundle)
+    async with running(tmp_path) as here:
+        assert await here.post(b"{}") == (200, "2 bytes")
+
+
 def _shown(here: Running) -> bytes:
     """The certificate that is shown to a client that names no server."""
     pem = ssl.get_server_certificate(("127.0.0.1", here.port), timeout=10)

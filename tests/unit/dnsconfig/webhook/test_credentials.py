@@ -11,11 +11,13 @@ from dnsconfig.webhook.credentials import (
     AUTHORITY_RENEWAL,
     LEAF_LIFE,
     LEAF_RENEWAL,
+    VALID_FROM,
     Credentials,
     CredentialsError,
     Identity,
 )
 
+AHEAD = dt.timedelta(days=365)
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 NAMES = ("dns.vcnode.svc", "10.0.0.1")
 
@@ -51,6 +53,68 @@ def test_a_certificate_is_renewed_a_month_before_its_end_and_outlives_a_restart(
 def test_other_names_are_another_certificate(tmp_path: Path) -> None:
     Credentials(tmp_path, NAMES).turn(START, ())
     assert Credentials(tmp_path, ("other.svc",)).turn(START, ())
+
+
+@pytest.mark.parametrize("name", ["fd00:0::1", "FD00::1", "fe80::1%eth0", "::ffff:10.0.0.1", "10.0.0.1"])
+def test_an_address_in_any_form_is_no_new_certificate_each_turn(tmp_path: Path, name: str) -> None:
+    credentials = Credentials(tmp_path, (name, "dns.svc"))
+    assert credentials.turn(START, ())
+    assert not credentials.turn(START, credentials.bundle)
+    assert not Credentials(tmp_path, ("dns.svc", name)).turn(START, credentials.bundle)
+
+
+def is_good(credentials: Credentials, now: dt.datetime) -> bool:
+    """Whether somebody whose clock is right takes what is shown and who signed it."""
+    chain = (shown(credentials), credentials.authorities[signer(credentials)])
+    return all(
+        each.certificate.not_valid_before_utc <= now <= each.certificate.not_valid_after_utc for each in chain
+    )
+
+
+def test_a_clock_that_was_ahead_for_one_turn_leaves_nothing_of_the_future(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, NAMES)
+    credentials.turn(START, ())
+    trusted = credentials.bundle
+    assert credentials.turn(START + AHEAD, trusted)
+    assert is_good(credentials, START)
+    assert not credentials.turn(START + dt.timedelta(minutes=2), trusted)
+    assert (is_good(credentials, START), credentials.bundle) == (True, trusted)
+
+
+def test_a_clock_that_was_ahead_at_the_first_start_leaves_nothing_of_the_future(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, NAMES)
+    credentials.turn(START + AHEAD, ())
+    assert is_good(credentials, START)
+    assert not credentials.turn(START, credentials.bundle)
+    assert len(credentials.authorities) == 1
+
+
+def test_a_clock_that_was_never_set_makes_one_certificate_and_another_when_it_is(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, NAMES)
+    never = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert credentials.turn(never, ())
+    assert not credentials.turn(never, credentials.bundle)
+    assert credentials.turn(START, credentials.bundle)
+    assert is_good(credentials, START)
+
+
+def test_what_an_older_release_left_of_the_future_is_replaced_and_none_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = Credentials(tmp_path, NAMES)
+    monkeypatch.setattr("dnsconfig.webhook.credentials.VALID_FROM", START + AHEAD)
+    older.turn(START + AHEAD, ())
+    monkeypatch.undo()
+    credentials = Credentials(tmp_path, NAMES)
+    assert not is_good(credentials, START)
+    assert credentials.turn(START, older.bundle)
+    # Who trusts the old one goes on to, in case it is our clock that is behind.
+    assert credentials.bundle[0] == older.bundle[0]
+    assert (len(credentials.bundle), signer(credentials)) == (2, 0)
+    assert credentials.turn(START, credentials.bundle)
+    assert (is_good(credentials, START), signer(credentials)) == (True, 1)
+    assert not credentials.turn(START, credentials.bundle)
+    assert VALID_FROM < START
 
 
 def test_a_new_authority_signs_only_after_it_was_published(tmp_path: Path) -> None:

@@ -99,6 +99,21 @@ async def test_a_certificate_is_renewed_while_it_runs(tmp_path: Path) -> None:
         assert here.shown == 1
 
 
+async def test_a_clock_that_is_ahead_for_one_turn_takes_no_trust_away(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    async with here.running():
+        before = here.api.bundle
+        here.later = LEAF_LIFE
+        await asyncio.sleep(TURN_S + 1)
+        assert here.shown == 1
+        here.later = dt.timedelta(0)
+        await asyncio.sleep(2 * TURN_S)
+        leaf = here.credentials.leaf
+        assert leaf is not None
+        assert leaf.certificate.not_valid_before_utc <= START
+        assert (here.shown, here.is_trusted, here.api.bundle) == (1, True, before)
+
+
 async def test_a_new_authority_is_trusted_before_it_signs(tmp_path: Path) -> None:
     here = Here(tmp_path)
     async with here.running():
