@@ -5,7 +5,7 @@ It is made of what the pod has, not decided anew: what else decides (the node's 
 domain) may be unknown at this moment, and an address that can be another tenant's has to go all the
 same. An author's server that did not fit beside the network's stays out.
 
-Without any server glibc, musl, Go and c-ares ask 127.0.0.1, which is the pod itself. For a pod in
+Without any server glibc, musl and Go ask 127.0.0.1, which is the pod itself. For a pod in
 the host's network it is the host, or whoever listens there: such a pod is given a server that is none.
 """
 
