@@ -108,13 +108,14 @@ class BridgeClient:
         return self._stream(rpc.FLUSH_CONNTRACK.stub(self._channel)(request, timeout=self._timeout_s))
 
     async def set_resolv_conf(
-        self, guest: str, text: str, *, waits: str = "", pod_uid: str = ""
+        self, guest: str, text: str, *, waits: str = "", pod_uid: str = "", networks: Sequence[str] = ()
     ) -> GuestResult:
         """Let a pod's containers have this resolv.conf, or wait for it and say why.
 
         The pod is that of `guest`, or where that is empty the one with `pod_uid`, guest or not.
+        `networks` are those that this is said for; a sandbox in others gets nothing of it.
         """
-        request = SetResolvConfRequest(guest, text, waits, pod_uid)
+        request = SetResolvConfRequest(guest, text, waits, pod_uid, tuple(networks))
         return await self._one(rpc.SET_RESOLV_CONF.stub(self._channel)(request, timeout=self._timeout_s))
 
     async def read_back(self, guest: str) -> ReadBackReply:

@@ -137,6 +137,7 @@ class SetResolvConfRequest:
     text: str = field(2, STRING)
     waits: str = field(3, STRING)
     pod_uid: str = field(4, STRING)
+    networks: tuple[str, ...] = field(5, repeated(STRING))
 
 
 @dataclass(frozen=True, slots=True)
