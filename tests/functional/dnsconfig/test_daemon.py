@@ -113,6 +113,7 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(tmp_path: Pa
             "# The DNS server of network blue (Service kube-system/kube-dns-blue)"
         )
         assert "Service kube-system/kube-dns-blue does not exist" in here.waits(ours)
+        assert here.log.read_text().count("the address of a pod's DNS server is taken from it") == 1
 
         async def is_counted() -> bool:
             lines = (await here.get("/metrics"))[1].splitlines()
