@@ -147,7 +147,7 @@ class Gate:
                 self._reports.not_ready(sandbox)
         live.sandbox = sandbox
         try:
-            self._confs.begin(pod.id, sandbox.uid)
+            self._confs.begin(pod.id, sandbox.uid, sandbox.networks)
         except OSError as error:
             _log.error("the resolv.conf of a pod cannot be written", sandbox=pod.id, reason=error)
         return live
@@ -192,7 +192,7 @@ class Gate:
         decision = self._decide(live, asking)
         if isinstance(decision, Admitted) and decision.has_mount:
             try:
-                self._confs.ready(pod.id, sandbox.uid)
+                self._confs.ready(pod.id, sandbox.uid, sandbox.networks)
             except (OSError, ValueError) as error:
                 _log.error("the resolv.conf of a pod cannot be written", reason=error, **live.whose)
                 is_enforced = self._policy(sandbox) is Policy.ENFORCE
@@ -285,22 +285,21 @@ class Gate:
 
     # ---- what pods need
 
-    def say(self, uid: str, text: str, waits: str) -> bool:
-        """Take in what somebody says of a pod's resolv.conf; neither withdraws it. Whether that is news.
+    def say(self, uid: str, resolver: Resolver | None) -> bool:
+        """Take in what is said of a pod's resolv.conf; None withdraws it. Whether that is news.
 
         Raises `OSError` and `ValueError`.
         """
-        resolver = Resolver(text, waits) if text or waits else None
         try:
             return self._confs.say(uid, resolver)
         finally:
             for sandbox in self._confs.sandboxes(uid):
                 self.changed(sandbox)
 
-    def uid_of(self, sandbox: str) -> str:
-        """Whose sandbox it is; empty for one that is not known."""
+    def sandbox(self, sandbox: str) -> Sandbox | None:
+        """Whose sandbox it is; None for one that is not known."""
         live = self._live.get(sandbox)
-        return live.sandbox.uid if live is not None else ""
+        return live.sandbox if live is not None else None
 
     def sandboxes(self, uid: str) -> tuple[str, ...]:
         """The sandboxes of a pod that are there."""
@@ -308,8 +307,8 @@ class Gate:
 
     def text_for(self, sandbox: str) -> str:
         """What the resolv.conf in a guest is to say; empty while nobody has said."""
-        said = self._confs.said(self.uid_of(sandbox))
-        return said.text if said is not None else ""
+        given = self._confs.given(sandbox) if sandbox in self._live else None
+        return given.text if given is not None else ""
 
     def read_readiness(self, sandbox: str, readiness: str | None) -> None:
         """What the pod's annotation says now."""
@@ -363,7 +362,7 @@ class Gate:
             refusal=sandbox.refusal,
             readiness=live.readiness,
             rules=rules,
-            resolver=self._confs.said(sandbox.uid),
+            resolver=self._confs.given(sandbox.id) or self._confs.said(sandbox.uid),
         )
         return decide(subject, asking, self._policy(sandbox), self._settings.needs)
 

@@ -7,7 +7,7 @@ from daemonkit.tasks import Tasks
 from kata_bridge.api.messages import GuestResult, ResultCode
 from kata_bridge.cluster_reports import ClusterReports
 from kata_bridge.config import Gate as Config
-from kata_bridge.core.gate import Settings
+from kata_bridge.core.gate import Resolver, Settings
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.discovery_nri import NriHandler
 from kata_bridge.gate import Gate
@@ -60,25 +60,31 @@ class Gatehouse:
         """Take over policies and needs; the rest needs a restart."""
         self.gate.configure(_settings(config))
 
-    async def set_resolv_conf(self, guest: str, pod_uid: str, text: str, waits: str) -> GuestResult:
-        """Take in what is said of a pod, named by its sandbox or by its UID.
+    async def set_resolv_conf(
+        self, guest: str, pod_uid: str, text: str, waits: str, networks: tuple[str, ...]
+    ) -> GuestResult:
+        """Take in what is said of a pod, named by its sandbox or by its UID, for these networks.
 
         Raises `OSError` where it cannot be written, and `ValueError` for what is no resolv.conf.
         """
-        uid = pod_uid or self.gate.uid_of(guest)
+        known, driver = self.gate.sandbox(guest), self._guests.drivers.get(guest)
+        sandbox = driver.sandbox if known is None and driver is not None else known
+        if not networks and sandbox is not None:
+            networks = sandbox.networks  # an older client, which means the guest that it names
+        resolver = Resolver(text, waits, networks) if text or waits else None
+        uid = pod_uid or (known.uid if known is not None else "")
         if not uid:
             # Guests out of files are no runtime's, and have no containers here. Others the runtime may
             # tell of later than a list did: what is said of them now is there when it does.
-            driver = self._guests.drivers.get(guest)
-            if driver is not None and driver.sandbox.uid:
-                self.gate.say(driver.sandbox.uid, text, waits)
+            if sandbox is not None and sandbox.uid:
+                self.gate.say(sandbox.uid, resolver)
             if not text:
                 # A reason to wait, or nothing any more: what runs keeps the file that it has.
                 return GuestResult(guest, ResultCode.UNCHANGED)
-            return await self._guests.set_resolv_conf(guest, text)
-        is_news = self.gate.say(uid, text, waits)
-        for sandbox in self.gate.sandboxes(uid):
-            self._copies.changed(sandbox)
+            return await self._guests.set_resolv_conf(guest, text, networks)
+        is_news = self.gate.say(uid, resolver)
+        for each in self.gate.sandboxes(uid):
+            self._copies.changed(each)
         return GuestResult(guest, ResultCode.APPLIED if is_news else ResultCode.UNCHANGED)
 
     def _changed(self, sandbox: str) -> None:

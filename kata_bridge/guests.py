@@ -3,7 +3,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from daemonkit import logs
@@ -11,6 +11,7 @@ from kata_bridge.api.messages import Flow, GuestResult, ReadBackReply, ResultCod
 from kata_bridge.api.rulesets import to_part
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.core.events import Answer, ChannelChanged, Desired, Reported
+from kata_bridge.core.gate import Resolver
 from kata_bridge.core.sandboxes import Appeared, Change, Sandbox
 from kata_bridge.guest_driver import GuestDriver, Shared
 from kata_bridge.watchers import Watchers
@@ -196,11 +197,13 @@ class Guests:
         if waiting is not None:
             waiting.answers.put_nowait(result)
 
-    async def set_resolv_conf(self, guest: str, text: str) -> GuestResult:
-        """Write a guest's resolv.conf."""
-        return await self._one(guest, lambda driver: self._write(driver, text))
+    async def set_resolv_conf(self, guest: str, text: str, networks: Collection[str] = ()) -> GuestResult:
+        """Write a guest's resolv.conf; not one for other networks than its own, where that is said."""
+        return await self._one(guest, lambda driver: self._write(driver, text, networks))
 
-    async def _write(self, driver: GuestDriver, text: str) -> GuestResult:
+    async def _write(self, driver: GuestDriver, text: str, networks: Collection[str]) -> GuestResult:
+        if not Resolver(text, networks=tuple(networks)).is_for(driver.sandbox.networks):
+            raise Refused("its resolver is for another network")
         await driver.write_resolv_conf(text)
         return self._result(driver.sandbox.id, ResultCode.APPLIED)
 

@@ -4,12 +4,16 @@
 One directory for each sandbox, for as long as it lives: `resolv.conf`, which containers mount and
 which is therefore rewritten in place and never replaced, and `gate.json`, our own note of whose it
 is. Both are read again after a restart: what was said before counts until something else is said.
+
+What is said is for networks, and a pod's next sandbox may be attached to others than its last: a
+sandbox is given only what was said for its own, and keeps that while something is said for others.
 """
 
 import json
 import shutil
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,14 @@ _FILE, _NOTE = "resolv.conf", "gate.json"
 _log = logs.get(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A sandbox: whose it is, and what it is attached to; none while that is not known (since a restart)."""
+
+    uid: str
+    networks: tuple[str, ...]
+
+
 class ResolvConfs:
     """What was said of pods, by UID, and the files of sandboxes in `directory`."""
 
@@ -36,7 +48,9 @@ class ResolvConfs:
         """Make the directory. Raises `OSError`."""
         self._directory = directory
         self._said: dict[str, Resolver] = {}
-        self._uids: dict[str, str] = {}
+        self._places: dict[str, _Place] = {}
+        # By sandbox: the latest that was said for its networks.
+        self._given: dict[str, Resolver] = {}
         self._admitted: dict[str, list[str]] = {}
         # Sandboxes with a container that was refused and is to be tried again when the gate opens.
         self._held: set[str] = set()
@@ -48,27 +62,43 @@ class ResolvConfs:
     # ---- what is said
 
     def said(self, uid: str) -> Resolver | None:
-        """What was said of a pod; None while nobody has."""
+        """What was said last of a pod, for whichever networks; None while nobody has."""
         return self._said.get(uid)
+
+    def given(self, sandbox: str) -> Resolver | None:
+        """What was said for a sandbox's own networks."""
+        return self._given.get(sandbox)
 
     def say(self, uid: str, resolver: Resolver | None) -> bool:
         """Take in what is said of a pod now, and write its files; return whether that is news.
 
-        Raises `OSError` where a file cannot be written, and `ValueError` for what is no resolv.conf.
+        One without networks is for those of the pod's newest sandbox. Raises `OSError` where a file
+        cannot be written, and `ValueError` for what is no resolv.conf.
         """
+        if resolver is not None and not resolver.networks:
+            resolver = replace(resolver, networks=self._newest_networks(uid))
         is_news = self._said.get(uid) != resolver
         self._said.pop(uid, None)
         if resolver is not None:
             self._said[uid] = resolver
         for sandbox in self.sandboxes(uid):
+            if resolver is None:
+                self._given.pop(sandbox, None)
+            elif resolver.is_for(self._places[sandbox].networks):
+                self._given[sandbox] = resolver
+        for sandbox in self.sandboxes(uid):
             self._write(sandbox)
         self._forget_oldest()
         return is_news
 
+    def _newest_networks(self, uid: str) -> tuple[str, ...]:
+        known = [place.networks for place in self._places.values() if place.uid == uid and place.networks]
+        return known[-1] if known else ()
+
     def _forget_oldest(self) -> None:
         if len(self._said) <= MAX_SAID:
             return
-        used = set(self._uids.values())
+        used = {place.uid for place in self._places.values()}
         unused = [uid for uid in self._said if uid not in used]
         for uid in unused[: len(self._said) - MAX_SAID]:
             del self._said[uid]
@@ -77,43 +107,61 @@ class ResolvConfs:
 
     def sandboxes(self, uid: str) -> tuple[str, ...]:
         """The sandboxes of a pod that are there."""
-        return tuple(sandbox for sandbox, of in self._uids.items() if of == uid)
+        return tuple(sandbox for sandbox, place in self._places.items() if place.uid == uid)
 
-    def begin(self, sandbox: str, uid: str) -> None:
-        """A sandbox is there. Raises `OSError`."""
+    def begin(self, sandbox: str, uid: str, networks: tuple[str, ...]) -> None:
+        """A sandbox is there, attached to `networks`. Raises `OSError`."""
         if not is_sandbox_id(sandbox):
             raise OSError(22, "no id that a directory may have", sandbox)
-        if self._uids.get(sandbox) != uid:
-            self._uids[sandbox] = uid
+        before, place = self._places.get(sandbox), _Place(uid, networks)
+        if before != place:
+            if before is not None and before.uid != uid:
+                self._given.pop(sandbox, None)
+            self._places[sandbox] = place
             self._unwritten.add(sandbox)
+            self._settle(sandbox, place)
         if sandbox in self._unwritten:
             self._write(sandbox)
 
+    def _settle(self, sandbox: str, place: _Place) -> None:
+        """Find what of all that was said is for a sandbox whose networks are known now."""
+        given, said = self._given.pop(sandbox, None), self._said.get(place.uid)
+        if said is not None and not said.networks:
+            # An older client's, and this is the first sandbox since.
+            said = self._said[place.uid] = replace(said, networks=place.networks)
+        if said is not None and said.is_for(place.networks):
+            self._given[sandbox] = said
+        elif given is not None and given.is_for(place.networks):
+            # Of this very sandbox's note, which an older bridge wrote if it has no networks.
+            self._given[sandbox] = replace(given, networks=place.networks)
+            self._said.setdefault(place.uid, self._given[sandbox])
+
     def end(self, sandbox: str) -> None:
         """A sandbox is gone, and nothing of it stays."""
-        uid = self._uids.pop(sandbox, None)
+        place = self._places.pop(sandbox, None)
+        self._given.pop(sandbox, None)
         self._admitted.pop(sandbox, None)
         self._held.discard(sandbox)
         self._unwritten.discard(sandbox)
-        if uid is not None:
+        if place is not None:
             shutil.rmtree(self._directory / sandbox, ignore_errors=True)
 
     def retain(self, sandboxes: Collection[str]) -> None:
         """All others are gone."""
-        for sandbox in [each for each in self._uids if each not in sandboxes]:
+        for sandbox in [each for each in self._places if each not in sandboxes]:
             self.end(sandbox)
 
     def path(self, sandbox: str) -> Path:
         """Of the file that containers of the sandbox mount."""
         return self._directory / sandbox / _FILE
 
-    def ready(self, sandbox: str, uid: str) -> Path:
+    def ready(self, sandbox: str, uid: str, networks: tuple[str, ...]) -> Path:
         """The file, with what was said in it: for a container that is about to mount it.
 
         Raises `OSError`.
         """
-        self.begin(sandbox, uid)
-        resolver = self._said.get(uid)
+        self.begin(sandbox, uid, networks)
+        resolver = self._given.get(sandbox)
         if resolver is not None and resolver.text:
             self._write_file(sandbox, resolver.text)
         return self.path(sandbox)
@@ -150,7 +198,7 @@ class ResolvConfs:
     # ---- files
 
     def _write(self, sandbox: str) -> None:
-        resolver = self._said.get(self._uids[sandbox])
+        resolver = self._given.get(sandbox)
         (self._directory / sandbox).mkdir(mode=0o711, exist_ok=True)
         if resolver is not None and resolver.text:
             self._write_file(sandbox, resolver.text)
@@ -163,12 +211,13 @@ class ResolvConfs:
         path.chmod(0o644)  # whoever the container runs as reads it, whatever our umask is
 
     def _write_note(self, sandbox: str) -> None:
-        uid = self._uids.get(sandbox)
-        if uid is None:
+        place = self._places.get(sandbox)
+        if place is None:
             return
-        resolver = self._said.get(uid)
+        resolver = self._given.get(sandbox)
         note = {
-            "uid": uid,
+            "uid": place.uid,
+            "networks": place.networks,
             "isSaid": resolver is not None,
             "hasText": bool(resolver is not None and resolver.text),
             "waits": resolver.waits if resolver is not None else "",
@@ -187,7 +236,7 @@ class ResolvConfs:
             if not is_sandbox_id(directory.name) or not isinstance(uid, str) or not uid:
                 _log.warning("what is not ours in the directory of resolv.confs stays", name=directory.name)
                 continue
-            self._uids[directory.name] = uid
+            place = self._places[directory.name] = _Place(uid, _names(note.get("networks")))
             admitted = note.get("admitted")
             if isinstance(admitted, list):
                 self._admitted[directory.name] = [each for each in admitted if isinstance(each, str)]
@@ -200,8 +249,17 @@ class ResolvConfs:
             if note.get("hasText") is True:
                 with suppress(OSError, UnicodeDecodeError):
                     text = (directory / _FILE).read_text()
-            if text or waits:
-                self._said[uid] = Resolver(text, waits)
+            if not text and not waits:
+                continue
+            given = self._given[directory.name] = Resolver(text, waits, place.networks)
+            if given.networks:  # an older bridge noted none: good for this sandbox, and for no other
+                self._said[uid] = given
+
+
+def _names(found: object) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        return ()
+    return tuple(found)
 
 
 def _note(path: Path) -> Mapping[str, Any]:

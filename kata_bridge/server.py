@@ -50,6 +50,8 @@ MAX_RESOLV_CONF_CHARACTERS = 64 << 10
 # A sentence, and what is not much longer than an API server's UID.
 MAX_WAITS_CHARACTERS = 4 << 10
 MAX_UID_CHARACTERS = 128
+# A pod is in one network today; a name is a label's value.
+MAX_NETWORKS, MAX_NETWORK_CHARACTERS = 64, 253
 # Above this, inflating and parsing holds the loop for longer than a few milliseconds.
 INLINE_BYTES = 64 << 10
 
@@ -131,15 +133,19 @@ class BridgeServer:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if len(request.waits) > MAX_WAITS_CHARACTERS or len(request.pod_uid) > MAX_UID_CHARACTERS:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "waits or pod_uid is too long")
+        networks = request.networks
+        if len(networks) > MAX_NETWORKS or any(not 0 < len(n) <= MAX_NETWORK_CHARACTERS for n in networks):
+            text = f"over {MAX_NETWORKS} networks, or a name not of 1 to {MAX_NETWORK_CHARACTERS} characters"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if bool(request.guest) == bool(request.pod_uid):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "exactly one of guest and pod_uid")
         if self._gatehouse is None:
             if not request.guest or not request.text or request.waits:
                 await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this bridge holds no containers back")
-            return await self._guests.set_resolv_conf(request.guest, request.text)
+            return await self._guests.set_resolv_conf(request.guest, request.text, networks)
         try:
             return await self._gatehouse.set_resolv_conf(
-                request.guest, request.pod_uid, request.text, request.waits
+                request.guest, request.pod_uid, request.text, request.waits, networks
             )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

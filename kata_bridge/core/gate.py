@@ -94,18 +94,27 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """What was said of a pod's resolv.conf: its text, or why there may be no container yet, or both."""
+    """What was said of a pod's resolv.conf: its text, or why there may be no container yet, or both.
+
+    `networks` are those that it was said for; none while that is not known.
+    """
 
     text: str = ""
     waits: str = ""
+    networks: tuple[str, ...] = ()
+
+    def is_for(self, networks: Collection[str]) -> bool:
+        """Whether it was said for a sandbox that is attached to exactly these."""
+        return not self.networks or frozenset(self.networks) == frozenset(networks)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A pod, as far as the gate is concerned.
 
-    `readiness` is the annotation of that name, None without one. `rules` is None for a pod that is
-    no guest. `resolver` is None while nobody has said anything.
+    `networks` are those that its sandbox is attached to, whatever its label says by now. `readiness` is
+    the annotation of that name, None without one. `rules` is None for a pod that is no guest. `resolver`
+    is None while nobody has said anything; one for other networks is not used.
     """
 
     tenant: str
@@ -122,11 +131,13 @@ class Asking:
     """The container in question.
 
     `has_own`: it brings a resolv.conf of its own. `is_agent`: it is what puts the rules in.
+    `lacks_certificate`: it is that, and the certificate that is mounted only now cannot be made.
     """
 
     name: str
     has_own: bool = False
     is_agent: bool = False
+    lacks_certificate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +178,7 @@ def is_ours(subject: Subject) -> bool:
 
 def decide(subject: Subject, asking: Asking, policy: Policy, needs: Collection[Need]) -> Admitted | Held:
     """Say whether the container may be created."""
-    resolver = subject.resolver
+    resolver = _own_resolver(subject)
     has_mount = bool(resolver is not None and resolver.text and not asking.has_own)
     if policy is Policy.OFF or not is_ours(subject):
         return Admitted(has_mount)
@@ -177,6 +188,7 @@ def decide(subject: Subject, asking: Asking, policy: Policy, needs: Collection[N
             _identity(subject),
             _readiness(subject),
             None if Need.RULES not in needs else _rules(subject, asking),
+            _certificate(subject, asking),
             _resolver(subject, asking, is_needed=Need.RESOLVER in needs),
         )
         if reason is not None
@@ -213,6 +225,14 @@ def _rules(subject: Subject, asking: Asking) -> Reason | None:
     return Reason(Kind.RULES, _why_not(rules, _network(subject)))
 
 
+def _certificate(subject: Subject, asking: Asking) -> Reason | None:
+    if not asking.lacks_certificate:
+        return None
+    services = f"the Services of network {_network(subject)}"
+    words = f"the node cannot make the certificate of the pod's agent now, which is to put in {services}"
+    return Reason(Kind.RULES, words)
+
+
 def are_in(rules: Rules) -> bool:
     """Whether the guest has a whole ruleset of ours that is not outdated by more than a moment."""
     if rules.not_injectable or not rules.digest or rules.has_drifted:
@@ -239,13 +259,20 @@ def _why_not(rules: Rules, network: str) -> str:
     return f"{services} are being put into the pod's guest"
 
 
-def _resolver(subject: Subject, asking: Asking, *, is_needed: bool) -> Reason | None:
+def _own_resolver(subject: Subject) -> Resolver | None:
     said = subject.resolver
-    if said is not None and said.waits:
-        return Reason(Kind.RESOLVER, _plain(said.waits))
+    return said if said is not None and said.is_for(subject.networks) else None
+
+
+def _resolver(subject: Subject, asking: Asking, *, is_needed: bool) -> Reason | None:
+    own = _own_resolver(subject)
+    if own is not None and own.waits:
+        return Reason(Kind.RESOLVER, _plain(own.waits))
     # On the host's network it may be the host's, and nobody need say so.
-    if not is_needed or asking.has_own or subject.is_host_network or (said is not None and said.text):
+    if not is_needed or asking.has_own or subject.is_host_network or (own is not None and own.text):
         return None
+    if subject.resolver is not None and own is None:
+        return Reason(Kind.RESOLVER, "its resolver is for another network; waiting for dnsconfig")
     return Reason(Kind.RESOLVER, f"nobody has said yet which DNS server network {_network(subject)} has")
 
 

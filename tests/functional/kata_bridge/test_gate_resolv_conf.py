@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the gate is told of a pod's resolv.conf, and the file that containers get."""
 
+import dataclasses
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -10,15 +12,19 @@ import pytest_asyncio
 from kata_bridge.api.client import BridgeRefuses
 from kata_bridge.api.messages import ResultCode
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
+from kata_bridge.testing.stand_in_runtime import StandInRuntime
+from tenancy import keys
 from tests.functional.kata_bridge.gated_node import (
     NOBODY_SAID,
     OTHER,
     TEXT,
     Node,
+    configuration,
     content,
     gated,
     inode_of,
     pod,
+    serving,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -48,6 +54,40 @@ async def test_a_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: No
     await node.runtime.stop_pod(web)
     assert inode_of(mount) is None
     assert (await node.client.set_resolv_conf("s1", TEXT)).code is ResultCode.GONE
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_a_resolv_conf_of_one_network_opens_no_sandbox_of_another(
+    place: Path, *, is_told: bool, is_restarted: bool
+) -> None:
+    """The pod's label was changed, and whoever says resolvers is down while it gets its second sandbox."""
+    one = dataclasses.replace(pod("s1"), labels={keys.ARKTOS_NETWORK: "blue"})
+    two = dataclasses.replace(pod("s2"), uid=one.uid, name=one.name, labels={keys.ARKTOS_NETWORK: "green"})
+    config = configuration(place)
+    async with StandInRuntime(place / "nri.sock") as runtime, AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(config, place, runtime))
+        await runtime.run_pod(one)
+        blue = ("blue",) if is_told else ()
+        await node.client.set_resolv_conf("", TEXT, pod_uid=one.uid, networks=blue)
+        assert content((await node.start(one)).mounts[0]) == TEXT
+        if is_restarted:
+            await stack.aclose()
+            node = await stack.enter_async_context(serving(config, place, runtime))
+        await runtime.stop_pod(one)
+        await runtime.run_pod(two)
+        assert "its resolver is for another network; waiting for dnsconfig" in await node.why(two)
+        green = ("green",) if is_told else ()
+        await node.client.set_resolv_conf("", OTHER, pod_uid=one.uid, networks=green)
+        assert content((await node.start(two)).mounts[0]) == OTHER
+
+
+async def test_a_guest_that_is_named_gets_nothing_of_another_network(node: Node) -> None:
+    await node.runtime.run_pod(pod("s1"))
+    await node.client.set_resolv_conf("s1", TEXT, networks=("blue",))
+    assert "its resolver is for another network" in await node.why(pod("s1"))
+    await node.client.set_resolv_conf("s1", TEXT, networks=("default",))
+    await node.start(pod("s1"))
 
 
 async def test_a_container_with_a_resolv_conf_of_its_own_is_not_touched(node: Node) -> None:
@@ -81,6 +121,9 @@ async def test_the_api_says_what_it_does_not_take(node: Node) -> None:
     ):
         with pytest.raises(BridgeRefuses):
             await node.client.set_resolv_conf(guest, text, waits=waits, pod_uid=uid)
+    for networks in (["n"] * 65, [""], ["n" * 254]):
+        with pytest.raises(BridgeRefuses):
+            await node.client.set_resolv_conf("s1", TEXT, networks=networks)
 
 
 async def test_a_full_disk_holds_what_needs_a_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

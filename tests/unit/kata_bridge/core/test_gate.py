@@ -111,6 +111,43 @@ def test_resolvers_that_are_waited_for(resolver: Resolver | None, words: str) ->
     assert held(replace(POD, resolver=resolver)) == words
 
 
+ELSEWHERE = "its resolver is for another network; waiting for dnsconfig"
+
+
+@pytest.mark.parametrize("said", [Resolver("nameserver 10.1.0.10\n"), Resolver(waits="network red is gone")])
+@pytest.mark.parametrize("networks", [("red",), ("blue", "red"), ("Blue",)])
+def test_what_was_said_for_another_network_is_not_said(said: Resolver, networks: tuple[str, ...]) -> None:
+    subject = replace(POD, resolver=replace(said, networks=networks))
+    assert held(subject) == ELSEWHERE
+    assert decide(subject, MAIN, Policy.OFF, BOTH) == Admitted(has_mount=False)
+    on_host = replace(subject, is_host_network=True, rules=None)
+    assert decide(on_host, MAIN, Policy.ENFORCE, BOTH) == Admitted(has_mount=False)
+    # A container that brings its own, and a node where nobody says resolvers, wait for none.
+    assert decide(subject, Asking("main", has_own=True), Policy.ENFORCE, BOTH) == Admitted(has_mount=False)
+    assert decide(subject, MAIN, Policy.ENFORCE, {Need.RULES}) == Admitted(has_mount=False)
+
+
+@pytest.mark.parametrize("networks", [(), ("blue",), ("blue", "blue")])
+def test_what_was_said_for_its_own_network(networks: tuple[str, ...]) -> None:
+    subject = replace(POD, resolver=Resolver("nameserver 10.1.0.10\n", networks=networks))
+    assert decide(subject, MAIN, Policy.ENFORCE, BOTH) == Admitted(has_mount=True)
+
+
+def test_an_agent_without_its_certificate_waits_where_its_pod_may_be_held() -> None:
+    asking = Asking("vcnode-guest-agent", is_agent=True, lacks_certificate=True)
+    subject = replace(POD, rules=Rules(digest=""))
+    words = (
+        "the node cannot make the certificate of the pod's agent now, which is to put in the Services of"
+        " network blue"
+    )
+    assert held(subject, asking) == words
+    assert decide(subject, asking, Policy.OFF, BOTH) == Admitted(has_mount=True)
+    assert decide(replace(subject, tenant=""), asking, Policy.ENFORCE, BOTH) == Admitted(has_mount=True)
+    warned = decide(subject, asking, Policy.WARN, BOTH)
+    assert isinstance(warned, Admitted)
+    assert [reason.words for reason in warned.lacks] == [words]
+
+
 def test_both_at_once_are_both_said() -> None:
     decision = decide(replace(POD, rules=Rules(digest=""), resolver=None), MAIN, Policy.ENFORCE, BOTH)
     assert isinstance(decision, Held)
