@@ -7,6 +7,7 @@ reported and survived, a damaged file is reported and ignored.
 """
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable
@@ -96,8 +97,9 @@ def state_of(picture: Picture, keeping: Keeping, wall_at_zero: float) -> State:
         dict(keeping.given),
         origins=dict(keeping.origins),
         losses={
-            # In whole seconds, as two clocks are never read at one moment.
-            uid: SavedLoss(round(loss.since + wall_at_zero), loss.is_told, loss.bare)
+            # In whole seconds, as two clocks are never read at one moment, and never later than it was:
+            # the next one would give back for a moment what this one has taken.
+            uid: SavedLoss(math.floor(loss.since + wall_at_zero - 0.5), loss.is_told, loss.bare)
             for uid, loss in keeping.losses.items()
         },
     )

@@ -87,10 +87,21 @@ async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
     again = keeping_of(restored, NOW + 100.0, 50.0)
     assert (again.given, again.origins) == (made.given, made.origins)
     assert again.losses == {
-        "uid-a-shop-web-0": Loss(-95.0, is_told=False),
-        "x": Loss(-93.0, is_told=True, bare="# why\n"),
+        "uid-a-shop-web-0": Loss(-96.0, is_told=False),
+        "x": Loss(-94.0, is_told=True, bare="# why\n"),
     }
     assert {loss.since for loss in keeping_of(restored, NOW - 1000.0, 50.0).losses.values()} == {50.0}
+
+
+@pytest.mark.parametrize("since", [5.0, 5.001, 5.4, 5.5, 5.7, 5.999])
+async def test_nothing_is_lost_later_for_a_restart(since: float) -> None:
+    """Else the next one gives back for a moment what this one has taken just now."""
+    made = keeping()
+    made.losses["x"] = Loss(since, is_told=True)
+    for wall_at_zero in (NOW, NOW + 0.3, NOW - 0.0001):
+        saved = state_of(picture(), made, wall_at_zero)
+        again = keeping_of(Restored(picture(), losses=saved.losses), wall_at_zero, 60.0)
+        assert since - 2.0 < again.losses["x"].since <= since
 
 
 async def test_a_file_from_before_there_were_losses_is_read(disk: Disk) -> None:
