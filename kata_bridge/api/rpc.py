@@ -7,12 +7,13 @@ service(SET_RULESET.bind(self.set_ruleset), READ_BACK.bind(…)) # the server's
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from daemonkit.protobuf import decoder, encode
+from kata_bridge.api.calls import Method
 from kata_bridge.api.messages import (
     CheckDriftRequest,
     FlushConntrackRequest,
@@ -38,21 +39,6 @@ class Bound:
     handler: "grpc.RpcMethodHandler[Any, Any]"
 
 
-@dataclass(frozen=True, slots=True)
-class Method(Generic[Q, A]):
-    """One call: full name of its service, its own name, classes of request and reply."""
-
-    service: str
-    name: str
-    request: type[Q]
-    reply: type[A]
-
-    @property
-    def path(self) -> str:
-        """The call's name on the wire."""
-        return f"/{self.service}/{self.name}"
-
-
 class Unary(Method[Q, A]):
     """One request, one reply."""
 
@@ -76,22 +62,6 @@ class ReplyStream(Method[Q, A]):
 
     def bind(self, serve: "Callable[[Q, grpc.aio.ServicerContext[Q, A]], AsyncIterator[A]]") -> Bound:
         handler = grpc.unary_stream_rpc_method_handler(serve, decoder(self.request), encode)
-        return Bound(self.service, self.name, handler)
-
-
-class BothStream(Method[Q, A]):
-    """Many requests, many replies, each side at its own pace."""
-
-    __slots__ = ()
-
-    def stub(self, channel: grpc.aio.Channel) -> "grpc.aio.StreamStreamMultiCallable[Q, A]":
-        return channel.stream_stream(self.path, encode, decoder(self.reply))
-
-    def bind(
-        self,
-        serve: "Callable[[AsyncIterator[Q], grpc.aio.ServicerContext[Q, A]], AsyncIterator[A]]",
-    ) -> Bound:
-        handler = grpc.stream_stream_rpc_method_handler(serve, decoder(self.request), encode)
         return Bound(self.service, self.name, handler)
 
 

@@ -4,8 +4,8 @@
 from dataclasses import dataclass
 
 from daemonkit.protobuf import BOOL, STRING, UINT64, OpenEnum, enumeration, field, message_of, messages_of
+from kata_bridge.api.calls import BothStream
 from kata_bridge.api.messages import Capabilities, Flow, Part, Ruleset
-from kata_bridge.api.rpc import BothStream
 
 
 class OutcomeCode(OpenEnum):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daemonkit.protobuf import decode, encode
-from kata_bridge.api import messages, rpc
+from kata_bridge.api import calls, messages, rpc
 from tests.unit.daemonkit.protobuf_oracle import Oracle, as_ours
 from tests.unit.daemonkit.protobuf_oracle import messages as any_of
 
@@ -42,7 +42,7 @@ def test_calls_agree(oracle: Oracle) -> None:
             call.path,
             call.request.__name__,
             call.reply.__name__,
-            isinstance(call, rpc.BothStream),
+            isinstance(call, calls.BothStream),
             not isinstance(call, rpc.Unary),
         )
         for call in rpc.BRIDGE
