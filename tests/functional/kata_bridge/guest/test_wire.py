@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.credentials import Credentials
+from kata_bridge.credentials import Credentials, ServerIdentity
 from kata_bridge.guest.wire import Lost, Patience, Wire, dial
 
 _DEADLINE_S = 20.0
@@ -33,8 +33,7 @@ def said(text: bytes) -> bytes:
 class Node:
     """A node that speaks HTTP/2 by hand. One connection at a time."""
 
-    def __init__(self, directory: Path, credentials: Credentials) -> None:
-        identity = credentials.server
+    def __init__(self, directory: Path, identity: ServerIdentity) -> None:
         files = {"c": identity.certificate_pem, "k": identity.key_pem, "a": identity.authority_pem}
         for name, pem in files.items():
             (directory / name).write_bytes(pem)
@@ -90,7 +89,7 @@ def credentials(directory: Path) -> Credentials:
 
 @pytest.fixture
 def node(directory: Path, credentials: Credentials) -> Iterator[Node]:
-    made = Node(directory, credentials)
+    made = Node(directory, credentials.server)
     yield made
     made.close()
 
@@ -258,15 +257,29 @@ def test_where_nobody_listens(node: Node, credentials: Credentials, directory: P
         dial(f"unix:{directory}/none.sock", issued, "/s/M")
 
 
-def test_another_node(node: Node, directory: Path) -> None:
-    other = Credentials.open(directory / "other").issue("sb").directory
+def _refused(node: Node, issued: Path) -> None:
+    """See a node fail at its handshake, and the agent that dials it with it."""
 
     def accept() -> None:
-        with pytest.raises(ssl.SSLError):
+        with pytest.raises(OSError, match=r"."):
             node.accept()
 
     accepting = threading.Thread(target=accept, daemon=True)
     accepting.start()
-    with pytest.raises(Lost, match="certificate"):
-        dial(node.target, other, "/s/M")
+    with pytest.raises(Lost, match="certificate verify failed"):
+        dial(node.target, issued, "/s/M")
     accepting.join(_DEADLINE_S)
+
+
+def test_the_node_of_another_authority(node: Node, directory: Path) -> None:
+    _refused(node, Credentials.open(directory / "other").issue("sb").directory)
+
+
+def test_another_guest_that_plays_the_node(credentials: Credentials, directory: Path) -> None:
+    theirs, ours = credentials.issue("theirs").directory, credentials.issue("ours").directory
+    pems = ((theirs / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key"))
+    guest = Node(directory, ServerIdentity(*pems))
+    try:
+        _refused(guest, ours)
+    finally:
+        guest.close()
