@@ -5,8 +5,9 @@ calls of the node wait behind each of them."""
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from daemonkit import logs
 from kata_bridge.channels.channel import Unreachable
-from kata_bridge.core.sandboxes import Seen
+from kata_bridge.core.sandboxes import Seen, sandbox_of
 from kata_bridge.discovery import Discovery
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
@@ -17,7 +18,13 @@ from kata_bridge.nri.session import Snapshot
 SIDECAR = "vcnode-guest-agent"
 SIDECAR_CREDENTIALS = "/etc/vcnode-guest"
 
+_NO_CERTIFICATE = (
+    "waiting: the node cannot make the certificate of the pod's agent now (it is tried again by itself)"
+)
+
 CredentialsOf = Callable[[str], Awaitable[Path | None]]
+
+_log = logs.get(__name__)
 
 
 def seen_of(pod: PodSandbox) -> Seen:
@@ -65,18 +72,25 @@ class NriHandler:
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         self._discovery.nri_stopped(pod.id)
 
-    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
-        """Let it pass; our agent with its certificate, or not at all: mounts come only now."""
+    async def certificate(self, pod: PodSandbox, container: Container) -> tuple[Mount, ...]:
+        """The mount that our agent's container needs from its creation on; none for any other.
+
+        Raises `Unreachable` where no certificate can be made now; its text is for the node's operator.
+        """
         if self._credentials_of is None or container.name != SIDECAR:
-            return ContainerAdjustment()
-        try:
-            directory = await self._credentials_of(pod.id)
-        except Unreachable as error:
-            return Hold(str(error))
+            return ()
+        directory = await self._credentials_of(pod.id)
         if directory is None:
-            return ContainerAdjustment()
-        mount = Mount(SIDECAR_CREDENTIALS, "bind", str(directory), ("rbind", "ro", "rprivate"))
-        return ContainerAdjustment(mounts=(mount,))
+            return ()
+        return (Mount(SIDECAR_CREDENTIALS, "bind", str(directory), ("rbind", "ro", "rprivate")),)
+
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+        """Let it pass; a tenant's agent with its certificate, or not at all."""
+        try:
+            return ContainerAdjustment(mounts=await self.certificate(pod, container))
+        except Unreachable as error:
+            _log.warning("a pod's agent gets no certificate", sandbox=pod.id, reason=error)
+            return Hold(_NO_CERTIFICATE) if sandbox_of(seen_of(pod)).tenant else ContainerAdjustment()
 
     async def validate(
         self, _pod: PodSandbox, _container: Container, _adjustment: ContainerAdjustment

@@ -10,6 +10,7 @@ costs a pod half a second and more, and the rules of one that has just begun are
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from daemonkit import logs
 from daemonkit.metrics import Registry
@@ -34,10 +35,10 @@ from kata_bridge.core.gate_summary import Tally
 from kata_bridge.core.sandboxes import GRACE_S, Sandbox, sandbox_of
 from kata_bridge.discovery_nri import SIDECAR, seen_of
 from kata_bridge.gate_metrics import GateMetrics
-from kata_bridge.gate_pods import PodAtGate, points, rules_of, tally
+from kata_bridge.gate_pods import LIVING, PodAtGate, points, rules_of, tally
 from kata_bridge.guests import Guests
 from kata_bridge.nri.dispatch import Hold
-from kata_bridge.nri.messages import Container, ContainerAdjustment, ContainerState, Mount, PodSandbox
+from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot
 from kata_bridge.patience import Patience
 from kata_bridge.reports import Reports
@@ -52,11 +53,6 @@ PATIENCE_SHARE, PATIENCE_AT_ONCE_S = 0.1, 1.0
 MAX_PENDING = 256
 
 _MOUNT_OPTIONS = ("rbind", "ro", "rprivate")
-_LIVING = (
-    ContainerState.CONTAINER_CREATED,
-    ContainerState.CONTAINER_RUNNING,
-    ContainerState.CONTAINER_PAUSED,
-)
 _DISK = Reason(Kind.RESOLVER, "its resolv.conf cannot be written on the node")
 
 _log = logs.get(__name__)
@@ -117,7 +113,7 @@ class Gate:
         now_s = self._loop.time()
         living: dict[str, list[Container]] = {}
         for container in snapshot.containers:
-            if container.state in _LIVING:
+            if container.state in LIVING:
                 living.setdefault(container.pod_sandbox_id, []).append(container)
         alive = {pod.id: pod for pod in snapshot.pods if seen_of(pod).is_alive}
         for known in list(self._live.values()):
@@ -181,14 +177,16 @@ class Gate:
         now_s = self._loop.time()
         live = self._see(pod, now_s)
         is_young = live.began_s is not None and now_s - live.began_s < YOUNG_S
-        if is_young and not live.is_open and not _is_whole(self._decide(live, self._asking(live, container))):
+        if is_young and not live.is_open and not self._decide(live, self._asking(live, container)).is_whole:
             await self._patience.wait(live.opened)
 
-    def create(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+    def create(
+        self, pod: PodSandbox, container: Container, *, lacks_certificate: bool = False
+    ) -> ContainerAdjustment | Hold:
         """Say whether a container may be created, and with which resolv.conf."""
         live = self._see(pod, self._loop.time())
         sandbox = live.sandbox
-        asking = self._asking(live, container)
+        asking = replace(self._asking(live, container), lacks_certificate=lacks_certificate)
         decision = self._decide(live, asking)
         if isinstance(decision, Admitted) and decision.has_mount:
             try:
@@ -326,6 +324,12 @@ class Gate:
         if live is not None and (live.held or not live.is_open):
             self._look(live)
 
+    def certified(self, sandbox: str) -> None:
+        """The certificate can be made for which this sandbox's agent was held."""
+        if (live := self._live.get(sandbox)) is not None:
+            live.has_certificate()
+            self._look(live)
+
     def configure(self, settings: Settings) -> None:
         """Take over what a configuration says now."""
         self._settings = settings
@@ -335,7 +339,7 @@ class Gate:
     def _look(self, live: PodAtGate) -> None:
         """Notice that a pod's needs are in; let it be tried again if one of its containers was refused."""
         sandbox = live.sandbox
-        if not live.is_open and _is_whole(self._decide(live, Asking(""))):
+        if not live.is_open and self._decide(live, Asking("")).is_whole:
             live.is_open = True
             live.opened.set()
             is_gated = sandbox.tenant and not sandbox.is_host_network
@@ -392,8 +396,3 @@ class Gate:
             "needs": sorted(need.value for need in self._settings.needs),
             "held": [pod.status(now_s) for _, pod in sorted(self._live.items()) if any(pod.held)],
         }
-
-
-def _is_whole(decision: Admitted | Held) -> bool:
-    """Whether nothing is missing, whatever the policy."""
-    return isinstance(decision, Admitted) and not decision.lacks

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime's words, brought to discovery and to the gate, in this order: a guest is known before it
-is asked whether its containers may start. Handlers wait for nothing but `Gate.patience`."""
+is asked whether its containers may start. Handlers wait for nothing but `Gate.patience` and the
+certificate of our agent's container."""
 
 from collections.abc import Callable
 
 from kata_bridge.discovery_nri import NriHandler
 from kata_bridge.gate import Gate
+from kata_bridge.gate_certificates import Certificates
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.messages import Container, ContainerAdjustment, PodSandbox
 from kata_bridge.nri.session import Snapshot
@@ -14,10 +16,13 @@ from kata_bridge.nri.session import Snapshot
 class GatedHandler:
     """A `kata_bridge.nri.dispatch.Handler` that holds containers back."""
 
-    def __init__(self, discovery: NriHandler, gate: Gate, forget: Callable[[str], None]) -> None:
+    def __init__(
+        self, discovery: NriHandler, gate: Gate, certificates: Certificates, forget: Callable[[str], None]
+    ) -> None:
         """`forget` is called with the id of a sandbox that is gone."""
         self._discovery = discovery
         self._gate = gate
+        self._certificates = certificates
         self._forget = forget
 
     async def synchronize(self, snapshot: Snapshot) -> None:
@@ -32,24 +37,27 @@ class GatedHandler:
         return hold
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
-        self._gate.ended(pod.id)
-        self._forget(pod.id)
+        self._ended(pod.id)
         await self._discovery.stop_pod_sandbox(pod)
 
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
-        self._gate.ended(pod.id)
-        self._forget(pod.id)
+        self._ended(pod.id)
         await self._discovery.remove_pod_sandbox(pod)
 
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
         await self._gate.patience(pod, container)
-        answer = self._gate.create(pod, container)
+        certificate = await self._certificates.mounts(pod, container)
+        answer = self._gate.create(pod, container, lacks_certificate=certificate is None)
         if isinstance(answer, Hold):
+            if certificate is None:
+                self._certificates.wait(pod, container)
             return answer
-        more = await self._discovery.create_container(pod, container)
-        if isinstance(more, Hold):
-            return more
-        return ContainerAdjustment(mounts=(*answer.mounts, *more.mounts))
+        return ContainerAdjustment(mounts=(*answer.mounts, *(certificate or ())))
+
+    def _ended(self, sandbox: str) -> None:
+        self._gate.ended(sandbox)
+        self._certificates.forget(sandbox)
+        self._forget(sandbox)
 
     async def validate(
         self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment

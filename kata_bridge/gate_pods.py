@@ -4,13 +4,19 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kata_bridge.core.gate import Asking, Held, Kind, MountPoint, Rules, is_ready
 from kata_bridge.core.gate_summary import LONG_S, Tally
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.guest_driver import GuestDriver
-from kata_bridge.nri.messages import Mount
+from kata_bridge.nri.messages import ContainerState, Mount
+
+LIVING = (
+    ContainerState.CONTAINER_CREATED,
+    ContainerState.CONTAINER_RUNNING,
+    ContainerState.CONTAINER_PAUSED,
+)
 
 
 @dataclass(slots=True)
@@ -42,6 +48,13 @@ class PodAtGate:
             "sandbox": sandbox.id,
             "tenant": sandbox.tenant,
             "pod": f"{sandbox.namespace}/{sandbox.name}",
+        }
+
+    def has_certificate(self) -> None:
+        """The certificate of its agent can be made: no container that was refused lacks it any more."""
+        self.held = {
+            name: (replace(asking, lacks_certificate=False), held)
+            for name, (asking, held) in self.held.items()
         }
 
     def status(self, now_s: float) -> dict[str, object]:

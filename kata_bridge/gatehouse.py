@@ -11,6 +11,7 @@ from kata_bridge.core.gate import Resolver, Settings
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.discovery_nri import NriHandler
 from kata_bridge.gate import Gate
+from kata_bridge.gate_certificates import Certificates
 from kata_bridge.gate_nri import GatedHandler
 from kata_bridge.guest_copies import GuestCopies
 from kata_bridge.guests import Guests
@@ -31,6 +32,7 @@ class Gatehouse:
     ) -> None:
         """Raises `OSError`."""
         self._guests = guests
+        self._tasks = tasks
         self._reports: ClusterReports | None = None
         if (cluster := config.super_cluster) is not None:
             self._reports = ClusterReports(cluster.kubeconfig_file, cluster.node_name, tasks)
@@ -45,7 +47,8 @@ class Gatehouse:
 
     def handler(self, discovery: NriHandler) -> GatedHandler:
         """What the runtime asks."""
-        return GatedHandler(discovery, self.gate, self._copies.forget)
+        certificates = Certificates(discovery.certificate, self.gate.certified, self._tasks)
+        return GatedHandler(discovery, self.gate, certificates, self._copies.forget)
 
     def start(self) -> None:
         """Begin what goes on for ever."""

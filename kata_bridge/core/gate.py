@@ -11,6 +11,7 @@ import posixpath
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
 # How long a guest that has a whole ruleset of ours may be behind a newer one and still start
 # containers. Endpoints change all the time; a container that is held for each change would be worse
@@ -158,12 +159,18 @@ class Admitted:
     has_mount: bool
     lacks: tuple[Reason, ...] = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing, whatever the policy."""
+        return not self.lacks
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """The container may not be created now."""
 
     reasons: tuple[Reason, ...]
+    is_whole: ClassVar[bool] = False
 
     @property
     def text(self) -> str:

@@ -40,6 +40,7 @@ from kata_bridge.testing.stand_in_kata import StandInKata
 from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from kata_bridge.ttrpc.status import StatusError
 from ruleset.model import Family
+from tenancy import keys
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
 
 pytestmark = pytest.mark.asyncio
@@ -199,7 +200,12 @@ async def test_our_sidecar_finds_its_certificate_and_other_containers_do_not(
 async def test_our_sidecar_waits_for_room_on_the_disk(
     place: Path, runtime: StandInRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its mount a container would run for ever and never attach."""
+    """Without its mount a container would run and not attach. A pod that is no tenant's is never held."""
+    whose = {keys.CLUSTER: "vc-a-1-a", keys.NAMESPACE: "shop", keys.UID: "tenants-s1"}
+    tenants, nobodys = dataclasses.replace(pod("s1"), annotations=whose), pod("s2")
+
+    async def start(each: PodSandbox) -> ContainerAdjustment | None:
+        return await runtime.create_container(each, Container(f"{each.id}-a", each.id, "vcnode-guest-agent"))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(place))
@@ -207,12 +213,18 @@ async def test_our_sidecar_waits_for_room_on_the_disk(
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
         monkeypatch.setattr("kata_bridge.credentials.Credentials._write", full)
-        await runtime.run_pod(pod("s1"))
-        await until(lambda: "s1" in service.guests.drivers)
-        with pytest.raises(StatusError, match=r"no certificate can be made for its agent: .*No space left"):
-            await created(runtime, "s1", "vcnode-guest-agent")
+        for each in (tenants, nobodys):
+            await runtime.run_pod(each)
+        await until(lambda: len(service.guests.drivers) == 2)
+        with pytest.raises(StatusError) as caught:
+            await start(tenants)
+        assert caught.value.message == (
+            "waiting: the node cannot make the certificate of the pod's agent now"
+            " (it is tried again by itself)"
+        )
+        assert await start(nobodys) == ContainerAdjustment()
         monkeypatch.undo()
-        adjustment = await created(runtime, "s1", "vcnode-guest-agent")
+        adjustment = await start(tenants)
         assert adjustment is not None
         assert adjustment.mounts
 
