@@ -21,6 +21,7 @@ from daemonkit.kube.late_client import LateClient
 from daemonkit.kube.resources import NODES, PODS, MetadataOnly, Resource
 from daemonkit.tasks import Tasks
 from kata_bridge.core.gate import Reason
+from kata_bridge.core.gate_budget import Bucket, Budget
 from kata_bridge.core.gate_summary import Condition, Tally, condition_of
 from kata_bridge.core.sandboxes import Sandbox
 from tenancy import keys
@@ -36,6 +37,7 @@ PARALLEL = 4
 RETRIES_S = (0.2, 1.0)
 # An API server that forgets Events after an hour needs no reminder within five minutes.
 SAME_EVENT_S = 300.0
+# For all tenants together; `gate_budget` has what each has besides.
 EVENTS_PER_S, EVENTS_BURST = 2.0, 25.0
 CONDITION_S = 10.0
 # As a heartbeat, so that a reader can tell a condition that nobody looks after any more.
@@ -60,7 +62,7 @@ class ClusterReports:
         self._turns = asyncio.Semaphore(PARALLEL)
         self._under_way: dict[tuple[str, str], Coroutine[object, object, object] | None] = {}
         self._told_s: dict[tuple[str, str], float] = {}
-        self._tokens, self._tokens_at_s = EVENTS_BURST, self._loop.time()
+        self._budget = Budget(Bucket(EVENTS_BURST, EVENTS_PER_S, EVENTS_BURST, self._loop.time()))
         self._not_ready: dict[str, Sandbox] = {}
         self._problem = ""
         self.tally: Callable[[], Tally] = Tally
@@ -117,7 +119,8 @@ steps may have been without Services or with another DNS server."
     def _tell(self, sandbox: Sandbox, reason: str, message: str) -> None:
         now_s = self._loop.time()
         key = (sandbox.uid, f"{reason} {message}")
-        if now_s - self._told_s.get(key, float("-inf")) < SAME_EVENT_S or not self._has_token(now_s):
+        is_told = now_s - self._told_s.get(key, float("-inf")) < SAME_EVENT_S
+        if is_told or not self._budget.take(sandbox.tenant, now_s):
             return
         self._told_s.pop(key, None)
         self._told_s[key] = now_s
@@ -126,14 +129,6 @@ steps may have been without Services or with another DNS server."
         event = self._event(sandbox, reason, message)
         write = self._write("POST", EVENTS.path(sandbox.namespace), event, "application/json")
         self._begin(f"event {reason}", sandbox.id, write)
-
-    def _has_token(self, now_s: float) -> bool:
-        grown = (now_s - self._tokens_at_s) * EVENTS_PER_S
-        self._tokens, self._tokens_at_s = min(EVENTS_BURST, self._tokens + grown), now_s
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
     def _event(self, sandbox: Sandbox, reason: str, message: str) -> Mapping[str, object]:
         now = _now(digits=0)
