@@ -60,6 +60,11 @@ class Guests:
         """Sandboxes that are no guests of ours: in the host's network, or of another runtime."""
         return len(self._left_alone)
 
+    @property
+    def takes_agents(self) -> bool:
+        """Whether there is a door on this node for agents of guests."""
+        return "agent" in self._shared.openers
+
     # ---- what discovery says
 
     def take(self, changes: Iterable[Change]) -> None:

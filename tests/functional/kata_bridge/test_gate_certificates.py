@@ -128,3 +128,15 @@ async def test_where_nothing_is_held_it_starts_without(node: Node, let_be: PodSa
     await node.runtime.run_pod(let_be)
     assert await node.start(let_be, AGENT) == ContainerAdjustment()
     assert told.held == []
+
+
+async def test_a_container_of_that_name_waits_for_rules_where_no_agents_are_taken(place: Path) -> None:
+    """The default rule for Kata names the agent first, also on a node that no agent can dial."""
+    config = dataclasses.replace(
+        configuration(place), runtimes=(RuntimeRule(("kata*",), ("agent", "stock")),)
+    )
+    async with StandInRuntime(place / "nri.sock") as runtime, serving(config, place, runtime) as node:
+        web = pod("s1", "kata")
+        await runtime.run_pod(web)
+        await node.client.set_resolv_conf("s1", TEXT)
+        assert "the Services of network default are not in it" in await node.why(web, AGENT)
