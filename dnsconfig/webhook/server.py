@@ -5,15 +5,17 @@ A new certificate goes to the next connection: the context that listens hands ev
 context of the moment, as one that has connections must not be changed.
 """
 
-import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 
 from aiohttp import web
 
 from daemonkit import tls
 from daemonkit.status import Readiness
+from dnsconfig.webhook.bodies import Bodies, GaveWayError, TooLargeError
+from dnsconfig.webhook.connections import Connections
 
 PATH = "/mutate"
 # For a kubelet's probes, which reach no unix socket and no loopback.
@@ -24,6 +26,20 @@ MAX_BODY_BYTES = 3 << 20
 # A decision takes microseconds: who has not sent all of its review by then sends nothing useful.
 READ_S = 5.0
 MAX_IN_FLIGHT = 64
+# Of all that are being read. packaging/webhook/deployment.yaml has the limit that this is for, and
+# what was measured; a review is of some 10 KB.
+MAX_BODIES_BYTES = 24 << 20
+MAX_CONNECTIONS = 128
+# client-go, and so an API server, sends again what is answered with 429 or 5xx and this header: up to
+# ten times, within the timeout of the registration (client-go, rest/with_retry.go, 1.34).
+_AGAIN = {"Retry-After": "1"}
+# Longer than a Go client keeps a connection without use (90 s): it must not be ended under a review.
+_IDLE_S = 120.0
+# What is sent although it was refused is read for so long: without that a reset overtakes the answer.
+_LINGER_S = 2.0
+_BUFFER_BYTES = 64 << 10  # of each connection, twice
+# API servers and kubelets send ten headers at most, of which a trace's is the longest.
+_MAX_HEADERS, _MAX_HEADER_BYTES = 32, 4 << 10
 _STOP_S = 2.0
 
 Judge = Callable[[bytes], web.Response]
@@ -38,12 +54,15 @@ class WebhookServer:
         *,
         read_s: float = READ_S,
         max_in_flight: int = MAX_IN_FLIGHT,
+        max_bodies_bytes: int = MAX_BODIES_BYTES,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._judge = judge
         self._readiness = readiness
         self._read_s = read_s
-        self._max_in_flight = max_in_flight
-        self._in_flight = 0
+        self._bodies = Bodies(max_in_flight, MAX_BODY_BYTES, max_bodies_bytes, read_s)
+        self._max_connections = max_connections
+        self._connections: Connections | None = None
         self._context: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
 
@@ -52,21 +71,37 @@ class WebhookServer:
         listening = tls.anonymous_server_context(certificate, certificate)
         self.show(certificate)
         listening.sni_callback = self._hand_over
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app = web.Application()
         app.router.add_post(PATH, self._answer)
         app.router.add_get(LIVE, self._live)
         app.router.add_get(READY, self._ready)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=_STOP_S,
+            keepalive_timeout=_IDLE_S,
+            lingering_time=_LINGER_S,
+            read_bufsize=_BUFFER_BYTES,
+            max_headers=_MAX_HEADERS,
+            max_field_size=_MAX_HEADER_BYTES,
+            max_line_size=_MAX_HEADER_BYTES,
+            # API servers send reviews as they are; what is small here and large there is no review.
+            auto_decompress=False,
+        )
         await self._runner.setup()
-        await web.TCPSite(self._runner, address, port, ssl_context=listening).start()
-        bound: int = self._runner.addresses[0][1]
-        return bound
+        if self._runner.server is None:
+            raise RuntimeError("aiohttp has set up no server")
+        self._connections = Connections(self._runner.server, listening, self._max_connections)
+        return self._connections.start(address, port)
 
     def show(self, certificate: Path) -> None:
         """Show this certificate from the next connection on. Raises TlsError."""
         self._context = tls.anonymous_server_context(certificate, certificate)
 
     async def stop(self) -> None:
+        if self._connections is not None:
+            await self._connections.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -85,20 +120,22 @@ class WebhookServer:
     async def _answer(self, request: web.Request) -> web.Response:
         if request.content_type != "application/json":
             return _refusal(415, "expected application/json")
-        if self._in_flight >= self._max_in_flight:
-            return _refusal(503, "too many reviews at once")
-        self._in_flight += 1
+        too_large = _refusal(413, f"a review of more than {MAX_BODY_BYTES} bytes")
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            return too_large
         try:
-            async with asyncio.timeout(self._read_s):
-                body = await request.read()
+            body = await self._bodies.read(request.content)
+        except GaveWayError:
+            return _refusal(503, "too many reviews at once", _AGAIN)
         except TimeoutError:
             return _refusal(408, f"the review did not come within {self._read_s:g} s")
-        except web.HTTPRequestEntityTooLarge:
-            return _refusal(413, f"a review of more than {MAX_BODY_BYTES} bytes")
-        finally:
-            self._in_flight -= 1
-        return self._judge(body)
+        except TooLargeError:
+            return too_large
+        answer = self._judge(body)
+        if self._connections is not None and answer.status == HTTPStatus.OK:
+            self._connections.was_of_use(request.protocol)
+        return answer
 
 
-def _refusal(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=f"{text}\n")
+def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n", headers=headers)

@@ -3,6 +3,7 @@
 
 import asyncio
 import datetime as dt
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -81,6 +82,9 @@ class Service:
         if status is not None:
             await status.start()
         self.rotation.begin()
+        # What is here now stays: whoever looks for what is over (`connections`) need not go through it.
+        gc.collect()
+        gc.freeze()
         listen = self._config.listen
         self._port = await self._server.start(listen.address, listen.port, self._credentials.certificate_file)
         self.sources.start(self._tasks)

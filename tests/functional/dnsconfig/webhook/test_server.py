@@ -2,7 +2,9 @@
 """The webhook's server over TLS: what it refuses, and what a new certificate does."""
 
 import asyncio
+import contextlib
 import datetime as dt
+import gzip
 import io
 import ssl
 from collections.abc import AsyncIterator
@@ -14,12 +16,15 @@ import pytest
 from aiohttp import web
 
 from daemonkit.status import Readiness
+from daemonkit.tasks import Tasks
 from dnsconfig.webhook.credentials import LEAF_LIFE, Credentials
 from dnsconfig.webhook.server import LIVE, MAX_BODY_BYTES, PATH, READY, WebhookServer
 
 pytestmark = pytest.mark.asyncio
 
 JSON = {"Content-Type": "application/json"}
+SLOW = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+DEADLINE_S = 30.0
 NOW = dt.datetime.now(dt.UTC)
 
 
@@ -33,10 +38,13 @@ class Running:
         self.url = f"https://127.0.0.1:{port}{PATH}"
         self.port = port
 
+    def context(self) -> ssl.SSLContext:
+        """Trusts the authorities of the registration."""
+        return ssl.create_default_context(cadata=b"".join(self.credentials.bundle).decode())
+
     def session(self) -> aiohttp.ClientSession:
-        """A client that trusts the authorities of the registration."""
-        context = ssl.create_default_context(cadata=b"".join(self.credentials.bundle).decode())
-        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context))
+        """A client, as an API server is one."""
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self.context()))
 
     async def post(self, body: bytes, **headers: str) -> tuple[int, str]:
         data = io.BytesIO(body)
@@ -53,7 +61,11 @@ async def running(directory: Path, **how: float) -> AsyncIterator[Running]:
     credentials.turn(NOW, ())
     here = Readiness(bool(how.get("ready", 1)), ("lists: missing pods",))
     server = WebhookServer(
-        judge, lambda: here, read_s=how.get("read_s", 5.0), max_in_flight=int(how.get("most", 64))
+        judge,
+        lambda: here,
+        read_s=how.get("read_s", 5.0),
+        max_in_flight=int(how.get("most", 64)),
+        max_connections=int(how.get("connections", 128)),
     )
     port = await server.start("127.0.0.1", 0, credentials.certificate_file)
     try:
@@ -99,6 +111,50 @@ async def test_a_review_that_does_not_come_to_its_end(tmp_path: Path) -> None:
         assert await here.post(b"{}") == (200, "2 bytes")
 
 
+async def test_a_slow_review_gives_way_and_is_told_to_come_again(tmp_path: Path) -> None:
+    async with running(tmp_path, read_s=60, most=1) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
+        tasks = Tasks("test")
+        try:
+            writer.write(SLOW)
+            said = tasks.spawn(reader.readuntil(b"\r\n\r\n"), "answer")
+            async with asyncio.timeout(DEADLINE_S):
+                # Until it is being read there is nobody to give way.
+                while not said.done():
+                    assert await here.post(b"{}") == (200, "2 bytes")
+            assert said.result().startswith(b"HTTP/1.1 503 ")
+            assert b"\r\nRetry-After: 1\r\n" in said.result()
+        finally:
+            writer.transport.abort()
+            await tasks.close(1.0)
+
+
+@pytest.mark.parametrize("does", ["shake no hands", "ask nothing"])
+async def test_who_only_holds_connections_loses_them(tmp_path: Path, does: str) -> None:
+    async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
+        used = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
+        assert await asked(*used) == b"HTTP/1.1 200 OK\r\n"
+        context = here.context() if does == "ask nothing" else None
+        idle = [await asyncio.open_connection("127.0.0.1", here.port, ssl=context) for _ in range(6)]
+        try:
+            for reader, _ in idle[:4]:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read(1) == b""
+            # The one that was of use is there, and there is room for another.
+            assert await asked(*used) == b"HTTP/1.1 200 OK\r\n"
+            assert await here.post(b"{}") == (200, "2 bytes")
+        finally:
+            for _, writer in (used, *idle):
+                writer.transport.abort()
+
+
+async def test_a_packed_review_is_no_review(tmp_path: Path) -> None:
+    """What would be large when it is unpacked is judged as it came."""
+    async with running(tmp_path) as here:
+        packed = gzip.compress(b"x" * (1 << 20))
+        assert await here.post(packed, **{"Content-Encoding": "gzip"}) == (200, f"{len(packed)} bytes")
+
+
 async def test_a_new_certificate_is_for_the_next_connection(tmp_path: Path) -> None:
     async with running(tmp_path) as here, here.session() as old:
         async with old.post(here.url, data=b"{}", headers=JSON) as reply:
@@ -123,6 +179,14 @@ async def test_a_clock_that_was_ahead_is_nothing_that_an_api_server_sees(tmp_pat
     credentials.turn(ahead + LEAF_LIFE, credentials.bundle)
     async with running(tmp_path) as here:
         assert await here.post(b"{}") == (200, "2 bytes")
+
+
+async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Sends a review; the first line of the answer, which is read to its end."""
+    writer.write(SLOW + b" " * 99)
+    head = await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(len(b"100 bytes"))
+    return head[: head.index(b"\n") + 1]
 
 
 def _shown(here: Running) -> bytes:
