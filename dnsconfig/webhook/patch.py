@@ -4,12 +4,14 @@
 import re
 from typing import Any
 
+from dnsconfig.core.resolver import FROM_POD, Entry
 from dnsconfig.core.text import Line
 
 Json = dict[str, Any]
 
 # What an API server takes as a search path (pkg/apis/core/validation and apimachinery, 1.34). Of the
 # node's file the kubelet takes anything; a pod that is refused for it could not be mended by its author.
+# What the author wrote stays as it is: the API server says of it what it says without us.
 _LABEL = "_?[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?"
 _SEARCH = re.compile(rf"\.|{_LABEL}(?:\.{_LABEL})*\.?")
 
@@ -29,9 +31,9 @@ def patch(lines: tuple[Line, ...]) -> list[Json]:
 
 
 def left_out(lines: tuple[Line, ...]) -> tuple[str, ...]:
-    """The search paths that no pod's spec may have."""
-    entries = (entry.value for line in lines if line.keyword == "search" for entry in line.entries)
-    return tuple(value for value in entries if not _SEARCH.fullmatch(value.lower()))
+    """The search paths that are not the author's and that no pod's spec may have."""
+    entries = (entry for line in lines if line.keyword == "search" for entry in line.entries)
+    return tuple(entry.value for entry in entries if _search(entry) is None)
 
 
 def _settings(lines: tuple[Line, ...]) -> Json:
@@ -42,12 +44,20 @@ def _settings(lines: tuple[Line, ...]) -> Json:
             case "nameserver":
                 found.setdefault("nameservers", []).extend(values)
             case "search":
-                # Names are the same in either case, and an API server takes the lower one only.
-                folded = [value.lower() for value in values]
-                found["searches"] = [value for value in folded if _SEARCH.fullmatch(value)]
+                searches = map(_search, line.entries)
+                found["searches"] = [value for value in searches if value is not None]
             case "options":
                 found["options"] = [_option(value) for value in values]
     return found
+
+
+def _search(entry: Entry) -> str | None:
+    """As it stands in the pod's spec; None for what is left out."""
+    if entry.source == FROM_POD:
+        return entry.value
+    # Names are the same in either case, and an API server takes the lower one only.
+    folded = entry.value.lower()
+    return folded if _SEARCH.fullmatch(folded) else None
 
 
 def _option(text: str) -> Json:

@@ -79,6 +79,16 @@ def test_what_an_api_server_takes_of_the_nodes_search_list() -> None:
     assert answer.left_out == ("-bad.example", "a!b")
 
 
+@pytest.mark.parametrize("search", ["corp!example", "Corp.Example", "-bad.example"])
+def test_what_the_author_wrote_is_for_the_api_server_to_refuse(search: str) -> None:
+    """It does so without us, and says where it stands."""
+    pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
+    answer = review.answer(review.read(asked(pod)), WORLD, node_of("search a!b\n"))
+    (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
+    assert config["searches"][3:] == [search, "ok.example"]
+    assert answer.left_out == ("a!b",)
+
+
 def test_a_second_look_changes_nothing() -> None:
     pod = objects.pod("t", dnsPolicy="ClusterFirst")
     for step in response(asked(pod))["patch"]:
