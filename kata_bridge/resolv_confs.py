@@ -6,7 +6,8 @@ which is therefore rewritten in place and never replaced, and `gate.json`, our o
 is. Both are read again after a restart: what was said before counts until something else is said.
 
 What is said is for networks, and a pod's next sandbox may be attached to others than its last: a
-sandbox is given only what was said for its own, and keeps that while something is said for others.
+sandbox is given only what was said for its own. While the latest is for others it is given nothing:
+nobody looks after what was said before, whose server may have gone. What runs keeps its file.
 """
 
 import json
@@ -49,7 +50,7 @@ class ResolvConfs:
         self._directory = directory
         self._said: dict[str, Resolver] = {}
         self._places: dict[str, _Place] = {}
-        # By sandbox: the latest that was said for its networks.
+        # By sandbox: what was said last, if it is for its networks.
         self._given: dict[str, Resolver] = {}
         self._admitted: dict[str, list[str]] = {}
         # Sandboxes with a container that was refused and is to be tried again when the gate opens.
@@ -66,7 +67,7 @@ class ResolvConfs:
         return self._said.get(uid)
 
     def given(self, sandbox: str) -> Resolver | None:
-        """What was said for a sandbox's own networks."""
+        """What was said last, if it is for a sandbox's own networks."""
         return self._given.get(sandbox)
 
     def say(self, uid: str, resolver: Resolver | None) -> bool:
@@ -82,10 +83,10 @@ class ResolvConfs:
         if resolver is not None:
             self._said[uid] = resolver
         for sandbox in self.sandboxes(uid):
-            if resolver is None:
-                self._given.pop(sandbox, None)
-            elif resolver.is_for(self._places[sandbox].networks):
+            if resolver is not None and resolver.is_for(self._places[sandbox].networks):
                 self._given[sandbox] = resolver
+            else:
+                self._given.pop(sandbox, None)
         for sandbox in self.sandboxes(uid):
             self._write(sandbox)
         self._forget_oldest()
@@ -131,10 +132,9 @@ class ResolvConfs:
             said = self._said[place.uid] = replace(said, networks=place.networks)
         if said is not None and said.is_for(place.networks):
             self._given[sandbox] = said
-        elif given is not None and given.is_for(place.networks):
-            # Of this very sandbox's note, which an older bridge wrote if it has no networks.
-            self._given[sandbox] = replace(given, networks=place.networks)
-            self._said.setdefault(place.uid, self._given[sandbox])
+        elif said is None and given is not None and not given.networks:
+            # Of this very sandbox's note, which an older bridge wrote.
+            self._given[sandbox] = self._said[place.uid] = replace(given, networks=place.networks)
 
     def end(self, sandbox: str) -> None:
         """A sandbox is gone, and nothing of it stays."""

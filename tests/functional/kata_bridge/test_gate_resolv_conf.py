@@ -82,12 +82,16 @@ async def test_a_resolv_conf_of_one_network_opens_no_sandbox_of_another(
         assert content((await node.start(two)).mounts[0]) == OTHER
 
 
-async def test_a_guest_that_is_named_gets_nothing_of_another_network(node: Node) -> None:
-    await node.runtime.run_pod(pod("s1"))
-    await node.client.set_resolv_conf("s1", TEXT, networks=("blue",))
-    assert "its resolver is for another network" in await node.why(pod("s1"))
+async def test_a_sandbox_that_is_named_gets_nothing_of_another_network(node: Node) -> None:
+    web = pod("s1")
+    await node.runtime.run_pod(web)
     await node.client.set_resolv_conf("s1", TEXT, networks=("default",))
-    await node.start(pod("s1"))
+    (mount,) = (await node.start(web)).mounts
+    await node.client.set_resolv_conf("s1", OTHER, networks=("blue",))
+    assert content(mount) == TEXT
+    assert "its resolver is for another network" in await node.why(web)
+    await node.client.set_resolv_conf("s1", OTHER, networks=("default",))
+    assert content((await node.start(web)).mounts[0]) == OTHER
 
 
 async def test_a_container_with_a_resolv_conf_of_its_own_is_not_touched(node: Node) -> None:

@@ -229,6 +229,9 @@ async def test_resolv_conf_and_conntrack(node: Bridge, client: BridgeClient) -> 
     await until(lambda: node.guests.drivers["g"].chosen is not None)
     assert (await client.set_resolv_conf("g", "nameserver 10.0.0.10\n")).code is ResultCode.APPLIED
     assert guest.resolv_conf == "nameserver 10.0.0.10\n"
+    others = await client.set_resolv_conf("g", "nameserver 10.0.0.11\n", networks=("another",))
+    assert (others.code, others.message) == (ResultCode.REFUSED, "its resolver is for another network")
+    assert guest.resolv_conf == "nameserver 10.0.0.10\n"
     answers = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
     assert {name: answer.code for name, answer in answers.items()} == {
         "g": ResultCode.APPLIED,

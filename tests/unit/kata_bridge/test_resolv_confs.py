@@ -131,16 +131,19 @@ def test_what_was_said_for_one_network_is_nothing_to_a_sandbox_of_another(
     assert confs.path("two").read_text() == OTHER
 
 
-def test_a_sandbox_keeps_what_was_said_for_its_own_network(tmp_path: Path) -> None:
+def test_while_the_latest_is_for_others_a_sandbox_is_given_nothing_and_what_runs_keeps_its_file(
+    tmp_path: Path,
+) -> None:
     confs = ResolvConfs(tmp_path)
     confs.begin("one", "u", BLUE)
     confs.say("u", Resolver(TEXT, networks=BLUE))
     confs.say("u", Resolver(OTHER, "w", GREEN))
     for each in (confs, ResolvConfs(tmp_path)):
-        assert each.given("one") == Resolver(TEXT, networks=BLUE)
+        assert each.given("one") is None
         assert each.ready("one", "u", BLUE).read_text() == TEXT
-    confs.say("u", None)
-    assert confs.given("one") is None
+    confs.say("u", Resolver(OTHER, networks=BLUE))
+    assert confs.given("one") == Resolver(OTHER, networks=BLUE)
+    assert confs.path("one").read_text() == OTHER
 
 
 def test_what_an_older_client_says_before_any_sandbox_is_for_the_first(tmp_path: Path) -> None:
@@ -160,6 +163,12 @@ def test_the_note_of_an_older_bridge_is_good_for_its_own_sandbox(tmp_path: Path)
     confs.begin("two", "u", GREEN)
     confs.begin("one", "u", BLUE)
     assert (confs.given("one"), confs.given("two")) == (Resolver(TEXT, networks=BLUE), None)
+    # What is said before the runtime has told of it counts more.
+    (tmp_path / "one" / "gate.json").write_text(json.dumps(note))
+    confs = ResolvConfs(tmp_path)
+    confs.say("u", Resolver(OTHER, networks=GREEN))
+    confs.begin("one", "u", BLUE)
+    assert confs.given("one") is None
 
 
 def test_a_sandbox_that_is_another_pods_now_has_nothing_of_the_first(tmp_path: Path) -> None:
