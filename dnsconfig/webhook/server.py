@@ -31,7 +31,7 @@ MAX_IN_FLIGHT = 64
 MAX_BODIES_BYTES = 24 << 20
 MAX_CONNECTIONS = 128
 # client-go, and so an API server, sends again what is answered with 429 or 5xx and this header: up to
-# ten times, within the timeout of the registration (client-go, rest/with_retry.go, 1.34).
+# ten times, within the timeout of the registration (client-go, rest/with_retry.go).
 _AGAIN = {"Retry-After": "1"}
 # Longer than a Go client keeps a connection without use (90 s): it must not be ended under a review.
 _IDLE_S = 120.0
