@@ -30,8 +30,8 @@ MAX_IN_FLIGHT = 64
 # what was measured; a review is of some 10 KB.
 MAX_BODIES_BYTES = 24 << 20
 MAX_CONNECTIONS = 128
-# client-go, and so an API server, sends again what is answered with 429 or 5xx and this header: up to
-# ten times, within the timeout of the registration (client-go, rest/with_retry.go).
+# client-go, and so an API server, sends again what is answered with 429 or 5xx and this header, within
+# the timeout of the registration (client-go, rest/with_retry.go).
 _AGAIN = {"Retry-After": "1"}
 # Longer than a Go client keeps a connection without use (90 s): it must not be ended under a review.
 _IDLE_S = 120.0
