@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from daemonkit import logs
 from kata_bridge.guest import arguments, state_file
 from kata_bridge.guest.answers import Answers
-from kata_bridge.guest.arguments import Arguments, Tcp, Unix
+from kata_bridge.guest.arguments import Arguments
 from kata_bridge.guest.keeper import Keeper
 from kata_bridge.guest.kernel_filter import KernelFilter
 from kata_bridge.guest.link import Link
 from kata_bridge.guest.netfilter import Netfilter, NetfilterError
 from kata_bridge.guest.packet_filter import Broken
-from kata_bridge.guest.vsock import VsockDoor
 
 _log = logs.get("kata_bridge.guest")
 
@@ -29,8 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: os._exit(0))
     try:
         given.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = _target(given)
-        _link(given, target).run()
+        _link(given).run()
     except OSError as error:
         _log.error("cannot start", error=error)
     except Broken as error:
@@ -38,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _link(given: Arguments, target: str) -> Link:
+def _link(given: Arguments) -> Link:
     try:
         netfilter = Netfilter()
     except NetfilterError as error:
@@ -52,18 +50,7 @@ def _link(given: Arguments, target: str) -> Link:
     _log.info(
         "started", programs=packet_filter.describe, digest=keeper.digest[:16], drifted=keeper.is_drifted
     )
-    return Link(target, given.credentials, keeper, packet_filter, answers)
-
-
-def _target(given: Arguments) -> str:
-    """What grpc dials."""
-    if isinstance(given.node, Tcp):
-        return given.node.target
-    if isinstance(given.node, Unix):
-        return f"unix:{given.node.path}"
-    path = given.state / "node.sock"
-    VsockDoor(path, given.node.cid, given.node.port)
-    return f"unix:{path}"
+    return Link(given.node.target, given.credentials, keeper, packet_filter, answers)
 
 
 if __name__ == "__main__":

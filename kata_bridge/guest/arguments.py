@@ -18,7 +18,7 @@ _SANDBOX = re.compile(rb"\x86(.)vcnode://sandbox/([A-Za-z0-9][A-Za-z0-9_.-]{0,12
 
 @dataclass(frozen=True, slots=True)
 class Tcp:
-    """`target` is what grpc dials: `host:port`."""
+    """`host:port`, an IPv6 address in brackets."""
 
     target: str
 
@@ -27,11 +27,21 @@ class Tcp:
 class Unix:
     path: str
 
+    @property
+    def target(self) -> str:
+        """As `wire.dial` takes it."""
+        return f"unix:{self.path}"
+
 
 @dataclass(frozen=True, slots=True)
 class Vsock:
     cid: int
     port: int
+
+    @property
+    def target(self) -> str:
+        """As `wire.dial` takes it."""
+        return f"vsock:{self.cid}:{self.port}"
 
 
 Node = Tcp | Unix | Vsock

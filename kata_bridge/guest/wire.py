@@ -162,7 +162,7 @@ class Wire:
 
 
 def dial(target: str, credentials: Path, path: str, patience: Patience = Patience()) -> Wire:
-    """Connect to `host:port` or `unix:PATH` and begin the call `path`. Raises `Lost`.
+    """Connect to `host:port`, `unix:PATH` or `vsock:CID:PORT` and begin the call `path`. Raises `Lost`.
 
     `credentials` is a directory with `ca.crt`, `tls.crt` and `tls.key`.
     """
@@ -189,20 +189,20 @@ def dial(target: str, credentials: Path, path: str, patience: Patience = Patienc
 
 def _connect(target: str) -> socket.socket:
     """Raises `OSError`."""
-    kind, _, path = target.partition(":")
-    if kind != "unix":
-        host, _, port = target.rpartition(":")
+    kind, _, rest = target.partition(":")
+    host, _, port = target.rpartition(":")
+    if kind not in ("unix", "vsock"):
         tcp = socket.create_connection((host.removeprefix("[").removesuffix("]"), int(port)), _CONNECT_S)
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return tcp
-    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    unix.settimeout(_CONNECT_S)
+    local = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_VSOCK, socket.SOCK_STREAM)
+    local.settimeout(_CONNECT_S)
     try:
-        unix.connect(path)
+        local.connect(rest if kind == "unix" else (int(host.removeprefix("vsock:")), int(port)))
     except OSError:
-        unix.close()
+        local.close()
         raise
-    return unix
+    return local
 
 
 def words(error: OSError) -> str:

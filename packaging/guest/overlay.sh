@@ -2,18 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Puts the agent into a root file system: of a guest image, a container, a User-mode Linux.
 #
-#   packaging/guest/overlay.sh ROOT [SITE_PACKAGES]
+#   packaging/guest/overlay.sh ROOT
 #
-# SITE_PACKAGES has grpcio for the Python of that root; without it pip fetches it, with the Python
-# that runs here (PYTHON, default python3), whose minor version must be the root's.
+# It is Python's sources alone, for any Python from 3.11 on, and needs nothing but its standard library.
 set -eu
 
-if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+if [ $# -ne 1 ]; then
+    sed -n '3,7s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 root=$1
-site=${2-}
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 tree=$root/usr/lib/vcnode-guest/site-packages
@@ -30,14 +28,6 @@ done
 cp "$top/kata_bridge/__init__.py" "$tree/kata_bridge/"
 # Of daemonkit two modules; what they do not import stays at home.
 find "$tree/daemonkit" -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name logs.py ! -name protobuf.py -exec rm -rf {} +
-
-if [ -n "$site" ]; then
-    cp -a "$site/grpc" "$tree/"
-    cp -a "$site/typing_extensions.py" "$tree/"
-else
-    "${PYTHON:-python3}" -m pip install --quiet --no-compile --only-binary=:all: --target "$tree" 'grpcio>=1.80,<2'
-fi
-find "$tree" \( -name '*.pyi' -o -name '__pycache__' \) -prune -exec rm -rf {} +
 
 cat >"$root/usr/bin/vcnode-guest-agent" <<'LAUNCHER'
 #!/usr/bin/python3 -ISEB

@@ -36,12 +36,11 @@ class Image:
     @classmethod
     def build(cls, directory: Path) -> Image:
         """Make it in `directory`."""
-        packages = Path(grpc.__file__).parents[1]
-        subprocess.run(["sh", str(_OVERLAY), str(directory), str(packages)], timeout=_DEADLINE_S, check=True)
+        subprocess.run(["sh", str(_OVERLAY), str(directory)], timeout=_DEADLINE_S, check=True)
         (directory / "usr" / "lib" / "modules").symlink_to(MODULES)
         prefix, name = _python()
         if prefix != Path("/usr"):
-            # grpcio is for this interpreter's version, which need not be that of this machine.
+            # `packages` are for this interpreter's version, which need not be that of this machine.
             (directory / "usr" / "bin" / "python3").symlink_to(Path("/python") / name)
         return cls(directory)
 

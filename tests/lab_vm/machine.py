@@ -21,7 +21,8 @@ from tests.lab_vm.inside import hand
 DEADLINE_S = 60.0
 # More than the hand waits for a program itself.
 _PROGRAM_S = 100.0
-# Room for Python with grpcio, the hand, iptables, and the kernel itself.
+# Room for Python twice, with the packages of the hand and of the node that one test starts, for
+# iptables, and for the kernel itself.
 _MEMORY = "160M"
 
 

@@ -18,7 +18,5 @@ rootfs=${ROOTFS_DIR:-$osbuilder/rootfs-vcnode}
     ROOTFS_DIR=$rootfs AGENT_INIT=no EXTRA_PKGS="python3 iptables libnftables1" \
         ./rootfs-builder/rootfs.sh "${DISTRO:-ubuntu}"
 )
-# pip inside of the root: grpcio's wheel is for the Python that will run it.
-chroot_python=$(chroot "$rootfs" /usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-PYTHON=${PYTHON:-python$chroot_python} "$here/../overlay.sh" "$rootfs"
+"$here/../overlay.sh" "$rootfs"
 cd "$osbuilder" && ./image-builder/image_builder.sh "$rootfs"

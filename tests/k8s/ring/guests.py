@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
-import grpc
 import yaml
 
 from daemonkit.tasks import Tasks
@@ -106,12 +105,8 @@ def install_agent(ring: Ring) -> Path:
     root = ring.directory / "agent-root"
     if not root.exists():
         root.mkdir()
-        site = Path(grpc.__file__).parents[1]
-        subprocess.run(
-            ["sh", str(_ROOT / "packaging" / "guest" / "overlay.sh"), str(root), str(site)],
-            check=True,
-            timeout=60,
-        )
+        overlay = _ROOT / "packaging" / "guest" / "overlay.sh"
+        subprocess.run(["sh", str(overlay), str(root)], check=True, timeout=60)
     return root / "usr/lib/vcnode-guest"
 
 

@@ -5,18 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import grpc
-
 ROOT = Path(__file__).parents[4]
 OVERLAY = ROOT / "packaging" / "guest" / "overlay.sh"
-# Without the version of this machine's C library, and what the whole of it may cost a guest image.
-MAX_BYTES = 45 << 20
+# What the whole of it may cost a guest image.
+MAX_BYTES = 1 << 20
 
 
 def test_the_overlay_runs(tmp_path: Path) -> None:
-    site = Path(grpc.__file__).parents[1]
     for _ in range(2):  # a second time over the first
-        subprocess.run(["sh", str(OVERLAY), str(tmp_path), str(site)], timeout=120, check=True)
+        subprocess.run(["sh", str(OVERLAY), str(tmp_path)], timeout=120, check=True)
     launcher = tmp_path / "usr/bin/vcnode-guest-agent"
     installed = tmp_path / "usr/lib/vcnode-guest/site-packages"
     script = launcher.read_text().replace("/usr/lib/vcnode-guest/site-packages", str(installed))
@@ -42,4 +39,4 @@ def test_the_overlay_runs(tmp_path: Path) -> None:
 def test_wrong_use_is_explained() -> None:
     done = subprocess.run(["sh", str(OVERLAY)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "overlay.sh ROOT [SITE_PACKAGES]" in done.stderr
+    assert "overlay.sh ROOT\n" in done.stderr

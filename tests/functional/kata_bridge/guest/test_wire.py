@@ -94,6 +94,12 @@ def node(directory: Path, credentials: Credentials) -> Iterator[Node]:
     made.close()
 
 
+def test_where_there_is_no_way_over_vsock_that_is_said(credentials: Credentials) -> None:
+    """AF_VSOCK that leads somewhere is in the ring of User-mode Linux: few machines loop it back."""
+    with pytest.raises(Lost, match="the node does not answer"):
+        dial("vsock:1:40123", credentials.issue("sb").directory, "/s/M", _NEVER)
+
+
 class Dialled:
     """An agent's wires, which end with the test."""
 

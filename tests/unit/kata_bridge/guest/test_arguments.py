@@ -17,16 +17,17 @@ def test_the_defaults_are_those_of_a_guest_image() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "node"),
+    ("text", "node", "target"),
     [
-        ("tcp:10.0.0.1:1033", Tcp("10.0.0.1:1033")),
-        ("tcp:[fd00::1]:1033", Tcp("[fd00::1]:1033")),
-        ("unix:/run/node.sock", Unix("/run/node.sock")),
-        ("vsock:3:9", Vsock(3, 9)),
+        ("tcp:10.0.0.1:1033", Tcp("10.0.0.1:1033"), "10.0.0.1:1033"),
+        ("tcp:[fd00::1]:1033", Tcp("[fd00::1]:1033"), "[fd00::1]:1033"),
+        ("unix:/run/node.sock", Unix("/run/node.sock"), "unix:/run/node.sock"),
+        ("vsock:3:9", Vsock(3, 9), "vsock:3:9"),
     ],
 )
-def test_a_node_is_an_address_of_three_kinds(text: str, node: object) -> None:
-    assert parse(["--node", text]).node == node
+def test_a_node_is_an_address_of_three_kinds(text: str, node: object, target: str) -> None:
+    given = parse(["--node", text]).node
+    assert (given, given.target) == (node, target)
 
 
 @pytest.mark.parametrize(
