@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection to kata-bridge: guests come in, resolv.confs go out, and it is made again when it ends."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +20,7 @@ class Bridge(Protocol):
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
     async def set_resolv_conf(
-        self, guest: str, text: str, *, waits: str = "", pod_uid: str = ""
+        self, guest: str, text: str, *, waits: str = "", pod_uid: str = "", networks: Sequence[str] = ()
     ) -> GuestResult: ...
     async def close(self) -> None: ...
 
@@ -54,9 +54,12 @@ class Connection(Link[Bridge, Handlers]):
             self._tasks.spawn(self._push(bridge, push), f"push {push.number}")
 
     async def _push(self, bridge: Bridge, push: Push) -> None:
-        guest, pod_uid = push.target.guest, push.target.pod_uid
+        guest, wanted = push.target.guest, push.wanted
+        pod_uid = "" if guest else push.target.pod_uid
         try:
-            result = await bridge.set_resolv_conf(guest, push.text, waits=push.waits, pod_uid=pod_uid)
+            result = await bridge.set_resolv_conf(
+                guest, wanted.text, waits=wanted.waits, pod_uid=pod_uid, networks=wanted.networks
+            )
         except BridgeError as error:
             if bridge is self.bridge:
                 self.handlers.failed(push, str(error))

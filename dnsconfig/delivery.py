@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pod has what of kata-bridge, what it is to have, and when to send that. Pure.
 
-One request at a time for each target, the newest text when that has been answered, a bounded number
-in all. Nothing is sent that the bridge has acknowledged in this connection; a new connection may be
+One request at a time for each pod, however it is named: two at once could be served in either order,
+and the older text would stay. The newest text when that has been answered, a bounded number in all.
+ Nothing is sent that the bridge has acknowledged in this connection; a new connection may be
 to a bridge that was restarted and knows nothing, so everything is sent again.
 """
 
@@ -38,10 +39,17 @@ class Target:
     guest: str = ""
     pod_uid: str = ""
 
+    @property
+    def pod(self) -> str:
+        """Which pod it is, however it is named; a guest of which no pod is known is one by itself."""
+        return self.pod_uid or self.guest
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a pod is to have: a text, a reason to wait, or both. Neither: it is withdrawn.
+
+    It is for a sandbox that is attached to exactly these `networks`.
 
     `origin` has the servers in the text that the API server can give to another Service one day; a
     text that `is_bare` is what was left when they went.
@@ -51,6 +59,7 @@ class Wanted:
     waits: str = ""
     origin: Origin | None = None
     is_bare: bool = False
+    networks: tuple[str, ...] = ()
 
 
 WITHDRAWN = Wanted()
@@ -84,8 +93,7 @@ class State(enum.Enum):
 class Standing:
     """One target. `has` is what the bridge has acknowledged in this connection.
 
-    One that `is_forgotten` is here only until what is in flight for it has been answered: two
-    requests for one pod at once could be served in either order.
+    One that `is_forgotten` is here only until what is in flight for it has been answered.
     """
 
     target: Target
@@ -111,6 +119,7 @@ class Delivery:
 
     standings: dict[Target, Standing] = field(default_factory=dict)
     is_connected: bool = False
+    is_synced: bool = False
     _number: int = 0
 
     def want(self, wanted: Mapping[Target, Wanted], now: float) -> None:
@@ -135,38 +144,51 @@ class Delivery:
         """What to send now; each is in flight until it is answered or has failed."""
         if not self.is_connected:
             return
-        in_flight = sum(standing.in_flight is not None for standing in self.standings.values())
+        busy = self._busy()
         for standing in self.standings.values():
-            if in_flight >= MAX_IN_FLIGHT:
+            if len(busy) >= MAX_IN_FLIGHT:
                 return
+            pod = standing.target.pod
             is_due = standing.retry_at is None or standing.retry_at <= now
-            is_due = is_due and not standing.is_forgotten
-            if standing.in_flight is None and standing.has != standing.wanted and is_due:
+            is_due = is_due and not standing.is_forgotten and pod not in busy
+            # The guest of a pod may be among those that are still to be told of.
+            is_due = is_due and (self.is_synced or bool(standing.target.guest))
+            if is_due and standing.has != standing.wanted:
                 self._number += 1
                 push = Push(self._number, standing.target, standing.wanted, standing.changed_at)
                 standing.in_flight = push
-                in_flight += 1
+                busy.add(pod)
                 yield push
+
+    def _busy(self) -> set[str]:
+        """The pods for which a request is in flight, by whichever target: one each."""
+        return {each.target.pod for each in self.standings.values() if each.in_flight is not None}
 
     def next_at(self) -> float | None:
         """When the next target is due again after a failure."""
         if not self.is_connected:
             return None
+        busy = self._busy()
         return min(
             (
                 standing.retry_at
                 for standing in self.standings.values()
-                if standing.retry_at is not None and standing.in_flight is None
+                if standing.retry_at is not None and standing.target.pod not in busy
             ),
             default=None,
         )
 
     def connected(self) -> None:
+        """The bridge is there. Pods without a guest wait until it has told of all its guests."""
         self.is_connected = True
+
+    def synced(self) -> None:
+        """The bridge has told of all its guests."""
+        self.is_connected = self.is_synced = True
 
     def lost(self) -> None:
         """The connection ended: what is in flight will not be answered, and nothing is known."""
-        self.is_connected = False
+        self.is_connected = self.is_synced = False
         for standing in self.standings.values():
             standing.has = standing.in_flight = standing.retry_at = None
             standing.problem, standing.failures = "", 0

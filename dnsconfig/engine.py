@@ -4,10 +4,13 @@
 Each turn decides for all pods of the node anew, from the whole picture: a node has a few hundred at
 most, and nothing is left over from an order of events. What counts longer than a turn is little:
 
-- a pod that has had its resolver keeps it. When its network is lost from sight or is not ready any
-  more, the text that it has stays in its containers and in those that start again; only what has
-  never had one waits. Where its network's Service is known not to have the address any more, it is
-  taken out of the text after a moment (`keeping`): nobody's resolver becomes another by keeping it.
+- a pod is in the network that its sandbox is attached to (`attachments`), and before there is one in
+  that of its label.
+- a pod that has had its resolver keeps it, in the network that it is for. When that is lost from
+  sight or is not ready any more, the text that it has stays in its containers and in those that
+  start again; only what has never had one waits. Where the network's Service is known not to have
+  the address any more, it is taken out of the text after a moment (`keeping`): nobody's resolver
+  becomes another by keeping it.
 - what is not known yet is told to nobody for a moment (`GRACE_S`): most of it is on its way.
 - a pod that is gone from the API server is withdrawn from kata-bridge after a while (`FORGET_S`): its
   containers end by the kubelet's hand, not by a list that lacked it.
@@ -19,8 +22,9 @@ from typing import Protocol
 
 from daemonkit import logs
 from daemonkit.kube.resources import Key
+from dnsconfig.attachments import Attachments
 from dnsconfig.core.decision import Decision, Node, decide, held
-from dnsconfig.core.network import Origin
+from dnsconfig.core.network import Origin, networks_of
 from dnsconfig.core.resolver import PodEvent
 from dnsconfig.core.waits import Cause, Waits
 from dnsconfig.core.wire import PodObject
@@ -28,6 +32,7 @@ from dnsconfig.delivery import WITHDRAWN, Delivery, Push, Target, Wanted
 from dnsconfig.keeping import Keeping, Loss
 from dnsconfig.metrics import Metrics
 from dnsconfig.picture import Picture
+from dnsconfig.strangers import strangers, why
 from kata_bridge.api.messages import Guest, GuestResult
 
 GRACE_S = 2.0
@@ -105,14 +110,14 @@ class Engine:
         self._send = send
         self._tell = tell
         self._saved = Picture()
+        self._saved_ends_at: float | None = None
         self.picture = Picture()
         self.guests: dict[str, Guest] = {}
-        # The networks that pods' sandboxes are attached to, by UID; also while the bridge is away.
-        self._attached: dict[str, tuple[str, ...]] = {}
         self.pods: dict[Key, PodState] = {}
         # Guests of tenants of whose pods nothing is known, and since when.
         self.strangers: dict[str, float] = {}
         self.keeping = Keeping()
+        self.attachments = Attachments()
         # Pods that kata-bridge was told of by their UID, and since when such a pod is gone.
         self._spoken_for: set[str] = set()
         self._gone: dict[str, float] = {}
@@ -127,9 +132,15 @@ class Engine:
         found = (_waits(state) for state in self.pods.values())
         return [waits.cause for waits in found if waits is not None]
 
-    def restore(self, picture: Picture, keeping: Keeping) -> None:
-        """What was saved, before anything else is told; the picture counts until the API server has told."""
-        self._saved, self.keeping = picture, keeping
+    def restore(
+        self, picture: Picture, keeping: Keeping, attachments: Attachments, ends_at: float | None = None
+    ) -> None:
+        """What was saved, before anything else is told.
+
+        The picture counts until the API server has told, or until it is too old, at `ends_at`.
+        """
+        self._saved, self._saved_ends_at = picture, ends_at
+        self.keeping, self.attachments = keeping, attachments
         self._wake()
 
     @property
@@ -140,18 +151,14 @@ class Engine:
     def present(self, guest: Guest) -> None:
         self.delivery.connected()
         self.guests[guest.id] = guest
-        if guest.uid:
-            self._attached[guest.uid] = guest.networks
         self._wake()
 
     def gone(self, guest_id: str) -> None:
-        guest = self.guests.pop(guest_id, None)
-        if guest is not None:
-            self._attached.pop(guest.uid, None)
+        self.guests.pop(guest_id, None)
         self._wake()
 
     def synced(self) -> None:
-        self.delivery.connected()
+        self.delivery.synced()
         self._wake()
 
     def lost(self) -> None:
@@ -184,9 +191,10 @@ class Engine:
             _log.warning(message, **_named(push), reason=reason)
 
     def _remember(self, push: Push) -> None:
-        for state in self.pods.values():
-            if state.target == push.target:
-                self.keeping.remember(state.pod.metadata.uid, push.wanted)
+        uid = push.target.pod_uid
+        if uid and any(state.target == push.target for state in self.pods.values()):
+            self.keeping.remember(uid, push.wanted)
+            self.attachments.given(uid, push.wanted.networks)
 
     # ---- a turn
 
@@ -198,10 +206,13 @@ class Engine:
         if self.is_restored and heard.is_whole and self._sources.wanted <= heard.places.keys():
             _log.info("the API server has told; what was saved counts no more")
             self._saved = Picture()
+        if self.is_restored and self._saved_ends_at is not None and self._saved_ends_at <= now:
+            _log.warning("what was saved is too old by now and counts no more")
+            self._saved = Picture()
         self.picture = heard.over(self._saved)
         self._decide(now)
         targets = {state.target: state.wanted for state in self.pods.values() if _is_told(state, now)}
-        self._spoken_for |= {target.pod_uid for target in targets if target.pod_uid}
+        self._spoken_for |= {target.pod_uid for target in targets if not target.guest}
         self.delivery.want(targets | self._of_strangers(now) | self._withdrawn(now), now)
         for push in tuple(self.delivery.due(now)):
             self._send(push)
@@ -216,31 +227,38 @@ class Engine:
         before, self.pods = self.pods, {}
         for key, pod in self.picture.live_pods().items():
             guest = guests.get(pod.metadata.uid) or guests.get("/".join(key))
-            attached = self._attached.get(pod.metadata.uid, () if guest is None else guest.networks)
+            attached = self.attachments.look(pod, guest, has_all_guests=self.delivery.is_synced)
             decision = decide(pod, world, node, attached, self.keeping.had(pod.metadata.uid))
             if decision is None:
                 continue
             known = before.get(key)
             if known is not None and known.pod.metadata.uid != pod.metadata.uid:
                 known = None  # another pod of the same name
-            target = Target(pod_uid=pod.metadata.uid) if guest is None else Target(guest.id)
-            self.pods[key] = self._state(pod, decision, target, known, now)
+            target = Target("" if guest is None else guest.id, pod.metadata.uid)
+            networks = networks_of(pod.metadata.labels, attached)
+            self.pods[key] = self._state(pod, decision, target, networks, known, now)
             self._log_change(self.pods[key], now)
         alive = {state.pod.metadata.uid for state in self.pods.values()}
         self._logged = {uid: said for uid, said in self._logged.items() if uid in alive}
-        here = alive | {guest.uid for guest in self.guests.values()}
-        self._attached = {uid: networks for uid, networks in self._attached.items() if uid in here}
 
     def _state(
-        self, pod: PodObject, decision: Decision, target: Target, known: PodState | None, now: float
+        self,
+        pod: PodObject,
+        decision: Decision,
+        target: Target,
+        networks: tuple[str, ...],
+        known: PodState | None,
+        now: float,
     ) -> PodState:
         uid, text, waits = pod.metadata.uid, decision.text, decision.waits
         origin = _origin(decision)
         loss = self.keeping.look(uid, decision, now, is_host_network=pod.spec.host_network)
+        if not self.keeping.is_for(uid, networks):
+            loss = None  # what it was given is of another sandbox, in another network
         is_bare, is_kept = loss is not None and loss.is_taken, False
         if loss is not None and is_bare:
             text = loss.bare
-        elif text is None and uid in self.keeping.given:
+        elif text is None and self.keeping.is_for(uid, networks):
             is_kept = True
             text, waits = self.keeping.given[uid], held(pod)
             origin = self.keeping.origins.get(uid)
@@ -249,33 +267,19 @@ class Engine:
         if waits is not None:
             since = known.waits_since if known is not None and known.waits_since is not None else now
         reason = "" if waits is None else waits.reason[:MAX_REASON_CHARACTERS]
-        wanted = Wanted(file, reason, origin, is_bare)
+        wanted = Wanted(file, reason, origin, is_bare, networks)
         return PodState(pod, decision, target, wanted, is_kept, loss, since)
 
     def _of_strangers(self, now: float) -> dict[Target, Wanted]:
-        """Guests of tenants without a pod: made by hand, or before the API server has told."""
-        pods = self.picture.pods or {}
-        known = {pod.metadata.uid for pod in pods.values()} | self.keeping.given.keys()
-        ours = {
-            guest.id: guest
-            for guest in self.guests.values()
-            if guest.tenant
-            and (guest.uid not in known if guest.uid else (guest.namespace, guest.name) not in pods)
-        }
+        ours = strangers(self.guests.values(), self.picture, self.keeping.given)
         self.strangers = {name: self.strangers.get(name, now) for name in ours}
         found = {}
         for name, since in self.strangers.items():
             if now - since >= GRACE_S:
-                found[Target(name)] = Wanted(waits=self._why_strange(ours[name])[:MAX_REASON_CHARACTERS])
+                guest = ours[name]
+                reason = why(guest, self.picture)[:MAX_REASON_CHARACTERS]
+                found[Target(name, guest.uid)] = Wanted(waits=reason, networks=guest.networks)
         return found
-
-    def _why_strange(self, guest: Guest) -> str:
-        unreadable = self.picture.unreadable.get(("Pod", (guest.namespace, guest.name)))
-        if unreadable is not None:
-            return f"the pod's object cannot be read: {unreadable}"
-        if self.picture.pods is None:
-            return "the API server has not told of this node's pods yet"
-        return "the API server has no such pod on this node (any more)"
 
     def _withdrawn(self, now: float) -> dict[Target, Wanted]:
         """Pods that are gone from the API server for so long that nobody speaks for them any more."""
@@ -283,16 +287,19 @@ class Engine:
             return {}
         alive = {pod.metadata.uid for pod in self.picture.pods.values()}
         found = {}
-        for uid in self.keeping.given.keys() | self._spoken_for:
+        spoken_for = self.keeping.given.keys() | self._spoken_for
+        for uid in spoken_for | self.attachments.known.keys():
             if uid in alive:
                 self._gone.pop(uid, None)
                 continue
             since = self._gone.setdefault(uid, now)
             standing = self.delivery.standings.get(Target(pod_uid=uid))
             is_done = standing is not None and standing.has == WITHDRAWN
+            is_done = is_done or (uid not in spoken_for and since + FORGET_S <= now)
             if is_done or since + 2 * FORGET_S <= now:
                 del self._gone[uid]
                 self.keeping.forget(uid)
+                self.attachments.forget(uid)
                 self._spoken_for.discard(uid)
             elif since + FORGET_S <= now:
                 found[Target(pod_uid=uid)] = WITHDRAWN
@@ -305,6 +312,8 @@ class Engine:
         times += [since + GRACE_S for since in self.strangers.values()]
         times += [since + after for since in self._gone.values() for after in (FORGET_S, 2 * FORGET_S)]
         times += self.keeping.ends()
+        if self.is_restored and self._saved_ends_at is not None:
+            times.append(self._saved_ends_at)
         return min((at for at in times if at > now), default=None)
 
     # ---- what is said
@@ -330,7 +339,8 @@ class Engine:
         """One line for each change of what a pod is told, not for what is on its way here."""
         meta, decision = state.pod.metadata, state.decision
         said = (state.wanted, state.is_kept, state.loss is not None and state.loss.is_told)
-        if not _is_told(state, now) or self._logged.get(meta.uid) == said:
+        is_certain = self.delivery.is_synced or bool(state.target.guest)
+        if not (is_certain and _is_told(state, now)) or self._logged.get(meta.uid) == said:
             return
         self._logged[meta.uid] = said
         fields: dict[str, object] = {"pod": f"{meta.namespace}/{meta.name}"}

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pods were given, what they keep of it, and when they lose it. Pure: time comes in.
 
+What a pod was given is for the networks that its sandbox was attached to then (`attachments`), and for
+another sandbox in another network it is nothing: it is neither kept there nor what is left of it.
+
 A pod that has had a resolver keeps it when none can be decided for it, with one exception: an
 address that is not its network's any more. The API server may give a cluster IP that no Service
 holds to a Service of any tenant, at once. So where the Service is known not to hold it, and there is
@@ -51,10 +54,11 @@ class Loss:
 
 
 class Keeping:
-    """All by the pods' UIDs: texts, where the cluster IPs in them come from, and losses."""
+    """All by the pods' UIDs: texts, which networks they are for, where their cluster IPs are from, losses."""
 
     def __init__(self) -> None:
         self.given: dict[str, str] = {}
+        self.networks: dict[str, tuple[str, ...]] = {}
         self.origins: dict[str, Origin] = {}
         self.losses: dict[str, Loss] = {}
 
@@ -63,13 +67,18 @@ class Keeping:
         if not wanted.text or wanted.is_bare:
             return  # what is left of a text is none to go back to
         self.given[uid] = wanted.text
+        self.networks[uid] = wanted.networks
         self.origins.pop(uid, None)
         if wanted.origin is not None:
             self.origins[uid] = wanted.origin
 
     def forget(self, uid: str) -> None:
-        for each in (self.given, self.origins, self.losses):
+        for each in (self.given, self.networks, self.origins, self.losses):
             each.pop(uid, None)
+
+    def is_for(self, uid: str, networks: tuple[str, ...]) -> bool:
+        """Whether the pod was given something that is for exactly these networks."""
+        return bool(networks) and uid in self.given and set(self.networks.get(uid, ())) == set(networks)
 
     def had(self, uid: str) -> str:
         """The network whose Service's addresses the pod has; empty where it has none of that kind."""

@@ -19,6 +19,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.files import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
+from dnsconfig.attachments import Attachment, Attachments
 from dnsconfig.core.network import Origin
 from dnsconfig.core.wire import (
     NamespaceObject,
@@ -32,6 +33,10 @@ from dnsconfig.picture import Picture, Place
 
 # An older address is more likely to be somebody else's by now.
 MAX_AGE_S = 24 * 3600.0
+# Of a state from the future nobody knows how old it is: the clock was ahead when it was written, or is
+# behind now, as after a start without a battery, and then the node may have been off for weeks. That
+# is as unknown as too old. So much is a clock that was set right between two starts.
+MAX_AHEAD_S = 300.0
 # A pod is 500 bytes and a text 200; a node has a few hundred.
 MAX_FILE_BYTES = 16 << 20
 # Under churn it is written this often; a restart finds it that much too old.
@@ -52,10 +57,19 @@ class SavedLoss(msgspec.Struct, rename="camel"):
     bare: str
 
 
+class SavedAttachment(msgspec.Struct, rename="camel"):
+    """An `attachments.Attachment`."""
+
+    networks: tuple[str, ...]
+    is_guest: bool
+    since: str
+
+
 class State(msgspec.Struct, rename="camel"):
     """What was known. `heard` are the namespaces whose Services and Networks these are.
 
-    `given`, `origins` and `losses` are by the UIDs of pods, as `keeping.Keeping` has them.
+    By the UIDs of pods are `given`, `given_networks`, `origins` and `losses`, as `keeping.Keeping` has
+    them, and `attachments`.
     """
 
     pods: list[PodObject]
@@ -68,6 +82,8 @@ class State(msgspec.Struct, rename="camel"):
     version: int = _VERSION
     origins: dict[str, Origin] = msgspec.field(default_factory=dict)
     losses: dict[str, SavedLoss] = msgspec.field(default_factory=dict)
+    given_networks: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    attachments: dict[str, SavedAttachment] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +95,15 @@ class Restored:
     age_s: float = 0.0
     origins: dict[str, Origin] = field(default_factory=dict)
     losses: dict[str, SavedLoss] = field(default_factory=dict)
+    networks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    attachments: dict[str, SavedAttachment] = field(default_factory=dict)
+
+    def ends_at(self, now: float) -> float:
+        """When it is too old to decide anything, by the clock of `now`."""
+        return now + MAX_AGE_S - self.age_s
 
 
-def state_of(picture: Picture, keeping: Keeping, wall_at_zero: float) -> State:
+def state_of(picture: Picture, keeping: Keeping, attachments: Attachments, wall_at_zero: float) -> State:
     """What is saved of a picture of which nothing is unknown.
 
     `wall_at_zero` is the time of the calendar when the clock of `keeping` was zero.
@@ -102,19 +124,46 @@ def state_of(picture: Picture, keeping: Keeping, wall_at_zero: float) -> State:
             uid: SavedLoss(math.floor(loss.since + wall_at_zero - 0.5), loss.is_told, loss.bare)
             for uid, loss in keeping.losses.items()
         },
+        given_networks=dict(keeping.networks),
+        attachments={
+            uid: SavedAttachment(each.networks, each.is_guest, each.since)
+            for uid, each in attachments.known.items()
+        },
     )
 
 
 def keeping_of(restored: "Restored", wall_at_zero: float, now: float) -> Keeping:
-    """The way back. A clock of the calendar that was set back makes no loss of the future."""
+    """The way back. A clock of the calendar that was set back makes no loss of the future.
+
+    An older version did not write down which networks a text is for. Those of the Service whose
+    addresses are in it are known; of a text with none it is not, and what may be of another network than
+    the pod is in now is nothing to keep.
+    """
     keeping = Keeping()
-    keeping.given |= restored.given
+    older = {uid: (origin.network,) for uid, origin in restored.origins.items()}
+    keeping.networks |= {
+        uid: networks for uid, networks in (older | restored.networks).items() if uid in restored.given
+    }
+    keeping.given |= {uid: text for uid, text in restored.given.items() if uid in keeping.networks}
     keeping.origins |= restored.origins
     keeping.losses |= {
         uid: Loss(min(now, loss.since - wall_at_zero), loss.is_told, loss.bare)
         for uid, loss in restored.losses.items()
     }
     return keeping
+
+
+def attachments_of(restored: "Restored") -> Attachments:
+    """The way back. Where an older version wrote none, the networks of what pods were given count."""
+    attachments = Attachments()
+    attachments.known |= {
+        uid: Attachment(each.networks, each.is_guest, each.since)
+        for uid, each in restored.attachments.items()
+        if each.networks
+    }
+    for uid, origin in restored.origins.items():
+        attachments.given(uid, (origin.network,))
+    return attachments
 
 
 def picture_of(state: State) -> Picture:
@@ -173,12 +222,19 @@ class SavedState:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _log.error("saved state cannot be read", file=self._path, reason=error)
             return None
-        # A clock that was set back makes it look younger, never of the future.
-        age_s = max(0.0, self._wall() - confirmed_at)
-        if state.version != _VERSION or age_s > MAX_AGE_S:
+        age_s = self._wall() - confirmed_at
+        if state.version != _VERSION or not -MAX_AHEAD_S <= age_s <= MAX_AGE_S:
             _log.warning("saved state is not used", file=self._path, age_s=round(age_s))
             return None
-        return Restored(picture_of(state), state.given, age_s, state.origins, state.losses)
+        return Restored(
+            picture_of(state),
+            state.given,
+            max(0.0, age_s),
+            state.origins,
+            state.losses,
+            state.given_networks,
+            state.attachments,
+        )
 
     async def keep(self, state: State, age_s: float, *, is_last: bool = False) -> None:
         """Write the state if it is another than the one on disk, and it is time; else confirm it.

@@ -26,7 +26,7 @@ from dnsconfig.metrics import Metrics, by_cause
 from dnsconfig.node_file import NodeFile
 from dnsconfig.picture import Picture
 from dnsconfig.report import Report
-from dnsconfig.saved_state import SavedState, keeping_of, state_of
+from dnsconfig.saved_state import SavedState, attachments_of, keeping_of, state_of
 from dnsconfig.watch import Watch
 from kata_bridge.api.client import BridgeClient
 
@@ -159,7 +159,9 @@ class Service:
         is_applied = self._config.last_known is LastKnownPolicy.APPLY
         # What pods have been given they keep under either policy.
         keeping = keeping_of(restored, wall_at_zero(), time.monotonic())
-        self._engine.restore(restored.picture if is_applied else Picture(), keeping)
+        picture = restored.picture if is_applied else Picture()
+        ends_at = restored.ends_at(time.monotonic())
+        self._engine.restore(picture, keeping, attachments_of(restored), ends_at)
         _log.info("restored", pods=len(restored.given), age_s=round(restored.age_s))
 
     async def _save(self, saved: SavedState) -> None:
@@ -173,7 +175,7 @@ class Service:
         if engine.is_restored or not engine.picture.is_whole:
             return
         ages = [age for age in self._watch.ages().values() if age is not None]
-        state = state_of(engine.picture, engine.keeping, wall_at_zero())
+        state = state_of(engine.picture, engine.keeping, engine.attachments, wall_at_zero())
         await saved.keep(state, max(ages, default=0.0), is_last=is_last)
 
     # ---- what it says of itself

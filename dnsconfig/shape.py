@@ -5,6 +5,8 @@ from msgspec.structs import replace
 
 from daemonkit.kube.resources import ObjectMeta
 from dnsconfig.core.wire import (
+    MIRROR,
+    SANDBOX,
     NamespaceObject,
     NetworkObject,
     PodObject,
@@ -13,13 +15,15 @@ from dnsconfig.core.wire import (
 )
 from tenancy import keys
 
-_POD_ANNOTATIONS = (keys.CLUSTER, keys.NAMESPACE, keys.UID, keys.NETWORK_READINESS)
+_POD_ANNOTATIONS = (keys.CLUSTER, keys.NAMESPACE, keys.UID, keys.NETWORK_READINESS, MIRROR)
 _OWNERS = (keys.CLUSTER, keys.NAMESPACE)
 _NETWORK = (keys.ARKTOS_NETWORK,)
 
 
 def pod(item: PodObject) -> PodObject:
-    return replace(item, metadata=_meta(item.metadata, _NETWORK, _POD_ANNOTATIONS))
+    conditions = [each for each in item.status.conditions or () if each.type == SANDBOX]
+    status = replace(item.status, conditions=conditions or None)
+    return replace(item, metadata=_meta(item.metadata, _NETWORK, _POD_ANNOTATIONS), status=status)
 
 
 def service(item: ServiceObject) -> ServiceObject:

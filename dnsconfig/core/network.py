@@ -101,6 +101,14 @@ def network_of(labels: Mapping[str, str], attached: tuple[str, ...] = ()) -> Mem
     return Membership(name, source)
 
 
+def networks_of(labels: Mapping[str, str], attached: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The names of what a pod's sandbox is attached to, or will be by its labels; be they names or not.
+
+    As kata-bridge has them of its sandboxes.
+    """
+    return attached or (labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK,)
+
+
 def server_of(world: World, tenant: str, network: str) -> Server | Waits:
     """The DNS server of a tenant's network, or what is missing.
 

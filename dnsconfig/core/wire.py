@@ -18,6 +18,13 @@ SERVICE_PREFIX = "kube-dns-"
 """A network's DNS server is the Service of this and the network's name (arktos-network-controller)."""
 
 
+SANDBOX = "PodReadyToStartContainers"
+"""core/v1: the kubelet (1.29 and later) has a sandbox for the pod, with its network."""
+
+MIRROR = "kubernetes.io/config.mirror"
+"""On what the API server has of a static pod, which runs under another UID (kubelet, pkg/kubelet/types)."""
+
+
 class _Struct(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
@@ -45,8 +52,15 @@ class PodSpec(_Struct, frozen=True, rename="camel"):
     subdomain: str = ""
 
 
+class PodCondition(_Struct, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
 class PodStatus(_Struct, frozen=True):
     phase: str = ""
+    conditions: list[PodCondition] | None = None
 
 
 class PodObject(_Struct, frozen=True):

@@ -2,6 +2,7 @@
 """The connection to kata-bridge, in virtual time, without a socket."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,7 +20,7 @@ PUSH = Push(1, Target("g1"), Wanted("nameserver 10.0.0.1\n", "why"), 0.0)
 
 class Refusing(FakeBridge):
     async def set_resolv_conf(
-        self, guest: str, text: str, *, waits: str = "", pod_uid: str = ""
+        self, guest: str, text: str, *, waits: str = "", pod_uid: str = "", networks: Sequence[str] = ()
     ) -> GuestResult:
         raise BridgeRefuses("no gate here")
 

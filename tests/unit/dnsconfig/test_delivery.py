@@ -22,7 +22,7 @@ APPLIED = GuestResult(code=ResultCode.APPLIED)
 
 def connected() -> Delivery:
     made = Delivery()
-    made.connected()
+    made.synced()
     return made
 
 
@@ -48,13 +48,13 @@ def test_nothing_is_sent_without_a_connection_and_everything_after_one() -> None
     delivery = Delivery()
     delivery.want({ONE: TEXT}, 0.0)
     assert due(delivery) == []
-    delivery.connected()
+    delivery.synced()
     (push,) = due(delivery)
     delivery.answered(push, APPLIED, 0.0)
     delivery.lost()
     assert due(delivery) == []
     assert delivery.standings[ONE].state is State.BEHIND
-    delivery.connected()
+    delivery.synced()
     (again,) = due(delivery)
     assert again.wanted == TEXT
     # What was asked in the old connection says nothing of the new one.
@@ -167,7 +167,7 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def connect(self) -> None:
-        self.delivery.connected()
+        self.delivery.synced()
 
     @rule()
     def lose(self) -> None:
@@ -202,7 +202,7 @@ class Model(RuleBasedStateMachine):
         assert sum(standing.in_flight is not None for standing in self.delivery.standings.values()) <= 16
 
     def teardown(self) -> None:
-        self.delivery.connected()
+        self.delivery.synced()
         for _ in range(10):
             self.now += RETRY_MAX_S
             for push in [*self.flying, *self.delivery.due(self.now)]:

@@ -2,11 +2,13 @@
 """The engine with its watch and connection, in virtual time."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES
 from daemonkit.testing.kube_storage import Storage
+from dnsconfig.attachments import Attachments
 from dnsconfig.core.decision import node_of
 from dnsconfig.core.waits import Cause
 from dnsconfig.core.wire import NETWORKS
@@ -14,8 +16,8 @@ from dnsconfig.delivery import Wanted
 from dnsconfig.engine import FORGET_S, GRACE_S
 from dnsconfig.keeping import HOLD_S, LOSS_S, Keeping
 from dnsconfig.picture import Picture
-from dnsconfig.saved_state import Restored, keeping_of, picture_of, state_of
-from kata_bridge.api.messages import ResultCode
+from dnsconfig.saved_state import Restored, attachments_of, keeping_of, picture_of, state_of
+from kata_bridge.api.messages import GuestResult, ResultCode
 from tenancy import keys
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import namespace, network, pod, service, tenant
@@ -279,7 +281,7 @@ async def test_a_label_that_is_changed_makes_no_address_anothers() -> None:
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await asyncio.sleep(LOSS_S + 1)
         without_server(here.bridge.texts[uid])
-        assert here.waits(uid) == "network red does not exist"
+        assert here.waits(uid).startswith("network blue has no DNS server")
 
 
 async def test_a_providers_address_is_left_to_who_has_it() -> None:
@@ -350,12 +352,20 @@ async def test_a_list_without_any_server_is_believed_in_the_end() -> None:
         without_server(here.bridge.texts[uid])
 
 
-def as_saved(before: Node, now: float) -> tuple[Picture, Keeping]:
+def as_saved(before: Node, now: float) -> tuple[Picture, Keeping, Attachments]:
     """What the next one finds on disk."""
-    state = state_of(before.engine.picture, before.engine.keeping, 0.0)
-    return picture_of(state), keeping_of(
-        Restored(picture_of(state), state.given, 0.0, state.origins, state.losses), 0.0, now
+    engine = before.engine
+    state = state_of(engine.picture, engine.keeping, engine.attachments, 0.0)
+    restored = Restored(
+        picture_of(state),
+        state.given,
+        0.0,
+        state.origins,
+        state.losses,
+        state.given_networks,
+        state.attachments,
     )
+    return restored.picture, keeping_of(restored, 0.0, now), attachments_of(restored)
 
 
 @pytest.mark.parametrize("has_lost", [False, True])
@@ -367,9 +377,9 @@ async def test_a_restart_in_the_middle(has_lost: bool) -> None:
         before.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
         before.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await asyncio.sleep(LOSS_S + (1 if has_lost else -5))
-        picture, keeping = as_saved(before, before.clock())
+        picture, keeping, attachments = as_saved(before, before.clock())
     here = node(before.storage)
-    here.engine.restore(picture, keeping)
+    here.engine.restore(picture, keeping, attachments)
     async with here.running():
         if not has_lost:
             assert here.servers(uid) == ["10.96.0.11"]
@@ -387,11 +397,11 @@ async def test_a_restart_without_the_api_server_gives_nothing_back_and_takes_not
     async with before.running():
         before.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await asyncio.sleep(LOSS_S + 1)
-        picture, keeping = as_saved(before, before.clock())
+        picture, keeping, attachments = as_saved(before, before.clock())
     for known in (picture, Picture()):
         here = node(before.storage)
         here.transport.is_stalled = True
-        here.engine.restore(known, keeping)
+        here.engine.restore(known, keeping, attachments)
         async with here.running(2 * LOSS_S):
             assert not any("10.96.0.11" in each.text for each in here.bridge.received)
             if known == picture:
@@ -401,7 +411,7 @@ async def test_a_restart_without_the_api_server_gives_nothing_back_and_takes_not
     here = node(before.storage)
     here.transport.is_stalled = True
     keeping.losses.clear()
-    here.engine.restore(picture, keeping)
+    here.engine.restore(picture, keeping, attachments)
     async with here.running(2 * HOLD_S):
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
 
@@ -415,7 +425,8 @@ async def test_a_pod_that_is_gone_leaves_nothing_of_what_it_lost() -> None:
         here.storage.delete(PODS, "a-shop", "web")
         await asyncio.sleep(3 * FORGET_S)
         keeping = here.engine.keeping
-        assert (keeping.given, keeping.origins, keeping.losses) == ({}, {}, {})
+        assert (keeping.given, keeping.networks, keeping.origins, keeping.losses) == ({}, {}, {}, {})
+        assert here.engine.attachments.known == {}
 
 
 async def test_guests_and_their_pods() -> None:
@@ -432,7 +443,7 @@ async def test_guests_and_their_pods() -> None:
         here.bridge.add("over", "b", "b-shop/done")
         await asyncio.sleep(2 * GRACE_S)
         told = {each.guest: each.waits for each in here.bridge.received if each.guest}
-        assert told == {"new": "", "past": "the API server has no such pod on this node (any more)"}
+        assert told == {"new": "", "past": "the API server has another pod of this name on this node by now"}
         here.bridge.remove("new")
         await asyncio.sleep(1)
         assert here.bridge.received[-1].guest == "old"
@@ -507,10 +518,10 @@ async def test_saved_state_counts_until_all_has_been_heard() -> None:
     before = node()
     uid = before.put_pod("a", network="blue")
     async with before.running():
-        picture, keeping = before.engine.picture, before.engine.keeping
+        picture, keeping, attachments = as_saved(before, before.clock())
     here = node(before.storage)
     here.transport.is_stalled = True
-    here.engine.restore(picture, keeping)
+    here.engine.restore(picture, keeping, attachments)
     async with here.running():
         assert here.servers(uid) == ["10.96.0.11"]
         assert here.engine.is_restored
@@ -525,8 +536,8 @@ async def test_what_pods_were_given_counts_without_any_picture() -> None:
     here = node()
     uid = here.put_pod("a", network="red")
     keeping = Keeping()
-    keeping.remember(uid, Wanted("nameserver 10.0.0.1\n"))
-    here.engine.restore(Picture(), keeping)
+    keeping.remember(uid, Wanted("nameserver 10.0.0.1\n", networks=("red",)))
+    here.engine.restore(Picture(), keeping, Attachments())
     async with here.running():
         assert here.servers(uid) == ["10.0.0.1"]
         assert here.waits(uid) == ""
@@ -552,3 +563,206 @@ async def test_one_tenants_changes_send_another_nothing() -> None:
         await asyncio.sleep(1)
         assert here.servers(theirs) == ["10.96.0.99"]
         assert [each for each in here.bridge.received if each.pod_uid == ours] == sent
+
+
+def relabelled(here: Node, name: str, **how: Any) -> str:
+    """The tenant changes its pod's label."""
+    return here.put_pod("a", network=name, **how)
+
+
+async def in_a_missing_network(here: Node, uid: str, label: str) -> None:
+    """The pod's sandbox there has nothing of the one before, and back where that was it has."""
+    assert label in here.waits(uid)
+    assert {each.text for each in here.bridge.received if label in each.networks} == {""}
+    assert not here.engine.pods["a-shop", "web"].is_kept
+    here.storage.delete(NETWORKS, "a-kube-system", "blue")
+    here.bridge.remove("g2")
+    here.bridge.add("g3", "a", "a-shop/web", uid=uid, networks=("blue",))
+    await asyncio.sleep(1)
+    assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+    assert here.engine.pods["a-shop", "web"].is_kept
+
+
+@pytest.mark.parametrize("label", ["red", "Not_A_Network"])
+async def test_another_sandbox_in_a_missing_network_keeps_nothing_of_the_first_ones(label: str) -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        relabelled(here, label)
+        await asyncio.sleep(1)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        here.bridge.remove("g1")
+        here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=(label,))
+        await asyncio.sleep(1)
+        await in_a_missing_network(here, uid, label)
+
+
+@pytest.mark.parametrize("label", ["red", "Not_A_Network"])
+async def test_nor_across_a_restart(label: str) -> None:
+    before = node()
+    uid = before.put_pod("a", network="blue")
+    async with before.running():
+        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        relabelled(before, label)
+        await asyncio.sleep(1)
+        saved = as_saved(before, before.clock())
+    here = node(before.storage)
+    here.engine.restore(*saved)
+    here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=(label,))
+    async with here.running():
+        await in_a_missing_network(here, uid, label)
+
+
+async def test_an_address_that_another_sandbox_had_leaves_this_one_nothing_either() -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        here.bridge.remove("g1")
+        here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=("red",))
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(LOSS_S + 2)
+        assert here.waits(uid) == "network red does not exist"
+        assert not here.engine.pods["a-shop", "web"].has_lost
+        assert not any("blue" in each.text for each in here.bridge.received)
+
+
+@pytest.mark.parametrize("has_saved", [False, True])
+async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_saved: bool) -> None:
+    before = node()
+    uid = before.put_pod("a", network="blue")
+    async with before.running():
+        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        relabelled(before, "default")
+        await asyncio.sleep(1)
+        saved = as_saved(before, before.clock())
+    here = node(before.storage)
+    if has_saved:
+        here.engine.restore(*saved)
+    here.bridge.is_synced = False
+    other = here.put_pod("a", "other")
+    here.bridge.add("g0", "a", "a-shop/other", uid=other, networks=("default",))
+    async with here.running(3 * GRACE_S):
+        # Who is told of need not wait for the rest.
+        assert [each.guest for each in here.bridge.received] == ["g0"]
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        late = here.put_pod("a", "late")
+        await asyncio.sleep(1)
+        assert late not in here.bridge.texts
+        here.bridge.synced()
+        await asyncio.sleep(1)
+        assert here.servers(late) == ["10.96.0.10"]
+        of_web = [each for each in here.bridge.received if "g1" in each.guest or each.pod_uid == uid]
+        assert [(each.networks, "10.96.0.11" in each.text) for each in of_web] == [(("blue",), True)]
+
+
+async def test_neither_the_bridges_nor_the_api_servers_silence_forgets_where_a_guest_is() -> None:
+    before = node()
+    uid = before.put_pod("a", network="blue")
+    async with before.running():
+        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        relabelled(before, "default")
+        await asyncio.sleep(1)
+        saved = as_saved(before, before.clock())
+    here = node(before.storage)
+    here.transport.is_stalled = True
+    here.bridge.is_synced = False
+    here.engine.restore(Picture(), *saved[1:])
+    async with here.running(2 * FORGET_S):
+        here.transport.is_stalled = False
+        await asyncio.sleep(200)
+        assert "10.96.0.11" in here.engine.pods["a-shop", "web"].wanted.text
+        assert here.bridge.received == []
+        # It went meanwhile, as the bridge says in the end: the next sandbox is made by the label of now.
+        here.bridge.synced()
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.10"]
+        assert here.bridge.received[-1].networks == ("default",)
+
+
+async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
+    here = node()
+    sandbox = {
+        "type": "PodReadyToStartContainers",
+        "status": "True",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        relabelled(here, "default")
+        here.put(service("a", "blue", "10.96.0.12"))
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.12"]
+        assert {each.networks for each in here.bridge.received} == {("blue",)}
+        # Nor across a restart; and what its status says of its sandbox lets it go.
+        saved = as_saved(here, here.clock())
+    here = node(here.storage)
+    here.engine.restore(*saved)
+    async with here.running():
+        assert here.servers(uid) == ["10.96.0.12"]
+        for status, expected in ((sandbox, "10.96.0.12"), (sandbox | {"status": "False"}, "10.96.0.10")):
+            item = pod("a", "web", network="default", nodeName="n1")
+            here.storage.put(PODS, item | {"status": {"conditions": [status]}})
+            await asyncio.sleep(1)
+            assert here.servers(uid) == [expected]
+        assert here.bridge.received[-1].networks == ("default",)
+
+
+async def test_an_older_text_does_not_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pod is named by its UID first and then by its guest, and the bridge orders no calls."""
+    here = node()
+    real, delays = here.bridge.set_resolv_conf, [1.0]
+
+    async def slow_once(guest: str, text: str, **how: Any) -> GuestResult:
+        await asyncio.sleep(delays.pop() if delays else 0.0)
+        return await real(guest, text, **how)
+
+    monkeypatch.setattr(here.bridge, "set_resolv_conf", slow_once)
+    uid = here.put_pod("a")
+    async with here.running(0.2):
+        here.put(service("a", "default", "10.96.0.99"))
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid)
+        await asyncio.sleep(5)
+        assert here.servers(uid) == ["10.96.0.99"]
+        assert [each.guest for each in here.bridge.received] == ["", "g1"]
+
+
+async def test_what_was_saved_counts_no_longer_than_it_is_good() -> None:
+    before = node()
+    uid, waiting = before.put_pod("a", network="blue"), before.put_pod("a", "late", network="red")
+    async with before.running():
+        saved = as_saved(before, before.clock())
+    here = node(before.storage)
+    here.transport.is_stalled = True
+    here.engine.restore(*saved, here.clock() + 600.0)
+    async with here.running(599.0):
+        assert here.engine.is_restored
+        assert (here.servers(uid), here.waits(waiting)) == (["10.96.0.11"], "network red does not exist")
+        await asyncio.sleep(2)
+        assert here.engine.picture == Picture()
+        assert here.engine.pods == {}
+        # Who has been given something keeps that, as when the API server falls silent later.
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        here.bridge.add("g2", "a", "a-shop/late", uid=waiting, networks=("red",))
+        await asyncio.sleep(2 * GRACE_S)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        assert here.waits(waiting) == "the API server has not told of this node's pods yet"
+
+
+async def test_a_static_pod_is_told_what_it_is() -> None:
+    here = node()
+    here.put_pod("a", annotations={"kubernetes.io/config.mirror": "c0ffee"})
+    async with here.running():
+        here.bridge.add("g1", "a", "a-shop/web", uid="c0ffee")
+        await asyncio.sleep(2 * GRACE_S)
+        assert here.waits("c0ffee").startswith("it is a static pod, of a file on the node")
+        assert here.servers("c0ffee") == []

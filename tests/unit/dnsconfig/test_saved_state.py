@@ -8,6 +8,7 @@ import pytest
 
 import dnsconfig.saved_state
 from daemonkit.metrics import Counter
+from dnsconfig.attachments import Attachment, Attachments
 from dnsconfig.core.network import Origin
 from dnsconfig.keeping import Keeping, Loss
 from dnsconfig.picture import Picture
@@ -15,9 +16,11 @@ from dnsconfig.saved_state import (
     CONFIRM_S,
     INTERVAL_S,
     MAX_AGE_S,
+    MAX_AHEAD_S,
     Restored,
     SavedState,
     State,
+    attachments_of,
     keeping_of,
     picture_of,
     state_of,
@@ -28,6 +31,7 @@ pytestmark = pytest.mark.asyncio
 
 NOW = 1_800_000_000.0
 GIVEN = {"uid-a-shop-web-0": "nameserver 10.0.0.1\n"}
+NETWORKS: dict[str, tuple[str, ...]] = {"uid-a-shop-web-0": ("b",)}
 
 
 class Disk:
@@ -56,18 +60,19 @@ def disk(tmp_path: Path) -> Disk:
 def keeping(**given: str) -> Keeping:
     made = Keeping()
     made.given |= GIVEN | given
+    made.networks |= dict.fromkeys(made.given, ("b",))
     return made
 
 
 def state(**given: str) -> State:
-    return state_of(picture(), keeping(**given), NOW)
+    return state_of(picture(), keeping(**given), Attachments(), NOW)
 
 
 async def test_a_picture_comes_back_as_it_was(disk: Disk) -> None:
     await disk.saved.keep(state(), 2.0)
     disk.later(60.0)
-    assert disk.saved.load() == Restored(picture(), GIVEN, 62.0)
-    assert picture_of(state_of(Picture(), Keeping(), NOW)) == Picture({}, {}, {}, {})
+    assert disk.saved.load() == Restored(picture(), GIVEN, 62.0, networks=NETWORKS)
+    assert picture_of(state_of(Picture(), Keeping(), Attachments(), NOW)) == Picture({}, {}, {}, {})
 
 
 async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
@@ -80,12 +85,12 @@ async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
         "uid-a-shop-web-0": Loss(5.0, is_told=False),
         "x": Loss(7.0, is_told=True, bare="# why\n"),
     }
-    await disk.saved.keep(state_of(picture(), made, NOW), 0.0)
+    await disk.saved.keep(state_of(picture(), made, Attachments(), NOW), 0.0)
     restored = disk.saved.load()
     assert restored is not None
     # The clock of the next one begins elsewhere; one of the calendar that was set back makes no future.
     again = keeping_of(restored, NOW + 100.0, 50.0)
-    assert (again.given, again.origins) == (made.given, made.origins)
+    assert (again.given, again.networks, again.origins) == (made.given, made.networks, made.origins)
     assert again.losses == {
         "uid-a-shop-web-0": Loss(-96.0, is_told=False),
         "x": Loss(-94.0, is_told=True, bare="# why\n"),
@@ -99,17 +104,45 @@ async def test_nothing_is_lost_later_for_a_restart(since: float) -> None:
     made = keeping()
     made.losses["x"] = Loss(since, is_told=True)
     for wall_at_zero in (NOW, NOW + 0.3, NOW - 0.0001):
-        saved = state_of(picture(), made, wall_at_zero)
+        saved = state_of(picture(), made, Attachments(), wall_at_zero)
         again = keeping_of(Restored(picture(), losses=saved.losses), wall_at_zero, 60.0)
         assert since - 2.0 < again.losses["x"].since <= since
 
 
 async def test_a_file_from_before_there_were_losses_is_read(disk: Disk) -> None:
     value = json.loads(msgspec.json.encode(state()))
-    del value["origins"], value["losses"]
+    for later in ("origins", "losses", "givenNetworks", "attachments"):
+        del value[later]
     disk.path.write_text(json.dumps(value))
     os.utime(disk.path, (NOW, NOW))
-    assert disk.saved.load() == Restored(picture(), GIVEN, 0.0)
+    restored = disk.saved.load()
+    assert restored == Restored(picture(), GIVEN, 0.0)
+    # For which networks a text was is in no such file, and a guess may be another's server.
+    assert keeping_of(restored, NOW, 0.0).given == {}
+    assert attachments_of(restored).known == {}
+
+
+async def test_of_an_older_file_a_text_is_for_the_network_whose_addresses_are_in_it(disk: Disk) -> None:
+    made = keeping(x="nameserver 192.0.2.1\n")
+    made.origins["uid-a-shop-web-0"] = Origin("blue", ("10.0.0.1",))
+    value = json.loads(msgspec.json.encode(state_of(picture(), made, Attachments(), NOW)))
+    del value["givenNetworks"], value["attachments"]
+    disk.path.write_text(json.dumps(value))
+    os.utime(disk.path, (NOW, NOW))
+    restored = disk.saved.load()
+    assert restored is not None
+    again = keeping_of(restored, NOW, 0.0)
+    assert (again.given, again.networks) == (GIVEN, {"uid-a-shop-web-0": ("blue",)})
+    assert attachments_of(restored).known == {"uid-a-shop-web-0": Attachment(("blue",))}
+
+
+async def test_attachments_come_back_as_they_were(disk: Disk) -> None:
+    made = Attachments()
+    made.known |= {"g": Attachment(("blue", "red"), is_guest=True), "p": Attachment(("red",), since="then")}
+    await disk.saved.keep(state_of(picture(), keeping(), made, NOW), 0.0)
+    restored = disk.saved.load()
+    assert restored is not None
+    assert attachments_of(restored).known == made.known
 
 
 async def test_it_is_written_when_it_is_another_and_not_too_often(disk: Disk) -> None:
@@ -145,11 +178,18 @@ async def test_what_is_too_old_or_of_another_version_is_none(disk: Disk) -> None
     await disk.saved.keep(state(), 0.0)
     disk.later(MAX_AGE_S + 1)
     assert disk.saved.load() is None
-    # A clock that was set back does not make it of the future.
-    disk.wall = NOW - 100
+    # A clock that was set right by a little does not make it of the future; one that is behind may have
+    # been so for weeks.
+    disk.wall = NOW - MAX_AHEAD_S
     restored = disk.saved.load()
     assert restored is not None
-    assert restored.age_s == 0.0
+    assert (restored.age_s, restored.ends_at(7.0)) == (0.0, 7.0 + MAX_AGE_S)
+    disk.wall = NOW - MAX_AHEAD_S - 1
+    assert disk.saved.load() is None
+    disk.wall = NOW + 100
+    restored = disk.saved.load()
+    assert restored is not None
+    assert restored.ends_at(7.0) == 7.0 + MAX_AGE_S - 100
     disk.path.write_bytes(disk.written().replace(b'"version":1', b'"version":7'))
     assert disk.saved.load() is None
 
