@@ -6,20 +6,24 @@ network and with nothing that leads to another's server. How it is known:
 
 - of a guest kata-bridge tells it. That counts until kata-bridge, having told of all its guests, has
   none for the pod: the next sandbox is made by the label of then.
-- of any other pod nobody tells it. It is the network of the first resolver that the pod was given,
-  until the pod's status says that its sandbox has gone or is another; where the status says
-  nothing of sandboxes, for as long as the pod lives.
+- of any other pod nobody tells it. Where the pod's status says when its sandbox was there, it is the
+  network of the label when that was first seen. Where the status does not (a kubelet before 1.29), it
+  is that of the first resolver that the pod was given, for as long as the pod lives.
+
+Where this is wrong, as of a label that was changed just when the sandbox was made, nobody is moved
+all the same: kata-bridge knows what each sandbox is attached to, and gives it nothing of others.
 """
 
 from dataclasses import dataclass, replace
 
-from dnsconfig.core.wire import SANDBOX, PodObject
+from dnsconfig.core.network import networks_of
+from dnsconfig.core.wire import SANDBOX, PodCondition, PodObject
 from kata_bridge.api.messages import Guest
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What a pod's sandbox is attached to, by word of kata-bridge (`is_guest`) or by the first resolver.
+    """What a pod's sandbox is attached to, by word of kata-bridge (`is_guest`) or as far as it is known.
 
     `since` is when the pod's status says that the sandbox was there, as it stands there; empty where
     it has not said so.
@@ -45,12 +49,13 @@ class Attachments:
         if guest is not None and guest.networks:
             self.known[uid] = Attachment(guest.networks, is_guest=True)
             return guest.networks
-        known = self.known.get(uid)
+        said = next((each for each in pod.status.conditions or () if each.type == SANDBOX), None)
+        known = self.known.pop(uid, None)
+        if known is not None:
+            known = _still(known, said, has_all_guests=has_all_guests)
+        if known is None and has_all_guests and _is_there(said):
+            known = Attachment(networks_of(pod.metadata.labels), since=_since(said))
         if known is None:
-            return ()
-        known = _still(known, pod, has_all_guests=has_all_guests)
-        if known is None:
-            del self.known[uid]
             return ()
         self.known[uid] = known
         return known.networks
@@ -64,16 +69,21 @@ class Attachments:
         self.known.pop(uid, None)
 
 
-def _still(known: Attachment, pod: PodObject, *, has_all_guests: bool) -> Attachment | None:
+def _is_there(said: PodCondition | None) -> bool:
+    return said is not None and said.status == "True"
+
+
+def _since(said: PodCondition | None) -> str:
+    return "" if said is None else said.last_transition_time or ""
+
+
+def _still(known: Attachment, said: PodCondition | None, *, has_all_guests: bool) -> Attachment | None:
     """What is known of a pod that has no guest now; None where that sandbox has gone."""
     if known.is_guest:
         return None if has_all_guests else known
-    said = next((each for each in pod.status.conditions or () if each.type == SANDBOX), None)
     if said is None:
         return known
-    if said.status != "True":
+    is_another = bool(known.since) and _since(said) != known.since  # it went and came between two looks
+    if is_another or not _is_there(said):
         return None
-    since = said.last_transition_time or ""
-    if known.since and since != known.since:
-        return None  # it went and came again, between two looks
-    return replace(known, since=since)
+    return replace(known, since=_since(said))

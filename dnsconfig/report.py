@@ -118,6 +118,7 @@ class Report:
                 "policy": decision.policy,
                 "class": decision.dns_class.value,
                 "hostNetwork": state.pod.spec.host_network,
+                "networks": state.wanted.networks,
                 "networkFrom": "" if decision.network is None else decision.network.source,
                 "serverFrom": "" if decision.server is None else decision.server.source,
                 "domain": "" if decision.domain is None else decision.domain.name,

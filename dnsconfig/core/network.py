@@ -22,6 +22,8 @@ EXTERNAL = "External"
 EXTERNAL_NAME = "ExternalName"
 # What is quoted of others' words in a reason.
 _MAX_QUOTED = 80
+# kata-bridge takes as much of a network's name; a label has 63 at most.
+_MAX_LABEL = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,9 @@ def network_of(labels: Mapping[str, str], attached: tuple[str, ...] = ()) -> Mem
 def networks_of(labels: Mapping[str, str], attached: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The names of what a pod's sandbox is attached to, or will be by its labels; be they names or not.
 
-    As kata-bridge has them of its sandboxes.
+    As kata-bridge has them of its sandboxes. What is longer than it takes is no label, and no sandbox's.
     """
-    return attached or (labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK,)
+    return attached or ((labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK)[:_MAX_LABEL],)
 
 
 def server_of(world: World, tenant: str, network: str) -> Server | Waits:

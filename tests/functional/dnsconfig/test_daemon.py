@@ -280,6 +280,41 @@ async def test_without_an_api_server_and_without_saved_state_everybody_waits(tmp
         await here.until(lambda: here.servers("g1") == ["10.96.0.10"] and not here.waits("g1"))
 
 
+@pytest.mark.parametrize("has_saved", [False, True])
+async def test_a_restart_moves_no_guest_whose_label_was_changed(tmp_path: Path, has_saved: bool) -> None:
+    """Guests are told one after another; with and without what was saved, nobody goes by its label first."""
+    async with running(node(tmp_path)) as here:
+        uids = [here.put_pod("a", f"w{number}", network="blue") for number in range(20)]
+        for number, uid in enumerate(uids):
+            here.bridge.add(f"g{number}", "a", f"a-shop/w{number}", uid=uid, networks=("blue",))
+        await here.until(lambda: all(here.servers(uid) == ["10.96.0.11"] for uid in uids))
+        await here.until(here.is_ready)
+        for number in range(20):
+            here.put_pod("a", f"w{number}", network="default")
+        assert await here.stop() == 0
+        if not has_saved:
+            (tmp_path / "state" / "state.json").unlink()
+        guests = [here.bridge.guests[f"g{number}"] for number in range(20)]
+        here.bridge.guests.clear()
+        here.bridge.forget_everything()
+        here.bridge.received.clear()
+        here.bridge.is_synced = False
+        other = here.put_pod("a", "other")
+        here.bridge.add("other", "a", "a-shop/other", uid=other, networks=("default",))
+        await here.start()
+        await here.until(lambda: here.servers(other) == ["10.96.0.10"])
+        for guest in guests:
+            pod = f"{guest.namespace}/{guest.name}"
+            here.bridge.add(guest.id, "a", pod, uid=guest.uid, networks=guest.networks)
+        await here.until(lambda: all(here.servers(uid) == ["10.96.0.11"] for uid in uids))
+        here.bridge.synced()
+        late = here.put_pod("a", "late")
+        await here.until(lambda: here.servers(late) == ["10.96.0.10"])
+        ours = [each for each in here.bridge.received if each.networks == ("blue",)]
+        assert len(ours) == len(uids)
+        assert {each.pod_uid for each in here.bridge.received if not each.guest} == {late}
+
+
 async def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web")

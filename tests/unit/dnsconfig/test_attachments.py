@@ -51,8 +51,22 @@ def test_without_a_guest_the_first_resolver_says_it() -> None:
     assert attachments.known == {}
 
 
-def test_a_pods_status_says_when_its_sandbox_has_gone() -> None:
-    for after in (pod("False", "two"), pod("Unknown", "two"), pod("True", "two")):
+def test_a_pods_status_says_when_its_sandbox_is_there_and_when_it_has_gone() -> None:
+    attachments = Attachments()
+    # Given before there was a sandbox: the label of then counts, not that of the first text.
+    attachments.given(UID, ("blue",))
+    assert attachments.look(pod("False"), None, has_all_guests=True) == ()
+    for network in ("red", "blue"):
+        assert attachments.look(pod("True", "two", network="red"), None, has_all_guests=True) == ("red",)
+        assert attachments.look(pod("True", "two", network), None, has_all_guests=True) == ("red",)
+    assert attachments.known == {UID: Attachment(("red",), since="two")}
+    assert attachments.look(pod("True", "three", "blue"), None, has_all_guests=True) == ("blue",)
+    # It may be a guest's as long as not all were told.
+    assert Attachments().look(pod("True"), None, has_all_guests=False) == ()
+
+
+def test_what_was_known_before_the_status_said_anything_counts_until_it_says_another() -> None:
+    for after in (pod("False", "two"), pod("Unknown", "two")):
         attachments = Attachments()
         attachments.given(UID, ("blue",))
         # Given before there was a sandbox, or before an older kubelet was replaced.

@@ -141,6 +141,53 @@ def test_who_comes_back_while_something_is_in_flight_waits_for_its_answer() -> N
     assert push.wanted == WAITS
 
 
+def test_a_pod_that_is_named_otherwise_waits_for_the_answer_to_what_it_was_called_before() -> None:
+    by_uid, by_guest, another = Target(pod_uid="u1"), Target("g1", "u1"), Target("g2", "u2")
+    delivery = connected()
+    delivery.want({by_uid: TEXT}, 0.0)
+    (older,) = due(delivery)
+    delivery.want({by_guest: OTHER, another: TEXT}, 0.0)
+    (push,) = due(delivery)
+    assert push.target == another
+    assert not delivery.answered(older, APPLIED, 0.0)
+    (push,) = due(delivery)
+    assert (push.target, push.wanted) == (by_guest, OTHER)
+    # The way back, when the guest has gone; an answer that never comes is a failure in the end.
+    delivery.want({by_uid: WAITS}, 0.0)
+    assert due(delivery) == []
+    delivery.failed(push, "no answer", 0.0)
+    (push,) = due(delivery)
+    assert (push.target, push.wanted) == (by_uid, WAITS)
+
+
+def test_nobody_is_woken_for_a_pod_that_waits_for_an_answer() -> None:
+    by_uid, by_guest = Target(pod_uid="u1"), Target("g1", "u1")
+    delivery = connected()
+    delivery.want({by_uid: TEXT, by_guest: TEXT}, 0.0)
+    (push,) = due(delivery)
+    delivery.failed(push, "away", 0.0)
+    at = delivery.next_at()
+    assert at is not None
+    (push,) = due(delivery)
+    assert push.target == by_guest
+    assert due(delivery, at) == []
+    assert delivery.next_at() is None
+
+
+def test_pods_without_a_guest_wait_until_all_guests_are_told() -> None:
+    delivery = Delivery()
+    delivery.connected()
+    delivery.want({ONE: TEXT, TWO: TEXT}, 0.0)
+    (push,) = due(delivery)
+    assert push.target == ONE
+    delivery.synced()
+    (push,) = due(delivery)
+    assert push.target == TWO
+    delivery.lost()
+    delivery.connected()
+    assert [each.target for each in due(delivery)] == [ONE]
+
+
 def test_so_many_at_once_and_no_more() -> None:
     delivery = connected()
     delivery.want({Target(str(number)): TEXT for number in range(100)}, 0.0)
