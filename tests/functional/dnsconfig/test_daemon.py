@@ -315,6 +315,28 @@ async def test_a_restart_moves_no_guest_whose_label_was_changed(tmp_path: Path, 
         assert {each.pod_uid for each in here.bridge.received if not each.guest} == {late}
 
 
+async def test_a_restart_moves_no_pod_that_is_no_guest(tmp_path: Path) -> None:
+    """What says where it is is what was saved; its text comes from its network of now as ever."""
+    async with running(node(tmp_path)) as here:
+        uid = here.put_pod("a", "web", network="blue")
+
+        async def is_answered() -> bool:
+            return [pod["state"] for pod in (await here.status())["pods"]] == ["current"]
+
+        await here.until(is_answered)
+        here.put_pod("a", "web", network="default")
+        assert await here.stop() == 0
+        here.bridge.forget_everything()
+        here.put(service("a", "blue", "10.96.0.12"))
+        sent = len(here.bridge.received)
+        await here.start()
+        late = here.put_pod("a", "late")
+        await here.until(lambda: here.servers(uid) == ["10.96.0.12"] and here.text(late))
+        its = [each for each in here.bridge.received[sent:] if each.pod_uid == uid]
+        assert {each.networks for each in its} == {("blue",)}
+        assert not any("10.96.0.10" in each.text for each in its)
+
+
 async def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web")
