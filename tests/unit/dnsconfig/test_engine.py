@@ -2,7 +2,6 @@
 """The engine with its watch and connection, in virtual time."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from dnsconfig.engine import FORGET_S, GRACE_S
 from dnsconfig.keeping import HOLD_S, LOSS_S, Keeping
 from dnsconfig.picture import Picture
 from dnsconfig.saved_state import Restored, attachments_of, keeping_of, picture_of, state_of
-from kata_bridge.api.messages import GuestResult, ResultCode
+from kata_bridge.api.messages import ResultCode
 from tenancy import keys
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import namespace, network, pod, service, tenant
@@ -563,177 +562,6 @@ async def test_one_tenants_changes_send_another_nothing() -> None:
         await asyncio.sleep(1)
         assert here.servers(theirs) == ["10.96.0.99"]
         assert [each for each in here.bridge.received if each.pod_uid == ours] == sent
-
-
-def relabelled(here: Node, name: str, **how: Any) -> str:
-    """The tenant changes its pod's label."""
-    return here.put_pod("a", network=name, **how)
-
-
-async def in_a_missing_network(here: Node, uid: str, label: str) -> None:
-    """The pod's sandbox there has nothing of the one before, and back where that was it has."""
-    assert label in here.waits(uid)
-    assert {each.text for each in here.bridge.received if label in each.networks} == {""}
-    assert not here.engine.pods["a-shop", "web"].is_kept
-    here.storage.delete(NETWORKS, "a-kube-system", "blue")
-    here.bridge.remove("g2")
-    here.bridge.add("g3", "a", "a-shop/web", uid=uid, networks=("blue",))
-    await asyncio.sleep(1)
-    assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
-    assert here.engine.pods["a-shop", "web"].is_kept
-
-
-@pytest.mark.parametrize("label", ["red", "Not_A_Network"])
-async def test_another_sandbox_in_a_missing_network_keeps_nothing_of_the_first_ones(label: str) -> None:
-    here = node()
-    uid = here.put_pod("a", network="blue")
-    async with here.running():
-        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        assert here.servers(uid) == ["10.96.0.11"]
-        relabelled(here, label)
-        await asyncio.sleep(1)
-        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
-        here.bridge.remove("g1")
-        here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=(label,))
-        await asyncio.sleep(1)
-        await in_a_missing_network(here, uid, label)
-
-
-@pytest.mark.parametrize("label", ["red", "Not_A_Network"])
-async def test_nor_across_a_restart(label: str) -> None:
-    before = node()
-    uid = before.put_pod("a", network="blue")
-    async with before.running():
-        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        relabelled(before, label)
-        await asyncio.sleep(1)
-        saved = as_saved(before, before.clock())
-    here = node(before.storage)
-    here.engine.restore(*saved)
-    here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=(label,))
-    async with here.running():
-        await in_a_missing_network(here, uid, label)
-
-
-async def test_an_address_that_another_sandbox_had_leaves_this_one_nothing_either() -> None:
-    here = node()
-    uid = here.put_pod("a", network="blue")
-    async with here.running():
-        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        here.bridge.remove("g1")
-        here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=("red",))
-        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S + 2)
-        assert here.waits(uid) == "network red does not exist"
-        assert not here.engine.pods["a-shop", "web"].has_lost
-        assert not any("blue" in each.text for each in here.bridge.received)
-
-
-@pytest.mark.parametrize("has_saved", [False, True])
-async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_saved: bool) -> None:
-    before = node()
-    uid = before.put_pod("a", network="blue")
-    async with before.running():
-        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        relabelled(before, "default")
-        await asyncio.sleep(1)
-        saved = as_saved(before, before.clock())
-    here = node(before.storage)
-    if has_saved:
-        here.engine.restore(*saved)
-    here.bridge.is_synced = False
-    other = here.put_pod("a", "other")
-    here.bridge.add("g0", "a", "a-shop/other", uid=other, networks=("default",))
-    async with here.running(3 * GRACE_S):
-        # Who is told of need not wait for the rest.
-        assert [each.guest for each in here.bridge.received] == ["g0"]
-        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        assert here.servers(uid) == ["10.96.0.11"]
-        late = here.put_pod("a", "late")
-        await asyncio.sleep(1)
-        assert late not in here.bridge.texts
-        here.bridge.synced()
-        await asyncio.sleep(1)
-        assert here.servers(late) == ["10.96.0.10"]
-        of_web = [each for each in here.bridge.received if "g1" in each.guest or each.pod_uid == uid]
-        assert [(each.networks, "10.96.0.11" in each.text) for each in of_web] == [(("blue",), True)]
-
-
-async def test_neither_the_bridges_nor_the_api_servers_silence_forgets_where_a_guest_is() -> None:
-    before = node()
-    uid = before.put_pod("a", network="blue")
-    async with before.running():
-        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        relabelled(before, "default")
-        await asyncio.sleep(1)
-        saved = as_saved(before, before.clock())
-    here = node(before.storage)
-    here.transport.is_stalled = True
-    here.bridge.is_synced = False
-    here.engine.restore(Picture(), *saved[1:])
-    async with here.running(2 * FORGET_S):
-        here.transport.is_stalled = False
-        await asyncio.sleep(200)
-        assert "10.96.0.11" in here.engine.pods["a-shop", "web"].wanted.text
-        assert here.bridge.received == []
-        # It went meanwhile, as the bridge says in the end: the next sandbox is made by the label of now.
-        here.bridge.synced()
-        await asyncio.sleep(1)
-        assert here.servers(uid) == ["10.96.0.10"]
-        assert here.bridge.received[-1].networks == ("default",)
-
-
-async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
-    here = node()
-    sandbox = {
-        "type": "PodReadyToStartContainers",
-        "status": "True",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    uid = here.put_pod("a", network="blue")
-    async with here.running():
-        relabelled(here, "default")
-        here.put(service("a", "blue", "10.96.0.12"))
-        await asyncio.sleep(1)
-        assert here.servers(uid) == ["10.96.0.12"]
-        assert {each.networks for each in here.bridge.received} == {("blue",)}
-        # Nor across a restart; and what its status says of its sandbox lets it go.
-        saved = as_saved(here, here.clock())
-    here = node(here.storage)
-    here.engine.restore(*saved)
-    async with here.running():
-        assert here.servers(uid) == ["10.96.0.12"]
-        for status, expected in ((sandbox, "10.96.0.12"), (sandbox | {"status": "False"}, "10.96.0.10")):
-            item = pod("a", "web", network="default", nodeName="n1")
-            here.storage.put(PODS, item | {"status": {"conditions": [status]}})
-            await asyncio.sleep(1)
-            assert here.servers(uid) == [expected]
-        assert here.bridge.received[-1].networks == ("default",)
-
-
-async def test_an_older_text_does_not_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pod is named by its UID first and then by its guest, and the bridge orders no calls."""
-    here = node()
-    real, delays = here.bridge.set_resolv_conf, [1.0]
-
-    async def slow_once(guest: str, text: str, **how: Any) -> GuestResult:
-        await asyncio.sleep(delays.pop() if delays else 0.0)
-        return await real(guest, text, **how)
-
-    monkeypatch.setattr(here.bridge, "set_resolv_conf", slow_once)
-    uid = here.put_pod("a")
-    async with here.running(0.2):
-        here.put(service("a", "default", "10.96.0.99"))
-        here.bridge.add("g1", "a", "a-shop/web", uid=uid)
-        await asyncio.sleep(5)
-        assert here.servers(uid) == ["10.96.0.99"]
-        assert [each.guest for each in here.bridge.received] == ["", "g1"]
 
 
 async def test_what_was_saved_counts_no_longer_than_it_is_good() -> None:
