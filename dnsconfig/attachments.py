@@ -10,8 +10,9 @@ network and with nothing that leads to another's server. How it is known:
   network of the label when that was first seen. Where the status does not (a kubelet before 1.29), it
   is that of the first resolver that the pod was given, for as long as the pod lives.
 
-Where this is wrong, as of a label that was changed just when the sandbox was made, nobody is moved
-all the same: kata-bridge knows what each sandbox is attached to, and gives it nothing of others.
+Where this is wrong, as of a label that was changed after the sandbox was made and before the kubelet
+said so (it may pull images first), nobody is moved all the same: kata-bridge knows what each sandbox is
+attached to, and gives it nothing of others.
 """
 
 from dataclasses import dataclass, replace

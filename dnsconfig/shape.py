@@ -15,7 +15,7 @@ from dnsconfig.core.wire import (
 )
 from tenancy import keys
 
-_POD_ANNOTATIONS = (keys.CLUSTER, keys.NAMESPACE, keys.UID, keys.NETWORK_READINESS, MIRROR)
+_POD_ANNOTATIONS = (keys.CLUSTER, keys.NAMESPACE, keys.UID, keys.NETWORK_READINESS)
 _OWNERS = (keys.CLUSTER, keys.NAMESPACE)
 _NETWORK = (keys.ARKTOS_NETWORK,)
 
@@ -23,7 +23,10 @@ _NETWORK = (keys.ARKTOS_NETWORK,)
 def pod(item: PodObject) -> PodObject:
     conditions = [each for each in item.status.conditions or () if each.type == SANDBOX]
     status = replace(item.status, conditions=conditions or None)
-    return replace(item, metadata=_meta(item.metadata, _NETWORK, _POD_ANNOTATIONS), status=status)
+    meta = _meta(item.metadata, _NETWORK, _POD_ANNOTATIONS)
+    if MIRROR in item.metadata.annotations:
+        meta.annotations[MIRROR] = ""  # that it is there; whoever creates a pod may write anything there
+    return replace(item, metadata=meta, status=status)
 
 
 def service(item: ServiceObject) -> ServiceObject:

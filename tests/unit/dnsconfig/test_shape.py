@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from dnsconfig import shape
+from dnsconfig.core.wire import MIRROR, PodCondition, PodStatus
 from tenancy import keys
 from tests.unit.dnsconfig.objects import namespace, network, pod, service, virtual_cluster
 from tests.unit.dnsconfig.reading import read_all
@@ -17,6 +18,13 @@ def test_what_decides_stays_and_the_rest_goes() -> None:
         keys.UID: "tenant-web-0",
         keys.NETWORK_READINESS: "false",
     }
+    assert found.status == PodStatus()
+    condition = {"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "then"}
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}, condition]}
+    mirror = pod("a", annotations={MIRROR: "x" * 1000}) | {"status": status}
+    found = shape.pod(read_all([mirror])["Pod"]["a-shop", "web-0"])
+    assert found.status == PodStatus("Running", [PodCondition("PodReadyToStartContainers", "True", "then")])
+    assert found.metadata.annotations[MIRROR] == ""
     made = service("a", "blue", "10.0.0.1", labels={keys.ARKTOS_NETWORK: "blue"} | OTHERS, annotations=OTHERS)
     kept = shape.service(read_all([made])["Service"]["a-kube-system", "kube-dns-blue"])
     assert kept.metadata.labels == {keys.ARKTOS_NETWORK: "blue"}
