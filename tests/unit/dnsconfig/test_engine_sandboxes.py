@@ -15,7 +15,7 @@ from dnsconfig.picture import Picture
 from kata_bridge.api.messages import GuestResult
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
-from tests.unit.dnsconfig.test_engine import as_saved, node
+from tests.unit.dnsconfig.two_tenants import as_saved, node
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,6 +23,33 @@ pytestmark = pytest.mark.asyncio
 def relabelled(here: Node, name: str, **how: Any) -> str:
     """The tenant changes its pod's label."""
     return here.put_pod("a", network=name, **how)
+
+
+async def test_a_label_that_is_changed_moves_no_guest_to_another_network() -> None:
+    """Its sandbox is attached, and its guest has the Services, as the label was when it was made."""
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        here.put_pod("a", network="default")
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        decision = here.engine.pods["a-shop", "web"].decision
+        assert decision.network is not None
+        assert decision.network.network == "blue"
+        assert "sandbox" in decision.network.source
+        # Nor while kata-bridge is away, or has told of a few of its guests only.
+        here.engine.lost()
+        here.engine.turn()
+        assert "10.96.0.11" in here.engine.pods["a-shop", "web"].wanted.text
+        here.bridge.forget_everything()
+        await asyncio.sleep(1)
+        # The next sandbox is attached by the label of now.
+        here.bridge.remove("g1")
+        here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=("default",))
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.10"]
 
 
 async def in_a_missing_network(here: Node, uid: str, label: str) -> None:
@@ -64,7 +91,7 @@ async def test_nor_across_a_restart(label: str) -> None:
         await asyncio.sleep(1)
         relabelled(before, label)
         await asyncio.sleep(1)
-        saved = as_saved(before, before.clock())
+        saved = as_saved(before)
     here = node(before.storage)
     here.engine.restore(*saved)
     here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=(label,))
@@ -96,7 +123,7 @@ async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_sa
         await asyncio.sleep(1)
         relabelled(before, "default")
         await asyncio.sleep(1)
-        saved = as_saved(before, before.clock())
+        saved = as_saved(before)
     here = node(before.storage)
     if has_saved:
         here.engine.restore(*saved)
@@ -127,7 +154,7 @@ async def test_neither_the_bridges_nor_the_api_servers_silence_forgets_where_a_g
         await asyncio.sleep(1)
         relabelled(before, "default")
         await asyncio.sleep(1)
-        saved = as_saved(before, before.clock())
+        saved = as_saved(before)
     here = node(before.storage)
     here.transport.is_stalled = True
     here.bridge.is_synced = False
@@ -159,7 +186,7 @@ async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
         assert here.servers(uid) == ["10.96.0.12"]
         assert {each.networks for each in here.bridge.received} == {("blue",)}
         # Nor across a restart; and what its status says of its sandbox lets it go.
-        saved = as_saved(here, here.clock())
+        saved = as_saved(here)
     here = node(here.storage)
     here.engine.restore(*saved)
     async with here.running():
@@ -259,7 +286,7 @@ async def test_whatever_happens_no_text_is_sent_for_another_network_than_its_ser
         for _ in range(30):
             steps.append(its.step())
             await asyncio.sleep(its.random.choice([0.0, 0.1, 3.0, LOSS_S + 1]))
-        saved = as_saved(here, here.clock())
+        saved = as_saved(here)
         seen = list(here.bridge.received)
     again = Node(here.storage)
     again.bridge.guests = here.bridge.guests
