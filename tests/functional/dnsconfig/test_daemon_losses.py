@@ -110,7 +110,8 @@ async def test_a_bridge_that_restarts_is_told_again(tmp_path: Path) -> None:
 
 async def test_what_the_bridge_refuses_is_tried_again(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
-        here.bridge.refusals = [(ResultCode.REFUSED, "no room"), (ResultCode.UNREACHABLE, "away")]
+        # As many as it takes to be seen, however slow the machine is.
+        here.bridge.refusals = [(ResultCode.REFUSED, "no room")] * 100
         uid = here.put_pod("a", "web")
 
         async def is_failing() -> bool:
@@ -118,4 +119,5 @@ async def test_what_the_bridge_refuses_is_tried_again(tmp_path: Path) -> None:
             return bool(pods) and (pods[0]["state"], pods[0]["problem"]) == ("failing", "no room")
 
         await here.until(is_failing)
+        here.bridge.refusals = [(ResultCode.UNREACHABLE, "away")]
         await here.until(lambda: here.text(uid))
