@@ -26,7 +26,7 @@ class Certificates:
         self._tasks = tasks
         # Of sandboxes that live, one container each.
         self._waiting: dict[str, tuple[PodSandbox, Container]] = {}
-        self._is_trying = False
+        self._trying: asyncio.Task[None] | None = None
 
     async def mounts(self, pod: PodSandbox, container: Container) -> tuple[Mount, ...] | None:
         """What a container needs of it; None where that cannot be made now."""
@@ -39,16 +39,13 @@ class Certificates:
     def wait(self, pod: PodSandbox, container: Container) -> None:
         """This container is held for want of one."""
         self._waiting[pod.id] = (pod, container)
-        if not self._is_trying:
-            self._is_trying = True
-            self._tasks.spawn(self._keep_trying(), "certificates", when_over=self._ended)
+        # One that is through with its last look is done at once; what is called when it is over comes later.
+        if self._trying is None or self._trying.done():
+            self._trying = self._tasks.spawn(self._keep_trying(), "certificates")
 
     def forget(self, sandbox: str) -> None:
         """The sandbox is gone."""
         self._waiting.pop(sandbox, None)
-
-    def _ended(self) -> None:
-        self._is_trying = False
 
     async def _keep_trying(self) -> None:
         while self._waiting:

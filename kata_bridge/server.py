@@ -140,7 +140,8 @@ class BridgeServer:
         if bool(request.guest) == bool(request.pod_uid):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "exactly one of guest and pod_uid")
         if self._gatehouse is None:
-            if not request.guest or not request.text or request.waits:
+            # What would wait starts here, told or not; but what runs may have to lose a server.
+            if not request.guest or not request.text:
                 await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this bridge holds no containers back")
             return await self._guests.set_resolv_conf(request.guest, request.text, networks)
         try:

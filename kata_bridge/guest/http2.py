@@ -150,7 +150,7 @@ class Call:
         elif kind == _SETTINGS:
             self._settings(flags, payload)
         elif kind == _WINDOW_UPDATE:
-            self._widen(stream, _number(payload))
+            self._widen(stream, _number(payload) & _MAX_WINDOW_BYTES)
         elif kind == _PING:
             if not flags & _ACK:
                 self._frame(_PING, _ACK, 0, payload)
@@ -279,7 +279,8 @@ def _reason(fields: dict[str, str]) -> str:
     status = fields.get("grpc-status", "")
     if not status:
         return f"the node ended the stream, HTTP status {fields.get(':status', 'unknown')}"
-    is_known = status.isascii() and status.isdigit() and int(status) < len(_STATUSES)
+    # Two digits: of thousands Python makes no number.
+    is_known = status.isascii() and status.isdigit() and len(status) <= 2 and int(status) < len(_STATUSES)
     name = _STATUSES[int(status)] if is_known else f"status {status}"
     return f"{name} {unquote(fields.get('grpc-message', ''))}".strip()
 

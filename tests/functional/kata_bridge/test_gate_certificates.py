@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod's agent whose certificate cannot be made, at the gate."""
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,13 +9,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from daemonkit.tasks import Tasks
 from kata_bridge import gate_certificates
 from kata_bridge.cluster_reports import ClusterReports
 from kata_bridge.config import Agent, RuntimeRule, SuperCluster
 from kata_bridge.core.gate import Reason
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.credentials import CredentialsError
-from kata_bridge.nri.messages import ContainerAdjustment, Mount, PodSandbox
+from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from tests.functional.kata_bridge.fake_guests import until
 from tests.functional.kata_bridge.gated_node import TEXT, Node, configuration, pod, serving
@@ -140,3 +142,23 @@ async def test_a_container_of_that_name_waits_for_rules_where_no_agents_are_take
         await runtime.run_pod(web)
         await node.client.set_resolv_conf("s1", TEXT)
         assert "the Services of network default are not in it" in await node.why(web, AGENT)
+
+
+async def test_one_that_comes_while_the_last_is_served_is_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_certificates, "RETRY_S", 0.01)
+    made: list[str] = []
+
+    async def certificate_of(_: PodSandbox, __: Container) -> tuple[Mount, ...]:
+        return ()
+
+    def is_made(sandbox: str) -> None:
+        made.append(sandbox)
+        if sandbox == "s1":
+            # Before anybody is told that the trying is over, and behind its last look.
+            asyncio.get_running_loop().call_soon(certificates.wait, PodSandbox(id="s2"), Container())
+
+    tasks = Tasks("test")
+    certificates = gate_certificates.Certificates(certificate_of, is_made, tasks)
+    certificates.wait(PodSandbox(id="s1"), Container())
+    await until(lambda: made == ["s1", "s2"])
+    await tasks.close(timeout_s=1)

@@ -232,6 +232,11 @@ async def test_resolv_conf_and_conntrack(node: Bridge, client: BridgeClient) -> 
     others = await client.set_resolv_conf("g", "nameserver 10.0.0.11\n", networks=("another",))
     assert (others.code, others.message) == (ResultCode.REFUSED, "its resolver is for another network")
     assert guest.resolv_conf == "nameserver 10.0.0.10\n"
+    # Nothing is held back here. The text is for who runs.
+    waiting = await client.set_resolv_conf("g", "nameserver 10.0.0.12\n", waits="no such network")
+    assert (waiting.code, guest.resolv_conf) == (ResultCode.APPLIED, "nameserver 10.0.0.12\n")
+    with pytest.raises(BridgeRefuses, match="holds no containers back"):
+        await client.set_resolv_conf("g", "", waits="no such network")
     answers = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
     assert {name: answer.code for name, answer in answers.items()} == {
         "g": ResultCode.APPLIED,

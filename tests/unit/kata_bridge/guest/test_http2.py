@@ -261,6 +261,12 @@ def test_the_words_of_an_end(call: Call, fields: bytes, why: str) -> None:
     assert ended(call) == why
 
 
+def test_a_status_of_thousands_of_digits_is_no_number(call: Call) -> None:
+    length = b"\x7f\x89\x26"  # 5000 (RFC 7541, 5.1), more than Python reads as a number
+    call.feed(frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\0\x0bgrpc-status" + length + b"9" * 5000))
+    assert ended(call).startswith("status 9999")
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
