@@ -91,9 +91,13 @@ class Keeping:
         if loss is None:
             self.losses.pop(uid, None)
             return None
-        is_heard = loss.is_told or decision.cluster_ips is not None
-        if not loss.is_taken and is_heard and loss.ends_at <= now:
-            lost = self.origins[uid]
+        ips = decision.cluster_ips
+        # Of what was taken more goes when more is known to be lost; unknown, it stays as it is.
+        is_due = ips is not None or (loss.is_told and not loss.is_taken)
+        if is_due and loss.ends_at <= now:
+            origin, still = self.origins[uid], () if ips is None else ips.addresses
+            gone = tuple(ip for ip in origin.cluster_ips if ip not in still)
+            lost = replace(origin, cluster_ips=gone)
             text = bare(self.given[uid], lost, MAX_TEXT_BYTES, is_host_network=is_host_network)
             loss = replace(loss, bare=text)
         self.losses[uid] = loss

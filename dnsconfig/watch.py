@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity
-from daemonkit.kube.store import Change, Deleted, Modified
+from daemonkit.kube.store import Change, Cleared, Deleted, Modified
 from daemonkit.tasks import Tasks
 from dnsconfig import shape
 from dnsconfig.core.wire import (
@@ -78,7 +78,7 @@ class _Followed:
     def _told_services(self, changes: Sequence[Change[ServiceObject]]) -> None:
         for change in changes:
             where = change.key[0]
-            if not isinstance(change, Deleted):
+            if not isinstance(change, Deleted | Cleared):
                 self._emptied.discard(where)
             elif not self.services.is_relisting and not _in(where, self.services):
                 self._emptied.add(where)

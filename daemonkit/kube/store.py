@@ -47,7 +47,14 @@ class Spoiled:
     reason: str
 
 
-Change = Added[T] | Modified[T] | Deleted[T] | Spoiled
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """An object that could not be read is gone."""
+
+    key: Key
+
+
+Change = Added[T] | Modified[T] | Deleted[T] | Spoiled | Cleared
 
 
 class RegressedError(ValueError):
@@ -115,6 +122,7 @@ class Store(Generic[T]):
         for key, reason in unreadable.items():
             if self._unreadable.get(key) != reason:
                 changes.append(Spoiled(key, reason))
+        changes += [Cleared(key) for key in self._unreadable if key not in unreadable and key not in objects]
         self._objects, self._unreadable, self._version = objects, unreadable, version
         return gone + changes
 
@@ -133,8 +141,10 @@ class Store(Generic[T]):
                 return changes
             case Removed(metadata):
                 self._advance(metadata.resource_version)
-                self._unreadable.pop(key_of(metadata), None)
-                return self._drop(key_of(metadata))
+                key = key_of(metadata)
+                if self._unreadable.pop(key, None) is not None:
+                    return [Cleared(key)]
+                return self._drop(key)
             case Unreadable(metadata, reason):
                 self._advance(metadata.resource_version)
                 key = key_of(metadata)

@@ -67,6 +67,25 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(how: str) ->
         assert here.servers(theirs) == ["10.96.0.20"]
 
 
+async def test_of_two_addresses_one_goes_alone() -> None:
+    here = node()
+    here.put(service("a", "blue", "10.96.0.11", "fd00::11"))
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        assert here.servers(uid) == ["10.96.0.11", "fd00::11"]
+        here.put(network("a", "blue", "Pending"), service("a", "blue", "10.96.0.11"))
+        await asyncio.sleep(LOSS_S + 1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        assert here.waits(uid)
+        # What is not known takes nothing more, and what is, the rest.
+        here.put({**service("a", "blue"), "spec": 7})
+        await asyncio.sleep(LOSS_S + 1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(LOSS_S + 1)
+        without_server(here.bridge.texts[uid])
+
+
 async def test_a_service_that_is_made_again_changes_the_file_once() -> None:
     here = node()
     uid = here.put_pod("a", network="blue")

@@ -3,7 +3,7 @@ import msgspec
 import pytest
 
 from daemonkit.kube.resources import ObjectMeta
-from daemonkit.kube.store import Added, Change, Deleted, Modified, RegressedError, Spoiled, Store
+from daemonkit.kube.store import Added, Change, Cleared, Deleted, Modified, RegressedError, Spoiled, Store
 from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Unreadable
 
 
@@ -110,5 +110,12 @@ def test_an_unreadable_object_is_neither_served_nor_forgotten() -> None:
     assert not store.unreadable
     assert store.replace([spoiled], "5") == [Deleted(KEY_A, thing("a", "4")), Spoiled(KEY_A, "odd")]
     gone = Removed(ObjectMeta(name="a", namespace="n", resource_version="6"))
-    assert store.apply(gone) == []
+    assert store.apply(gone) == [Cleared(KEY_A)]
     assert not store.unreadable
+
+
+def test_whoever_waits_for_an_unreadable_object_hears_when_a_list_lacks_it() -> None:
+    store: Store[Thing] = Store()
+    spoiled = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
+    assert store.apply(spoiled) == [Spoiled(KEY_A, "odd")]
+    assert changes_of(store, "3") == [Cleared(KEY_A)]
