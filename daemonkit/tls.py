@@ -16,7 +16,7 @@ import os
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 # 1 MiB is four times a distribution's whole bundle. OpenSSL looks an issuer up by name among all
 # authorities of a context; 2 000 load in 0.9 s, which is as much as a reload may cost.
@@ -123,7 +123,7 @@ def _verified_der(tls: ssl.SSLObject | ssl.SSLSocket) -> tuple[bytes, ...]:
         return tuple(tls.get_verified_chain())
     # Before, `ssl` has no public way to the chain that was verified; the object that it wraps has the
     # same function since 3.10, which gives certificate objects or None.
-    inner: Any = tls._sslobj  # type: ignore[union-attr]  # noqa: SLF001 - no public way before 3.13
+    inner = cast(Any, tls)._sslobj  # noqa: SLF001 - no public way before 3.13
     chain = None if inner is None else inner.get_verified_chain()
     return tuple(each.public_bytes(_ssl.ENCODING_DER) for each in chain or ())
 

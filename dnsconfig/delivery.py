@@ -3,8 +3,8 @@
 
 One request at a time for each pod, however it is named: two at once could be served in either order,
 and the older text would stay. The newest text when that has been answered, a bounded number in all.
- Nothing is sent that the bridge has acknowledged in this connection; a new connection may be
-to a bridge that was restarted and knows nothing, so everything is sent again.
+Nothing is sent that the bridge has acknowledged in this connection; a new connection may be to a
+bridge that was restarted and knows nothing, so everything is sent again.
 """
 
 import enum

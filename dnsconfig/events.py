@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from daemonkit import logs
+from daemonkit.bucket import Bucket
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Resource
 from daemonkit.metrics import Counter, Family
@@ -109,14 +110,10 @@ class Events:
     async def run(self) -> None:
         """Post for ever, at a bounded rate."""
         loop = asyncio.get_running_loop()
-        tokens, filled_at = float(BURST), loop.time()
+        bucket = Bucket(BURST, 1 / INTERVAL_S, BURST, loop.time())
         while True:
             item = await self._queue.get()
-            now = loop.time()
-            tokens, filled_at = min(BURST, tokens + (now - filled_at) / INTERVAL_S), now
-            if tokens < 1:
-                await asyncio.sleep((1 - tokens) * INTERVAL_S)
-            tokens -= 1
+            await asyncio.sleep(bucket.draw(loop.time()))
             self._counted.labels(await self._post(item)).inc()
 
     async def _post(self, item: Letter) -> str:

@@ -16,12 +16,13 @@ from pathlib import Path
 import msgspec
 
 from daemonkit import logs
+from daemonkit.bucket import Bucket
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.late_client import LateClient
 from daemonkit.kube.resources import NODES, PODS, MetadataOnly, Resource
 from daemonkit.tasks import Tasks
 from kata_bridge.core.gate import Reason
-from kata_bridge.core.gate_budget import Bucket, Budget
+from kata_bridge.core.gate_budget import Budget
 from kata_bridge.core.gate_summary import Condition, Tally, condition_of
 from kata_bridge.core.sandboxes import Sandbox
 from tenancy import keys

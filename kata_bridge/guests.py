@@ -11,7 +11,7 @@ from kata_bridge.api.messages import Flow, GuestResult, ReadBackReply, ResultCod
 from kata_bridge.api.rulesets import to_part
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.core.events import Answer, ChannelChanged, Desired, Reported
-from kata_bridge.core.gate import Resolver
+from kata_bridge.core.gate import are_for
 from kata_bridge.core.sandboxes import Appeared, Change, Sandbox
 from kata_bridge.guest_driver import GuestDriver, Shared
 from kata_bridge.watchers import Watchers
@@ -207,7 +207,7 @@ class Guests:
         return await self._one(guest, lambda driver: self._write(driver, text, networks))
 
     async def _write(self, driver: GuestDriver, text: str, networks: Collection[str]) -> GuestResult:
-        if not Resolver(text, networks=tuple(networks)).is_for(driver.sandbox.networks):
+        if not are_for(networks, driver.sandbox.networks):
             raise Refused("its resolver is for another network")
         await driver.write_resolv_conf(text)
         return self._result(driver.sandbox.id, ResultCode.APPLIED)

@@ -3,8 +3,7 @@
 
 It keeps to bridge.proto where a client can tell: a text stays until another comes, a reason holds
 until a request comes without one, neither withdraws both, what is for other networks than a sandbox's
-changes nothing there. With `serve` it does so over gRPC on a
-unix socket.
+changes nothing there. With `serve` it does so over gRPC on a unix socket.
 """
 
 import asyncio

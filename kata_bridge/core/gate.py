@@ -106,7 +106,12 @@ class Resolver:
 
     def is_for(self, networks: Collection[str]) -> bool:
         """Whether it was said for a sandbox that is attached to exactly these."""
-        return not self.networks or frozenset(self.networks) == frozenset(networks)
+        return are_for(self.networks, networks)
+
+
+def are_for(said: Collection[str], networks: Collection[str]) -> bool:
+    """Whether what was said for these networks, none where that is not known, is for a sandbox in those."""
+    return not said or frozenset(said) == frozenset(networks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,30 +8,13 @@ tenant alone has nearly all of it, and one whose neighbours make a storm still h
 
 from dataclasses import dataclass, field
 
+from daemonkit.bucket import Bucket
+
 # A pod or two with what each waits for first and then; more as time goes by.
 OWN_BURST, OWN_PER_S = 4.0, 0.1
 # More than a node has pods. Whoever falls out comes back with a full bucket, which is what it had had
 # by then but for those that a crowd of more tenants than this has driven out.
 MAX_TENANTS = 1_000
-
-
-@dataclass(slots=True)
-class Bucket:
-    """Tokens that come again by the second, up to `burst`."""
-
-    burst: float
-    per_s: float
-    tokens: float
-    at_s: float
-
-    def take(self, now_s: float) -> bool:
-        """Take one if there is one."""
-        self.tokens = min(self.burst, self.tokens + (now_s - self.at_s) * self.per_s)
-        self.at_s = now_s
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ def wait_for(condition: Callable[[], bool], deadline_s: float) -> bool:
     while not condition():
         if time.monotonic() > end:
             return False
+        # The pace of asking: without it the asking would take the processor from what is asked about.
         time.sleep(_POLL_S)
     return True
 

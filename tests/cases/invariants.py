@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -186,6 +187,10 @@ def _normalised(received: bytes) -> bytes:
     return re.sub(rb'("requestId":\s*)"[^"]*"', rb'\1"-"', received)
 
 
+def _has_ended(exchange: Exchange) -> bool:
+    return exchange.ended_s is not None
+
+
 def _i5(evidence: Evidence) -> list[str]:
     complaints = []
     upgrades = [e for e in evidence.record.exchanges if e.is_upgrade or e.status == 101]
@@ -193,7 +198,7 @@ def _i5(evidence: Evidence) -> list[str]:
         if exchange.after.count:
             after = bytes(exchange.after.head[:80])
             complaints.append(f"{exchange.after.count} bytes followed the upgrade upstream: {after!r}")
-        if not wait_for(lambda exchange=exchange: exchange.ended_s is not None, _SETTLE_S):  # type: ignore[misc] # a default binds the loop's variable
+        if not wait_for(partial(_has_ended, exchange), _SETTLE_S):
             complaints.append("the upstream connection of the failed upgrade is open")
     return complaints
 
@@ -299,7 +304,7 @@ def _i13(evidence: Evidence) -> list[str]:
         # Where a refusal is among the accepted answers, a refusal has no bytes to lose.
         return ["no tunnel was made"] if status == 101 else []
     exchange = tunnels[0]
-    wait_for(lambda: exchange.ended_s is not None, _SETTLE_S)
+    wait_for(partial(_has_ended, exchange), _SETTLE_S)
     complaints = []
     up = (exchange.after.count, exchange.after.sha256)
     if up != record.tunnel_sent:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from daemonkit.kube.resources import PODS, SERVICES
+from dnsconfig.attachments import Attachments
 from dnsconfig.core.wire import NETWORKS
 from dnsconfig.engine import FORGET_S, GRACE_S
-from dnsconfig.keeping import LOSS_S
+from dnsconfig.keeping import LOSS_S, Keeping
 from dnsconfig.picture import Picture
 from kata_bridge.api.messages import GuestResult
 from tests.unit.dnsconfig.node import Node
@@ -23,6 +24,20 @@ pytestmark = pytest.mark.asyncio
 def relabelled(here: Node, name: str, **how: Any) -> str:
     """The tenant changes its pod's label."""
     return here.put_pod("a", network=name, **how)
+
+
+async def relabelled_before(label: str) -> tuple[Node, str, tuple[Picture, Keeping, Attachments]]:
+    """A node that has ended: its pod's guest was in blue when the label was changed. With the pod's UID
+    and what was saved."""
+    before = node()
+    uid = before.put_pod("a", network="blue")
+    async with before.running():
+        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
+        await asyncio.sleep(1)
+        relabelled(before, label)
+        await asyncio.sleep(1)
+        saved = as_saved(before)
+    return before, uid, saved
 
 
 async def test_a_label_that_is_changed_moves_no_guest_to_another_network() -> None:
@@ -84,14 +99,7 @@ async def test_another_sandbox_in_a_missing_network_keeps_nothing_of_the_first_o
 
 @pytest.mark.parametrize("label", ["red", "Not_A_Network"])
 async def test_nor_across_a_restart(label: str) -> None:
-    before = node()
-    uid = before.put_pod("a", network="blue")
-    async with before.running():
-        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        relabelled(before, label)
-        await asyncio.sleep(1)
-        saved = as_saved(before)
+    before, uid, saved = await relabelled_before(label)
     here = node(before.storage)
     here.engine.restore(*saved)
     here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=(label,))
@@ -116,14 +124,7 @@ async def test_an_address_that_another_sandbox_had_leaves_this_one_nothing_eithe
 
 @pytest.mark.parametrize("has_saved", [False, True])
 async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_saved: bool) -> None:
-    before = node()
-    uid = before.put_pod("a", network="blue")
-    async with before.running():
-        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        relabelled(before, "default")
-        await asyncio.sleep(1)
-        saved = as_saved(before)
+    before, uid, saved = await relabelled_before("default")
     here = node(before.storage)
     if has_saved:
         here.engine.restore(*saved)
@@ -147,14 +148,7 @@ async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_sa
 
 
 async def test_neither_the_bridges_nor_the_api_servers_silence_forgets_where_a_guest_is() -> None:
-    before = node()
-    uid = before.put_pod("a", network="blue")
-    async with before.running():
-        before.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
-        await asyncio.sleep(1)
-        relabelled(before, "default")
-        await asyncio.sleep(1)
-        saved = as_saved(before)
+    before, uid, saved = await relabelled_before("default")
     here = node(before.storage)
     here.transport.is_stalled = True
     here.bridge.is_synced = False

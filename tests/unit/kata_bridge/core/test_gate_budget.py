@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemonkit.bucket import Bucket
 from kata_bridge.core import gate_budget
-from kata_bridge.core.gate_budget import OWN_BURST, OWN_PER_S, Bucket, Budget
+from kata_bridge.core.gate_budget import OWN_BURST, OWN_PER_S, Budget
 
 OWN = int(OWN_BURST)
 
