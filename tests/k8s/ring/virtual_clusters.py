@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VirtualClusters on a real apiserver: the shipped definition, and objects of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.processes import RingError, wait_for
+
+SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "crds"
+GROUP = "tenancy.x-k8s.io/v1alpha1"
+NAME = "virtualclusters.tenancy.x-k8s.io"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SERVED_S = 30.0
+
+
+def install(api: KubernetesApi, file: str = "virtualclusters.yaml") -> None:
+    """Apply a shipped definition and wait until the apiserver serves it."""
+    api.create(CRDS, yaml.safe_load((SHIPPED / file).read_text()), may_exist=True)
+    wait_for("VirtualClusters are served", lambda: is_served(api), timeout_s=_SERVED_S)
+
+
+def uninstall(api: KubernetesApi) -> None:
+    """Delete the definition, and every VirtualCluster with it."""
+    api.delete(f"{CRDS}/{NAME}")
+    wait_for("VirtualClusters are gone", lambda: not is_served(api), timeout_s=_SERVED_S)
+
+
+def is_served(api: KubernetesApi) -> bool:
+    try:
+        api.get(f"/apis/{GROUP}/virtualclusters")
+    except RingError:
+        return False
+    return True
+
+
+def path(namespace: str, name: str = "") -> str:
+    """Where the VirtualClusters of a namespace are, or one of them."""
+    return f"/apis/{GROUP}/namespaces/{namespace}/virtualclusters" + (f"/{name}" if name else "")
+
+
+def manifest(name: str, spec: JsonObject | None = None, status: JsonObject | None = None) -> JsonObject:
+    """A VirtualCluster; without `spec` the least that there is."""
+    found: JsonObject = {
+        "apiVersion": GROUP,
+        "kind": "VirtualCluster",
+        "metadata": {"name": name},
+        "spec": {"clusterVersionName": "cv"} if spec is None else spec,
+    }
+    return found if status is None else {**found, "status": status}
