@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.cases [FILE ...] [--only PATTERN]`: files of cases against the real thing.
 
-A FILE is a path, or a name below ../shared/cases; without one it is the shared files, where there
-are any, and ours beside them: requests to vn-agent, and packets to Services. Which it is shows in
-the file: one with `cases:` goes to a real agent, one with `flows:` or `guest:` to the model, the texts
-and the kernel. Ends with a line `N passed, N failed`; the exit code is 1 if any case has failed, 2 if
-a file cannot be read.
+A FILE is a path, or a name below ../shared/cases; without one it is the shared files and ours beside
+them: requests to vn-agent, and packets to Services. Which it is shows in the file: one with `cases:`
+goes to a real agent, one with `flows:` or `guest:` to the model, the texts and the kernel.
+
+What was not run is printed: a shared file that does not exist, a packet filter that this machine
+lacks, cases that `--only` leaves out. With `--require-all` (`make cases` in CI) each of them counts as
+a failure. Ends with a line `N passed, N failed`. The exit code is 0 if at least one case ran and none
+failed, 2 if a file cannot be read, else 1.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -27,55 +31,117 @@ from tests.cases.services.runner import Runner as ServiceRunner
 SHARED = ROOT.parent / "shared" / "cases"
 GROUND = Path(__file__).with_name("more.yaml")
 MORE_SERVICES = Path(__file__).parent / "services" / "more.yaml"
-DEFAULTS = [
-    path
-    for path in (
-        *(SHARED / "vnagent-requests.yaml", GROUND),
-        *(SHARED / "service-proxy.yaml", MORE_SERVICES),
+
+
+def default_files(shared: Path) -> tuple[Path, ...]:
+    """The files of a run without FILE; those of `shared` are not part of a clone."""
+    return (
+        *(shared / "vnagent-requests.yaml", GROUND),
+        *(shared / "service-proxy.yaml", MORE_SERVICES),
     )
-    if path.exists()
-]
 
 
-def main(argv: list[str] | None = None) -> int:
+@dataclass(slots=True)
+class Tally:
+    """What came of a run. `missing` has a line for everything that should have been run and was not."""
+
+    only: str
+    passed: int = 0
+    failed: int = 0
+    # Cases whose own note says why no guest can be asked, such as packets from the node.
+    left_out: int = 0
+    not_wanted: int = 0
+    unreadable: int = 0
+    missing: list[str] = field(default_factory=list)
+
+    def wants(self, identifier: str) -> bool:
+        is_wanted = re.search(self.only, identifier) is not None
+        self.not_wanted += not is_wanted
+        return is_wanted
+
+    def count(self, result: runner.Result | ServiceResult) -> None:
+        if isinstance(result, ServiceResult) and result.is_left_out:
+            self.left_out += 1
+        elif result.has_passed:
+            self.passed += 1
+        else:
+            self.failed += 1
+
+    def finish(self, *, require_all: bool) -> int:
+        """Print what was not run, then the closing line. Returns the exit code."""
+        if self.not_wanted:
+            self.missing.append(f"LEFT OUT: {self.not_wanted} cases by --only {self.only!r}")
+        if not self.passed + self.failed:
+            self.missing.append("NOT RUN: no case at all")
+            self.failed += 1
+        for line in self.missing:
+            _say(line)
+        if self.left_out:
+            _say(f"{self.left_out} cases ask nothing of a guest; their notes say why")
+        if require_all:
+            self.failed += len(self.missing)
+        elif self.missing:
+            _say("NOT COMPLETE: the lines above were not run; with --require-all they fail")
+        _say(f"{self.passed} passed, {self.failed} failed")
+        return 2 if self.unreadable else int(self.failed > 0)
+
+
+def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cases")
-    parser.add_argument("files", nargs="*", default=[str(path) for path in DEFAULTS], metavar="FILE")
+    parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression on case ids")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="leave logs and files here")
     parser.add_argument("--failed-only", action="store_true", help="say nothing of cases that pass")
+    parser.add_argument("--require-all", action="store_true", help="fail for whatever cannot be run")
     arguments = parser.parse_args(argv)
     _allow_many_files()
-    passed = failed = 0
-    for name in arguments.files:
+    tally = Tally(arguments.only)
+    for path in _paths(arguments.files, shared, tally):
         try:
-            results = _results(shape.find_file(name, SHARED), arguments.only, arguments.keep)
-            for result in results:
-                is_left_out = isinstance(result, ServiceResult) and result.is_left_out
-                passed += result.has_passed
-                failed += not (result.has_passed or is_left_out)
-                if not arguments.failed_only or not (result.has_passed or is_left_out):
+            for result in _results(path, tally, arguments.keep):
+                tally.count(result)
+                if not arguments.failed_only or result.complaints:
                     _show(result)
         except (shape.ShapeError, services.ShapeError) as problem:
-            sys.stderr.write(f"{problem}\n")
-            return 2
-    sys.stdout.write(f"{passed} passed, {failed} failed\n")
-    return 1 if failed else 0
+            _unreadable(tally, problem)
+    return tally.finish(require_all=arguments.require_all)
 
 
-def _results(path: Path, only: str, keep: Path | None) -> Iterator[runner.Result | ServiceResult]:
+def _paths(names: list[str], shared: Path, tally: Tally) -> Iterator[Path]:
+    """The files to run. One that was asked for by name and does not exist cannot be read."""
+    for name in names:
+        try:
+            yield shape.find_file(name, shared)
+        except shape.ShapeError as problem:
+            _unreadable(tally, problem)
+    for path in () if names else default_files(shared):
+        if path.is_file():
+            yield path
+        else:
+            tally.missing.append(f"NOT FOUND: {path}: none of its cases were run")
+
+
+def _unreadable(tally: Tally, problem: Exception) -> None:
+    sys.stderr.write(f"NOT READ: {problem}\n")
+    tally.unreadable += 1
+    tally.failed += 1
+
+
+def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[runner.Result | ServiceResult]:
     """The results of one file, by the runner that its shape asks for."""
     if services.is_of_this_shape(_top(path)):
         with closing(ServiceRunner(services.read(path), _say)) as service_runner:
-            yield from service_runner.run(lambda case: re.search(only, case.id) is not None)
+            tally.missing += [f"{line} ({path.name})" for line in service_runner.left_out]
+            yield from service_runner.run(lambda case: tally.wants(case.id))
         return
     with closing(runner.Runner(shape.load(path, GROUND), keep)) as request_runner:
-        yield from request_runner.run(lambda case: re.search(only, case.id) is not None)
+        yield from request_runner.run(lambda case: tally.wants(case.id))
 
 
 def _top(path: Path) -> object:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as problem:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise shape.ShapeError(f"{path}: {problem}") from problem
 
 

@@ -32,12 +32,11 @@ class Runner:
     """Holds what live answers need. `close` ends it."""
 
     def __init__(self, file: CaseFile, say: Callable[[str], None], *, with_kernel: bool = True) -> None:
-        """`say` gets one line for whatever is left out of all groups."""
+        """`say` gets one line about the live answers; `left_out` has what this machine cannot ask."""
         self._file = file
         usable, missing = _usable()
+        self.left_out = tuple(missing)
         self._kernel = Kernel(usable) if usable and with_kernel else None
-        for line in missing:
-            say(line)
         if self._kernel is not None:
             names = ", ".join(one.name for one in usable)
             say(f"live answers: {names}; of a set of endpoints one is missed with a chance below {MISSED:g}")
