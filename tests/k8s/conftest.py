@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +17,8 @@ from tests.k8s.ring import machine, pods
 from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.tenants import Tenant
+
+_SEED = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,8 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--oracle-seed",
         type=int,
-        default=34,
-        help="other worlds, changes and pods: a failure names its seed, and no merge hangs on a draw",
+        help="the worlds, changes and pods of another run; without it each run draws and prints its own",
     )
     group.addoption(
         "--gate-pods",
@@ -85,8 +87,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what was asked of kube-proxy, also when all went well."""
+    seed = config.stash.get(_SEED, None)
+    if seed is not None:
+        terminalreporter.write_line(f"oracle: --oracle-seed {seed} asks the same again")
     for line in config.stash.get(LINES, []):
         terminalreporter.write_line(f"oracle: {line}")
+
+
+@pytest.fixture(scope="session")
+def oracle_seed(pytestconfig: pytest.Config) -> int:
+    """The seed of all random worlds and pods of this run: `--oracle-seed`, or a new one."""
+    given: int | None = pytestconfig.getoption("--oracle-seed", None)
+    seed = random.randrange(1_000_000) if given is None else given  # noqa: S311 - worlds, not secrets
+    pytestconfig.stash[_SEED] = seed
+    return seed
 
 
 @pytest.fixture(scope="session")

@@ -56,15 +56,9 @@ class Told:
     resolv_conf: str
 
 
-@pytest.fixture(scope="module")
-def seed(request: pytest.FixtureRequest) -> int:
-    given: int | None = request.config.getoption("--oracle-seed", None)
-    return random.randrange(1_000_000) if given is None else given  # noqa: S311 - pods, not secrets
-
-
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
-def test_the_kubelet_says_the_same(ring: Ring, seed: int, setting: Setting) -> None:
-    rng = random.Random(f"{seed} {setting.name}")  # noqa: S311 - pods, not secrets
+def test_the_kubelet_says_the_same(ring: Ring, oracle_seed: int, setting: Setting) -> None:
+    rng = random.Random(f"{oracle_seed} {setting.name}")  # noqa: S311 - pods, not secrets
     host_path = ring.directory / f"resolv-{setting.name}.conf"
     host_path.write_text(setting.host_file or "")
     world = _world(setting)
@@ -78,7 +72,8 @@ def test_the_kubelet_says_the_same(ring: Ring, seed: int, setting: Setting) -> N
             if _comparable(told.resolv_conf) != _comparable(ours.text):
                 differences.append(_report(told, ours))
             differences += _different_events(ring, told.pod, ours)
-    assert not differences, f"--oracle-seed {seed}\n" + "\n".join(differences)
+    replay = f"python -m pytest {__file__} --oracle-seed {oracle_seed}"
+    assert not differences, f"again with: {replay}\n" + "\n".join(differences)
 
 
 def _world(setting: Setting) -> World:

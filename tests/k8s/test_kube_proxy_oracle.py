@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real kube-proxy as oracle: random worlds of Services go to it and to us, and packets decide.
 
-Each world is a namespace with three to six Services and their EndpointSlices, random and repeatable
-(`--oracle-seed`), written to a real API server, which says what is possible. On each of two nodes a
-real kube-proxy, one in mode iptables and one in mode nftables, writes a node's namespace; a guest
-beside it gets what kubeproxy-ext computes, by the daemon's and the guest agent's own code.
+Each world is a namespace with three to six Services and their EndpointSlices, drawn anew in each run and
+repeatable (`--oracle-seed`, which a run prints and a failure too). They are written to a real API server,
+which says what is possible. On each of two nodes a real kube-proxy, one in mode iptables and one in mode
+nftables, writes a node's namespace; a guest beside it gets what kubeproxy-ext computes, by the daemon's
+and the guest agent's own code.
 
 What is asked how:
 
@@ -26,7 +27,6 @@ Where both sides may differ stands in `oracle/differences.py`, with reasons; not
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -47,15 +47,14 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def laboratory(k8s_binaries: Binaries, request: pytest.FixtureRequest) -> Iterator[Laboratory]:
+def laboratory(
+    k8s_binaries: Binaries, oracle_seed: int, request: pytest.FixtureRequest
+) -> Iterator[Laboratory]:
     """The worlds in one cluster, on every node and in every guest."""
     config = request.config
-    seed: int | None = config.getoption("--oracle-seed", None)
     count: int = config.getoption("--oracle-worlds", 200)
-    if seed is None:
-        seed = random.randrange(1_000_000)  # noqa: S311 - worlds, not secrets
     with ExitStack() as stack:
-        made = build_laboratory(seed, count, k8s_binaries, stack)
+        made = build_laboratory(oracle_seed, count, k8s_binaries, stack)
         config.stash[LINES] = made.figures.lines
         yield made
         accepted = ", ".join(f"{count} {name}" for name, count in made.figures.accepted.most_common())

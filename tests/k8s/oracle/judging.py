@@ -40,8 +40,10 @@ def told(laboratory: Laboratory, problems: Sequence[str]) -> str:
     """What to say of a run that failed, and how to repeat it."""
     shown = "\n".join(problems[:_SHOWN])
     more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    # `--oracle-changes` only says how many of the same changes follow.
     repeat = f"--oracle-seed {laboratory.seed} --oracle-worlds {laboratory.drawn}"
-    return f"{len(problems)} disagreements; again with {repeat}:\n{shown}{more}"
+    command = f"python -m pytest tests/k8s/test_kube_proxy_oracle.py {repeat}"
+    return f"{len(problems)} disagreements; again with: {command}\n{shown}{more}"
 
 
 def _hints(pair: Pair, node_ports: set[Flow]) -> tuple[Callable[[Flow], Hint], Callable[[Flow], Hint]]:
