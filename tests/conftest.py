@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test carries the marker of its ring, so that no file can forget to."""
+"""Every test carries the marker of its ring, and every ring prints what it left out."""
 
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.rings.plugin import pytest_addoption, pytest_configure
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("vcnode", deadline=None)
