@@ -48,6 +48,10 @@ class UnreachableError(Exception):
     """The server did not answer: connection, TLS, or a deadline."""
 
 
+class AnswerTooLargeError(UnreachableError):
+    """The answer is larger than the caller takes."""
+
+
 class DeadlineError(UnreachableError):
     """Nothing came in time."""
 
@@ -157,17 +161,18 @@ class Client:
         body: bytes | None = None,
         *,
         content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
         A patch says by its `content_type` which kind of patch it is. Raises ApiError and
-        UnreachableError.
+        UnreachableError, AnswerTooLargeError for more than `limit_bytes`.
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
         async with self._answer(method, path, params or {}, body, deadlines, content_type) as answer:
-            content = await answer.body(deadlines, MAX_RESPONSE_BYTES)
-            if len(content) > MAX_RESPONSE_BYTES:
-                raise UnreachableError(f"an answer of more than {MAX_RESPONSE_BYTES} bytes")
+            content = await answer.body(deadlines, limit_bytes)
+            if len(content) > limit_bytes:
+                raise AnswerTooLargeError(f"an answer of more than {limit_bytes} bytes")
             return content
 
     @contextlib.asynccontextmanager

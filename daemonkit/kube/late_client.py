@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from daemonkit.kube.client import Client, UnreachableError
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
 
 
@@ -29,8 +29,11 @@ class LateClient:
         body: bytes | None = None,
         *,
         content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
     ) -> bytes:
-        return await self._opened().request(method, path, params, body, content_type=content_type)
+        return await self._opened().request(
+            method, path, params, body, content_type=content_type, limit_bytes=limit_bytes
+        )
 
     @contextlib.asynccontextmanager
     async def stream(

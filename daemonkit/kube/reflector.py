@@ -16,7 +16,15 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube.client import ApiError, DeadlineError, UnreachableError
+from daemonkit.kube import too_large
+from daemonkit.kube.client import (
+    MAX_RESPONSE_BYTES,
+    AnswerTooLargeError,
+    ApiError,
+    DeadlineError,
+    UnreachableError,
+)
+from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.progress import (
     Action,
     Ended,
@@ -32,8 +40,9 @@ from daemonkit.kube.progress import (
     after,
 )
 from daemonkit.kube.resources import Identity, Key, KubeObject, Page, Resource
-from daemonkit.kube.store import Change, RegressedError, Store
+from daemonkit.kube.store import Change, RegressedError, Spoiled, Store
 from daemonkit.kube.watch import (
+    MAX_EVENT_BYTES,
     EventDecoder,
     Failed,
     GarbageError,
@@ -46,6 +55,9 @@ from daemonkit.kube.watch import (
 _log = logs.get(__name__)
 
 T = TypeVar("T", bound=KubeObject)
+
+# A page of 500 objects of 16 KB each, which few are. It is held twice while it is decoded.
+PAGE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +81,9 @@ class Timing:
 class Transport(Protocol):
     """What a reflector needs of a `Client`."""
 
-    async def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes: ...
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = MAX_RESPONSE_BYTES
+    ) -> bytes: ...
 
     def stream(
         self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
@@ -116,14 +130,20 @@ class Reflector(Generic[T]):
         self._timing = timing or Timing()
         self._clock = clock
         self._rng = rng
-        self._decoder = EventDecoder(kind, shape)
+        self._decoder = EventDecoder(kind, shape, limits_of(resource))
         self._pages = msgspec.json.Decoder(Page)
         self._store: Store[T] = Store()
         self._heard_at: float | None = None
         self._lists = 0
         self._proofs = 0
         self._is_relisting = False
+        self._warnings = too_large.Warnings(resource, clock)
         self.synced = asyncio.Event()
+        too_large.follow(self)
+
+    @property
+    def resource(self) -> Resource:
+        return self._resource
 
     @property
     def name(self) -> str:
@@ -139,6 +159,11 @@ class Reflector(Generic[T]):
     def unreadable(self) -> Mapping[Key, str]:
         """The objects that exist and do not decode, with the reason."""
         return self._store.unreadable
+
+    @property
+    def spoiled(self) -> Mapping[Key, Spoiled]:
+        """The objects that exist and do not decode or are too large, with UID and reason."""
+        return self._store.spoiled
 
     @property
     def resource_version(self) -> str:
@@ -216,8 +241,6 @@ class Reflector(Generic[T]):
     async def _list(self, step: Step) -> None:
         self._lists += 1
         params = dict(self._selectors)
-        if step.is_paged:
-            params["limit"] = str(self._timing.page_size)
         if self._store.version and not step.is_fresh:
             # "Return data at least as new as the provided resourceVersion": a server may answer
             # from its cache, and the store refuses what is older all the same.
@@ -226,8 +249,21 @@ class Reflector(Generic[T]):
         asked_at = self._clock()
         items: list[Put[T] | Unreadable] = []
         version = ""
+        size = self._timing.page_size
         while True:
-            page = self._page(await self._client.request("GET", self._path, params))
+            if step.is_paged:
+                params["limit"] = str(size)
+            try:
+                body = await self._client.request("GET", self._path, params, limit_bytes=_body_limit(params))
+            except AnswerTooLargeError:
+                # A few objects that fill a page must not keep the rest of the list away.
+                if not step.is_paged or size == 1:
+                    raise
+                size //= 2
+                continue
+            if 2 * len(body) < PAGE_BYTES:
+                size = min(self._timing.page_size, 2 * size)
+            page = self._page(body)
             decoded = [self._decoder.item(raw) for raw in page.items or ()]
             items += [item for item in decoded if self._is_kept(item)]
             version = version or page.metadata.resource_version
@@ -300,6 +336,7 @@ class Reflector(Generic[T]):
         self._heard_at = at
 
     def _deliver(self, changes: Sequence[Change[T]], *, is_due: bool) -> None:
+        self._warnings.log(changes)
         if self._on_change is None or not (changes or is_due):
             return
         try:
@@ -345,6 +382,14 @@ class Reflector(Generic[T]):
             next=following.step.action,
             delay_s=round(following.step.delay_s, 3),
         )
+
+
+def _body_limit(params: Mapping[str, str]) -> int:
+    """How much of an answer is read: of one object as much as of an event."""
+    limit = params.get("limit")
+    if limit is None:
+        return MAX_RESPONSE_BYTES
+    return MAX_EVENT_BYTES if limit == "1" else PAGE_BYTES
 
 
 def _metadata(item: Put[T] | Unreadable) -> Identity:

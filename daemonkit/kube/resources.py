@@ -45,8 +45,23 @@ class KubeObject(Protocol):
     def metadata(self) -> Identity: ...
 
 
+class NameOnly(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of `metadata` by which an object is known, whatever else is in there."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Any object, when only its identity is wanted; also a bookmark."""
+
+    metadata: NameOnly = NameOnly()
+
+
 class MetadataOnly(msgspec.Struct, frozen=True):
-    """Any object, when only its metadata is wanted; also a bookmark."""
+    """Any object, when only its metadata is wanted."""
 
     metadata: ObjectMeta = ObjectMeta()
 

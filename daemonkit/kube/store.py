@@ -41,10 +41,12 @@ class Deleted(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Spoiled:
-    """An object became unreadable. If it was readable before, a `Deleted` comes with this."""
+    """An object became unreadable, or too large. If it was readable before, a `Deleted` comes with this."""
 
     key: Key
     reason: str
+    uid: str = ""
+    is_too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,14 @@ def key_of(metadata: Identity) -> Key:
 class Store(Generic[T]):
     """Objects by (namespace, name), at one resource version.
 
-    `unreadable` holds the reasons for those that exist and do not decode: they are in no snapshot,
-    as an old state of an object is worse than none, but a caller can tell them from missing ones.
+    `unreadable` holds the reasons for those that exist and do not decode, `spoiled` the same with their
+    UIDs: they are in no snapshot, as an old state of an object is worse than none, but a caller can
+    tell them from missing ones.
     """
 
     def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
-        self._unreadable: dict[Key, str] = {}
+        self._spoiled: dict[Key, Spoiled] = {}
         self._version = ""
 
     @property
@@ -94,7 +97,11 @@ class Store(Generic[T]):
 
     @property
     def unreadable(self) -> Mapping[Key, str]:
-        return MappingProxyType(self._unreadable)
+        return {key: each.reason for key, each in self._spoiled.items()}
+
+    @property
+    def spoiled(self) -> Mapping[Key, Spoiled]:
+        return MappingProxyType(self._spoiled)
 
     def replace(self, items: Iterable[Put[T] | Unreadable], version: str) -> list[Change[T]]:
         """Take over a whole list; return what that changes, deletions first.
@@ -106,12 +113,12 @@ class Store(Generic[T]):
             raise GarbageError("a list without a resource version")
         self._refuse_older(version)
         objects: dict[Key, T] = {}
-        unreadable: dict[Key, str] = {}
+        spoiled: dict[Key, Spoiled] = {}
         for item in items:
             if isinstance(item, Put):
                 objects[key_of(item.value.metadata)] = item.value
             else:
-                unreadable[key_of(item.metadata)] = item.reason
+                spoiled[key_of(item.metadata)] = _spoiled(item)
         gone: list[Change[T]] = []
         changes: list[Change[T]] = []
         for key, old in self._objects.items():
@@ -119,11 +126,9 @@ class Store(Generic[T]):
                 gone.append(Deleted(key, old))
         for key, value in objects.items():
             changes += _difference(key, self._objects.get(key), value)
-        for key, reason in unreadable.items():
-            if self._unreadable.get(key) != reason:
-                changes.append(Spoiled(key, reason))
-        changes += [Cleared(key) for key in self._unreadable if key not in unreadable and key not in objects]
-        self._objects, self._unreadable, self._version = objects, unreadable, version
+        changes += [each for key, each in spoiled.items() if self._spoiled.get(key) != each]
+        changes += [Cleared(key) for key in self._spoiled if key not in spoiled and key not in objects]
+        self._objects, self._spoiled, self._version = objects, spoiled, version
         return gone + changes
 
     def apply(self, event: Put[T] | Removed | Unreadable | Bookmark) -> list[Change[T]]:
@@ -135,21 +140,23 @@ class Store(Generic[T]):
             case Put(value):
                 self._advance(value.metadata.resource_version)
                 key = key_of(value.metadata)
-                self._unreadable.pop(key, None)
+                self._spoiled.pop(key, None)
                 changes = _difference(key, self._objects.get(key), value)
                 self._objects[key] = value
                 return changes
             case Removed(metadata):
                 self._advance(metadata.resource_version)
                 key = key_of(metadata)
-                if self._unreadable.pop(key, None) is not None:
+                if self._spoiled.pop(key, None) is not None:
                     return [Cleared(key)]
                 return self._drop(key)
-            case Unreadable(metadata, reason):
+            case Unreadable(metadata):
                 self._advance(metadata.resource_version)
-                key = key_of(metadata)
-                self._unreadable[key] = reason
-                return [*self._drop(key), Spoiled(key, reason)]
+                key, spoiled = key_of(metadata), _spoiled(event)
+                if self._spoiled.get(key) == spoiled:
+                    return []  # who writes such an object again and again gives nobody work
+                self._spoiled[key] = spoiled
+                return [*self._drop(key), spoiled]
 
     def _drop(self, key: Key) -> list[Change[T]]:
         old = self._objects.pop(key, None)
@@ -162,6 +169,11 @@ class Store(Generic[T]):
     def _refuse_older(self, version: str) -> None:
         if is_older(version, self._version):
             raise RegressedError(self._version, version)
+
+
+def _spoiled(item: Unreadable) -> Spoiled:
+    metadata = item.metadata
+    return Spoiled(key_of(metadata), item.reason, metadata.uid, item.is_too_large)
 
 
 def _difference(key: Key, old: T | None, new: T) -> list[Change[T]]:

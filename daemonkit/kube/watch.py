@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from daemonkit.kube.resources import Identity, KubeObject, MetadataOnly, ObjectMeta, Status
+from daemonkit.kube.object_limits import ObjectLimits
+from daemonkit.kube.resources import Identity, KubeObject, Named, NameOnly, Status
 
 # etcd takes requests of 1.5 MiB and the API server bodies of 3 MiB; an event carries one object,
 # and JSON escapes may blow it up by some factor.
@@ -76,10 +77,11 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object whose metadata decodes and whose rest does not."""
+    """An object whose name decodes and whose rest does not, or is too large to be decoded."""
 
-    metadata: ObjectMeta
+    metadata: Identity
     reason: str
+    is_too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +109,17 @@ class _Envelope(msgspec.Struct, frozen=True):
 class EventDecoder(Generic[T]):
     """Decodes the lines of a watch, and the items of a list, into one type.
 
-    `shape` makes of each object what is told and held of it.
+    `shape` makes of each object what is told and held of it. What exceeds `limits` is not decoded.
     """
 
-    def __init__(self, kind: type[T], shape: Callable[[T], T] | None = None) -> None:
+    def __init__(
+        self, kind: type[T], shape: Callable[[T], T] | None = None, limits: ObjectLimits | None = None
+    ) -> None:
         self._shape = shape
+        self._limits = limits
         self._envelope = msgspec.json.Decoder(_Envelope)
         self._value: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
-        self._metadata = msgspec.json.Decoder(MetadataOnly)
+        self._name = msgspec.json.Decoder(Named)
         self._status = msgspec.json.Decoder(Status)
 
     def line(self, line: bytes) -> Event[T]:
@@ -127,7 +132,7 @@ class EventDecoder(Generic[T]):
                 case "DELETED":
                     return Removed(self._named(envelope.object))
                 case "BOOKMARK":
-                    version = self._metadata.decode(envelope.object).metadata.resource_version
+                    version = self._name.decode(envelope.object).metadata.resource_version
                     if not version:
                         raise GarbageError("a bookmark without a resource version")
                     return Bookmark(version)
@@ -141,6 +146,9 @@ class EventDecoder(Generic[T]):
 
     def item(self, raw: msgspec.Raw | bytes) -> Put[T] | Unreadable:
         """One object, of an event or a list. Raises GarbageError if even its name is missing."""
+        excess = None if self._limits is None else self._limits.excess(raw)
+        if excess is not None:
+            return Unreadable(self._named(raw), excess, is_too_large=True)
         try:
             value = self._value.decode(raw)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
@@ -150,9 +158,9 @@ class EventDecoder(Generic[T]):
         _check(value.metadata)
         return Put(value if self._shape is None else self._shape(value))
 
-    def _named(self, raw: msgspec.Raw | bytes) -> ObjectMeta:
+    def _named(self, raw: msgspec.Raw | bytes) -> NameOnly:
         try:
-            metadata = self._metadata.decode(raw).metadata
+            metadata = self._name.decode(raw).metadata
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise GarbageError(f"an object without usable metadata: {error}") from None
         _check(metadata)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
-from daemonkit.kube.client import ApiError, DeadlineError
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, AnswerTooLargeError, ApiError, DeadlineError
 from daemonkit.kube.resources import Status
 from daemonkit.testing import kube_wire as wire
 from daemonkit.testing.kube_storage import Object, Selection, StatusError, Storage
@@ -39,7 +39,9 @@ class StorageTransport:
         self.stale_list: Object | None = None
         self._streams: set[_Stream] = set()
 
-    async def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = MAX_RESPONSE_BYTES
+    ) -> bytes:
         self.queries.append(dict(params))
         await asyncio.sleep(0.01)
         if self.is_stalled:
@@ -49,9 +51,12 @@ class StorageTransport:
         if self.stale_list is not None:
             return msgspec.json.encode(self.stale_list)
         try:
-            return msgspec.json.encode(wire.list_page(self.storage, _selection(path, params), params))
+            body = msgspec.json.encode(wire.list_page(self.storage, _selection(path, params), params))
         except StatusError as error:
             raise _api_error(error) from None
+        if len(body) > limit_bytes:
+            raise AnswerTooLargeError(f"an answer of more than {limit_bytes} bytes")
+        return body
 
     @contextlib.asynccontextmanager
     async def stream(

@@ -6,13 +6,14 @@ import datetime as dt
 import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from aiohttp import web
 
 from daemonkit import logs, metrics
+from daemonkit.kube.client import MAX_RESPONSE_BYTES
 from daemonkit.kube.late_client import LateClient
 from daemonkit.kube.reflector import Transport
 from daemonkit.run import Lifecycle
@@ -35,6 +36,17 @@ _log = logs.get(__name__)
 
 class SuperCluster(Api, Transport, Protocol):
     """What is asked of the super cluster's client: lists, watches, and a patch."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> bytes: ...
 
     async def close(self) -> None: ...
 

@@ -5,7 +5,11 @@ import asyncio
 
 import pytest
 
+from daemonkit.kube import too_large
+from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
+from daemonkit.kube.reflector import PAGE_BYTES, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
+from daemonkit.metrics import Registry
 from daemonkit.testing import kube_wire as wire
 from tests.unit.daemonkit.kube.worlds import EVERY, World, expired, lists
 
@@ -58,6 +62,62 @@ async def test_one_that_does_not_decode_does_not_hide_the_others() -> None:
         world.put("odd", x="1")
         await asyncio.sleep(1)
         assert world.is_converged()
+
+
+async def test_one_that_is_too_large_does_not_hide_the_others() -> None:
+    world = World()
+    world.put("a")
+    world.put("large", text="x" * MAX_OBJECT_BYTES)
+    async with world.running():
+        await world.reflector.synced.wait()
+        assert list(world.reflector.objects) == [("ns", "a")]
+        (spoiled,) = world.reflector.spoiled.values()
+        assert spoiled.is_too_large
+        assert (spoiled.key, spoiled.reason) == (
+            ("ns", "large"),
+            f"too large: it has more than {5 << 20} bytes",
+        )
+        assert spoiled.uid
+        metric = Registry()
+        too_large.add_metric(metric)
+        assert b'vcnode_objects_too_large{kind="configmaps"} 1' in metric.render()
+        world.put("large", text="y" * MAX_OBJECT_BYTES)
+        await asyncio.sleep(1)
+        batches = world.batches
+        world.put("large", text="z" * MAX_OBJECT_BYTES)
+        await asyncio.sleep(1)
+        assert world.batches == batches  # the same news is none
+        world.put("a", text="w" * MAX_OBJECT_BYTES)
+        await asyncio.sleep(1)
+        assert not world.reflector.objects
+        world.put("a")
+        world.delete("large")
+        await asyncio.sleep(1)
+        assert world.is_converged()
+        assert not world.reflector.spoiled
+
+
+async def test_a_page_of_large_objects_is_asked_for_in_parts() -> None:
+    world = World(Timing(page_size=20))
+    for number in range(20):
+        world.put(f"large{number:02}", text="x" * (PAGE_BYTES // 4))
+    for number in range(80):
+        world.put(f"small{number:02}")
+    async with world.running():
+        await world.reflector.synced.wait()
+        assert len(world.reflector.objects) == 100
+    limits = [int(query["limit"]) for query in lists(world)]
+    assert limits == [20, 10, 5, *[2] * 10, 2, 4, 8, 16, 20, 20, 20]
+
+
+async def test_an_object_that_fills_more_than_a_page_comes_alone() -> None:
+    world = World(Timing(page_size=20))
+    world.put("a")
+    world.put("large", text="x" * (PAGE_BYTES + 1))
+    async with world.running():
+        await world.reflector.synced.wait()
+        assert list(world.reflector.objects) == [("ns", "a")]
+        assert world.reflector.spoiled[("ns", "large")].is_too_large
 
 
 @pytest.mark.parametrize(

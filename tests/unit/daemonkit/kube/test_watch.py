@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.kube.resources import ObjectMeta, Status
+from daemonkit.kube.object_limits import limits_of
+from daemonkit.kube.resources import SERVICES, NameOnly, ObjectMeta, Status
 from daemonkit.kube.watch import (
     Bookmark,
     Event,
@@ -27,6 +28,7 @@ class Thing(msgspec.Struct, frozen=True):
 
 _DECODER = EventDecoder(Thing)
 _META = ObjectMeta(name="a", resource_version="7")
+_NAME = NameOnly(name="a", resource_version="7")
 _RAW_META = b'"metadata": {"name": "a", "resourceVersion": "7"}'
 
 
@@ -57,7 +59,7 @@ def test_a_line_may_be_long_but_not_endless() -> None:
     [
         (b'{"type": "ADDED", "object": {%s, "size": 3}}' % _RAW_META, Put(Thing(_META, 3))),
         (b'{"object": {%s}, "type": "MODIFIED"}' % _RAW_META, Put(Thing(_META))),
-        (b'{"type": "DELETED", "object": {%s, "size": "odd"}}' % _RAW_META, Removed(_META)),
+        (b'{"type": "DELETED", "object": {%s, "size": "odd"}}' % _RAW_META, Removed(_NAME)),
         (b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}', Bookmark("9")),
         (
             b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}',
@@ -65,7 +67,7 @@ def test_a_line_may_be_long_but_not_endless() -> None:
         ),
         (
             b'{"type": "ADDED", "object": {%s, "size": "three"}}' % _RAW_META,
-            Unreadable(_META, "Expected `int`, got `str` - at `$.size`"),
+            Unreadable(_NAME, "Expected `int`, got `str` - at `$.size`"),
         ),
     ],
 )
@@ -115,3 +117,13 @@ def test_reasons_hold_nothing_of_a_value() -> None:
     event = _DECODER.line(secret)
     assert isinstance(event, Unreadable)
     assert "hunter2" not in event.reason
+
+
+def test_what_is_too_large_is_known_by_its_name() -> None:
+    decoder = EventDecoder(Thing, limits=limits_of(SERVICES))
+    ips = ",".join(['"192.0.2.1"'] * 10_000).encode()
+    raw = b'{%s, "spec": {"externalIPs": [%s]}, "size": "odd"}' % (_RAW_META, ips)
+    too_large = Unreadable(_NAME, "too large: spec.externalIPs has more than 65536 bytes", is_too_large=True)
+    assert decoder.line(b'{"type": "ADDED", "object": %s}' % raw) == too_large
+    assert decoder.item(raw) == too_large
+    assert decoder.line(b'{"type": "DELETED", "object": %s}' % raw) == Removed(_NAME)

@@ -40,7 +40,7 @@ class Client(StorageTransport):
     ) -> bytes:
         if path.startswith(registration.PATH):
             return await self.registration.request(method, path, params, *rest, **options)
-        return await super().request(method, path, params)
+        return await super().request(method, path, params, limit_bytes=options["limit_bytes"])
 
     async def close(self) -> None:
         self.is_closed = True

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
+from daemonkit.kube.client import MAX_RESPONSE_BYTES
 from daemonkit.kube.resources import SERVICES
 from daemonkit.tasks import Tasks
 from daemonkit.testing.kube_storage import Storage
@@ -26,10 +27,12 @@ class Transport(StorageTransport):
 
     silent = ""
 
-    async def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = MAX_RESPONSE_BYTES
+    ) -> bytes:
         if path.rpartition("/")[2] == self.silent:
             await asyncio.Event().wait()
-        return await super().request(method, path, params)
+        return await super().request(method, path, params, limit_bytes=limit_bytes)
 
 
 class Here:

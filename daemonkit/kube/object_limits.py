@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How large an object may be before it is decoded in full, for each kind that any daemon watches. Pure.
+
+Tenants write objects, and an API server lets many of their lists be as long as a request. Whoever
+decodes all of it pays in proportion, again at each event and on each node, and whatever follows may
+pay more. So the decoder of watched objects looks at the bytes first. What has more than an object of
+its kind has in honest use is *too large*: neither absent nor empty. It stays known by its name, and
+everything else is computed without it.
+
+- An object of `FREE_BYTES` is decoded as it is: whatever its lists hold, there is no room for harm.
+- One of more than `MAX_OBJECT_BYTES` is too large as a whole.
+- In between the lists, maps and texts that some daemon decodes are measured where they stand, first by
+  bytes and then by entries; all else in the object is skipped, here as by the decoder.
+
+Every figure is what Kubernetes itself allows where it allows a number at all, and far above honest use
+where it does not.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from daemonkit.kube.resources import (
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICES,
+    VIRTUAL_CLUSTERS,
+    Resource,
+)
+
+# Most pods and Services are below 10 KB. It holds a thousand entries of a list, and no code of ours
+# takes longer than a millisecond for so many.
+FREE_BYTES = 16 << 10
+# etcd takes 1.5 MiB of protobuf (--max-request-bytes). As JSON that is up to three times as much for
+# lists of small values; only escapes make more of it.
+MAX_OBJECT_BYTES = 5 << 20
+
+TOO_LARGE = "too large: "
+"""How every reason begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Of the list, map or text at `path`: bytes of its JSON, and entries of a list or map."""
+
+    path: str
+    max_bytes: int
+    max_entries: int | None = None
+
+
+_METADATA = (
+    # Keys and values are bounded one by one (317 and 63 characters), their number is not.
+    Limit("metadata.labels", 128 << 10, 1_000),
+    # 256 KiB of keys and values (apimachinery, TotalAnnotationSizeLimitB); JSON writes some
+    # characters in six.
+    Limit("metadata.annotations", 6 * (256 << 10), 4_096),
+)
+
+_SERVICE = (
+    # As many as a slice of it may have.
+    Limit("spec.ports", 4 << 20, 20_000),
+    # A Service has those that somebody routes to its nodes by hand.
+    Limit("spec.externalIPs", 64 << 10, 1_000),
+    # Published lists of clouds' and countries' ranges have some thousands.
+    Limit("spec.loadBalancerSourceRanges", 256 << 10, 5_000),
+    # One for each family (core/v1).
+    Limit("spec.clusterIPs", 1 << 10, 2),
+    Limit("spec.ipFamilies", 1 << 10, 2),
+    Limit("status.loadBalancer.ingress", 512 << 10, 1_000),
+)
+
+_ENDPOINT_SLICE = (
+    # discovery/v1: maxEndpoints; each with up to 100 addresses, of which the first is used.
+    Limit("endpoints", MAX_OBJECT_BYTES, 1_000),
+    # discovery/v1: maxPorts.
+    Limit("ports", 4 << 20, 20_000),
+)
+
+_POD = (
+    # core/v1: 3 servers, 32 search domains of 2 048 characters together.
+    Limit("spec.dnsConfig.nameservers", 1 << 10, 3),
+    Limit("spec.dnsConfig.searches", 16 << 10, 32),
+    # The API server bounds nothing here. A resolver knows some 15 options, and kata-bridge takes a
+    # resolv.conf of 64 KiB.
+    Limit("spec.dnsConfig.options", 64 << 10, 256),
+    # The scale tests of Kubernetes have some tens.
+    Limit("spec.containers", 4 << 20, 1_000),
+    Limit("spec.initContainers", 4 << 20, 1_000),
+    Limit("spec.ephemeralContainers", 4 << 20, 1_000),
+    # Some of the kubelet's, and one for each readiness gate.
+    Limit("status.conditions", 512 << 10, 500),
+)
+
+_NETWORK = (
+    # As much as a condition's message may have (meta/v1).
+    Limit("status.message", 6 * (32 << 10)),
+    Limit("status.phase", 1 << 10),
+    Limit("status.dnsServiceIP", 1 << 10),
+    Limit("spec.type", 1 << 10),
+)
+
+_VIRTUAL_CLUSTER = (
+    # A domain has 253 characters.
+    Limit("spec.clusterDomain", 4 << 10),
+    Limit("status.clusterNamespace", 4 << 10),
+)
+
+
+class ObjectLimits:
+    """The limits of one kind. Of a path that is not there nothing is measured."""
+
+    def __init__(self, limits: Iterable[Limit]) -> None:
+        self._limits = tuple((limit, tuple(limit.path.split("."))) for limit in limits)
+        tree: dict[str, Any] = {}
+        for _, path in self._limits:
+            place = tree
+            for name in path[:-1]:
+                place = place.setdefault(name, {})
+            place[path[-1]] = None
+        self._outline: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_outline(tree))
+        self._list = msgspec.json.Decoder(list[msgspec.Raw])
+        self._map = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+    def excess(self, raw: msgspec.Raw | bytes) -> str | None:
+        """What is too large about an object, None for nothing. The same excess gives the same words."""
+        size = len(raw)
+        if size <= FREE_BYTES:
+            return None
+        if size > MAX_OBJECT_BYTES:
+            return f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
+        try:
+            outline = self._outline.decode(raw)
+            for limit, path in self._limits:
+                found = _at(outline, path)
+                if len(found) > limit.max_bytes:
+                    return f"{TOO_LARGE}{limit.path} has more than {limit.max_bytes} bytes"
+                if limit.max_entries is not None and self._entries(found) > limit.max_entries:
+                    return f"{TOO_LARGE}{limit.path} has more than {limit.max_entries} entries"
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # what is wrong with it says whoever decodes it, with the place
+        return None
+
+    def _entries(self, found: msgspec.Raw) -> int:
+        match bytes(memoryview(found)[:1]):
+            case b"[":
+                return len(self._list.decode(found))
+            case b"{":
+                return len(self._map.decode(found))
+            case _:
+                return 0
+
+
+_NOTHING = msgspec.Raw(b"")
+
+
+def _outline(tree: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """A Struct of the tree, whose leaves are the bytes that stand there."""
+    fields: list[tuple[str, Any, Any]] = [
+        (name, msgspec.Raw, _NOTHING) if below is None else (name, _outline(below) | None, None)
+        for name, below in tree.items()
+    ]
+    return msgspec.defstruct("Outline", fields, frozen=True)
+
+
+def _at(outline: Any, path: tuple[str, ...]) -> msgspec.Raw:
+    for name in path:
+        outline = getattr(outline, name, None)
+    return _NOTHING if outline is None else outline
+
+
+_OF_ALL = ObjectLimits(_METADATA)
+_BY_KIND: Mapping[str, ObjectLimits] = MappingProxyType(
+    {
+        str(SERVICES): ObjectLimits(_METADATA + _SERVICE),
+        str(ENDPOINT_SLICES): ObjectLimits(_METADATA + _ENDPOINT_SLICE),
+        str(PODS): ObjectLimits(_METADATA + _POD),
+        str(NAMESPACES): _OF_ALL,
+        str(NODES): _OF_ALL,
+        str(VIRTUAL_CLUSTERS): ObjectLimits(_METADATA + _VIRTUAL_CLUSTER),
+        "networks.arktos.futurewei.com": ObjectLimits(_METADATA + _NETWORK),
+    }
+)
+
+
+def limits_of(resource: Resource) -> ObjectLimits:
+    """The limits of a kind; of one that is not listed, those that every object has.
+
+    Of Secrets and ConfigMaps the API server itself takes 1 MiB at most.
+    """
+    return _BY_KIND.get(str(resource), _OF_ALL)
