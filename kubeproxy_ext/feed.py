@@ -55,6 +55,8 @@ class Held:
 class _Contents:
     services: dict[str, ServiceObject] = field(default_factory=dict)
     slices: dict[str, EndpointSliceObject] = field(default_factory=dict)
+    # Services that exist and cannot be read, or are too large.
+    spoiled: set[str] = field(default_factory=set)
 
     @property
     def has_endpoints(self) -> bool:
@@ -113,7 +115,8 @@ class Feed:
     def is_bare(self, tenant: str) -> bool:
         """Whether a tenant has endpoints and not one Service: a first list may lack everything, too."""
         contents = [self._contents.get(name, _Contents()) for name in self._by_tenant.get(tenant, ())]
-        return not any(each.services for each in contents) and any(each.has_endpoints for each in contents)
+        has_services = any(each.services or each.spoiled for each in contents)
+        return not has_services and any(each.has_endpoints for each in contents)
 
     # ---- what is told
 
@@ -144,18 +147,36 @@ class Feed:
         namespace, name = item.metadata.namespace, item.metadata.name
         contents = self._contents.setdefault(namespace, _Contents())
         if isinstance(item, ServiceObject):
+            contents.spoiled.discard(name)
             contents.services[name] = item
             self._world.put_service(item)
-            held = self._held.get((namespace, False))
-            if held is not None:
-                # The namespace is not empty after all: what the list lacked is gone.
-                del self._held[namespace, False]
-                for gone in held.services - {name}:
-                    self._drop_service(namespace, gone)
+            self._believe(namespace, name)
         else:
             contents.slices[name] = item
             self._world.put_slice(item)
             self._settle(namespace)
+
+    def spoil_service(self, key: Key) -> None:
+        """A Service is there and cannot be read, or is too large: it is neither as it was nor gone.
+
+        Its old rules end, as nothing says that they are still right; and a list that has it does not
+        lack everything.
+        """
+        namespace, name = key
+        self._contents.setdefault(namespace, _Contents()).spoiled.add(name)
+        self._believe(namespace, name)
+        self._drop_service(namespace, name)
+
+    def clear_service(self, key: Key) -> None:
+        """A Service that could not be read is gone."""
+        if key[0] in self._contents:
+            self._contents[key[0]].spoiled.discard(key[1])
+
+    def _believe(self, namespace: str, name: str) -> None:
+        """The namespace is not empty after all, it has this one: what a list lacked is gone."""
+        held = self._held.pop((namespace, False), None)
+        for gone in () if held is None else held.services - {name}:
+            self._drop_service(namespace, gone)
 
     def remove_services(self, gone: Iterable[Key], now: float, *, by_list: bool) -> None:
         """Services are gone; what one list takes has to be told in one call."""
@@ -166,7 +187,7 @@ class Feed:
             contents = self._contents.get(namespace, _Contents())
             known = names & contents.services.keys()
             is_last = known and known == contents.services.keys()
-            if by_list and is_last and contents.has_endpoints:
+            if by_list and is_last and contents.has_endpoints and not contents.spoiled:
                 self._hold(Held(namespace, self._owner(namespace), frozenset(known), now))
                 continue
             for name in known:
@@ -181,7 +202,7 @@ class Feed:
             namespace, name = service.metadata.namespace, service.metadata.name
             contents = self._contents.get(namespace, _Contents())
             held = self._held.get((namespace, False))
-            if not contents.has_endpoints or (contents.services and held is None):
+            if not contents.has_endpoints or contents.spoiled or (contents.services and held is None):
                 continue
             contents.services[name] = service
             self._world.put_service(service)
@@ -202,9 +223,14 @@ class Feed:
         services: Mapping[str, ServiceObject],
         slices: Mapping[str, EndpointSliceObject],
         now: float,
+        *,
+        spoiled: Collection[str] = (),
     ) -> None:
-        """The lists of another watch say what there is in a namespace."""
+        """The lists of another watch say what there is in a namespace; `spoiled` Services among it."""
         contents = self._contents.setdefault(namespace, _Contents())
+        contents.spoiled.clear()
+        for name in spoiled:
+            self.spoil_service((namespace, name))
         for slice_name, each in slices.items():
             if contents.slices.get(slice_name) is not each:
                 self.put(each)

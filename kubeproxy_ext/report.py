@@ -5,9 +5,10 @@ from typing import Protocol
 
 from daemonkit.status import Query, Readiness, Reply
 from kubeproxy_ext.core.canary import Canary, with_canary
-from kubeproxy_ext.core.view import EVERY_NETWORK, Outcome
+from kubeproxy_ext.core.view import EVERY_NETWORK, Outcome, Problem
 from kubeproxy_ext.delivery import Standing
 from kubeproxy_ext.engine import Engine
+from kubeproxy_ext.feed import tenant_of
 from kubeproxy_ext.groups import Asked, Unserved
 from kubeproxy_ext.tenants import Tenant
 from kubeproxy_ext.watch import Watch
@@ -89,10 +90,22 @@ class Report:
             "unreadable": self._watch.unreadable(),
             "problems": [
                 {"tenant": p.tenant, "namespace": p.namespace, "service": p.service, "problem": p.text}
-                for p in engine.world.problems()
+                for p in (*engine.world.problems(), *self._too_large())
             ],
             "guests": [self._guest(standing, now) for standing in engine.delivery.guests.values()],
         }
+
+    def _too_large(self) -> list[Problem]:
+        """Objects that are too large, in their tenants' names."""
+        found = []
+        for (plural, (namespace, name)), reason in sorted(self._watch.too_large().items()):
+            known = self._engine.feed.namespaces.get(namespace)
+            tenant = "" if known is None else tenant_of(known)
+            if known is not None and tenant:
+                own = known.metadata.annotations.get(keys.NAMESPACE, namespace)
+                what = "all of it" if plural == "services" else f"EndpointSlice {name}"
+                found.append(Problem(tenant, own, name, f"{what}: {reason}"))
+        return found
 
     def _guest(self, standing: Standing, now: float) -> dict[str, object]:
         guest, wanted = standing.guest, standing.wanted

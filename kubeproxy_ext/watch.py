@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from daemonkit import logs
 from daemonkit.kube.reflector import Reflector, Timing, Transport
-from daemonkit.kube.resources import NAMESPACES, Identity
-from daemonkit.kube.store import Added, Change, Deleted, Modified
+from daemonkit.kube.resources import NAMESPACES, Identity, Key
+from daemonkit.kube.store import Added, Change, Cleared, Deleted, Modified, Spoiled
 from daemonkit.tasks import Tasks
 from kubeproxy_ext import shape
 from kubeproxy_ext.core.wire import (
@@ -219,6 +219,16 @@ class Watch:
             for (namespace, name), reason in each.unreadable.items()
         }
 
+    def too_large(self) -> dict[tuple[str, Key], str]:
+        """Services and EndpointSlices that are too large, by plural and key, with the reason."""
+        return {
+            (each.resource.plural, key): spoiled.reason
+            for each in self._all()
+            if each.resource.is_namespaced
+            for key, spoiled in each.spoiled.items()
+            if spoiled.is_too_large
+        }
+
     def _all(self) -> list[Reflector[Any]]:
         parts = [r for each in self._followed.values() for r in (each.services, each.slices)]
         return [self._namespaces, self._node, *parts]
@@ -255,6 +265,11 @@ class Watch:
         counting = [c for c in changes if source.part in self._sources.get(c.key[0], ())]
         gone = [change.key for change in counting if isinstance(change, Deleted)]
         if reflector is source.services:
+            for change in counting:
+                if isinstance(change, Spoiled):
+                    feed.spoil_service(change.key)
+                elif isinstance(change, Cleared):
+                    feed.clear_service(change.key)
             feed.remove_services(gone, now, by_list=reflector.is_relisting)
         else:
             feed.remove_slices(gone)
@@ -310,6 +325,7 @@ class Watch:
                     _in(namespace, [self._followed[p].services for p in parts]),
                     _in(namespace, [self._followed[p].slices for p in parts]),
                     self._clock(),
+                    spoiled=_spoiled_in(namespace, [self._followed[p].services for p in parts]),
                 )
         for namespace in self._sources.keys() - wanted.keys():
             del self._sources[namespace]
@@ -331,6 +347,10 @@ def _in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> dict[str, Any]:
         for (where, name), value in each.objects.items()
         if where == namespace
     }
+
+
+def _spoiled_in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> frozenset[str]:
+    return frozenset(name for each in reflectors for where, name in each.spoiled if where == namespace)
 
 
 def _oldest(reflectors: Iterable[Reflector[Any]]) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kubeproxy_ext.core import wire
-from kubeproxy_ext.core.addresses import Range, canonical_ip, family_of, parse_range
+from kubeproxy_ext.core.addresses import Range, canonical_ip, family_of, merged, parse_range
 from ruleset.model import Family, Protocol
 from tenancy import keys
 
@@ -23,6 +23,9 @@ _ADDRESS_TYPES = {"IPv4": Family.IPV4, "IPv6": Family.IPV6}
 
 # What the API server fills in (core/v1 defaults, DefaultClientIPServiceAffinitySeconds).
 _AFFINITY_S = 10800
+
+# One of each family; an annotation may hold 256 KiB of them.
+_MAX_OWN_IPS = 16
 
 # Of one object; what is wrong with the rest of a list tends to be the same.
 _MAX_PROBLEMS = 8
@@ -126,8 +129,7 @@ def parse_service(item: wire.ServiceObject) -> Service | None:
         return None
     problems: list[str] = []
     ports = _service_ports(spec.ports or (), problems)
-    own = item.metadata.annotations.get(keys.CLUSTER_IP, "")
-    tenants = _ips([ip for ip in own.split(",") if ip.strip() not in ("", "None")], keys.CLUSTER_IP, problems)
+    tenants = _ips(_own_ips(item, problems), keys.CLUSTER_IP, problems)
     external = _ips(spec.external_ips or (), "spec.externalIPs", problems)
     balancer = _ips(_ingress(item.status), "status.loadBalancer.ingress", problems)
     ranges = _ranges(spec.load_balancer_source_ranges or (), problems)
@@ -273,14 +275,26 @@ def _cluster_ip(spec: wire.ServiceSpec, family: Family, problems: list[str]) -> 
 
 
 def _ips(texts: Iterable[str], where: str, problems: list[str]) -> list[str]:
-    found = []
+    """Each address once, in order."""
+    found: dict[str, None] = {}
     for text in texts:
         ip = canonical_ip(text.strip())
         if ip is None:
             problems.append(f"{where}: {_quoted(text)} is no IP address")
         elif ip not in found:
-            found.append(sys.intern(ip))
-    return found
+            found[sys.intern(ip)] = None
+    return list(found)
+
+
+def _own_ips(item: wire.ServiceObject, problems: list[str]) -> list[str]:
+    """What the tenant's own control plane gave the Service, as the annotation has it."""
+    own = item.metadata.annotations.get(keys.CLUSTER_IP, "")
+    if own.count(",") >= _MAX_OWN_IPS:
+        problems.append(
+            f"{keys.CLUSTER_IP}: it has more than {_MAX_OWN_IPS} addresses, and none of them counts"
+        )
+        return []
+    return [ip for ip in own.split(",") if ip.strip() not in ("", "None")]
 
 
 def _ingress(status: wire.ServiceStatus | None) -> list[str]:
@@ -305,14 +319,8 @@ def _ranges(texts: Iterable[str], problems: list[str]) -> list[Range | None]:
 def _ranges_of(family: Family, ranges: Sequence[Range | None]) -> tuple[Range, ...] | None:
     """kube-proxy filters by the ranges of its own family alone, and not at all if there is none. With
     a range that cannot be told there was a filter to be: then those that are left have to admit."""
-    ours = tuple(
-        sorted({one for one in ranges if one is not None and one.family is family}, key=_range_order)
-    )
+    ours = merged(one for one in ranges if one is not None and one.family is family)
     return ours if ours or None in ranges else None
-
-
-def _range_order(one: Range) -> tuple[int, int]:
-    return one.first, one.last
 
 
 def _affinity_s(spec: wire.ServiceSpec) -> int | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from daemonkit.kube.resources import Key
 from kubeproxy_ext.core import budget
+from kubeproxy_ext.core.addresses import holds
 from kubeproxy_ext.core.claims import Loss, count, losses
 from kubeproxy_ext.core.inputs import Service
 from ruleset.model import Family, ServiceRules
@@ -69,7 +70,7 @@ def admits(service: Service, pod_ips: Iterable[str], family: Family) -> bool:
         return True
     ranges = addresses.balancer_ranges
     ours = [ip for ip in pod_ips if (":" in ip) == (family is Family.IPV6)]
-    return bool(ours) and all(any(one.holds(ip) for one in ranges) for ip in ours)
+    return bool(ours) and all(holds(ranges, ip) for ip in ours)
 
 
 def _key(service: Service) -> Key:

@@ -228,3 +228,50 @@ def test_what_was_known_before_a_first_list_without_services_is_held_like_what_a
     feed.hold([service("x")], 4.0)
     feed.hold([service("x", "a-empty")], 4.0)
     assert shown.names("service") == ["z"]
+
+
+def test_a_service_that_cannot_be_read_is_neither_as_it_was_nor_gone() -> None:
+    shown = Shown()
+    feed = Feed(shown, HOLD_S)
+    feed.put_namespace(namespace("a-web"))
+    feed.put(service("web"))
+    feed.put(endpoints("web-1", "10.0.0.1"))
+    # A list has it, and nothing else: its rules end, and the list lacks nothing.
+    feed.spoil_service(("a-web", "web"))
+    feed.remove_services([("a-web", "web")], 0.0, by_list=True)
+    assert shown.names("service") == []
+    assert feed.held == ()
+    assert not feed.is_bare("a")
+    # What was saved of such a namespace is not held against its list.
+    feed.hold([service("web")], 0.0)
+    assert shown.names("service") == []
+    feed.clear_service(("a-web", "web"))
+    assert feed.is_bare("a")
+    feed.put(service("web"))
+    assert shown.names("service") == ["web"]
+
+
+def test_a_list_with_one_that_cannot_be_read_is_believed_in_the_rest() -> None:
+    shown = Shown()
+    feed = Feed(shown, HOLD_S)
+    feed.put_namespace(namespace("a-web"))
+    for name in ("web", "shop"):
+        feed.put(service(name))
+    feed.put(endpoints("web-1", "10.0.0.1"))
+    feed.remove_services([("a-web", "web"), ("a-web", "shop")], 0.0, by_list=True)
+    assert [held.services for held in feed.held] == [frozenset({"web", "shop"})]
+    feed.spoil_service(("a-web", "web"))
+    assert feed.held == ()
+    assert shown.names("service") == []
+
+
+def test_another_watch_tells_which_services_cannot_be_read() -> None:
+    shown = Shown()
+    feed = Feed(shown, HOLD_S)
+    feed.put_namespace(namespace("a-web"))
+    feed.put(service("web"))
+    slices = {"web-1": endpoints("web-1", "10.0.0.1")}
+    feed.take_over("a-web", {}, slices, 0.0, spoiled=("web",))
+    assert (shown.names("service"), feed.held) == ([], ())
+    feed.take_over("a-web", {}, slices, 0.0)
+    assert feed.is_bare("a")

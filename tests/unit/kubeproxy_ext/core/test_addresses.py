@@ -2,12 +2,23 @@
 """Addresses come out as a packet filter prints them, or not at all."""
 
 import ipaddress
+import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeproxy_ext.core.addresses import Range, canonical_cidr, canonical_ip, family_of, parse_range
+from kubeproxy_ext.core.addresses import (
+    Range,
+    canonical_cidr,
+    canonical_ip,
+    family_of,
+    holds,
+    merged,
+    parse_range,
+)
 from ruleset.model import Family
 
 
@@ -62,9 +73,37 @@ def test_a_range_is_canonical_or_none(text: str, canonical: str | None) -> None:
 def test_a_range_holds_what_lies_in_it() -> None:
     half = parse_range("203.0.113.0/25")
     assert half == Range(Family.IPV4, 0xCB007100, 0xCB00717F)
-    assert half.holds("203.0.113.2")
-    assert not half.holds("203.0.113.130")
-    assert not half.holds("::cb00:7102")
+    assert holds([half], "203.0.113.2")
+    assert not holds([half], "203.0.113.130")
+    assert not holds([], "203.0.113.2")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 255), st.integers(24, 32)), max_size=12),
+    st.integers(0, 255),
+)
+def test_merged_ranges_hold_the_same_addresses(found: list[tuple[int, int]], last: int) -> None:
+    ranges = [one for start, bits in found if (one := parse_range(f"192.0.2.{start}/{bits}")) is not None]
+    together = merged(ranges)
+    number = 0xC0000200 + last
+    assert holds(together, f"192.0.2.{last}") == any(one.first <= number <= one.last for one in ranges)
+    assert all(one.last + 1 < after.first for one, after in itertools.pairwise(together))
+
+
+def test_many_ranges_are_not_gone_through_one_by_one() -> None:
+    looks = 0
+
+    class Ranges(Sequence[Range]):
+        def __len__(self) -> int:
+            return 5_000
+
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return Range(Family.IPV4, 10 * at, 10 * at + 1)
+
+    assert holds(Ranges(), "0.0.195.71")  # 49 991, the very last
+    assert looks < 20
 
 
 @given(st.ip_addresses())

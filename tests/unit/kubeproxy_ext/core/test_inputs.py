@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects as values: which are proxied, which addresses count, and what is said of the rest."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kubeproxy_ext.core import wire
+from kubeproxy_ext.core import inputs, wire
 from kubeproxy_ext.core.addresses import Range
 from kubeproxy_ext.core.inputs import (
     Addresses,
@@ -210,6 +211,37 @@ def test_a_tenants_address_may_be_missing(own: str) -> None:
 )
 def test_affinity(given: dict[str, Any], seconds: int | None) -> None:
     assert proxied(given).affinity_s == seconds
+
+
+def test_a_thousand_addresses_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    monkeypatch.setattr(inputs, "canonical_ip", Counted)
+    monkeypatch.setattr(inputs, "sys", SimpleNamespace(intern=lambda text: text))
+    ips = [f"10.0.{number >> 8}.{number & 255}" for number in range(1_000)]
+    found = proxied({"externalIPs": [*ips, *ips]})
+    assert found.ipv4 is not None
+    assert found.ipv4.external == tuple(sorted(ips))
+    # Once for each that is there twice, and for texts whose hashes meet; not once for each pair.
+    assert 1_000 <= compared < 5_000
+
+
+def test_more_addresses_of_its_own_than_a_service_has_count_for_nothing() -> None:
+    annotation = "tenancy.x-k8s.io/clusterIP"
+    own = ",".join(f"10.9.0.{number}" for number in range(17))
+    found = proxied({}, annotations={annotation: own})
+    assert found.ipv4 is not None
+    assert found.ipv4.tenants == ()
+    assert found.problems == (f"{annotation}: it has more than 16 addresses, and none of them counts",)
 
 
 def test_ranges_of_the_other_family_filter_nothing() -> None:
