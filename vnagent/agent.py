@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
 
 from daemonkit.tasks import Tasks
@@ -24,7 +25,7 @@ from vnagent.channels import Channels
 from vnagent.client import ClientConnection
 from vnagent.core import audit
 from vnagent.core.access import Caller, Decision, decide
-from vnagent.core.limits import Limits, Use, has_memory, has_room, takes_request
+from vnagent.core.limits import Limits, Turn, Use, has_memory, has_room, ready_count, take_turn
 from vnagent.core.requests import ContainerLogs, Endpoint, Page, Request, Stream
 from vnagent.kubelet import KubeletPool
 from vnagent.metrics import Metrics
@@ -44,6 +45,10 @@ MAX_IDENTIFIED = 256
 _ID_CHARS = 16
 # A call into the kernel for each request would be a noticeable part of it.
 _IDS_AT_ONCE = 256
+# How often requests that wait for their tenant's rate, or for the audit log, are looked at.
+WAKE_S = 0.05
+# So many of a tenant's in one look: 1 ms of work, so that others are served in between.
+_MAX_WOKEN = 64
 # After the drain, for what was written last to leave.
 LAST_BYTES_S = 1.0
 
@@ -61,6 +66,7 @@ class Agent:
         metrics: Metrics,
         audit_log: AuditLog,
         tasks: Tasks,
+        is_audit_required: bool = True,
     ) -> None:
         self.channels = channels
         self.kubelet = kubelet
@@ -83,6 +89,10 @@ class Agent:
         self._pages = pages
         self._limits = limits
         self._audit_log = audit_log
+        # Whether a stream needs a place for its audit line, or is refused.
+        self.is_audit_required = is_audit_required
+        self._is_wake_scheduled = False
+        self._waiting: dict[str, deque[ClientConnection]] = {}
         self._identified: dict[tuple[bytes, ...], identity.Identified] = {}
         self._said: dict[tuple[str | None, str], str] = {}
         self._uses: dict[str, Use] = {}
@@ -181,10 +191,51 @@ class Agent:
             use = self._uses[tenant] = Use(max_unsent_bytes=self._limits.buffered_bytes)
         return use
 
-    def takes_request(self, caller: Caller) -> bool:
-        if caller.tenant is None or not self._limits.requests_per_second:
-            return True
-        return takes_request(self._use(caller.tenant), self._limits, self.channels.loop.time())
+    def take_turn(self, caller: Caller, *, has_waited: bool) -> Turn:
+        """Whether a request that has arrived whole is served now."""
+        tenant = caller.tenant
+        if tenant is None:
+            return Turn.SERVE
+        if self._audit_log.must_wait(tenant):
+            return Turn.WAIT
+        if not self._limits.requests_per_second:
+            return Turn.SERVE
+        return take_turn(self._use(tenant), self._limits, self.channels.loop.time(), has_waited=has_waited)
+
+    def await_turn(self, connection: ClientConnection) -> None:
+        """Call `stop_waiting` when the connection's turn may have come."""
+        tenant = connection.caller.tenant or ""
+        self._waiting.setdefault(tenant, deque()).append(connection)
+        self._use(tenant).waiting += 1
+        self._schedule_wake()
+
+    def _schedule_wake(self) -> None:
+        if not self._is_wake_scheduled:
+            self._is_wake_scheduled = True
+            self.channels.loop.call_later(WAKE_S, self._wake)
+
+    def _wake(self) -> None:
+        self._is_wake_scheduled = False
+        now_s = self.channels.loop.time()
+        for tenant, queue in list(self._waiting.items()):
+            use = self._use(tenant)
+            ready = 0 if self._audit_log.must_wait(tenant) else ready_count(use, self._limits, now_s)
+            for _ in range(min(ready, _MAX_WOKEN)):
+                connection = queue.popleft()
+                use.waiting -= 1
+                self.channels.soon(connection.channel, connection.stop_waiting)
+            if not queue:
+                del self._waiting[tenant]
+        if self._waiting:
+            self._schedule_wake()
+
+    def reserve_line(self, caller: Caller) -> bool:
+        """Keep room for the audit line of a stream, before the kubelet is asked; False if there is
+        none."""
+        return self._audit_log.reserve(caller.tenant or "")
+
+    def release_line(self, caller: Caller) -> None:
+        self._audit_log.release(caller.tenant or "")
 
     def takes_tunnel(self, caller: Caller) -> bool:
         """Count a stream of the tenant's, from before it is asked for; False if it has too many."""
@@ -226,8 +277,10 @@ class Agent:
     def relay_logs(self, client: ClientConnection, request: ContainerLogs, pod: Owned) -> None:
         LogRelay(client, request, pod).start()
 
-    def open_stream(self, client: ClientConnection, request: Stream, pod: Owned) -> None:
-        exchange = StreamSetup(client, request, pod)
+    def open_stream(
+        self, client: ClientConnection, request: Stream, pod: Owned, *, is_reserved: bool
+    ) -> None:
+        exchange = StreamSetup(client, request, pod, is_reserved=is_reserved)
         client.exchange = exchange
         exchange.start()
 
@@ -261,19 +314,26 @@ class Agent:
         return self._ids[at : at + _ID_CHARS]
 
     def audit(
-        self, caller: Caller, request: Request | None, reason: str, status: int, request_id: str
+        self,
+        caller: Caller,
+        request: Request | None,
+        reason: str,
+        status: int,
+        request_id: str,
+        *,
+        is_reserved: bool = False,
     ) -> None:
-        """Write the one line of a decision and count it."""
+        """Write the one line of a decision and count it. `is_reserved`: in the room of `reserve_line`."""
         who = (caller.tenant, caller.spki)
         said = self._said.get(who)
         if said is None:
             if len(self._said) >= MAX_IDENTIFIED:
                 self._said.clear()
             said = self._said[who] = audit.identity_of(caller)
-        line = audit.render(self._timestamp(), said, request, reason, status, request_id)
-        self._audit_log.write(line)
         endpoint = Endpoint.MALFORMED if request is None else request.endpoint
         self.metrics.count_request(caller.tenant, endpoint, status)
+        line = audit.render(self._timestamp(), said, request, reason, status, request_id)
+        self._audit_log.write(line, caller.tenant or "", is_reserved=is_reserved)
 
     @property
     def date(self) -> str:

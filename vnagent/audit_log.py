@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit log's file: lines in, batches out, a full disk survived.
 
-Lines are gathered for a few milliseconds. When the disk refuses them they wait in a bounded
-buffer and are tried again; what does not fit is counted, and said once when it begins.
+Lines are gathered for a few milliseconds. What the disk or a pipe's reader does not take waits in a
+bounded buffer. A line that does not fit is lost: counted, logged once an episode, shown in `/readyz`.
+
+The buffer is shared by free space: a tenant may have as many bytes in it as it leaves free. One tenant
+alone takes half of it, and there is always room for the first lines of another one.
 """
 
 import asyncio
@@ -15,11 +18,22 @@ from pathlib import Path
 from daemonkit import logs
 from daemonkit.metrics import Counter
 
-MAX_WAITING_BYTES = 1 << 20
+# 12 000 lines; half of it has room for the reservations of 1024 streams that begin at once.
+MAX_WAITING_BYTES = 4 << 20
+# Under load this fills before GATHER_S is over. It is far below what one tenant may have in the buffer,
+# so nothing is lost as long as the file takes what is written.
+FLUSH_BYTES = 256 << 10
+# The longest line: names of the full length that Kubernetes allows, in every field.
+LINE_BYTES = 1280
 RETRY_S = 1.0
+# A pipe's reader gets through its 64 KiB in less.
+BEHIND_S = 0.02
+# A reader that is restarted (journald) is back by then. Until then requests wait for it.
+STALLED_S = 5.0
 # Under load a write for each turn of the loop costs as much as the request that it tells of.
 GATHER_S = 0.005
 
+_BATCH_LINES = 1024
 _PAGE_BYTES = 4096
 
 _log = logs.get(__name__)
@@ -34,9 +48,16 @@ class AuditLog:
         self._lost = lost
         self._descriptor = sys.stderr.fileno() if path is None else -1
         self._lines: list[bytes] = []
-        self._size = 0
+        self._tenants: list[str] = []  # whose each line is
+        self._size = 0  # of the lines and of what is reserved
+        self._held: dict[str, int] = {}  # by tenant
+        self._reserved: dict[str, int] = {}  # by tenant, of what is held
         self._is_scheduled = False
-        self._is_failing = False
+        self._is_behind = False
+        self._behind_since_s = 0.0
+        self._failure = ""
+        self._lost_before = 0.0  # when this episode began
+        self._is_losing = False
         self._is_regular = True
 
     def open(self) -> None:
@@ -51,43 +72,108 @@ class AuditLog:
         self._descriptor = descriptor
         self._is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
 
-    def write(self, line: bytes) -> None:
-        """Add a line, line end included."""
-        if self._size + len(line) > MAX_WAITING_BYTES:
-            self._lost.inc()
+    # ---- room
+
+    def has_room(self, tenant: str) -> bool:
+        """Whether one more line of this tenant can be kept, whatever happens to the file."""
+        return self._held.get(tenant, 0) + LINE_BYTES <= MAX_WAITING_BYTES - self._size
+
+    def must_wait(self, tenant: str) -> bool:
+        """Whether this tenant's requests come faster than a pipe's reader takes their lines.
+
+        From half of what the tenant may have on, so that requests that were begun find room. Not while
+        the file takes nothing at all: that may last, and lines are lost or streams refused instead.
+        """
+        if not self._is_behind or self._failure:
+            return False
+        return 2 * self._held.get(tenant, 0) >= MAX_WAITING_BYTES - self._size
+
+    def reserve(self, tenant: str) -> bool:
+        """Keep room for a line that comes later; False if there is none."""
+        if not self.has_room(tenant):
+            return False
+        self._reserved[tenant] = self._reserved.get(tenant, 0) + LINE_BYTES
+        self._add(tenant, LINE_BYTES)
+        return True
+
+    def release(self, tenant: str) -> None:
+        """Give a reservation back."""
+        self._take(self._reserved, tenant, LINE_BYTES)
+        self._take(self._held, tenant, LINE_BYTES)
+        self._size -= LINE_BYTES
+
+    # ---- lines
+
+    def write(self, line: bytes, tenant: str, *, is_reserved: bool = False) -> None:
+        """Add a line, line end included. `is_reserved`: `reserve` kept room for it."""
+        if is_reserved:
+            self.release(tenant)
+        elif self._held.get(tenant, 0) + len(line) > MAX_WAITING_BYTES - self._size:
+            self._lose(1)
             return
         self._lines.append(line)
-        self._size += len(line)
+        self._tenants.append(tenant)
+        self._add(tenant, len(line))
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_later(GATHER_S, self.flush)
+        elif self._size >= FLUSH_BYTES and not self._is_behind:
+            self._write_out()
+
+    def _add(self, tenant: str, size: int) -> None:
+        self._held[tenant] = self._held.get(tenant, 0) + size
+        self._size += size
+
+    @staticmethod
+    def _take(counts: dict[str, int], tenant: str, size: int) -> None:
+        left = counts[tenant] - size
+        if left:
+            counts[tenant] = left
+        else:
+            del counts[tenant]
+
+    # ---- out
 
     def flush(self) -> None:
         """Write what waits."""
         self._is_scheduled = False
-        if not self._lines:
-            return
-        data = b"".join(self._lines)
-        written = self._write(data)
-        if written == len(data):
-            self._lines.clear()
-            self._size = 0
-            if self._is_failing:
-                self._is_failing = False
-                _log.info("audit log is written again")
-            return
-        # A full disk takes a part: the rest keeps its place, so that no line is torn in two.
-        self._lines = [data[written:]]
-        self._size = len(data) - written
-        self._is_scheduled = True
-        self._loop.call_later(RETRY_S, self.flush)
+        self._write_out()
+        if self._is_behind:
+            self._is_scheduled = True
+            self._loop.call_later(RETRY_S if self._failure else BEHIND_S, self.flush)
 
-    def _write(self, data: bytes) -> int:
-        """Write as much as can be written without waiting; return how much."""
+    def _write_out(self) -> None:
+        while self._lines:
+            data = b"".join(self._lines[:_BATCH_LINES])
+            written, failure = self._write(data)
+            self._drop(written)
+            # A full disk takes a part, and says at the next write that it is full.
+            if written < len(data) and not (self._is_regular and written):
+                self._fall_behind(written, failure)
+                return
+        self._catch_up()
+
+    def _drop(self, written: int) -> None:
+        """Forget what was written. A line that was written in part keeps its place with its rest, so
+        that none is torn in two."""
+        lines, count = self._lines, 0
+        self._size -= written
+        while count < len(lines) and written >= len(lines[count]):
+            written -= len(lines[count])
+            self._take(self._held, self._tenants[count], len(lines[count]))
+            count += 1
+        del lines[:count]
+        del self._tenants[:count]
+        if written:
+            lines[0] = lines[0][written:]
+            self._take(self._held, self._tenants[0], written)
+
+    def _write(self, data: bytes) -> tuple[int, str]:
+        """Write as much as can be written without waiting; return how much, and what failed."""
         written = 0
         try:
             if self._is_regular:
-                return os.write(self._descriptor, data)
+                return os.write(self._descriptor, data), ""
             # A pipe or socket whose reader sleeps would stop the loop for good. One that is writable
             # takes a page (pipe(7)).
             poll = select.poll()
@@ -95,19 +181,58 @@ class AuditLog:
             while written < len(data) and poll.poll(0):
                 written += os.write(self._descriptor, data[written : written + _PAGE_BYTES])
         except OSError as error:
-            self._say_failing(str(error.strerror))
-            return written
-        if written < len(data):
-            self._say_failing("its reader does not read")
-        return written
+            return written, str(error.strerror)
+        return written, ""
 
-    def _say_failing(self, reason: str) -> None:
-        if not self._is_failing:
-            self._is_failing = True
-            _log.error("audit log cannot be written", path=self._path, error=reason)
+    def _fall_behind(self, written: int, failure: str) -> None:
+        now = self._loop.time()
+        if not self._is_behind or (written and not failure):
+            self._behind_since_s = now
+        self._is_behind = True
+        if not failure and now - self._behind_since_s >= STALLED_S:
+            failure = "its reader does not read"
+        if failure and not self._failure:
+            self._begin_episode()
+            _log.error("audit log cannot be written", path=self._path, error=failure)
+        self._failure = failure or self._failure
+
+    def _catch_up(self) -> None:
+        if self._failure or self._is_losing:
+            lost = int(self._lost.value - self._lost_before)
+            _log.info("audit log is written again", path=self._path, lost_lines=lost)
+        self._is_behind = self._is_losing = False
+        self._failure = ""
+
+    def _begin_episode(self) -> None:
+        if not self._is_losing and not self._failure:
+            self._lost_before = self._lost.value
+
+    def _lose(self, count: int) -> None:
+        self._begin_episode()
+        self._lost.inc(count)
+        if not self._is_losing:
+            self._is_losing = True
+            _log.error("audit lines are lost, as the audit log cannot be written", path=self._path)
+
+    # ---- what it says of itself
+
+    def report(self) -> str:
+        """Its state for `/readyz`."""
+        lost = f"{int(self._lost.value)} lines lost since start"
+        if self._is_losing:
+            return f"audit: lines are being lost ({self._failure or 'the file is slow'}), {lost}"
+        if self._failure:
+            return f"audit: cannot be written ({self._failure}), {len(self._lines)} lines wait, {lost}"
+        return f"audit: ok, {lost}" if self._lost.value else "audit: ok"
 
     def close(self) -> None:
         self.flush()
+        if self._lines:
+            self._lose(len(self._lines))
+            self._lines.clear()
+            self._tenants.clear()
+        self._is_behind = self._is_losing = False
+        self._failure = ""
         if self._path is not None and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

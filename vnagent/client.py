@@ -22,6 +22,7 @@ from vnagent.core.access import (
 )
 from vnagent.core.audit import OWN_ANSWER
 from vnagent.core.head import END_OF_HEAD, HeadError, RequestHead, find_head, parse_request_head
+from vnagent.core.limits import Turn
 from vnagent.core.query import QueryError, parse_log_options
 from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
 
@@ -68,6 +69,8 @@ class ClientConnection:
         "_is_counted",
         "_is_head",
         "_is_head_begun",
+        "_is_scheduled",
+        "_is_waiting",
         "_plans",
         "_plans_of",
         "_previous",
@@ -92,6 +95,8 @@ class ClientConnection:
         self._is_counted = False
         self._is_head = False
         self._is_head_begun = False
+        self._is_scheduled = False  # `_go_on` is to come: nothing else begins a request
+        self._is_waiting = False  # the agent calls `stop_waiting`
         self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True)
         self.channel.deadline = agent.channels.now + HANDSHAKE_S
         self.channel.start()
@@ -107,7 +112,7 @@ class ClientConnection:
         self._buffer += data
         exchange = self.exchange
         if exchange is None:
-            self._next()
+            self._begin_next()
             exchange = self.exchange
         if len(self._buffer) > MAX_AHEAD_BYTES and not self._is_head_begun:
             if exchange is None or exchange.is_bounded:
@@ -124,7 +129,7 @@ class ClientConnection:
             self.exchange.on_client_writable()
         else:
             self.channel.resume()
-            self._next()
+            self._begin_next()
 
     def on_end(self, reason: str) -> None:
         if self.caller is NOBODY and reason not in {"closed", "reset"}:
@@ -143,7 +148,36 @@ class ClientConnection:
 
     # ---- one request
 
-    def _next(self) -> None:
+    def _schedule_next(self) -> None:
+        """Go on with the loop's next turn. Once at a time: a connection that pipelines gets one request
+        a turn, however often its data arrives."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.agent.channels.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_scheduled = False
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        if not self._is_scheduled and not self._is_waiting:
+            self._next()
+
+    def _wait(self) -> None:
+        """Leave the request in the buffer until the agent calls."""
+        self._is_waiting = True
+        self._is_head_begun = False
+        self.channel.deadline = None
+        self.channel.pause()
+        self.agent.await_turn(self)
+
+    def stop_waiting(self) -> None:
+        self._is_waiting = False
+        if self.channel.is_open:
+            self.channel.resume()
+            self._next(has_waited=True)
+
+    def _next(self, *, has_waited: bool = False) -> None:
         """Serve the next request in the buffer, if it is whole."""
         if self.exchange is not None or not self._buffer or not self.channel.is_open:
             return
@@ -160,6 +194,10 @@ class ClientConnection:
                     self._is_head_begun = True
                     self.channel.deadline = self.agent.channels.now + HEAD_S
                 return
+            turn = self.agent.take_turn(self.caller, has_waited=has_waited)
+            if turn is Turn.WAIT:
+                self._wait()
+                return
             self._scanned = 0
             head = bytes(self._buffer[:end])
             del self._buffer[: end + len(END_OF_HEAD)]
@@ -168,18 +206,17 @@ class ClientConnection:
         except HeadError as error:
             self._refuse(None, Deny(error.status, error.reason, must_close=True))
             return
-        self._serve(head)
+        self._serve(head, is_refused=turn is Turn.REFUSE)
 
-    def _serve(self, head: bytes) -> None:
-        """Read one head and act on it."""
+    def _serve(self, head: bytes, *, is_refused: bool) -> None:
+        """Read one head and act on it. `is_refused`: the tenant asks for too much in this second."""
         self._is_head = False
         if self.caller.tenant is not None and not self._is_counted:
             self._refuse(None, Deny(429, "too-many-connections", must_close=True))
             return
-        recalled = self._recall(head)
+        recalled = None if is_refused else self._recall(head)
         if recalled is not None:
-            if self._takes(recalled.request):
-                self.agent.relay_logs(self, *recalled)
+            self.agent.relay_logs(self, *recalled)
             return
         try:
             self._previous = parsed = parse_request_head(head, self._previous)
@@ -188,19 +225,13 @@ class ClientConnection:
             return
         self._is_head = parsed.method == "HEAD"
         request = parse(parsed)
-        if not self._takes(request):
+        if is_refused:
+            self._refuse(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
             return
         decision = self.agent.decide(request, self.caller)
         if isinstance(decision, Forward) and isinstance(request, ContainerLogs):
             self._remember(parsed, request, decision.pod)
         self.act(request, decision)
-
-    def _takes(self, request: Request) -> bool:
-        """Whether the tenant may ask for more in this second; if not, it has been told."""
-        if self.agent.takes_request(self.caller):
-            return True
-        self._refuse(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
-        return False
 
     def _recall(self, head: bytes) -> "_Recalled | None":
         """The decision on a pod whose log was asked for on this connection before, by the same index.
@@ -243,10 +274,7 @@ class ClientConnection:
             case Forward(request=ContainerLogs() as logs, pod=pod):
                 agent.relay_logs(self, logs, pod)
             case Forward(request=Stream() as stream, pod=pod):
-                if agent.takes_tunnel(self.caller):
-                    agent.open_stream(self, stream, pod)
-                else:
-                    self._refuse(request, Deny(429, "too-many-tunnels", must_close=True))
+                self._open_stream(stream, pod)
             case Serve(page=page):
                 if agent.takes_page(self.caller):
                     agent.serve_page(self, page)
@@ -275,6 +303,18 @@ class ClientConnection:
             case Deny():
                 self._refuse(request, decision)
 
+    def _open_stream(self, stream: Stream, pod: Owned) -> None:
+        agent = self.agent
+        if not agent.takes_tunnel(self.caller):
+            self._refuse(stream, Deny(429, "too-many-tunnels", must_close=True))
+            return
+        is_reserved = agent.reserve_line(self.caller)
+        if is_reserved or not agent.is_audit_required:
+            agent.open_stream(self, stream, pod, is_reserved=is_reserved)
+        else:
+            agent.drop_tunnel(self.caller)
+            self._refuse(stream, Deny(503, "audit-unavailable", must_close=True), retry_after_s=1)
+
     def _refuse(self, request: Request | None, deny: Deny, retry_after_s: int | None = None) -> None:
         self.refuse(
             request,
@@ -300,11 +340,12 @@ class ClientConnection:
         allow: str | None = None,
         protocols: str | None = None,
         retry_after_s: int | None = None,
+        is_reserved: bool = False,
     ) -> None:
         """Record and send an answer that is not what was asked for, and end the exchange."""
         agent = self.agent
         is_close = is_close or agent.is_draining
-        agent.audit(self.caller, request, reason, status, request_id)
+        agent.audit(self.caller, request, reason, status, request_id, is_reserved=is_reserved)
         self.answer(
             replies.render(
                 Endpoint.MALFORMED if request is None else request.endpoint,
@@ -344,7 +385,7 @@ class ClientConnection:
         if len(self._buffer) <= MAX_AHEAD_BYTES:
             self.channel.resume()
         if self._buffer:
-            self.agent.channels.loop.call_soon(self._next)
+            self._schedule_next()
 
     # ---- the end
 

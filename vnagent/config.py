@@ -102,6 +102,7 @@ class Pods:
 @dataclass(frozen=True, slots=True)
 class Audit:
     file: Path = setting(Path("-"), doc="path of the audit log, JSON lines; - is stderr")
+    required: bool = setting(True, doc="refuse exec, attach and portForward while their lines cannot be kept")
 
     @property
     def path(self) -> Path | None:
@@ -118,11 +119,11 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits:
-    """Per tenant; 0 means none. Requests are not limited by default: connections bound them."""
+    """Per tenant; 0 means none. README.md says why each default is what it is."""
 
     connections_per_tenant: int = setting(1024, minimum=0)
     tunnels_per_tenant: int = setting(1024, minimum=0)
-    requests_per_second_per_tenant: int = setting(0, minimum=0)
+    requests_per_second_per_tenant: int = setting(1000, minimum=0)
     buffered_bytes_per_tenant: int = setting(
         64 << 20, minimum=0, doc="what the tenant's peers may leave unread before its sources are paused"
     )

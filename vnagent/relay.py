@@ -201,16 +201,18 @@ class StreamSetup:
     (CVE-2018-1002105).
     """
 
-    __slots__ = ("_client", "_kubelet", "_pod", "_refused", "_request", "_request_id")
+    __slots__ = ("_client", "_is_reserved", "_kubelet", "_pod", "_refused", "_request", "_request_id")
     is_bounded = True
 
-    def __init__(self, client: ClientConnection, request: Stream, pod: Owned) -> None:
+    def __init__(self, client: ClientConnection, request: Stream, pod: Owned, *, is_reserved: bool) -> None:
+        """`is_reserved`: there is room for the audit line, which each outcome writes once."""
         self._client = client
         self._request = request
         self._pod = pod
         self._request_id = client.agent.next_request_id()
         self._kubelet: KubeletConnection | None = None
         self._refused: Refusal | None = None
+        self._is_reserved = is_reserved
 
     def start(self) -> None:
         pool = self._client.agent.kubelet
@@ -240,7 +242,7 @@ class StreamSetup:
         client, agent = self._client, self._client.agent
         channel, early = kubelet.take_channel()
         client.exchange = None
-        agent.audit(client.caller, self._request, OWNED, 101, self._request_id)
+        agent.audit(client.caller, self._request, OWNED, 101, self._request_id, is_reserved=self._is_reserved)
         tunnel = Tunnel(client.channel, channel, client.caller, client.identity, agent.on_tunnel_close)
         agent.add_tunnel(tunnel)
         channel.account = agent.account_of(client.caller)
@@ -288,6 +290,7 @@ class StreamSetup:
             is_close=True,
             text=text,
             protocols=protocols,
+            is_reserved=self._is_reserved,
         )
 
     # ---- the client's side
@@ -301,4 +304,11 @@ class StreamSetup:
             kubelet.abort()
         agent = self._client.agent
         agent.drop_tunnel(self._client.caller)
-        agent.audit(self._client.caller, self._request, "client-left", 499, self._request_id)
+        agent.audit(
+            self._client.caller,
+            self._request,
+            "client-left",
+            499,
+            self._request_id,
+            is_reserved=self._is_reserved,
+        )

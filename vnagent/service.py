@@ -63,6 +63,7 @@ class Service:
             metrics=self._metrics,
             audit_log=self._audit_log,
             tasks=self._tasks,
+            is_audit_required=config.audit.required,
         )
         self._state = None
         if config.state_directory is not None:
@@ -119,6 +120,7 @@ class Service:
                 lines.append(f"{name}: saved state, age {ages[name]:.0f} s")
             else:
                 lines.append(f"{name}: ok, age {ages[name]:.0f} s")
+        lines.append(self._audit_log.report())
         if self.agent.is_draining:
             lines.append("draining")
         is_ready = len(ages) == 2 and not self.agent.is_draining

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one tenant may hold and ask for at once on this node, so that no tenant can starve another."""
 
+import enum
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Per tenant; 0 means none. `requests_per_second` allows bursts of one second's worth."""
+    """Per tenant; 0 means none. `requests_per_second` allows bursts of one second's worth, and a
+    tenth of it on top is answered 429."""
 
     connections: int
     tunnels: int
@@ -17,6 +19,7 @@ class Limits:
 @dataclass(slots=True)
 class Use:
     """What a tenant holds now. `tokens` and `counted_at_s` are the token bucket of its requests,
+    `refusals` that of its 429s; `waiting` are its connections whose next request has to wait.
     `unsent_bytes` is what its peers have not taken yet, all streams and replies together."""
 
     max_unsent_bytes: int = 0
@@ -24,25 +27,60 @@ class Use:
     connections: int = 0
     tunnels: int = 0
     tokens: float = field(default=0.0)
+    refusals: float = field(default=0.0)
     counted_at_s: float = field(default=float("-inf"))
+    waiting: int = 0
 
     @property
     def is_idle(self) -> bool:
         return not (self.connections or self.tunnels or self.unsent_bytes)
 
 
-def takes_request(use: Use, limits: Limits, now_s: float) -> bool:
-    """Take one request out of the tenant's bucket; False if it is empty. `now_s` is monotonic."""
+class Turn(enum.Enum):
+    """What becomes of a request that has arrived whole."""
+
+    SERVE = "serve"
+    REFUSE = "refuse"  # 429
+    WAIT = "wait"  # without an answer
+
+
+# Of the rate. Every 429 is an answer and an audit line: without a bound of their own, a tenant that
+# does not care would be limited in nothing.
+REFUSED_PART = 0.1
+
+
+def take_turn(use: Use, limits: Limits, now_s: float, *, has_waited: bool = False) -> Turn:
+    """Take one request out of the tenant's bucket, or one refusal. `now_s` is monotonic.
+
+    Those that wait go first: a request that `has_waited` is served before newer ones.
+    """
     rate = limits.requests_per_second
     if not rate:
-        return True
-    tokens = min(float(rate), use.tokens + (now_s - use.counted_at_s) * rate)
+        return Turn.SERVE
+    _fill(use, rate, now_s)
+    if use.tokens >= 1.0 and (has_waited or not use.waiting):
+        use.tokens -= 1.0
+        return Turn.SERVE
+    if use.refusals >= 1.0 and not has_waited:
+        use.refusals -= 1.0
+        return Turn.REFUSE
+    return Turn.WAIT
+
+
+def ready_count(use: Use, limits: Limits, now_s: float) -> int:
+    """How many requests of those that wait can be served now."""
+    rate = limits.requests_per_second
+    if not rate:
+        return use.waiting
+    _fill(use, rate, now_s)
+    return min(use.waiting, int(use.tokens))
+
+
+def _fill(use: Use, rate: int, now_s: float) -> None:
+    passed_s = now_s - use.counted_at_s
     use.counted_at_s = now_s
-    if tokens < 1.0:
-        use.tokens = tokens
-        return False
-    use.tokens = tokens - 1.0
-    return True
+    use.tokens = min(float(rate), use.tokens + passed_s * rate)
+    use.refusals = min(max(1.0, rate * REFUSED_PART), use.refusals + passed_s * rate * REFUSED_PART)
 
 
 def has_memory(use: Use) -> bool:

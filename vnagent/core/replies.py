@@ -42,6 +42,8 @@ _TEXTS = {
     "too-many-requests": "too many requests of this tenant on this node; try again later",
     "too-many-connections": "too many connections of this tenant on this node; try again later",
     "too-much-unread": "this tenant's clients have not read what they asked for; try again later",
+    "audit-unavailable": "the node agent cannot record this stream in its audit log and so does not open it; "
+    "try again later, and ask the operator of this node to look at the audit log",
     "head-timeout": "the request did not arrive in time",
     "not-an-upgrade": "unable to upgrade: this endpoint needs an upgrade to SPDY/3.1 or websocket",
     "spdy-needs-post": "unable to upgrade: SPDY/3.1 needs POST",

@@ -45,7 +45,8 @@ def start_node(directory: Path, **settings: Any) -> Node:
 
 @pytest.fixture(scope="module")
 def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    node = start_node(tmp_path_factory.mktemp("node"))
+    # One test here asks 200 000 times.
+    node = start_node(tmp_path_factory.mktemp("node"), limits={"requestsPerSecondPerTenant": 0})
     yield node
     node.stop()
 
@@ -247,7 +248,7 @@ def test_a_tenants_tunnels_are_limited_and_given_back(tmp_path: Path) -> None:
             with node.client("ten-a") as two:
                 assert open_tunnel(node, "ten-a", one) == 101
                 assert open_tunnel(node, "ten-a", two) == 101
-                assert open_tunnel(node, "ten-a", three) in (429, 503)
+                assert open_tunnel(node, "ten-a", three) == 429
                 assert open_tunnel(node, "ten-b", other) == 101
                 logs = node.logs("ten-a", "web", "shop")
                 assert logs is not None
@@ -274,8 +275,7 @@ def test_a_tenants_connections_are_limited_and_no_other_tenants(tmp_path: Path) 
             client.send(head("GET /healthz"))
             reply = reply_of(client)
             statuses.append(None if reply is None else reply.status)
-        assert statuses[:3] == [200, 200, 200]
-        assert set(statuses[3:]) <= {429, 503, None}
+        assert statuses == [200, 200, 200, 429, 429]
         other = node.logs("ten-b", "web", "bank")
         assert other is not None
         assert other.status == 200

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from daemonkit.metrics import Counter, Registry
-from vnagent.audit_log import GATHER_S, MAX_WAITING_BYTES, RETRY_S, AuditLog
+from tenancy.tenant import Role
+from vnagent.audit_log import (
+    GATHER_S,
+    LINE_BYTES,
+    MAX_WAITING_BYTES,
+    RETRY_S,
+    STALLED_S,
+    AuditLog,
+)
+from vnagent.core.access import Caller
+from vnagent.core.audit import HOP_FAILURES, identity_of, render
+from vnagent.core.requests import ContainerLogs
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,7 +73,7 @@ def lines(start: int, stop: int) -> list[bytes]:
 async def test_lines_of_one_moment_are_one_write(tmp_path: Path, disk: Disk) -> None:
     log = opened(tmp_path / "audit")
     for line in lines(0, 100):
-        log.write(line)
+        log.write(line, "ten-a")
     assert disk.writes == 0
     await asyncio.sleep(2 * GATHER_S)
     assert disk.writes == 1
@@ -72,7 +83,7 @@ async def test_lines_of_one_moment_are_one_write(tmp_path: Path, disk: Disk) -> 
 
 async def test_close_writes_what_waits(tmp_path: Path) -> None:
     log = opened(tmp_path / "audit")
-    log.write(b"last\n")
+    log.write(b"last\n", "ten-a")
     log.close()
     log.close()
     assert (tmp_path / "audit").read_bytes() == b"last\n"
@@ -81,7 +92,7 @@ async def test_close_writes_what_waits(tmp_path: Path) -> None:
 async def test_what_was_there_is_kept_and_only_its_group_may_read(tmp_path: Path) -> None:
     (tmp_path / "audit").write_bytes(b"before\n")
     log = opened(tmp_path / "audit")
-    log.write(b"after\n")
+    log.write(b"after\n", "ten-a")
     log.close()
     assert (tmp_path / "audit").read_bytes() == b"before\nafter\n"
     new = opened(tmp_path / "new")
@@ -93,7 +104,7 @@ async def test_a_full_disk_tears_no_line_and_doubles_none(tmp_path: Path, disk: 
     log = opened(tmp_path / "audit")
     for room in (3, 0, 17, 0, 1, 0, 100):
         disk.room = room
-        log.write(b"0123456789\n")
+        log.write(b"0123456789\n", "ten-a")
         await asyncio.sleep(RETRY_S + 2 * GATHER_S)
     disk.room = 1 << 30
     await asyncio.sleep(RETRY_S + GATHER_S)
@@ -102,28 +113,132 @@ async def test_a_full_disk_tears_no_line_and_doubles_none(tmp_path: Path, disk: 
 
 
 async def test_what_waits_is_bounded_and_what_does_not_fit_is_counted(tmp_path: Path, disk: Disk) -> None:
+    """A tenant alone has half of the buffer."""
     disk.room = 0
     lost = lost_counter()
     log = opened(tmp_path / "audit", lost)
     line = b"x" * 999 + b"\n"
-    for _ in range(MAX_WAITING_BYTES // 1000 + 10):
-        log.write(line)
+    fitted = MAX_WAITING_BYTES // 2 // 1000
+    for _ in range(fitted + 10):
+        log.write(line, "ten-a")
         await asyncio.sleep(0)
-    fitted = MAX_WAITING_BYTES // 1000
     assert lost.value == 10
     disk.room = 1 << 30
     await asyncio.sleep(RETRY_S + GATHER_S)
-    log.write(b"again\n")
+    log.write(b"again\n", "ten-a")
     log.close()
     assert (tmp_path / "audit").read_bytes() == line * fitted + b"again\n"
     assert lost.value == 10
+
+
+async def test_as_long_as_the_file_takes_lines_none_is_lost(tmp_path: Path) -> None:
+    """However many there are in one turn of the loop: the buffer is written out before it is full."""
+    lost = lost_counter()
+    log = opened(tmp_path / "audit", lost)
+    line = b"x" * 999 + b"\n"
+    count = 3 * MAX_WAITING_BYTES // 1000
+    for _ in range(count):
+        log.write(line, "ten-a")
+    log.close()
+    assert (tmp_path / "audit").stat().st_size == count * 1000
+    assert lost.value == 0
+
+
+async def test_a_full_buffer_has_room_for_other_tenants(tmp_path: Path, disk: Disk) -> None:
+    """Each may have as much as it leaves free, so that no tenant pushes another one out."""
+    disk.room = 0
+    log = opened(tmp_path / "audit")
+    for tenant, part in (("ten-a", 2), ("ten-b", 4), ("ten-c", 8)):
+        count = 0
+        while log.has_room(tenant):
+            log.write(b"x" * 999 + b"\n", tenant)
+            count += 1
+        assert abs(count * 1000 - MAX_WAITING_BYTES / part) < 2 * LINE_BYTES
+    assert log.has_room("ten-d")
+    assert not log.has_room("ten-a")
+    disk.room = 1 << 30
+    await asyncio.sleep(RETRY_S + GATHER_S)
+    assert log.has_room("ten-a")
+    log.close()
+
+
+async def test_room_that_was_reserved_is_there_when_the_line_comes(tmp_path: Path, disk: Disk) -> None:
+    disk.room = 0
+    lost = lost_counter()
+    log = opened(tmp_path / "audit", lost)
+    reserved = 0
+    while log.reserve("ten-a"):
+        reserved += 1
+    assert reserved >= 1024  # as many as a tenant's streams by default
+    before = lost.value
+    for _ in range(2000):
+        log.write(b"y" * 999 + b"\n", "ten-b")
+        log.write(b"z" * 999 + b"\n", "ten-a")
+    assert lost.value > before
+    lost_before = lost.value
+    for number in range(reserved):
+        log.write(b"%d" % number + b"x" * 900 + b"\n", "ten-a", is_reserved=True)
+    assert lost.value == lost_before
+    disk.room = 1 << 30
+    await asyncio.sleep(RETRY_S + GATHER_S)
+    log.close()
+    assert (tmp_path / "audit").read_bytes().count(b"x\n") == reserved
+
+
+async def test_a_reservation_that_is_given_back_leaves_nothing(tmp_path: Path) -> None:
+    log = opened(tmp_path / "audit")
+    for _ in range(3 * MAX_WAITING_BYTES // LINE_BYTES):
+        assert log.reserve("ten-a")
+        log.release("ten-a")
+    log.close()
+
+
+async def test_an_episode_is_logged_at_its_begin_and_its_end(
+    tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk.room = 0
+    log = opened(tmp_path / "audit")
+    assert log.report() == "audit: ok"
+    for number in range(2):
+        log.write(b"x" * 999 + b"\n", "ten-a")
+        await asyncio.sleep(2 * GATHER_S)
+        assert "cannot be written (No space left on device), 1 lines wait" in log.report()
+        while log.has_room("ten-a"):
+            log.write(b"x" * 999 + b"\n", "ten-a")
+        for _ in range(7):
+            log.write(b"x" * 1999 + b"\n", "ten-a")
+        assert f"lines are being lost (No space left on device), {7 * number + 7} lines" in log.report()
+        disk.room = 1 << 30
+        await asyncio.sleep(RETRY_S + GATHER_S)
+        assert log.report() == f"audit: ok, {7 * number + 7} lines lost since start"
+        disk.room = 0
+    said = capsys.readouterr().err
+    assert said.count('"audit log cannot be written"') == 2
+    assert said.count("audit lines are lost") == 2
+    assert said.count("audit log is written again") == 2
+    assert said.count("lost_lines=7") == 2
+    disk.room = 1 << 30
+    log.close()
+
+
+async def test_lines_that_wait_at_the_end_are_counted(
+    tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk.room = 0
+    lost = lost_counter()
+    log = opened(tmp_path / "audit", lost)
+    for line in lines(0, 5):
+        log.write(line, "ten-a")
+    log.close()
+    assert lost.value == 5
+    assert "audit lines are lost" in capsys.readouterr().err
 
 
 async def test_a_failing_disk_is_asked_once_a_second_not_with_each_line(tmp_path: Path, disk: Disk) -> None:
     disk.room = 0
     log = opened(tmp_path / "audit")
     for _ in range(1000):
-        log.write(b"x\n")
+        log.write(b"x\n", "ten-a")
         await asyncio.sleep(0.01)
     assert disk.writes <= 12
     disk.room = 1 << 30
@@ -133,11 +248,11 @@ async def test_a_failing_disk_is_asked_once_a_second_not_with_each_line(tmp_path
 async def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = opened(path)
-    log.write(b"old\n")
+    log.write(b"old\n", "ten-a")
     await asyncio.sleep(2 * GATHER_S)
     path.rename(tmp_path / "audit.1")
     log.open()
-    log.write(b"new\n")
+    log.write(b"new\n", "ten-a")
     log.close()
     assert (path.read_bytes(), (tmp_path / "audit.1").read_bytes()) == (b"new\n", b"old\n")
 
@@ -148,12 +263,12 @@ async def test_a_file_that_cannot_be_opened_again_leaves_the_old_one(tmp_path: P
     (tmp_path / "d").rename(tmp_path / "e")
     with pytest.raises(FileNotFoundError):
         log.open()
-    log.write(b"still\n")
+    log.write(b"still\n", "ten-a")
     log.close()
     assert (tmp_path / "e" / "audit").read_bytes() == b"still\n"
 
 
-# ---- stderr
+# ---- stderr, pipes
 
 
 @pytest.mark.timeout(20)
@@ -169,7 +284,7 @@ async def test_a_reader_that_sleeps_does_not_stop_the_daemon(monkeypatch: pytest
         for number in range(3000):
             line = b"%06d" % number + b"x" * 993 + b"\n"
             before = lost.value
-            log.write(line)
+            log.write(line, "ten-a")
             if lost.value == before:
                 expected.append(line)
             await asyncio.sleep(GATHER_S)
@@ -180,3 +295,49 @@ async def test_a_reader_that_sleeps_does_not_stop_the_daemon(monkeypatch: pytest
             await asyncio.sleep(2 * RETRY_S)
         assert hashlib.sha256(found).digest() == hashlib.sha256(wanted).digest()
         log.close()
+
+
+@pytest.mark.timeout(20)
+async def test_a_slow_reader_makes_the_tenant_wait_that_asks_so_much(tmp_path: Path) -> None:
+    """No line is lost and no other tenant waits; a reader that does not read at all stops nobody."""
+    fifo = tmp_path / "audit"
+    os.mkfifo(fifo)
+    lost = lost_counter()
+    with os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:
+        log = opened(fifo, lost)
+        line, written = b"x" * 999 + b"\n", 0
+        assert not log.must_wait("ten-a")
+        log.write(b"bank\n", "ten-b")
+        found = 0
+        for _ in range(200):  # of the slow reader's looks, 64 KiB each
+            while not log.must_wait("ten-a"):
+                log.write(line, "ten-a")
+                written += 1
+                if written % 100 == 0:
+                    await asyncio.sleep(GATHER_S)
+            assert not log.must_wait("ten-b")
+            found += len(pipe.read(1 << 16) or b"")
+            await asyncio.sleep(0.1)
+        assert written > 2 * MAX_WAITING_BYTES // len(line)
+        assert lost.value == 0
+        while not log.must_wait("ten-a"):
+            log.write(line, "ten-a")
+            written += 1
+        # The reader stops: after STALLED_S it is a failure, and requests wait no more.
+        assert log.must_wait("ten-a")
+        await asyncio.sleep(STALLED_S + RETRY_S)
+        assert not log.must_wait("ten-a")
+        assert "its reader does not read" in log.report()
+        while found < written * len(line):
+            found += len(pipe.read(1 << 16) or b"")
+            await asyncio.sleep(2 * RETRY_S)
+        assert log.report() == "audit: ok"
+        log.close()
+
+
+async def test_no_line_is_longer_than_what_is_reserved_for_it() -> None:
+    caller = Caller("t" * 253, Role.APISERVER, "0" * 64)
+    request = ContainerLogs("n" * 63, "p" * 253, "c" * 63, (), is_follow=False)
+    reason = max(HOP_FAILURES, key=len)
+    line = render("2026-11-22T12:00:00.000Z", identity_of(caller), request, reason, 503, "0" * 16)
+    assert len(line) <= LINE_BYTES

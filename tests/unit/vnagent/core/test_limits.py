@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vnagent.core.limits import Limits, Use, has_room, takes_request
+from vnagent.core.limits import Limits, Turn, Use, has_room, ready_count, take_turn
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def rate(per_second: int) -> Limits:
         (1, [0.0, 0.5, 1.0, 1.0], [True, False, True, False]),
         # What was not used is not kept beyond a second's worth.
         (2, [0.0, 3600.0, 3600.0, 3600.0], [True, True, True, False]),
-        # A refusal costs nothing and does not start the wait anew.
+        # A refusal takes nothing from the requests and does not start the wait anew.
         (1, [0.0, 0.4, 0.8, 1.0], [True, False, False, True]),
         # None.
         (0, [0.0] * 5, [True] * 5),
@@ -34,7 +34,8 @@ def rate(per_second: int) -> Limits:
 )
 def test_requests(per_second: int, times_s: list[float], expected: list[bool]) -> None:
     use = Use()
-    assert [takes_request(use, rate(per_second), now) for now in times_s] == expected
+    turns = [take_turn(use, rate(per_second), now) for now in times_s]
+    assert [turn is Turn.SERVE for turn in turns] == expected
 
 
 @given(st.integers(1, 50), st.lists(st.floats(0, 2), max_size=100))
@@ -42,6 +43,26 @@ def test_never_more_than_a_second_of_burst_on_top_of_the_rate(per_second: int, s
     use, now, taken = Use(), 0.0, 0
     for step in steps:
         now += step
-        taken += takes_request(use, rate(per_second), now)
+        taken += take_turn(use, rate(per_second), now) is Turn.SERVE
         assert taken <= per_second * (now + 1) + 1e-6
         assert 0 <= use.tokens <= per_second
+
+
+def test_refusals_have_a_rate_of_their_own() -> None:
+    """One tenth of the requests'; what exceeds both waits without an answer."""
+    use = Use()
+    turns = [take_turn(use, rate(100), 5.0) for _ in range(1000)]
+    assert [turns.count(turn) for turn in (Turn.SERVE, Turn.REFUSE, Turn.WAIT)] == [100, 10, 890]
+    turns = [take_turn(use, rate(100), 6.0) for _ in range(1000)]
+    assert [turns.count(turn) for turn in (Turn.SERVE, Turn.REFUSE, Turn.WAIT)] == [100, 10, 890]
+
+
+def test_requests_that_wait_go_first() -> None:
+    use = Use(waiting=3, refusals=1.0, counted_at_s=9.0)
+    assert take_turn(use, rate(2), 10.0) is Turn.REFUSE
+    assert take_turn(use, rate(2), 10.0) is Turn.WAIT
+    assert ready_count(use, rate(2), 10.0) == 2
+    served = [take_turn(use, rate(2), 10.0, has_waited=True) for _ in range(3)]
+    assert served == [Turn.SERVE, Turn.SERVE, Turn.WAIT]
+    assert ready_count(use, rate(2), 10.4) == 0
+    assert ready_count(use, rate(0), 10.4) == 3

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit log under attack: no tenant makes its own or another one's lines vanish, and a stream whose
+line cannot be kept is refused."""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cases.daemon import wait_for
+from tests.functional.vnagent.far_end import FarEnd
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, reply_of
+from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
+
+CONNECTIONS = 200
+LOGS, EXECS = 60, 20
+
+
+class Flood:
+    """Connections of one tenant that pipeline `/healthz` and take the answers, as fast as they can."""
+
+    def __init__(self, node: Node, key: str) -> None:
+        self._ends = [self._connect(node, key) for _ in range(CONNECTIONS)]
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run)
+
+    def _connect(self, node: Node, key: str) -> FarEnd:
+        sock = socket.create_connection(("127.0.0.1", node.daemon.port))
+        sock.setblocking(False)
+        far = FarEnd(sock, node.context(key), is_server=False, name=NAME)
+        far.shake()
+
+        def is_shaken() -> bool:
+            far.push()
+            far.pull()
+            return far.is_handshaken
+
+        assert wait_for(is_shaken, DEADLINE_S)
+        return far
+
+    def _run(self) -> None:
+        heads = head("GET /healthz") * 100
+        while not self._is_over:
+            for far in self._ends:
+                if far.unsent_bytes < 4096:
+                    far.say(heads)
+                # In pieces, so that more arrives while an answer is made.
+                far.push(2000)
+                far.drain()
+
+    def __enter__(self) -> "Flood":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._thread.join()
+        for far in self._ends:
+            far.close()
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def open_exec(node: Node) -> int | None:
+    """The status of an exec on a connection of its own, which ends at once."""
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, *SPDY))
+        return status_of(reply_of(client))
+
+
+def new_node(directory: Path, **settings: Any) -> Node:
+    node = Node(directory / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings)
+    pods = directory / "pods.json"
+    node.write_pod_file(pods)
+    node.settings["pods"] = {"source": "file", "file": str(pods)}
+    return node
+
+
+@pytest.mark.parametrize("rate", [None, 0], ids=["rate", "no-rate"])
+def test_a_flood_of_requests_makes_no_line_vanish(tmp_path: Path, rate: int | None) -> None:
+    """200 connections that pipelined used to leave a neighbour 35 of 150 lines, and the attacker itself
+    none of 30 execs."""
+    settings = {} if rate is None else {"limits": {"requestsPerSecondPerTenant": rate}}
+    with new_node(tmp_path, **settings) as node:
+        begin_s = time.monotonic()
+        with Flood(node, "ten-a"):
+            for _ in range(LOGS):
+                assert status_of(node.logs("ten-b", "web", "bank")) == 200
+            statuses = [open_exec(node) for _ in range(EXECS)]
+        took_s = time.monotonic() - begin_s
+        assert node.daemon.metric("vcnode_audit_lost_total") == 0
+        assert "audit: ok\n" in node.daemon.get("/readyz")[1]
+        count = node.daemon.metric("vcnode_requests_total")
+        node.daemon.stop()
+        lines = lines_of(node.directory / "audit.jsonl")
+        assert len(lines) >= count
+        assert sum(line["tenant"] == "ten-b" for line in lines) == LOGS
+        execs = [line["status"] for line in lines if line["endpoint"] == "exec"]
+        assert execs == statuses
+        if rate is None:
+            # What the log grows by is bounded: the default rate and a tenth of it in refusals, and a burst.
+            assert len(lines) - LOGS - EXECS <= 1.1 * 1000 * (took_s + 2)
+        else:
+            assert statuses == [101] * EXECS
+
+
+@contextlib.contextmanager
+def slow_reader(path: Path, bytes_a_look: int) -> Iterator[list[bytes]]:
+    """Reads a pipe slowly as long as it is there, and then the rest."""
+    os.mkfifo(path)
+    found: list[bytes] = []
+    is_over = threading.Event()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def read() -> None:
+        while not is_over.wait(0.02):
+            with contextlib.suppress(BlockingIOError):
+                found.append(os.read(descriptor, bytes_a_look))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        thread.join()
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(descriptor, 1 << 20):
+                found.append(data)
+        os.close(descriptor)
+
+
+def test_a_slow_reader_of_the_log_makes_the_flood_wait(tmp_path: Path) -> None:
+    """`audit.file` is a pipe whose reader takes 0.2 MB/s: what the flood asks for beyond that waits."""
+    fifo = tmp_path / "audit"
+    limits = {"requestsPerSecondPerTenant": 0}
+    node = new_node(tmp_path, limits=limits, audit={"file": str(fifo)})
+    with slow_reader(fifo, 4096) as found, node:
+        with Flood(node, "ten-a"):
+            for _ in range(LOGS):
+                assert status_of(node.logs("ten-b", "web", "bank")) == 200
+            # Until then the flood would have asked for 8 MiB of lines, if nothing made it wait.
+            assert wait_for(lambda: sum(map(len, found)) >= 512 << 10, DEADLINE_S)
+        assert node.daemon.metric("vcnode_audit_lost_total") == 0
+        assert wait_for(lambda: b"".join(found).count(b'"tenant":"ten-b"') == LOGS, 4 * DEADLINE_S)
+
+
+def test_streams_are_refused_while_their_lines_cannot_be_kept(tmp_path: Path) -> None:
+    """A full disk: a tenant that has used its part of the buffer gets logs and no streams, its neighbour
+    gets both. Each lost line is counted."""
+    settings = {"audit": {"file": "/dev/full"}, "limits": {"requestsPerSecondPerTenant": 0}}
+    with new_node(tmp_path, **settings) as node:
+        assert open_exec(node) == 101
+        fill(node, 10_000)
+        assert wait_for(lambda: "lines are being lost" in node.daemon.get("/readyz")[1], DEADLINE_S)
+        assert "No space left on device" in node.daemon.get("/readyz")[1]
+        before = node.daemon.metric("vcnode_audit_lost_total")
+        assert before > 0
+        with node.client("ten-a") as client:
+            client.send(head(EXEC, *SPDY))
+            reply = reply_of(client)
+        assert reply is not None
+        assert (reply.status, reply.values("Retry-After")) == (503, ["1"])
+        status = json.loads(reply.body)
+        assert (status["kind"], status["code"]) == ("Status", 503)
+        assert "audit log" in status["message"]
+        assert not [e for e in node.kubelet.requests("/exec") if e.is_upgrade][1:]
+        assert node.daemon.metric("vcnode_audit_lost_total") == before + 1
+        assert status_of(node.logs("ten-a", "web", "shop")) == 200
+        assert node.daemon.metric("vcnode_audit_lost_total") == before + 2
+        assert node.daemon.log_tail(50_000).count("audit lines are lost") == 1
+        with node.client("ten-b") as client:
+            client.send(head("POST /exec/web/bank/app?command=cat&output=1", *SPDY))
+            assert status_of(reply_of(client)) == 101
+        assert node.daemon.metric("vcnode_audit_lost_total") == before + 2
+
+
+def test_streams_are_served_without_a_line_where_audit_is_not_required(tmp_path: Path) -> None:
+    limits = {"requestsPerSecondPerTenant": 0}
+    with new_node(tmp_path, audit={"file": "/dev/full", "required": False}, limits=limits) as node:
+        fill(node, 10_000)
+        before = node.daemon.metric("vcnode_audit_lost_total")
+        assert before > 0
+        assert open_exec(node) == 101
+        assert node.daemon.metric("vcnode_audit_lost_total") == before + 1
+
+
+def fill(node: Node, count: int) -> None:
+    with node.client("ten-a") as client:
+        for _ in range(count // 100):
+            client.received.clear()
+            client.send(head("GET /healthz") * 100)
+            while client.received.count(b"\r\n\r\nok") < 100:
+                assert client.receive(DEADLINE_S)
