@@ -23,7 +23,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 4)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format unit functional cases compiled lab lab_vm k8s programs bench bench-vnagent bench-services bench-pods clean
+.PHONY: help demo test check lint format unit functional cases compiled lab lab_vm k8s programs mutants bench bench-vnagent bench-services bench-pods clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -83,6 +83,9 @@ lab_vm: $(VENV)/dev $(call require,programs)  ## the lab_vm ring: guests with ke
 
 k8s: $(VENV)/dev $(call require,programs)  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
 	$(call pytest,--drawn-seed=--oracle-seed) tests/k8s $(call require,--require-k8s) $(K8S_ARGS)
+
+mutants: $(VENV)/dev  ## take cures out of the code one at a time: each time a test must fail; ARGS="NAME ..."
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 programs:  ## build the programs of the k8s ring into their cache, or wait for a build that runs
 	python3 tests/k8s/build.py

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.mutation [NAME ...]`: which cures could be lost without a test noticing.
+
+Works on a copy of the tree in a scratch directory. First the named tests of all chosen cures run on the
+copy as it is: a test that fails anyway shows nothing. Then one cure at a time is taken out, its tests
+run, and it is put back. Prints a line for each, `killed`, `SURVIVED` (with the tests that did not notice)
+or `BROKEN` (the tests could not run), and ends with a line `N passed, N failed`. The exit code is 0 if
+all were killed, 1 if not, 2 if the list is wrong or lines of a cure are not found. `cures.toml` is the
+list and has its format.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.mutation.cures import Cure, CureError, Verdict, blind, parse, verdict, without
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = Path(__file__).with_name("cures.toml")
+# A mutant may hang; what its tests need when they are well is far below this.
+_TESTS_S = 900.0
+_IGNORED = shutil.ignore_patterns(
+    *(".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
+    *("*.egg-info", ".hypothesis", ".import_linter_cache"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these cures")
+    parser.add_argument("--list", type=Path, default=LIST, metavar="FILE", dest="file")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="what is copied")
+    parser.add_argument("--print", action="store_true", help="print the list of cures and run nothing")
+    chosen = parser.parse_args(argv)
+    try:
+        cures = _chosen(parse(chosen.file.read_text(encoding="utf-8")), chosen.names)
+        # All before any runs: a list that is out of date is known at once.
+        mutants = [without(cure, (chosen.tree / cure.file).read_text(encoding="utf-8")) for cure in cures]
+    except (CureError, OSError) as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 2
+    if chosen.print:
+        for cure in cures:
+            _say(f"{cure.name}: {cure.file}: {', '.join(cure.tests)}")
+        return 0
+    with _copy(chosen.tree) as tree:
+        return _run(tree, cures, mutants)
+
+
+def _run(tree: Path, cures: Sequence[Cure], mutants: Sequence[str]) -> int:
+    tests = sorted({test for cure in cures for test in cure.tests})
+    code, failed, uncollected, log = _pytest(tree, tests)
+    if code != 0:
+        _say(f"the tests do not pass with all cures in place: {[*failed, *uncollected]}\n{log}")
+        _say("0 passed, 1 failed")
+        return 1
+    killed = 0
+    for cure, mutant in zip(cures, mutants, strict=True):
+        begin, path = time.monotonic(), tree / cure.file
+        original = path.read_text(encoding="utf-8")
+        path.write_text(mutant, encoding="utf-8")
+        try:
+            code, failed, uncollected, log = _pytest(tree, cure.tests)
+        finally:
+            path.write_text(original, encoding="utf-8")
+        came = verdict(cure, code, failed, uncollected)
+        killed += came is Verdict.KILLED
+        _say(f"{came.value:<9}{cure.name} ({time.monotonic() - begin:.1f} s)")
+        for test in blind(cure, failed) if came is Verdict.SURVIVED else ():
+            _say(f"         not noticed by {test}")
+        if came is Verdict.BROKEN:
+            _say(f"         pytest ended with {code}\n{log[-2000:]}")
+    _say(f"{killed} passed, {len(cures) - killed} failed")
+    return 0 if killed == len(cures) else 1
+
+
+def _chosen(cures: Sequence[Cure], names: Sequence[str]) -> list[Cure]:
+    unknown = set(names) - {cure.name for cure in cures}
+    if unknown:
+        raise CureError(f"no cure is called {sorted(unknown)}")
+    chosen = [cure for cure in cures if not names or cure.name in names]
+    if not chosen:
+        raise CureError("the list has no cure")
+    return chosen
+
+
+@contextmanager
+def _copy(tree: Path) -> Iterator[Path]:
+    """The tree in a directory of its own, with what tests read beside a clone beside it."""
+    with tempfile.TemporaryDirectory(prefix="vcnode-mutants-") as scratch:
+        made = Path(scratch) / "tree"
+        shutil.copytree(tree, made, ignore=_IGNORED, symlinks=True)
+        shared = tree.parent / "shared"
+        if shared.is_dir():
+            (Path(scratch) / "shared").symlink_to(shared)
+        yield made
+
+
+def _pytest(tree: Path, tests: Sequence[str]) -> tuple[int, list[str], list[str], str]:
+    """Exit code, failed tests, files that could not be collected, and what pytest printed."""
+    record = tree / "mutant.json"
+    record.unlink(missing_ok=True)
+    # A file that changes twice in a second may look to Python like the one that it has compiled.
+    environment = ("env", f"PYTHONPATH={tree}", "PYTHONDONTWRITEBYTECODE=1")
+    options = ("-q", "-p", "no:cacheprovider", "--record", str(record))
+    with subprocess.Popen(
+        [*environment, sys.executable, "-m", "pytest", *tests, *options],
+        cwd=tree,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            log = process.communicate(timeout=_TESTS_S)[0]
+        except subprocess.TimeoutExpired:
+            # With whatever the tests have started: it would keep the pipe open.
+            os.killpg(process.pid, 9)
+            return 1, list(tests), [], f"no end within {_TESTS_S:.0f} s"
+    try:
+        failed = list(json.loads(record.read_text(encoding="utf-8"))["failed"])
+    except FileNotFoundError:
+        return process.returncode or 2, [], [], log
+    uncollected = [one for one in failed if "::" not in one]
+    return process.returncode, [one for one in failed if "::" in one], uncollected, log
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

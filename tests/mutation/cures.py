@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of cures, and what a run of tests without one of them says. Pure; `cures.toml` has the format."""
+
+import tomllib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+_KEYS = frozenset({"name", "file", "remove", "replace", "tests"})
+
+
+class CureError(Exception):
+    """The list, or an entry of it, is not usable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """`remove` stands in `file` once; with `replace` in its place each of `tests` has to fail."""
+
+    name: str
+    file: str
+    remove: str
+    replace: str
+    tests: tuple[str, ...]
+
+
+class Verdict(Enum):
+    """What came of a mutant."""
+
+    KILLED = "killed"
+    SURVIVED = "SURVIVED"
+    # Its tests were not run, or could not be imported: that shows nothing.
+    BROKEN = "BROKEN"
+
+
+def parse(text: str) -> tuple[Cure, ...]:
+    """Read the list. Raises CureError, which names the entry."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise CureError(str(problem)) from problem
+    if document.keys() - {"cure"}:
+        raise CureError(f"unknown keys {sorted(document.keys() - {'cure'})}")
+    cures = tuple(_cure(number, raw) for number, raw in enumerate(document.get("cure", []), 1))
+    names = [cure.name for cure in cures]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise CureError(f"two cures are called {twice[0]!r}")
+    return cures
+
+
+def _cure(number: int, raw: dict[str, Any]) -> Cure:
+    name = str(raw.get("name", f"number {number}"))
+    if raw.keys() - _KEYS:
+        raise CureError(f"{name}: unknown keys {sorted(raw.keys() - _KEYS)}")
+    missing = _KEYS - raw.keys() - {"replace"}
+    if missing:
+        raise CureError(f"{name}: without {sorted(missing)}")
+    tests = raw["tests"]
+    if not isinstance(tests, list) or not tests or not raw["remove"].strip():
+        raise CureError(f"{name}: needs lines to remove and at least one test")
+    return Cure(name, raw["file"], raw["remove"], raw.get("replace", ""), tuple(tests))
+
+
+def without(cure: Cure, source: str) -> str:
+    """The file's text without the cure. Raises CureError unless its lines stand there exactly once."""
+    count = source.count(cure.remove)
+    if count != 1:
+        raise CureError(f"{cure.name}: its lines stand {count} times in {cure.file}, not once")
+    # What is removed are whole lines: a part of one could become other code by accident.
+    begin = source.index(cure.remove)
+    if (begin and source[begin - 1] != "\n") or not cure.remove.endswith("\n"):
+        raise CureError(f"{cure.name}: give whole lines of {cure.file}, indentation included")
+    mutant = source.replace(cure.remove, cure.replace)
+    if mutant == source:
+        raise CureError(f"{cure.name}: replaces its lines by themselves")
+    return mutant
+
+
+def verdict(cure: Cure, code: int, failed: Collection[str], uncollected: Collection[str]) -> Verdict:
+    """By pytest's exit code, the tests that failed, and the files that could not be collected."""
+    if code not in (0, 1) or uncollected:
+        return Verdict.BROKEN
+    return Verdict.SURVIVED if blind(cure, failed) else Verdict.KILLED
+
+
+def blind(cure: Cure, failed: Collection[str]) -> Sequence[str]:
+    """Those of the cure's tests that did not notice; of a file or a set of parameters one is enough."""
+    return [
+        test
+        for test in cure.tests
+        if not any(one == test or one.startswith((f"{test}::", f"{test}[")) for one in failed)
+    ]

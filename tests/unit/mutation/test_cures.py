@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of cures, mutants of a text, and what their tests say of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.mutation.__main__ import LIST, ROOT
+from tests.mutation.cures import Cure, CureError, Verdict, blind, parse, verdict, without
+
+SOURCE = "def f(x):\n    if x > 3:\n        return 3\n    return x\n"
+CURE = Cure("bound", "f.py", "    if x > 3:\n        return 3\n", "", ("t.py::test_a",))
+
+
+def cure(**changes: Any) -> Cure:
+    return replace(CURE, **changes)
+
+
+def test_the_lists_cures_are_in_the_code() -> None:
+    """A cure whose lines were changed is put right in the list by who changes them."""
+    for one in parse(LIST.read_text(encoding="utf-8")):
+        without(one, (ROOT / one.file).read_text(encoding="utf-8"))
+
+
+def test_a_mutant_lacks_the_lines() -> None:
+    assert without(CURE, SOURCE) == "def f(x):\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    ("remove", "put", "reason"),
+    [
+        ("    if x > 4:\n", "", "stand 0 times"),
+        ("    return", "", "stand 2 times"),
+        ("if x > 3:\n", "", "whole lines"),
+        ("    if x > 3:", "", "whole lines"),
+        ("    return x\n", "    return x\n", "by themselves"),
+    ],
+)
+def test_lines_that_cannot_be_taken_out(remove: str, put: str, reason: str) -> None:
+    with pytest.raises(CureError, match=reason):
+        without(cure(remove=remove, replace=put), SOURCE)
+
+
+def test_a_mutant_is_killed_when_each_named_test_fails() -> None:
+    both = cure(tests=("t.py::test_a", "u.py"))
+    assert verdict(both, 1, ["t.py::test_a[1]", "u.py::test_b"], []) is Verdict.KILLED
+    assert verdict(both, 1, ["t.py::test_a"], []) is Verdict.SURVIVED
+    assert blind(both, ["t.py::test_a"]) == ["u.py"]
+
+
+def test_a_name_that_only_begins_alike_is_another_test() -> None:
+    assert verdict(CURE, 1, ["t.py::test_a_and_more"], []) is Verdict.SURVIVED
+
+
+def test_tests_that_all_pass_have_not_noticed() -> None:
+    assert verdict(CURE, 0, [], []) is Verdict.SURVIVED
+
+
+@pytest.mark.parametrize(("code", "uncollected"), [(2, ["t.py"]), (4, []), (5, []), (1, ["t.py"])])
+def test_tests_that_did_not_run_show_nothing(code: int, uncollected: list[str]) -> None:
+    assert verdict(CURE, code, ["t.py::test_a"], uncollected) is Verdict.BROKEN
+
+
+ENTRY = '[[cure]]\nname = "a"\nfile = "f.py"\nremove = "x\\n"\ntests = ["t.py"]\n'
+
+
+def test_an_entry() -> None:
+    assert parse(ENTRY) == (Cure("a", "f.py", "x\n", "", ("t.py",)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (ENTRY + ENTRY, "two cures are called 'a'"),
+        (ENTRY + "why = 1\n", "unknown keys"),
+        (ENTRY.replace('tests = ["t.py"]', "tests = []"), "at least one test"),
+        (ENTRY.replace('file = "f.py"\n', ""), "without"),
+        ("cures = 1\n", "unknown keys"),
+        ("[[", "."),
+    ],
+)
+def test_lists_that_are_not_usable(text: str, reason: str) -> None:
+    with pytest.raises(CureError, match=reason):
+        parse(text)
