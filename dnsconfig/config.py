@@ -25,7 +25,7 @@ class SuperCluster:
 
     kubeconfig_file: Path
     has_virtual_clusters: bool = setting(
-        True, doc="whether VirtualClusters are watched, for their cluster domains"
+        True, doc="whether VirtualClusters are watched where they are installed, for cluster domains"
     )
 
 

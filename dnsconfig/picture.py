@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from daemonkit.kube.resources import Key
+from daemonkit.kube.store import Spoiled
 from dnsconfig.core.wire import (
     NamespaceObject,
     NetworkObject,
@@ -37,6 +38,8 @@ class Picture:
     clusters: Mapping[Key, VirtualClusterObject] | None = None
     places: Mapping[str, Place] = field(default_factory=dict)
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
+    # Pods of this node that exist and were not decoded: what they have stays theirs.
+    spoiled_pods: Mapping[Key, Spoiled] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:

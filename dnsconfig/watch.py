@@ -76,17 +76,18 @@ class _Followed:
         return self.services.synced.is_set() and self.networks.synced.is_set()
 
     def _told_services(self, changes: Sequence[Change[ServiceObject]]) -> None:
-        for change in changes:
-            where = change.key[0]
-            if not isinstance(change, Deleted | Cleared):
-                self._emptied.discard(where)
-            elif not self.services.is_relisting and not _in(where, self.services):
-                self._emptied.add(where)
+        # What became unreadable was deleted from what is known, and not from the API server.
+        left = {change.key[0] for change in changes if isinstance(change, Deleted | Cleared)}
+        here = {where for where, _ in (*self.services.objects, *self.services.spoiled)} if left else set()
+        self._emptied -= {change.key[0] for change in changes if not isinstance(change, Deleted | Cleared)}
+        if not self.services.is_relisting:
+            self._emptied |= left - here
         self._changed(changes)
 
     def place(self, namespace: str) -> Place:
         services = _in(namespace, self.services)
         is_told = bool(services) or namespace in self._emptied
+        is_told = is_told or any(where == namespace for where, _ in self.services.spoiled)
         absence = Absence.TOLD if is_told else Absence.DOUBTED
         return Place(services, _in(namespace, self.networks), absence)
 
@@ -136,7 +137,7 @@ class Watch:
         self._clusters: Reflector[VirtualClusterObject] | None = None
         if has_clusters:
             self._clusters = self.reflector(
-                VIRTUAL_CLUSTERS, VirtualClusterObject, shape=shape.virtual_cluster
+                VIRTUAL_CLUSTERS, VirtualClusterObject, shape=shape.virtual_cluster, may_be_absent=True
             )
         self._followed: dict[str, _Followed] = {}
         self._wanted: frozenset[str] = frozenset()
@@ -229,8 +230,10 @@ class Watch:
             namespaces = {n: item for tenant in tenants for n, item in self._owned.get(tenant, {}).items()}
         clusters: Any = {}
         if self._clusters is not None:
+            # Without the resource there are none, and each tenant has the default cluster domain.
             clusters = dict(self._clusters.objects) if self._clusters.synced.is_set() else None
-        return Picture(namespaces, pods, clusters, self._places(), self.unreadable())
+        spoiled = dict(self._pods.spoiled)
+        return Picture(namespaces, pods, clusters, self._places(), self.unreadable(), spoiled)
 
     def _places(self) -> dict[str, Place]:
         found = {}

@@ -7,7 +7,7 @@ pay more. So the decoder of watched objects looks at the bytes first. What has m
 its kind has in honest use is *too large*: neither absent nor empty. It stays known by its name, and
 everything else is computed without it.
 
-- An object of `FREE_BYTES` is decoded as it is: whatever its lists hold, there is no room for harm.
+- An object of `FREE_BYTES` (a pod: of less) is decoded as it is: its lists have no room for harm.
 - One of more than `MAX_OBJECT_BYTES` is too large as a whole.
 - In between the lists, maps and texts that some daemon decodes are measured where they stand, first by
   bytes and then by entries; all else in the object is skipped, here as by the decoder.
@@ -114,7 +114,8 @@ _VIRTUAL_CLUSTER = (
 class ObjectLimits:
     """The limits of one kind. Of a path that is not there nothing is measured."""
 
-    def __init__(self, limits: Iterable[Limit]) -> None:
+    def __init__(self, limits: Iterable[Limit], free_bytes: int = FREE_BYTES) -> None:
+        self._free_bytes = free_bytes
         self._limits = tuple((limit, tuple(limit.path.split("."))) for limit in limits)
         tree: dict[str, Any] = {}
         for _, path in self._limits:
@@ -129,7 +130,7 @@ class ObjectLimits:
     def excess(self, raw: msgspec.Raw | bytes) -> str | None:
         """What is too large about an object, None for nothing. The same excess gives the same words."""
         size = len(raw)
-        if size <= FREE_BYTES:
+        if size <= self._free_bytes:
             return None
         if size > MAX_OBJECT_BYTES:
             return f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
@@ -178,7 +179,8 @@ _BY_KIND: Mapping[str, ObjectLimits] = MappingProxyType(
     {
         str(SERVICES): ObjectLimits(_METADATA + _SERVICE),
         str(ENDPOINT_SLICES): ObjectLimits(_METADATA + _ENDPOINT_SLICE),
-        str(PODS): ObjectLimits(_METADATA + _POD),
+        # Where fewer options have room than it may have: each is looked at again for every decision.
+        str(PODS): ObjectLimits(_METADATA + _POD, free_bytes=3 << 10),
         str(NAMESPACES): _OF_ALL,
         str(NODES): _OF_ALL,
         str(VIRTUAL_CLUSTERS): ObjectLimits(_METADATA + _VIRTUAL_CLUSTER),

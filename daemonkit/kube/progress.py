@@ -24,6 +24,8 @@ from daemonkit.kube.resources import Status
 BACKOFF_FIRST_S = 0.5
 # client-go's reflector backs off to 30 s as well (tools/cache/reflector.go).
 BACKOFF_MAX_S = 30.0
+# How often a resource that is not installed is looked for: as often as one that fails.
+ABSENT_S = BACKOFF_MAX_S
 # A server, or what poses as one, must not be able to silence us for a day.
 RETRY_AFTER_MAX_S = 120.0
 # A watch that lasts less and brings nothing counts as a failure (reflector.go: "very short watch").
@@ -54,6 +56,11 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Listed:
     """The list was complete and has been taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The server does not know the resource: a CRD that is not installed (yet)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ class Unreachable:
     reason: str
 
 
-Outcome = Listed | Ended | Stalled | Garbage | Regressed | Refused | Unreachable
+Outcome = Listed | Absent | Ended | Stalled | Garbage | Regressed | Refused | Unreachable
 
 START = Step(Action.LIST, is_fresh=True)
 
@@ -130,6 +137,8 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
     match outcome:
         case Listed():
             return Progress(Step(Action.WATCH), relists=progress.relists)
+        case Absent():
+            return Progress(Step(Action.LIST, spread_s(ABSENT_S, jitter), is_fresh=True))
         case Ended(_, is_useful=True):
             return Progress(again)
         case Ended(lasted_s):

@@ -26,6 +26,7 @@ from daemonkit.kube.client import (
 )
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.progress import (
+    Absent,
     Action,
     Ended,
     Garbage,
@@ -99,6 +100,10 @@ class Reflector(Generic[T]):
     is nothing" can be told from "not synced". What `keep` is false for never gets into the store:
     for what no selector of the server's can say; it must give the same answer for a name each time.
     `shape` makes of each object what is told and held of it, without annotations that nobody reads.
+    `may_be_absent`: the resource need not be installed. A server that has never had it says 404, which
+    is then synced and empty, and looked at again. (Since Kubernetes 1.23 a server that is still starting
+    says 503 for what it may come to know: k8s.io/apiserver, util/notfoundhandler.) Objects that were
+    listed before are not taken back by a 404.
     """
 
     def __init__(
@@ -112,6 +117,7 @@ class Reflector(Generic[T]):
         field_selector: str = "",
         keep: Callable[[Identity], bool] | None = None,
         shape: Callable[[T], T] | None = None,
+        may_be_absent: bool = False,
         on_change: Callable[[Sequence[Change[T]]], None] | None = None,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -126,6 +132,8 @@ class Reflector(Generic[T]):
         if field_selector:
             self._selectors["fieldSelector"] = field_selector
         self._keep = keep
+        self._may_be_absent = may_be_absent
+        self.is_absent = False
         self._on_change = on_change
         self._timing = timing or Timing()
         self._clock = clock
@@ -224,6 +232,8 @@ class Reflector(Generic[T]):
             lasted_s = await self._watch()
             return Ended(lasted_s, is_useful=self._proofs > proofs)
         except ApiError as error:
+            if error.status.code == 404 and step.action is Action.LIST and self._takes_absence():
+                return Absent()
             return Refused(error.status, error.retry_after_s, is_useful=self._proofs > proofs)
         except DeadlineError as error:
             if step.action is Action.WATCH:
@@ -276,10 +286,22 @@ class Reflector(Generic[T]):
         # No await from here: the store, the handlers and `synced` change as one.
         changes = self._store.replace(items, version)
         self._is_relisting = True
-        self._deliver(changes, is_due=not self.synced.is_set())
-        self._is_relisting = False
+        self._deliver(changes, is_due=self.is_absent or not self.synced.is_set())
+        self._is_relisting = self.is_absent = False
         self._proved(asked_at)
         self.synced.set()
+
+    def _takes_absence(self) -> bool:
+        """The server has no such resource: the answer to the question, where none was expected."""
+        if not self._may_be_absent or self._store.version:
+            return False
+        if not self.is_absent:
+            _log.info("resource is not installed, watching for it", resource=self.name)
+        self.is_absent = True
+        self._proved(self._clock())
+        self._deliver([], is_due=not self.synced.is_set())
+        self.synced.set()
+        return True
 
     def _is_kept(self, item: Put[T] | Unreadable) -> bool:
         return self._keep is None or self._keep(_metadata(item))
@@ -360,6 +382,8 @@ class Reflector(Generic[T]):
         match outcome:
             case Listed():
                 _log.info("listed", **fields, objects=len(self._store.objects))
+                return
+            case Absent():
                 return
             case Ended():
                 _log.debug("watch ended", **fields)

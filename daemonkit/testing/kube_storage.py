@@ -117,6 +117,8 @@ class Storage:
         self._objects: dict[Resource, dict[Key, Object]] = {}
         self._history: list[_Write] = []
         self._max_history = max_history
+        # Resources whose CustomResourceDefinition is not installed.
+        self.absent: set[Resource] = set()
 
     def create(self, resource: Resource, value: Object) -> Object:
         """Add an object. Raises StatusError 409 if its name is taken, 422 without a name."""
@@ -161,7 +163,9 @@ class Storage:
         return copy.deepcopy(found)
 
     def select(self, selection: Selection, revision: int | None = None) -> list[Object]:
-        """The objects that match, as of `revision`, in order of their keys. Raises 410."""
+        """The objects that match, as of `revision`, in order of their keys. Raises 404 and 410."""
+        if selection.resource in self.absent:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
         objects = dict(self._of(selection.resource))
         if revision is not None and revision != self.revision:
             self._check_kept(revision)

@@ -32,7 +32,11 @@ class Sources:
         self._clusters: Reflector[VirtualClusterObject] | None = None
         if has_clusters:
             self._clusters = Reflector(
-                client, VIRTUAL_CLUSTERS, VirtualClusterObject, shape=shape.virtual_cluster
+                client,
+                VIRTUAL_CLUSTERS,
+                VirtualClusterObject,
+                shape=shape.virtual_cluster,
+                may_be_absent=True,
             )
         self._world: tuple[object, World] | None = None
 

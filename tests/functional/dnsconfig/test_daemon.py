@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.kube.resources import Resource
+from daemonkit.kube.resources import VIRTUAL_CLUSTERS, Resource
 from daemonkit.testing.kube_storage import Selection
 from tenancy import keys
 from tests.functional.daemon_node import NAME, running
@@ -67,6 +67,21 @@ async def test_pods_get_the_server_of_their_own_network_before_there_is_a_sandbo
 
         await here.until(are_current)
         assert len(here.bridge.received) == 4
+        assert await here.stop() == 0
+
+
+async def test_a_cluster_without_virtual_clusters_is_served_as_shipped(tmp_path: Path) -> None:
+    here = Node(tmp_path)
+    here.put(*tenant("a", default="10.96.0.10"), *tenant("b", default="10.96.0.20"))
+    here.apiserver.storage.absent.add(VIRTUAL_CLUSTERS)
+    async with running(here):
+        pods = {key: here.put_pod(key, "web-0") for key in ("a", "b")}
+        await here.until(lambda: all(here.text(uid) for uid in pods.values()))
+        assert {key: here.servers(uid) for key, uid in pods.items()} == {
+            "a": ["10.96.0.10"],
+            "b": ["10.96.0.20"],
+        }
+        await here.until(here.is_ready)
         assert await here.stop() == 0
 
 

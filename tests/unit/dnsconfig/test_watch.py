@@ -6,11 +6,11 @@ import asyncio
 import pytest
 
 from daemonkit.kube.client import UnreachableError
-from daemonkit.kube.resources import PODS, SERVICES
+from daemonkit.kube.resources import PODS, SERVICES, VIRTUAL_CLUSTERS
 from dnsconfig.core.world import Absence
 from dnsconfig.watch import LINGER_S, MAX_NAMESPACES
 from tests.unit.dnsconfig.node import Node
-from tests.unit.dnsconfig.objects import pod, service, tenant
+from tests.unit.dnsconfig.objects import pod, service, tenant, virtual_cluster
 
 pytestmark = pytest.mark.asyncio
 
@@ -144,3 +144,20 @@ async def test_how_sure_it_is_that_a_service_is_not_there() -> None:
         await relisted()
         assert here.watch.picture().places["a-kube-system"].services == {}
         assert absence("a") is Absence.DOUBTED
+
+
+async def test_without_virtual_clusters_tenants_have_the_default_domain() -> None:
+    here = Node()
+    here.storage.absent.add(VIRTUAL_CLUSTERS)
+    here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
+    first, second = here.put_pod("a"), here.put_pod("b")
+    async with here.running():
+        assert (here.servers(first), here.servers(second)) == (["10.0.0.1"], ["10.0.0.2"])
+        assert "search shop.svc.cluster.local svc.cluster.local cluster.local" in here.bridge.texts[first]
+        assert here.watch.picture().is_whole
+        # Installed later: what they say counts, each for its own tenant.
+        here.storage.absent.clear()
+        here.put(virtual_cluster("b", "b.example"))
+        await asyncio.sleep(31)
+        assert "search shop.svc.b.example" in here.bridge.texts[second]
+        assert "search shop.svc.cluster.local" in here.bridge.texts[first]

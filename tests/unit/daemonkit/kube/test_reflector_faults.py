@@ -11,7 +11,7 @@ from daemonkit.kube.reflector import PAGE_BYTES, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.metrics import Registry
 from daemonkit.testing import kube_wire as wire
-from tests.unit.daemonkit.kube.worlds import EVERY, World, expired, lists
+from tests.unit.daemonkit.kube.worlds import EVERY, World, expired, lists, refused
 
 pytestmark = pytest.mark.asyncio
 
@@ -142,3 +142,62 @@ async def test_garbage_leads_to_a_new_list(garbage: bytes, capsys: pytest.Captur
         assert world.is_converged()
         assert len(lists(world)) == 2
     assert "list or watch failed" in capsys.readouterr().err
+
+
+async def test_a_resource_that_is_not_installed_is_empty_and_watched_for() -> None:
+    world = World(may_be_absent=True)
+    world.storage.absent.add(CONFIG_MAPS)
+    async with world.running():
+        await world.reflector.synced.wait()
+        assert world.reflector.is_absent
+        assert (dict(world.reflector.objects), world.batches) == ({}, 1)
+        await asyncio.sleep(300)
+        assert world.batches == 1
+        assert 10 <= len(lists(world)) <= 22  # twice a minute, with some jitter
+        assert world.age_s() <= 30
+        world.storage.absent.clear()
+        world.put("a")
+        await asyncio.sleep(31)
+        assert world.is_converged()
+        assert not world.reflector.is_absent
+
+
+async def test_an_empty_list_after_a_missing_resource_is_told() -> None:
+    world = World(may_be_absent=True)
+    world.storage.absent.add(CONFIG_MAPS)
+    async with world.running():
+        await world.reflector.synced.wait()
+        world.storage.absent.clear()
+        await asyncio.sleep(31)
+        assert (world.batches, world.reflector.is_absent) == (2, False)
+
+
+async def test_what_was_listed_is_not_taken_back_by_a_404() -> None:
+    world = World(may_be_absent=True)
+    world.put("a")
+    async with world.running():
+        await asyncio.sleep(1)
+        world.storage.absent.add(CONFIG_MAPS)
+        world.transport.inject(expired())
+        await asyncio.sleep(100)
+        assert list(world.reflector.objects) == [("ns", "a")]
+        assert not world.reflector.is_absent
+        assert world.age_s() > 90
+
+
+async def test_a_resource_that_has_to_be_there_is_not_synced_by_a_404() -> None:
+    world = World()
+    world.storage.absent.add(CONFIG_MAPS)
+    async with world.running():
+        await asyncio.sleep(100)
+        assert not world.reflector.synced.is_set()
+        assert world.batches == 0
+
+
+@pytest.mark.parametrize("code", [401, 403, 503])
+async def test_who_may_not_know_does_not_take_it_for_absent(code: int) -> None:
+    world = World(may_be_absent=True)
+    world.transport.failures = [refused(code)] * 50
+    async with world.running():
+        await asyncio.sleep(100)
+        assert not world.reflector.synced.is_set()

@@ -39,6 +39,8 @@ class World:
         timing: Timing | None = None,
         keep: Callable[[Identity], bool] | None = None,
         shape: Callable[[ConfigMap], ConfigMap] | None = None,
+        *,
+        may_be_absent: bool = False,
     ) -> None:
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
@@ -54,6 +56,7 @@ class World:
             ConfigMap,
             keep=keep,
             shape=shape,
+            may_be_absent=may_be_absent,
             on_change=self._checked,
             timing=timing,
             clock=asyncio.get_running_loop().time,

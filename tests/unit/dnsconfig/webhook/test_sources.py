@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from daemonkit.kube.client import MAX_RESPONSE_BYTES
-from daemonkit.kube.resources import SERVICES
+from daemonkit.kube.resources import SERVICES, VIRTUAL_CLUSTERS
 from daemonkit.tasks import Tasks
 from daemonkit.testing.kube_storage import Storage
 from daemonkit.testing.kube_transport import StorageTransport
@@ -131,6 +131,18 @@ async def test_what_does_not_decode_is_there_and_cannot_be_read() -> None:
         ((key, why),) = here.world.unreadable.items()
         assert key == ("Network", ("a-kube-system", "blue"))
         assert "Expected `str`" in why
+
+
+async def test_clusters_that_are_not_installed_are_none() -> None:
+    here = Here(*tenant("a", default="10.0.0.1"))
+    here.transport.storage.absent.add(VIRTUAL_CLUSTERS)
+    async with here.running():
+        assert here.sources.missing == ()
+        assert here.world.has_clusters
+        here.transport.storage.absent.clear()
+        here.put(virtual_cluster("a", "a.example"))
+        await asyncio.sleep(31)
+        assert [each.spec.cluster_domain for each in here.world.clusters_of("a")] == ["a.example"]
 
 
 async def test_clusters_are_not_asked_for_where_there_is_no_such_resource() -> None:
