@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from daemonkit import logs
-from daemonkit.kube.resources import Key
+from daemonkit.kube.resources import Key, ObjectMeta
 from dnsconfig.attachments import Attachments
-from dnsconfig.core.decision import Decision, Node, decide, held
+from dnsconfig.core.decision import Decision, Node, Resolvers, decide, held
 from dnsconfig.core.network import Origin, networks_of
 from dnsconfig.core.resolver import PodEvent
 from dnsconfig.core.waits import Cause, Waits
@@ -118,10 +118,13 @@ class Engine:
         self.strangers: dict[str, float] = {}
         self.keeping = Keeping()
         self.attachments = Attachments()
+        self._resolvers = Resolvers()
         # Pods that kata-bridge was told of by their UID, and since when such a pod is gone.
         self._spoken_for: set[str] = set()
         self._gone: dict[str, float] = {}
         self._told: dict[str, tuple[PodEvent, ...]] = {}
+        # Pods of tenants that were not decoded, of which the name and UID are known.
+        self._too_large: list[PodObject] = []
         self._logged: dict[str, tuple[Wanted, bool, bool]] = {}
         self.delivery = Delivery()
 
@@ -228,7 +231,8 @@ class Engine:
         for key, pod in self.picture.live_pods().items():
             guest = guests.get(pod.metadata.uid) or guests.get("/".join(key))
             attached = self.attachments.look(pod, guest, has_all_guests=self.delivery.is_synced)
-            decision = decide(pod, world, node, attached, self.keeping.had(pod.metadata.uid))
+            had = self.keeping.had(pod.metadata.uid)
+            decision = decide(pod, world, node, attached, had, self._resolvers)
             if decision is None:
                 continue
             known = before.get(key)
@@ -240,6 +244,12 @@ class Engine:
             self._log_change(self.pods[key], now)
         alive = {state.pod.metadata.uid for state in self.pods.values()}
         self._logged = {uid: said for uid, said in self._logged.items() if uid in alive}
+        self._resolvers.keep(alive)
+        self._too_large = [
+            PodObject(ObjectMeta(key[1], key[0], spoiled.uid))
+            for key, spoiled in self.picture.spoiled_pods.items()
+            if spoiled.is_too_large and world.owner(key[0]) is not None
+        ]
 
     def _state(
         self,
@@ -286,6 +296,7 @@ class Engine:
         if self.picture.pods is None:
             return {}
         alive = {pod.metadata.uid for pod in self.picture.pods.values()}
+        alive |= {spoiled.uid for spoiled in self.picture.spoiled_pods.values()}
         found = {}
         spoken_for = self.keeping.given.keys() | self._spoken_for
         for uid in spoken_for | self.attachments.known.keys():
@@ -319,21 +330,29 @@ class Engine:
     # ---- what is said
 
     def _tell_pods(self) -> None:
-        """Events of what was cut, each once for a pod and text.
+        """Events of what was cut, and of pods that are too large, each once for a pod and text.
 
         What a pod waits for is told by kata-bridge, which holds its containers.
         """
         before, self._told = self._told, {}
         for state in self.pods.values():
             uid, events = state.pod.metadata.uid, state.decision.events
-            if not events:
-                continue
-            self._told[uid] = events
-            if events != before.get(uid):
+            if events and events != before.get(uid):
                 self._metrics.cut.inc()
+            self._tell_pod(state.pod, events, before)
+        for pod in self._too_large:
+            reason = self.picture.spoiled_pods[pod.metadata.namespace, pod.metadata.name].reason
+            self._tell_pod(pod, (PodEvent("ObjectTooLarge", f"{reason}: it gets no resolver"),), before)
+
+    def _tell_pod(
+        self, pod: PodObject, events: tuple[PodEvent, ...], before: Mapping[str, tuple[PodEvent, ...]]
+    ) -> None:
+        if events:
+            uid = pod.metadata.uid
+            self._told[uid] = events
             for event in events:
                 if event not in before.get(uid, ()):
-                    self._tell(state.pod, event)
+                    self._tell(pod, event)
 
     def _log_change(self, state: PodState, now: float) -> None:
         """One line for each change of what a pod is told, not for what is on its way here."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One pod's resolver and whether its containers may start, with everything that led there. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from dnsconfig.core.network import (
 from dnsconfig.core.resolver import ClusterDns, DnsClass, PodEvent, dns_class, resolver
 from dnsconfig.core.text import Line, lines, text_of
 from dnsconfig.core.waits import Cause, Waits
-from dnsconfig.core.wire import PodObject
+from dnsconfig.core.wire import DnsSettings, PodObject, PodSpec
 from dnsconfig.core.world import Owner, World
 from tenancy import keys
 from tenancy.names import Refused
@@ -63,15 +63,55 @@ class Decision:
     events: tuple[PodEvent, ...] = ()
     waits: Waits | None = None
     record: str = ""
+    text: str | None = None
+    """The resolv.conf of `lines`."""
 
-    @property
-    def text(self) -> str | None:
-        """The resolv.conf; None where it is not known."""
-        return None if self.lines is None else text_of(self.lines)
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The resolver of one pod as text, with what was cut of it, or why there is none."""
+
+    lines: tuple[Line, ...] = ()
+    text: str = ""
+    events: tuple[PodEvent, ...] = ()
+    waits: Waits | None = None
+
+
+_Inputs = tuple[str, bool, DnsSettings | None, ClusterDns | None, HostResolver, tuple[str, ...]]
+
+
+class Resolvers:
+    """What was made for each pod last, by UID: made again only where what it is made of has changed.
+
+    A node decides for all its pods at each change of any, and how long one pod's lists are is its
+    author's choice.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[_Inputs, Made]] = {}
+
+    def of(
+        self, pod: PodObject, cluster: ClusterDns | None, host: HostResolver, ips: tuple[str, ...]
+    ) -> Made:
+        uid, spec = pod.metadata.uid, pod.spec
+        inputs = (spec.dns_policy, spec.host_network, spec.dns_config, cluster, host, ips)
+        known = self._known.get(uid)
+        if known is None or known[0] != inputs:
+            known = self._known[uid] = (inputs, _made(spec, cluster, host, ips))
+        return known[1]
+
+    def keep(self, uids: Collection[str]) -> None:
+        """Forget all pods but these."""
+        self._known = {uid: known for uid, known in self._known.items() if uid in uids}
 
 
 def decide(
-    pod: PodObject, world: World, node: Node, attached: tuple[str, ...] = (), had: str = ""
+    pod: PodObject,
+    world: World,
+    node: Node,
+    attached: tuple[str, ...] = (),
+    had: str = "",
+    resolvers: Resolvers | None = None,
 ) -> Decision | None:
     """Decide for one pod; None for a pod that is no tenant's, which is none of our business.
 
@@ -97,7 +137,7 @@ def decide(
     network = network_of(meta.labels, attached)
     cluster_ips = cluster_ips_of(world, owner.tenant, had) if had else None
     bare = replace(bare, owner=owner, cluster_ips=cluster_ips)
-    found = _resolved(bare, owner, network, pod, world, node)
+    found = _resolved(bare, owner, network, pod, world, node, resolvers or Resolvers())
     return replace(found, waits=found.waits or held(pod))
 
 
@@ -115,7 +155,13 @@ def held(pod: PodObject) -> Waits | None:
 
 
 def _resolved(
-    bare: Decision, owner: Owner, network: Membership | Waits, pod: PodObject, world: World, node: Node
+    bare: Decision,
+    owner: Owner,
+    network: Membership | Waits,
+    pod: PodObject,
+    world: World,
+    node: Node,
+    resolvers: Resolvers,
 ) -> Decision:
     if isinstance(network, Membership):
         bare = replace(bare, network=network)
@@ -135,17 +181,24 @@ def _resolved(
             return replace(bare, waits=domain)
         bare = replace(bare, server=server, domain=domain, record=_record(pod, owner, domain))
         cluster = ClusterDns(server.addresses, server.source, owner.namespace, domain.name, domain.source)
-    made, events = resolver(pod.spec, cluster, host, node.ips)
+    made = resolvers.of(pod, cluster, host, node.ips)
+    if made.waits is not None:
+        return replace(bare, waits=made.waits)
+    return replace(bare, lines=made.lines, text=made.text, events=made.events)
+
+
+def _made(spec: PodSpec, cluster: ClusterDns | None, host: HostResolver, ips: tuple[str, ...]) -> Made:
+    made, events = resolver(spec, cluster, host, ips)
     found = lines(made)
     text = text_of(found)
     size = len(text.encode())
     if size > MAX_TEXT_BYTES:
         reason = f"its dnsConfig makes a resolv.conf of {size} bytes; {MAX_TEXT_BYTES} is the most"
-        return replace(bare, waits=Waits(Cause.TOO_LARGE, reason))
+        return Made(waits=Waits(Cause.TOO_LARGE, reason))
     if "\0" in text:
         # The API server lets anything be an option; kata-bridge and C libraries stop there.
-        return replace(bare, waits=Waits(Cause.UNUSABLE, "an option of its dnsConfig has a NUL character"))
-    return replace(bare, lines=found, events=events)
+        return Made(waits=Waits(Cause.UNUSABLE, "an option of its dnsConfig has a NUL character"))
+    return Made(found, text, events)
 
 
 def _record(pod: PodObject, owner: Owner, domain: Domain) -> str:

@@ -7,14 +7,16 @@ That is also what keeps a second look at one pod from changing it: it has policy
 """
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from daemonkit.kube.resources import ObjectMeta
+from daemonkit.kube.object_limits import limits_of
+from daemonkit.kube.resources import PODS, Named, ObjectMeta
 from dnsconfig.core.decision import Decision, Node, decide
 from dnsconfig.core.resolver import DnsClass
-from dnsconfig.core.waits import Cause
+from dnsconfig.core.waits import Cause, Waits
 from dnsconfig.core.wire import PodObject
 from dnsconfig.core.world import World
 from dnsconfig.webhook.patch import left_out, patch
@@ -64,10 +66,14 @@ class _Review(_Struct, frozen=True):
 
 
 class Review(msgspec.Struct, frozen=True):
-    """A review that can be answered; `pod` is None where it is of something else."""
+    """A review that can be answered; `pod` is None where it is of something else.
+
+    Of a pod that is `too_large`, for the reason that stands there, only the name is known.
+    """
 
     uid: str
     pod: PodObject | None = None
+    too_large: str = ""
 
 
 def read(body: bytes) -> Review:
@@ -86,7 +92,11 @@ def read(body: bytes) -> Review:
     is_ours = (resource.group, resource.version, resource.resource) == ("", "v1", "pods")
     if not is_ours or request.sub_resource or request.operation != "CREATE":
         return Review(request.uid)
+    excess = limits_of(PODS).excess(request.object)
     try:
+        if excess is not None:
+            name = msgspec.json.decode(request.object, type=Named).metadata.name
+            return Review(request.uid, _completed(PodObject(ObjectMeta(name)), request), excess)
         pod = msgspec.json.decode(request.object, type=PodObject)
     except _UNDECODABLE as error:
         raise BadReview(f"the review's pod cannot be read: {error}") from None
@@ -107,6 +117,8 @@ def _completed(pod: PodObject, request: _Request) -> PodObject:
 
 def answer(review: Review, world: World, node: Node) -> "Answer":
     """Decide. `node` is the resolver that all nodes have: which one the pod will be on nobody knows yet."""
+    if review.pod is not None and review.too_large:
+        return Answer(review.uid, _of_too_large(review.pod.metadata.namespace, review.too_large, world))
     decision = None if review.pod is None else decide(review.pod, world, node)
     if decision is None or decision.dns_class is not DnsClass.CLUSTER:
         return Answer(review.uid)
@@ -114,6 +126,16 @@ def answer(review: Review, world: World, node: Node) -> "Answer":
         # Let in, it would be started with the resolver of the super cluster or of the host.
         return Answer(review.uid, decision)
     return Answer(review.uid, decision, tuple(patch(decision.lines)))
+
+
+def _of_too_large(namespace: str, reason: str, world: World) -> Decision | None:
+    """The refusal of a pod that was not decoded, None where it is no tenant's: its namespace tells."""
+    refused = Decision("", DnsClass.CLUSTER, owner=world.owner(namespace))
+    if refused.owner is not None:
+        return replace(refused, waits=Waits(Cause.TOO_LARGE, reason))
+    if namespace in world.namespaces:
+        return None
+    return replace(refused, waits=Waits(Cause.UNHEARD, f"namespace {namespace} is not known yet"))
 
 
 class Answer(msgspec.Struct, frozen=True):

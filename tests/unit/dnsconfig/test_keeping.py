@@ -98,7 +98,9 @@ def test_who_has_a_resolver_loses_nothing() -> None:
     assert kept.look("u", decision(GONE), 0.0, is_host_network=False) == Loss(0.0, is_told=True)
     assert kept.ends() == [LOSS_S]
     lines = (Line("nameserver", (Entry("10.0.0.2", ""),)),)
-    decided = Decision("ClusterFirst", DnsClass.CLUSTER, cluster_ips=GONE, lines=lines)
+    decided = Decision(
+        "ClusterFirst", DnsClass.CLUSTER, cluster_ips=GONE, lines=lines, text="nameserver 10.0.0.2\n"
+    )
     assert kept.look("u", decided, LOSS_S, is_host_network=False) is None
     assert kept.losses == {}
     assert kept.ends() == []

@@ -3,11 +3,13 @@
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dnsconfig.core.decision import node_of
+from dnsconfig.core.wire import NamespaceObject
 from dnsconfig.core.world import World, world_of
 from dnsconfig.webhook import review
 from tests.cases.dns import load as isolation
@@ -129,6 +131,31 @@ def test_a_pod_without_a_resolver_is_refused_with_a_reason(
     assert (answer["allowed"], answer["status"]["code"]) == (False, code)
     assert words in answer["status"]["message"]
     assert "patch" not in answer
+
+
+OPTIONS: dict[str, Any] = {"dnsConfig": {"options": [{"name": f"o{number}"} for number in range(257)]}}
+
+
+def test_a_pod_that_is_too_large_is_refused_undecoded() -> None:
+    assert response(asked(objects.pod("t", **OPTIONS)))["status"] == {
+        "code": 422,
+        "reason": "Invalid",
+        "message": "no DNS for this pod: too large: spec.dnsConfig.options has more than 256 entries",
+    }
+
+
+def test_one_that_is_no_tenants_is_left_alone_whatever_its_size() -> None:
+    elsewhere = replace(WORLD, namespaces={**WORLD.namespaces, "kube-system": NamespaceObject()})
+    pod = objects.pod("", tenant_namespace="kube-system", **OPTIONS)
+    assert response(asked(pod, namespace="kube-system"), elsewhere) == LEFT
+
+
+def test_one_in_a_namespace_that_is_not_known_yet_is_asked_for_again() -> None:
+    status = response(asked(objects.pod("t", **OPTIONS)), World())["status"]
+    assert (status["code"], status["message"]) == (
+        503,
+        "no DNS for this pod: namespace t-shop is not known yet",
+    )
 
 
 @pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
