@@ -20,8 +20,9 @@ from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode
 from daemonkit.tasks import Tasks
 from kata_bridge.api import messages, rulesets
-from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state, word
+from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state
 from kata_bridge.channels.channel import GuestState
+from kata_bridge.channels.guest_words import word
 from kata_bridge.channels.relay import Connection, Relay
 from kata_bridge.core.addresses import Addresses
 from kata_bridge.credentials import ServerIdentity

@@ -2,7 +2,6 @@
 """One attached agent, as a channel: questions, answers, and how long one waits for them."""
 
 import asyncio
-import string
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ from daemonkit.protobuf import encode
 from kata_bridge.api import messages, rulesets
 from kata_bridge.api.messages import Capabilities, Flow
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.guest_words import MAX_TEXT_CHARACTERS, sentence, word
 from kata_bridge.guest.messages import (
     Apply,
     Check,
@@ -33,10 +33,6 @@ MAX_TO_GUEST_BYTES = 16 << 20
 ANSWER_S, APPLY_S = 10.0, 60.0
 # A caller has one call at a time; more means that answers were given up on and nothing was read.
 MAX_UNSENT = 4
-_MAX_TEXT_CHARACTERS = 2_000
-_MAX_WORD_CHARACTERS = 64
-_MAX_SENTENCE_CHARACTERS = 300
-_PLAIN = frozenset(string.ascii_letters + string.digits + "-._+")
 
 
 class AgentChannel:
@@ -72,7 +68,7 @@ class AgentChannel:
             raise Unreachable(self.ended)
         if not self._capabilities.backends:
             answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
-            why = answer.outcome.message[:_MAX_TEXT_CHARACTERS] if answer.outcome is not None else ""
+            why = answer.outcome.message[:MAX_TEXT_CHARACTERS] if answer.outcome is not None else ""
             raise NotInjectable(
                 f"the guest has no packet filter that works: {why or 'neither iptables nor nft'}"
             )
@@ -163,7 +159,7 @@ class AgentChannel:
         outcome = answer.outcome
         if outcome is None:
             raise Unreachable("the guest's agent answered something else than what was asked")
-        text = outcome.message[:_MAX_TEXT_CHARACTERS]
+        text = outcome.message[:MAX_TEXT_CHARACTERS]
         if outcome.code in (OutcomeCode.DONE, OutcomeCode.UNCHANGED):
             return outcome
         if outcome.code is OutcomeCode.NEEDS_FULL:
@@ -187,18 +183,8 @@ def _capabilities(hello: Hello) -> Capabilities:
         channel="agent",
         backends=backends,
         version=word(hello.version),
-        ipv6_why="" if said.ipv6 else _sentence(said.ipv6_why),
+        ipv6_why="" if said.ipv6 else sentence(said.ipv6_why),
     )
-
-
-def _sentence(text: str) -> str:
-    """A sentence of printable characters, whatever a guest sent."""
-    return "".join(filter(str.isprintable, text[:_MAX_SENTENCE_CHARACTERS]))
-
-
-def word(text: str) -> str:
-    """A short word of plain letters, whatever a guest sent."""
-    return "".join(filter(_PLAIN.__contains__, text[:_MAX_WORD_CHARACTERS]))
 
 
 def guest_state(state: State | None) -> GuestState:

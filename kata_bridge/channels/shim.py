@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kata_bridge.channels import shim_http
-from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError, NoEndpointError, failure_of_text
+from kata_bridge.channels.stock_faults import (
+    MAX_TEXT_CHARACTERS,
+    CallFailedError,
+    NoAnswerError,
+    NoEndpointError,
+    failure_of_text,
+)
 from ruleset.model import Family
 
 # The shim in Go, then the one in Rust. A sandbox has one of them.
@@ -63,7 +69,8 @@ class Shim:
 
     async def agent_url(self) -> str:
         """Return where the agent listens; empty if the shim does not know (yet)."""
-        return (await self._call("GET", "/agent-url")).decode("utf-8", "replace").strip()
+        url = await self._call("GET", "/agent-url")
+        return url[:MAX_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
 
     async def _call(self, method: str, target: str, body: bytes = b"") -> bytes:
         path = socket_of(self._sandbox_id, self._roots)
@@ -73,7 +80,7 @@ class Shim:
         reply = await shim_http.request(path, method, target, body, self._timeout_s)
         if reply.status == 200:
             return reply.body
-        text = reply.body.decode("utf-8", "replace").strip()
+        text = reply.body[:MAX_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
         if reply.status in _NO_SUCH_ENDPOINT:
             raise NoEndpointError(f"{path}: the shim has no {method} {target} ({reply.status})")
         if not text:

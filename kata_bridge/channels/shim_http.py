@@ -15,13 +15,16 @@ from pathlib import Path
 
 from kata_bridge.channels.stock_faults import NoAnswerError
 
-# iptables-save of a guest whose tables fill the 4 MiB of a push is larger, having every table in it.
-MAX_REPLY_BYTES = 32 << 20
+# What a shim hands on came over ttrpc, whose messages end at 4 MiB; and a head.
+MAX_REPLY_BYTES = (4 << 20) + (64 << 10)
+# Shims send none.
+MAX_INTERIM_REPLIES = 4
+MAX_HEAD_BYTES = 16 << 10
 _READ_BYTES = 1 << 16
 _MAX_SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path, 108 with its NUL (unix(7))
 
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*)?")
-_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;.*)?")
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*+)?")
+_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*+(?:;.*+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +39,19 @@ class BadReplyError(Exception):
 
 def parse(data: bytes) -> Reply:
     """Read all that came over a connection as one reply. Raises `BadReplyError`."""
-    status, body = 100, data
-    while status < 200:  # "100 Continue" is not asked for, but it may come
-        head, separator, body = body.partition(b"\r\n\r\n")
-        status_line, *lines = head.split(b"\r\n")
+    status, at, lines = 100, 0, list[bytes]()
+    for _ in range(1 + MAX_INTERIM_REPLIES):  # "100 Continue" is not asked for, but it may come
+        end = data.find(b"\r\n\r\n", at, at + MAX_HEAD_BYTES)
+        status_line, *lines = data[at : max(at, end)].split(b"\r\n")
         match = _STATUS_LINE.fullmatch(status_line)
-        if not separator or match is None:
+        if match is None:
             raise BadReplyError("no HTTP reply")
-        status = int(match[1])
+        status, at = int(match[1]), end + 4
+        if status >= 200:
+            break
+    else:
+        raise BadReplyError(f"more than {MAX_INTERIM_REPLIES} interim replies")
+    body = data[at:]
     fields = {
         name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)
     }

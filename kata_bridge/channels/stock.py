@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from daemonkit import logs
+from kata_bridge import large_answers
 from kata_bridge.api.messages import Capabilities, Flow
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.shim import ROOTS
@@ -162,7 +163,7 @@ class StockKata:
     # ---- what the guest holds
 
     async def _held(self, family: Family) -> Held:
-        return held_objects(await self._read(family), family, Backend.IPTABLES)
+        return await _held_in(await self._read(family), family)
 
     def _judged(self, helds: Sequence[Held]) -> GuestState:
         """Tell which ruleset this is.
@@ -204,17 +205,17 @@ class StockKata:
         """Make one family hold `document`, marked with `digest`; return what it holds then."""
         family = document.family
         text = await self._read(family)
-        before = held_objects(text, family, Backend.IPTABLES)
+        before = await _held_in(text, family)
         if self._is_in(before, document, digest):
             self._calls.release()
             return before
         try:
-            whole = merged(text, document, digest)
+            whole = await large_answers.read(len(text), merged, text, document, digest)
         except TooLarge as error:
             raise Refused(str(error)) from None
         await self._push(family, whole)
         printed = await self._read(family)
-        after = held_objects(printed, family, Backend.IPTABLES)
+        after = await _held_in(printed, family)
         if after.is_marked(digest) if digest else not _has_rules(after):
             return after
         tool = "ip6tables" if family is Family.IPV6 else "iptables"
@@ -240,10 +241,10 @@ class StockKata:
         family = Family.IPV6
         try:
             text = await self._calls.read(family)
-            if not held_objects(text, family, Backend.IPTABLES).is_empty:
+            if not (await _held_in(text, family)).is_empty:
                 return ""
             proof = Document(family, Backend.IPTABLES, {_PROOF: ()})
-            await self._calls.push(family, merged(text, proof))
+            await self._calls.push(family, await large_answers.read(len(text), merged, text, proof))
             printed = await self._calls.read(family)
         except FaultError as error:
             if error.fault is Fault.TRANSIENT:
@@ -254,7 +255,7 @@ class StockKata:
                 raise Unreachable(str(error)) from None
             # IPv4 was answered just now by the same way: this is how a shim in Rust reports an error.
             return f"IPv6 rules fail without an answer: {error}"
-        if _PROOF in held_objects(printed, family, Backend.IPTABLES).objects:
+        if _PROOF in (await _held_in(printed, family)).objects:
             return ""
         return "the guest says that it took IPv6 rules and does not hold them"
 
@@ -279,6 +280,10 @@ class StockKata:
             raise error.as_outcome() from None
         except NoAnswerError as error:
             raise Unreachable(str(error)) from None
+
+
+async def _held_in(text: str, family: Family) -> Held:
+    return await large_answers.read(len(text), held_objects, text, family, Backend.IPTABLES)
 
 
 def _has_ipv6(ruleset: Ruleset) -> bool:

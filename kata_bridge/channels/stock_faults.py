@@ -42,6 +42,7 @@ class CallFailedError(Exception):
     """The far side answered, and the answer is an error. `code` is None where only the text came."""
 
     def __init__(self, code: Code | None, text: str) -> None:
+        text = text[:MAX_TEXT_CHARACTERS]
         super().__init__(text)
         self.code = code
         self.text = text
@@ -54,7 +55,7 @@ class NoAnswerError(Exception):
     """
 
     def __init__(self, text: str, *, may_run: bool = False) -> None:
-        super().__init__(text)
+        super().__init__(text[:MAX_TEXT_CHARACTERS])
         self.may_run = may_run
 
 
@@ -62,17 +63,22 @@ class NoEndpointError(NoAnswerError):
     """This shim has no such endpoint: it is older than the call, and will stay so."""
 
 
+# A guest chooses its error texts, and ttrpc lets them have 4 MiB. What an agent and iptables print of
+# an error is in the first lines; backtraces follow.
+MAX_TEXT_CHARACTERS = 4_096
+
 # status.Error of Go's grpc, which the shim in Go prints; the names are Go's.
-_GO_STATUS = re.compile(r"rpc error: code = (\w+) desc = (.*)", re.DOTALL)
+_GO_STATUS = re.compile(r"rpc error: code = (\w{1,32}) desc = (.*+)", re.DOTALL)
 _GO_CODES = {code.name.replace("_", "").lower(): code for code in Code}
 
-_RAN = re.compile(r"\S*tables-\S+ failed: ")  # the agent's words for a process that ended with an error
-_LINE = re.compile(r"\bline:? (\d+)\b")
+_RAN = " failed: "  # the agent's words for a process that ended with an error, behind its path
+_LINE = re.compile(r"\bline:? ([0-9]{1,7})\b")
 _SHOWN_CHARACTERS = 300
 
 
 def failure_of_text(text: str) -> CallFailedError:
     """Read the code back out of a text that has passed a shim in Go."""
+    text = text[:MAX_TEXT_CHARACTERS]
     match = _GO_STATUS.search(text)
     if match is None:
         return CallFailedError(None, text)
@@ -86,8 +92,9 @@ def classify(failure: CallFailedError) -> Fault:
     missing extension and not a missing binary.
     """
     text = failure.text
-    if ran := _RAN.search(text):
-        return _of_iptables(text[ran.end() :])
+    stderr = _stderr(text)
+    if stderr is not None:
+        return _of_iptables(stderr)
     match failure.code:
         case Code.PERMISSION_DENIED:
             return Fault.POLICY_DENIED
@@ -98,6 +105,17 @@ def classify(failure: CallFailedError) -> Fault:
         case Code.DEADLINE_EXCEEDED | Code.UNAVAILABLE:
             return Fault.TRANSIENT
     return _of_text(text)
+
+
+def _stderr(text: str) -> str | None:
+    """What iptables printed, behind `.../iptables-restore failed: `; None if none was run."""
+    begin = 0
+    while (at := text.find(_RAN, begin)) >= 0:
+        words = text[begin:at].rsplit(None, 1)
+        if words and not text[at - 1].isspace() and "tables-" in words[-1][:-1]:
+            return text[at + len(_RAN) :]
+        begin = at + 1
+    return None
 
 
 def _of_text(text: str) -> Fault:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from daemonkit.protobuf import BadMessage, decode, encode
+from kata_bridge import large_answers
 from kata_bridge.channels import hybrid_vsock
 from kata_bridge.channels import kata_messages as m
+from kata_bridge.channels.guest_words import word
 from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError
 from kata_bridge.ttrpc.client import Client, ConnectionLost
 from kata_bridge.ttrpc.status import Code, StatusError
@@ -27,7 +29,11 @@ T = TypeVar("T")
 # As for the shim: the agent's own limits are longer, a waiting pod's patience is not.
 TIMEOUT_S = 10.0
 
-_URL = re.compile(r"(vsock)://([0-9]{1,10}):([0-9]{1,10})|(hvsock)://(/.+):([0-9]{1,10})|unix://(.+)")
+# sockaddr_un has 108 bytes of path, and it is the shim that says this.
+_MAX_URL_CHARACTERS = 256
+_URL = re.compile(
+    r"(vsock)://([0-9]{1,10}):([0-9]{1,10})|(hvsock)://(/.{1,255}):([0-9]{1,10})|unix://(.{1,255})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ def parse_url(url: str) -> Address:
     """Read what `/agent-url` says. Raises `ValueError` for what is none of the three kinds."""
     match = _URL.fullmatch(url)
     if match is None:
-        raise ValueError(f"{url!r} is no address of an agent")
+        raise ValueError(f"{url[:_MAX_URL_CHARACTERS]!r} is no address of an agent")
     if match[1]:
         return Vsock(int(match[2]), int(match[3]))
     if match[4]:
@@ -84,7 +90,7 @@ class StockAgent:
     async def version(self) -> str:
         """Return the agent's version; no policy applies to this call either."""
         reply = await self._call(m.HEALTH, "Version", m.CheckRequest(), m.VersionCheckResponse)
-        return reply.agent_version
+        return word(reply.agent_version)
 
     async def details(self) -> m.AgentDetails:
         """Return what the agent says of itself, as far as its policy lets it."""
@@ -120,7 +126,7 @@ class StockAgent:
         async with self._connected() as client:
             try:
                 data = await client.call(service, method, payload, self._timeout_s)
-                return decode(cls, data)
+                return await large_answers.read(len(data), decode, cls, data)
             except StatusError as error:
                 if error.code != Code.DEADLINE_EXCEEDED:
                     raise CallFailedError(error.code, error.message) from None

@@ -7,11 +7,11 @@ from kata_bridge.guest.packet_filter import Broken, Refused
 
 # "line 7 failed", "line 7: RULE_APPEND failed (...)", "Error occurred at line: 7" of all versions
 # of iptables-restore; "/dev/stdin:12:5-10: Error: ..." of nft, whatever the file is.
-_IPTABLES = re.compile(r"\bline:? (\d+)")
-_NFT = re.compile(r"^[^\s:]+:(\d+):\d+-\d+: ", re.MULTILINE)
+_IPTABLES = re.compile(r"\bline:? ([0-9]{1,7})")
+_NFT = re.compile(r"^[^\s:]{1,255}:([0-9]{1,7}):[0-9]{1,7}-[0-9]{1,7}: ", re.MULTILINE)
 
 # Where nft found it: a name that says nothing outside the agent.
-_FILE = re.compile(r"^[^\s:]+:(?=\d+:\d+-\d+: )", re.MULTILINE)
+_FILE = re.compile(r"^[^\s:]{1,255}:(?=[0-9]{1,7}:[0-9]{1,7}-[0-9]{1,7}: )", re.MULTILINE)
 
 # What iptables says where another one has its lock; also what we say for it.
 LOCKED = "Another app is currently holding the xtables lock"

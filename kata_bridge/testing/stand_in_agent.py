@@ -62,6 +62,8 @@ class Quirks:
     delay_s: float = 0.0  # before each iptables process
     restore_delay_s: float = 0.0  # before those that restore
     is_restore_lost: bool = False  # says OK and has done nothing
+    hostile_error: str = ""  # what every iptables call is refused with
+    hostile_save: bytes = b""  # what it says that iptables-save printed
 
 
 @dataclass(slots=True)
@@ -156,6 +158,10 @@ class StandInAgent:
                 raise StatusError(Code.INTERNAL, text)
 
     async def _get(self, request: m.GetIPTablesRequest) -> bytes:
+        if self.quirks.hostile_error:
+            raise StatusError(Code.INTERNAL, self.quirks.hostile_error)
+        if self.quirks.hostile_save:
+            return encode(m.GetIPTablesResponse(self.quirks.hostile_save))
         tool = "ip6tables-save" if request.is_ipv6 else "iptables-save"
         binary = self._binary(tool)
         ended = await self._run(binary, (), b"")

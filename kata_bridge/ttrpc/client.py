@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from daemonkit.tasks import Tasks
-from kata_bridge.ttrpc.connection import ClientConnection
-from kata_bridge.ttrpc.frame import Frame
+from kata_bridge import large_answers
+from kata_bridge.ttrpc.connection import ClientConnection, outcome_of
+from kata_bridge.ttrpc.frame import MAX_DATA_BYTES, Frame
 from kata_bridge.ttrpc.messages import KeyValue
 from kata_bridge.ttrpc.status import StatusError
 
@@ -16,6 +17,8 @@ from kata_bridge.ttrpc.status import StatusError
 MAX_WAITING = 64
 
 _READ_BYTES = 64 << 10
+# Without an answer among them. A guest that sends what answers no call would be read as fast as we can.
+_MAX_UNANSWERED_BYTES = MAX_DATA_BYTES + (64 << 10)
 _CLOSE_S = 1.0
 
 
@@ -34,7 +37,7 @@ class Calls:
         self._connection = ClientConnection()
         self._send = send
         self._drain = drain
-        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._waiting: dict[int, asyncio.Future[bytes | Frame]] = {}
         self._lost: str | None = None
 
     async def call(
@@ -55,13 +58,18 @@ class Calls:
             raise RuntimeError(f"{MAX_WAITING} calls wait on one connection already")
         # No await from here: frames must leave in the order of their ids.
         frame = self._connection.call(service, method, payload, timeout_s, metadata)
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[bytes | Frame] = asyncio.get_running_loop().create_future()
         self._waiting[frame.stream_id] = answered
         self._send(frame)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._drain()
-                return await answered
+                outcome: bytes | Frame | StatusError = await answered
+                if isinstance(outcome, Frame):
+                    outcome = await large_answers.read(len(outcome.data), outcome_of, outcome)
+                if isinstance(outcome, StatusError):
+                    raise outcome
+                return outcome
         except ConnectionError as error:
             raise ConnectionLost(str(error) or "connection lost") from None
         finally:
@@ -70,9 +78,10 @@ class Calls:
             if not answered.cancel() and not answered.cancelled():
                 answered.exception()  # looked at, so that it does not complain if the deadline came first
 
-    def receive(self, data: bytes) -> None:
-        """Take what the peer sent."""
-        for answer in self._connection.receive(data):
+    def receive(self, data: bytes) -> bool:
+        """Take what the peer sent; return whether a call was answered by it."""
+        answers = self._connection.receive(data)
+        for answer in answers:
             waiting = self._waiting[answer.stream_id]
             if waiting.done():
                 continue  # cancelled, and about to be forgotten
@@ -80,6 +89,7 @@ class Calls:
                 waiting.set_exception(answer.outcome)
             else:
                 waiting.set_result(answer.outcome)
+        return bool(answers)
 
     def lost(self, reason: str) -> None:
         """End every call that waits or comes, as `ConnectionLost` with this reason."""
@@ -122,8 +132,12 @@ class Client:
     async def _read(self) -> None:
         reason = "closed by the peer"
         try:
+            unanswered_bytes = 0
             while data := await self._reader.read(_READ_BYTES):
-                self._calls.receive(data)
+                unanswered_bytes = 0 if self._calls.receive(data) else unanswered_bytes + len(data)
+                if unanswered_bytes > _MAX_UNANSWERED_BYTES:
+                    reason = f"it sent {unanswered_bytes} bytes that answer no call"
+                    break
         except OSError as error:
             reason = error.strerror or str(error)
         finally:

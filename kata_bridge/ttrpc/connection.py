@@ -21,15 +21,17 @@ from kata_bridge.ttrpc.messages import KeyValue, Request, Response, Status
 from kata_bridge.ttrpc.status import Code, StatusError
 
 _MAX_STREAM_ID = (1 << 32) - 1
+# To decode what is larger may take seconds, so that is left to whoever can do it beside the loop.
+_DECODED_BYTES = 16 << 10
 _MAX_MESSAGE_CHARACTERS = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for a call: its payload, or why there is none."""
+    """What came back for a call: its payload, why there is none, or a large frame for `outcome_of`."""
 
     stream_id: int
-    outcome: bytes | StatusError
+    outcome: bytes | StatusError | Frame
 
 
 class ClientConnection:
@@ -73,11 +75,15 @@ class ClientConnection:
             if frame.type != RESPONSE or frame.stream_id not in self._waiting:
                 continue
             self._waiting.discard(frame.stream_id)
-            answers.append(Answer(frame.stream_id, _outcome(frame)))
+            if isinstance(frame, Frame) and len(frame.data) > _DECODED_BYTES:
+                answers.append(Answer(frame.stream_id, frame))
+            else:
+                answers.append(Answer(frame.stream_id, outcome_of(frame)))
         return answers
 
 
-def _outcome(frame: Frame | TooLarge) -> bytes | StatusError:
+def outcome_of(frame: Frame | TooLarge) -> bytes | StatusError:
+    """The payload of a response, or why there is none."""
     if isinstance(frame, TooLarge):
         return StatusError(Code.RESOURCE_EXHAUSTED, f"the answer has {frame.size_bytes} bytes")
     try:

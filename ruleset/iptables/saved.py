@@ -13,10 +13,16 @@ from dataclasses import dataclass
 from ruleset.iptables.language import TABLES
 from ruleset.names import PREFIX, is_our_chain
 
-_LINE = re.compile(r"(?:\[\d+:\d+\] )?-A (\S+) ?(.*)")
+# A guest prints what it likes. The longest honest rule has a comment of 256 characters, or a filter
+# of BPF with some 60 instructions; ours have 200 characters. What is longer is another's.
+MAX_LINE_CHARACTERS = 4_096
+
+# Possessive: no way back into what was matched, so the time grows with the text and no faster.
+_LINE = re.compile(r"(?:\[[0-9]++:[0-9]++\] )?+-A (\S++) ?+(.*+)", re.DOTALL)
 _JUMP = re.compile(rf"(?:^| )(?:-j|-g) {PREFIX}")
-_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
-_WEIGHT = re.compile(r"(?<=--probability )[0-9.]+")
+# One without an end is quoted to the end of the line: to look for an end from each quote is quadratic.
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)', re.DOTALL)
+_WEIGHT = re.compile(r"(?<=--probability )[0-9.]{1,32}")
 _KERNELS_STEP = 1 / (1 << 31)
 
 
@@ -48,7 +54,8 @@ def read(text: str) -> Saved:
             chain, rule = found
             name = f"{table}/{chain}"
             if is_our_chain(chain):
-                objects.setdefault(name, []).append(_WEIGHT.sub(_unrounded, rule))
+                # Cut, a rule that is too long for one of ours still differs from every one of ours.
+                objects.setdefault(name, []).append(_WEIGHT.sub(_unrounded, rule[:MAX_LINE_CHARACTERS]))
             elif jumps_to_us(rule):
                 hooks.setdefault(name, []).append(rule)
             elif name == "nat/OUTPUT" and name in hooks:
@@ -62,14 +69,17 @@ def read(text: str) -> Saved:
 
 
 def parts(line: str) -> tuple[str, str] | None:
-    """The chain and the rule of an `-A` line of a save, counters left out; None for another line."""
+    """The chain and the rule of an `-A` line of a save, counters left out; None for another line.
+
+    A rule may be of any length.
+    """
     found = _LINE.fullmatch(line)
     return (found[1], found[2]) if found else None
 
 
 def jumps_to_us(rule: str) -> bool:
-    """Whether a rule leads to a chain of ours."""
-    return _JUMP.search(_QUOTED.sub("", rule)) is not None
+    """Whether a rule leads to a chain of ours; one that is longer than any hook of ours does not."""
+    return len(rule) <= MAX_LINE_CHARACTERS and _JUMP.search(_QUOTED.sub("", rule)) is not None
 
 
 def _unrounded(found: re.Match[str]) -> str:
@@ -78,7 +88,7 @@ def _unrounded(found: re.Match[str]) -> str:
         value = float(found[0])
     except ValueError:
         return found[0]
-    if not 0 < value <= 1:
+    if not _KERNELS_STEP / 2 <= value <= 1:
         return found[0]
     exact = 1 / round(1 / value)
     return f"{exact:.10f}" if abs(exact - value) <= _KERNELS_STEP else found[0]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kata_bridge.channels.shim_http import BadReplyError, Reply, parse
+from kata_bridge.channels.shim_http import MAX_HEAD_BYTES, MAX_INTERIM_REPLIES, BadReplyError, Reply, parse
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,11 @@ def test_a_reply(data: bytes, reply: Reply) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        # Each of these was cut off the front of all the others, and 4 MiB of them are 160 000.
+        b"HTTP/1.1 100 Continue\r\n\r\n" * (MAX_INTERIM_REPLIES + 1) + b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 150_000 + b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * MAX_HEAD_BYTES + b"\r\n\r\n",
     ],
 )
 def test_what_is_no_whole_reply(data: bytes) -> None:

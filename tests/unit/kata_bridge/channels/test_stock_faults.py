@@ -4,9 +4,11 @@
 import pytest
 
 from kata_bridge.channels.stock_faults import (
+    MAX_TEXT_CHARACTERS,
     Call,
     CallFailedError,
     Fault,
+    NoAnswerError,
     classify,
     explain,
     failure_of_text,
@@ -168,3 +170,39 @@ def test_a_text_of_any_length_is_cut() -> None:
     failure = CallFailedError(Code.INTERNAL, "x" * 100_000)
 
     assert len(explain(Fault.UNCLEAR, SET, failure)) < 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tables-" * 4_000,  # the word in front of ` failed: ` was looked for from each letter
+        "rpc error: code = " * 2_000,
+        "line " + "9" * 30_000,
+        " failed: " * 4_000,
+        "x" * (4 << 20),
+    ],
+)
+@pytest.mark.parametrize("code", [None, Code.INTERNAL])
+def test_a_text_that_is_made_to_be_slow_is_cut_before_it_is_looked_at(text: str, code: Code | None) -> None:
+    failure = failure_of_text(text) if code is None else CallFailedError(code, text)
+    assert len(failure.text) <= MAX_TEXT_CHARACTERS
+    explanation = explain(classify(failure), SET, failure, "*nat\nCOMMIT\n")
+    assert len(explanation) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("/sbin/iptables-restore failed: xtables lock", Fault.TRANSIENT),
+        ("first failed: then /sbin/ip6tables-restore failed: Table does not exist", Fault.NO_TABLE),
+        ("tables- failed: No such file or directory", Fault.NO_BINARY),
+        ("iptables-restore  failed: No such file or directory", Fault.NO_BINARY),
+        ("failed: No such file or directory", Fault.NO_BINARY),
+    ],
+)
+def test_what_iptables_said_is_behind_its_own_name(text: str, fault: Fault) -> None:
+    assert classify(CallFailedError(Code.INTERNAL, text)) is fault
+
+
+def test_no_answer_is_cut_too() -> None:
+    assert len(str(NoAnswerError("x" * 100_000))) == MAX_TEXT_CHARACTERS

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ruleset.iptables.render import render, weight
-from ruleset.iptables.saved import jumps_to_us, parts, read
+from ruleset.iptables.saved import MAX_LINE_CHARACTERS, jumps_to_us, parts, read
 from ruleset.model import Family
 from tests.unit.ruleset.kernel import Kernel
 from tests.unit.ruleset.models import everything, services
@@ -116,3 +116,46 @@ def test_what_was_restored_is_read_back(family: Family) -> None:
 @given(st.text(alphabet=":*-AVCN natOUTPUT\n[0]j", max_size=80))
 def test_any_text_is_read(text: str) -> None:
     read(text)
+
+
+LONG = MAX_LINE_CHARACTERS + 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '-A OUTPUT "' + r"\"" * 40_000,  # a quote without an end, and again one at each of the next
+        "-A OUTPUT " + '"' * 80_001,
+        "[" + "1" * 80_000 + "] -A OUTPUT",
+        "-A " + "x" * 80_000,
+        "-A OUTPUT --probability " + "." * 80_000,
+    ],
+)
+def test_a_line_that_is_made_to_be_slow_is_read_at_once(line: str) -> None:
+    """The second expression alone took 14 s for 80 KB: see also tests/unit/test_regexes.py."""
+    saved = read(f"*nat\n{line}\nCOMMIT\n")
+    assert saved.objects == saved.hooks == {}
+
+
+def test_a_quote_without_an_end_hides_the_rest() -> None:
+    assert not jumps_to_us('-m comment --comment "x -j VCN-A')
+    assert not jumps_to_us('-m comment --comment "x\\')
+    assert jumps_to_us('-m comment --comment "x" -j VCN-A')
+
+
+def test_a_long_rule_of_another_overtakes_our_hook() -> None:
+    rule = "-m comment --comment " + "x" * LONG + " -j ACCEPT"
+    assert read(f"*nat\n-A OUTPUT -j VCN-A\n-A OUTPUT {rule}\nCOMMIT\n").overtaken == {"nat/OUTPUT"}
+
+
+def test_a_long_rule_in_a_chain_of_ours_is_not_passed_over() -> None:
+    """It is drift: it is no rule that was ever put there."""
+    (rule,) = read(f"*nat\n:VCN-A - [0:0]\n-A VCN-A {'x' * LONG}\nCOMMIT\n").objects["nat/VCN-A"]
+    assert rule == "x" * MAX_LINE_CHARACTERS
+
+
+@pytest.mark.parametrize("zeros", [20, 29, 320])
+def test_a_weight_that_is_nearly_nothing_is_left(zeros: int) -> None:
+    """Of the smallest numbers the inverse is infinite, which no integer is."""
+    rule = f"-m statistic --probability 0.{'0' * zeros}1"
+    assert read(f"*nat\n:VCN-A - [0:0]\n-A VCN-A {rule}\nCOMMIT\n").objects["nat/VCN-A"] == (rule,)

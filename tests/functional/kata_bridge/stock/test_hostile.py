@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stock guests whose answers are made to be slow to read, and an honest one beside them."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kata_bridge.channels.channel import GuestState, Unreachable
+from kata_bridge.channels.stock import stock_kata
+from kata_bridge.channels.stock_faults import MAX_TEXT_CHARACTERS
+from kata_bridge.testing.guest_tables import MemoryTables
+from kata_bridge.testing.sample_rulesets import sample
+from kata_bridge.testing.stand_in_agent import Quirks
+from kata_bridge.testing.stand_in_kata import StandInKata
+from kata_bridge.testing.stand_in_shim import Flavour
+from ruleset import held, merge
+
+pytestmark = pytest.mark.asyncio
+
+# ttrpc refuses a longer text than 64 KiB on our own serving side; a hostile one has 4 MiB.
+ERRORS = ["tables-" * 9_000, "line " + "9" * 60_000, "rpc error: code = " * 3_000]
+SAVES = [
+    b'*nat\n-A OUTPUT "' + b'\\"' * 1_500_000 + b"\n",
+    b"*nat\n" + b':VCN-A - [0:0]\n-A VCN-A "\n' * 100_000,
+    b"*nat\n" * 500_000,
+]
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+@pytest.mark.parametrize("error", ERRORS)
+async def test_an_error_that_is_made_to_be_slow_to_read(place: Path, flavour: Flavour, error: str) -> None:
+    async with StandInKata(
+        place, MemoryTables(), flavour=flavour, quirks=Quirks(hostile_error=error)
+    ) as kata:
+        with pytest.raises(Unreachable) as raised:
+            await stock_kata(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
+    assert len(str(raised.value)) <= MAX_TEXT_CHARACTERS
+
+
+@pytest.mark.parametrize("save", SAVES)
+async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
+    place: Path, monkeypatch: pytest.MonkeyPatch, save: bytes
+) -> None:
+    """Everything that reads a large text runs in the thread for it, and the honest guest is served."""
+    loop_thread, readers = threading.get_ident(), set[int]()
+
+    def noting(parse: Callable[..., Any]) -> Callable[..., Any]:
+        def read(text: str, *args: Any) -> Any:
+            if len(text) > 1_000_000:
+                readers.add(threading.get_ident())
+            return parse(text, *args)
+
+        return read
+
+    monkeypatch.setattr("kata_bridge.channels.stock.held_objects", noting(held.held_objects))
+    monkeypatch.setattr("kata_bridge.channels.stock.merged", noting(merge.merged))
+    hostile = StandInKata(place, MemoryTables(), sandbox_id="bad", quirks=Quirks(hostile_save=save))
+    async with hostile as bad, StandInKata(place, MemoryTables(), sandbox_id="good") as good:
+        ruleset = sample(7)
+        one = stock_kata(bad.sandbox_id, roots=bad.roots, timeout_s=20)
+        two = stock_kata(good.sandbox_id, roots=good.roots, timeout_s=20)
+        failing = asyncio.gather(one.apply(ruleset, ()), return_exceptions=True)
+        assert await two.apply(ruleset, ()) == GuestState(7, ruleset.digest, has_drifted=False)
+        await failing
+    assert readers
+    assert loop_thread not in readers
