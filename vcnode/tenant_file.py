@@ -19,7 +19,7 @@ from vcnode.terminal import ToolError, printable
 # Of an SPKI hash that a person types: 32 bits, and it has to be the only match.
 MIN_SPKI_CHARS = 8
 
-_NOTE = re.compile(r'\s*-\s+spkiSHA256:\s*"?([0-9A-Fa-f]{64})"?\s+#\s*(.*\S)\s*')
+_NOTE = re.compile(r'\s*+-\s++spkiSHA256:\s*+"?([0-9A-Fa-f]{64})"?\s++#\s*+(\S.*+)')
 
 
 def with_client(
@@ -96,7 +96,7 @@ def render(tenant: Tenant, notes: Mapping[str, str]) -> str:
 def notes_of(text: str) -> dict[str, str]:
     """The comments beside the clients of a file, by SPKI hash."""
     found = (_NOTE.fullmatch(line) for line in text.splitlines())
-    return {match[1].lower(): match[2] for match in found if match}
+    return {match[1].lower(): match[2].rstrip() for match in found if match}
 
 
 def _checked(tenant: Tenant) -> Tenant:

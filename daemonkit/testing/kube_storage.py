@@ -257,7 +257,7 @@ def _at(value: Object, revision: int) -> Object:
 
 def _requirements(text: str) -> Iterator[tuple[str, str, str]]:
     # A comma within parentheses is between the values of a set.
-    for part in filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", text))):
+    for part in filter(None, (part.strip() for part in re.split(r",(?![^(]{0,256}\))", text))):
         in_set = _IN_SET.fullmatch(part)
         if in_set is not None:
             name, operation, values = in_set.groups()

@@ -77,7 +77,7 @@ _BUILT_IN = {
 }
 _VERDICTS = frozenset({"ACCEPT", "DROP", "RETURN", "DNAT", "MARK", "MASQUERADE", "REDIRECT", "REJECT"})
 _CHAIN = re.compile(r":(\S{1,28}) (ACCEPT|DROP|-)(?: \[\d+:\d+\])?")
-_RULE = re.compile(r"-A (\S+)(.*)")
+_RULE = re.compile(r"-A (\S++)(.*+)")
 _TARGET = re.compile(r" -[jg] (\S+)")
 
 

@@ -14,8 +14,8 @@ from ruleset.nft.language import table
 _OBJECT = re.compile(r"\t(chain|map|set) (\S+) \{")
 _NAMES = {"6": "tcp", "17": "udp", "132": "sctp"}
 # Between an address and a port, and behind the word that says what it is.
-_NUMBER = re.compile(r"(?<= \. )(?:6|17|132)(?= \. )|(?<=l4proto )(?:\d+ |\{[\d, ]+\})")
-_DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"(?<= \. )(?:6|17|132)(?= \. )|(?<=l4proto )(?:[0-9]{1,3} |\{[0-9, ]{1,80}\})")
+_DIGITS = re.compile(r"[0-9]{1,80}")
 
 
 def read(text: str, family: Family) -> dict[str, tuple[str, ...]]:

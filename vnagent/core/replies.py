@@ -209,6 +209,7 @@ def _say_waiting(match: re.Match[str]) -> str:
 
 # The kubelet's sentences that help a tenant and name nothing but its own pod. Each is recognised whole
 # and said again in our words; a text that is not recognised is replaced by a neutral one.
+# regex-input: 2048 characters: `translate_refusal` cuts the kubelet's text
 _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (
         re.compile(r'container "[^"]*" in pod "[^"]*" is waiting to start: ([A-Za-z]{1,64})\b.*', re.S),
