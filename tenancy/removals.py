@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which removals of tenants are believed, and which tenants are retained. Pure.
+
+A directory that was unmounted, a list out of an empty backup and an API server that has just started look
+as if every tenant had been removed. A reading that lacks all tenants, or more than half of them and at least
+two, is therefore distrusted: the tenants that it lacks are retained
+
+- until a reading has them again, or has so many of them that the rest is plausible;
+- until their deletion is confirmed: the source names them as deleted;
+- until a person releases them.
+
+Tenants come and go one at a time, or a few: nobody offboards half of them at once. What fails, a mount, a
+backup, a cache, lacks nearly everything. Two is the least, so that one of two tenants goes at once; a source
+whose only tenant is gone cannot be told from one that failed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tenancy.registry import Bad, Registry
+from tenancy.tenant import Tenant
+
+_SHARE = 0.5
+_LEAST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Distrust:
+    """Since when (wall clock) readings are distrusted, and the sources that were served at that time.
+
+    Sources that came later are not in the `baseline`: new tenants do not make the loss of old ones plausible.
+    """
+
+    since_s: float
+    baseline: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Removals:
+    """What follows from a reading: the sources to retain, and the distrust that goes on or begins."""
+
+    retained: frozenset[str] = frozenset()
+    distrust: Distrust | None = None
+
+
+def judge(
+    served: frozenset[str],
+    present: frozenset[str],
+    deleted: frozenset[str],
+    before: Distrust | None,
+    now_s: float,
+) -> Removals:
+    """Judge a reading that accounts for the sources `present` and names some as `deleted`.
+
+    `served` are the sources whose tenants are served now, `before` the distrust of the last reading.
+    """
+    missing = served - present - deleted
+    known = [Distrust(now_s, served)] if before is None else [before, Distrust(now_s, served)]
+    for distrust in known:
+        baseline = (distrust.baseline & served) - deleted
+        if is_distrusted(len(baseline), len(baseline - present)):
+            return Removals(missing, Distrust(distrust.since_s, baseline))
+    return Removals()
+
+
+def is_distrusted(known: int, missing: int) -> bool:
+    """Whether a reading that lacks `missing` of `known` tenants is distrusted."""
+    return missing > 0 and (missing == known or (missing >= _LEAST and missing > known * _SHARE))
+
+
+def present_in(registry: Registry, incoming: Mapping[str, Tenant | Bad]) -> frozenset[str]:
+    """The sources of `registry` that a reading accounts for: by their name, or by their tenant's key.
+
+    A file that was renamed, or a VirtualCluster that was made again, is another source of the same tenant.
+    """
+    keys = {each.key for each in incoming.values() if isinstance(each, Tenant)}
+    found = registry.sources.items()
+    return frozenset(source for source, tenant in found if source in incoming or tenant.key in keys)

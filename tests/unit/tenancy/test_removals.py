@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which removals of tenants are believed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenancy.registry import Bad, Registry, merge
+from tenancy.removals import Distrust, Removals, is_distrusted, judge, present_in
+from tenancy.tenant import Tenant
+
+NOTHING: frozenset[str] = frozenset()
+SOURCES = st.frozensets(st.sampled_from("abcdefgh"))
+DISTRUST = st.none() | st.builds(Distrust, st.just(5.0), SOURCES)
+
+
+def sources(names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+@pytest.mark.parametrize(
+    ("known", "missing", "expected"),
+    [
+        (0, 0, False),
+        (1, 0, False),
+        (1, 1, True),  # the only one: nothing says that the source works
+        (2, 1, False),
+        (2, 2, True),
+        (3, 1, False),
+        (3, 2, True),
+        (4, 2, False),  # exactly half
+        (4, 3, True),
+        (5_000, 2_500, False),
+        (5_000, 2_501, True),
+        (5_000, 5_000, True),
+    ],
+)
+def test_how_many_may_go_at_once(known: int, missing: int, expected: bool) -> None:
+    assert is_distrusted(known, missing) is expected
+
+
+@pytest.mark.parametrize(
+    ("served", "present", "deleted", "before", "expected"),
+    [
+        # One of several is gone at once.
+        ("abc", "ab", "", None, Removals()),
+        # An empty reading retains all.
+        ("abc", "", "", None, Removals(sources("abc"), Distrust(9.0, sources("abc")))),
+        ("a", "", "", None, Removals(sources("a"), Distrust(9.0, sources("a")))),
+        # What was deleted for sure goes, and the rest is judged by itself.
+        ("a", "", "a", None, Removals()),
+        ("abc", "", "abc", None, Removals()),
+        ("abc", "", "a", None, Removals(sources("bc"), Distrust(9.0, sources("bc")))),
+        ("abc", "a", "bc", None, Removals()),
+        # It goes on since it began.
+        (
+            "abc",
+            "",
+            "",
+            Distrust(5.0, sources("abc")),
+            Removals(sources("abc"), Distrust(5.0, sources("abc"))),
+        ),
+        # Tenants that came meanwhile make it no more plausible, and are retained with the others.
+        (
+            "abcdefg",
+            "cdefg",
+            "",
+            Distrust(5.0, sources("abc")),
+            Removals(sources("ab"), Distrust(5.0, sources("abc"))),
+        ),
+        (
+            "abcd",
+            "c",
+            "",
+            Distrust(5.0, sources("abc")),
+            Removals(sources("abd"), Distrust(5.0, sources("abc"))),
+        ),
+        # Enough is back: the rest is believed.
+        ("abc", "ab", "", Distrust(5.0, sources("abc")), Removals()),
+        ("abc", "abc", "", Distrust(5.0, sources("abc")), Removals()),
+        # The old ones are back and all the new ones are lost: distrusted anew.
+        (
+            "abcdef",
+            "a",
+            "",
+            Distrust(5.0, sources("a")),
+            Removals(sources("bcdef"), Distrust(9.0, sources("abcdef"))),
+        ),
+        ("", "", "", None, Removals()),
+        ("", "ab", "", None, Removals()),
+        ("", "", "", Distrust(5.0, sources("abc")), Removals()),
+    ],
+)
+def test_readings(
+    served: str, present: str, deleted: str, before: Distrust | None, expected: Removals
+) -> None:
+    assert judge(sources(served), sources(present), sources(deleted), before, 9.0) == expected
+
+
+@given(SOURCES, SOURCES, SOURCES, DISTRUST)
+def test_only_what_is_missing_unconfirmed_and_served_is_retained(
+    served: frozenset[str], present: frozenset[str], deleted: frozenset[str], before: Distrust | None
+) -> None:
+    found = judge(served, present, deleted, before, 9.0)
+    assert found.retained in (NOTHING, served - present - deleted)
+    assert (found.distrust is None) is not bool(found.retained)
+
+
+@given(SOURCES, SOURCES, SOURCES, DISTRUST)
+def test_the_same_reading_again_changes_nothing(
+    served: frozenset[str], present: frozenset[str], deleted: frozenset[str], before: Distrust | None
+) -> None:
+    first = judge(served, present, deleted, before, 9.0)
+    after = (served & present) | first.retained
+    assert judge(after, present, deleted, first.distrust, 10.0) == first
+
+
+@given(SOURCES, SOURCES, DISTRUST)
+def test_an_empty_reading_removes_nobody_who_is_not_confirmed(
+    served: frozenset[str], deleted: frozenset[str], before: Distrust | None
+) -> None:
+    assert judge(served, NOTHING, deleted, before, 9.0).retained == served - deleted
+
+
+@given(SOURCES, SOURCES, SOURCES)
+def test_tenants_that_are_added_release_nobody(
+    served: frozenset[str], present: frozenset[str], added: frozenset[str]
+) -> None:
+    first = judge(served, present, NOTHING, None, 9.0)
+    new = added - served
+    later = (served & present) | first.retained | new
+    assert judge(later, present | new, NOTHING, first.distrust, 10.0).retained == first.retained
+
+
+def test_a_reading_accounts_for_a_tenant_by_source_or_key() -> None:
+    a, b, c, d = (Tenant(key, (), {}) for key in "abcd")
+    registry, _ = merge(Registry(), {"a.yaml": a, "b.yaml": b, "c.yaml": c, "d.yaml": d})
+    incoming: dict[str, Tenant | Bad] = {
+        "a.yaml": Bad("not YAML"),
+        "renamed.yaml": b,
+        "c.yaml": d,
+        "e.yaml": Bad("d"),
+    }
+    assert present_in(registry, incoming) == {"a.yaml", "b.yaml", "c.yaml", "d.yaml"}
+    assert present_in(registry, {"e.yaml": Bad("d")}) == NOTHING
