@@ -121,6 +121,10 @@ class Lifecycle:
         """Call `callback` on the loop at each SIGHUP; it must not block."""
         self._reloads.append(callback)
 
+    def on_signal(self, number: signal.Signals, callback: Callable[[], None]) -> None:
+        """Call `callback` on the loop at each signal `number` of a daemon's own; it must not block."""
+        asyncio.get_running_loop().add_signal_handler(number, callback)
+
     def ready(self) -> None:
         """Say that the daemon does its work. Once: only after `reloading` it is said again."""
         if not self._is_ready and not self.stopping.is_set():

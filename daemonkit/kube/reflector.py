@@ -79,6 +79,15 @@ class Timing:
     margin_s: float = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the last list or watch failed, since when (reflector's clock), and a refusal's HTTP code."""
+
+    message: str
+    since: float
+    code: int = 0
+
+
 class Transport(Protocol):
     """What a reflector needs of a `Client`."""
 
@@ -146,6 +155,7 @@ class Reflector(Generic[T]):
         self._proofs = 0
         self._is_relisting = False
         self._warnings = too_large.Warnings(resource, clock)
+        self._failure: Failure | None = None
         self.synced = asyncio.Event()
         too_large.follow(self)
 
@@ -184,6 +194,11 @@ class Reflector(Generic[T]):
         An event says that an object was deleted; a list only does not have it.
         """
         return self._is_relisting
+
+    @property
+    def failure(self) -> Failure | None:
+        """What failed since the server last proved that we are up to date; None if nothing did."""
+        return self._failure
 
     @property
     def lists(self) -> int:
@@ -356,6 +371,7 @@ class Reflector(Generic[T]):
     def _proved(self, at: float) -> None:
         self._proofs += 1
         self._heard_at = at
+        self._failure = None
 
     def _deliver(self, changes: Sequence[Change[T]], *, is_due: bool) -> None:
         self._warnings.log(changes)
@@ -379,6 +395,7 @@ class Reflector(Generic[T]):
             "action": step.action,
             "version": self._store.version,
         }
+        code = 0
         match outcome:
             case Listed():
                 _log.info("listed", **fields, objects=len(self._store.objects))
@@ -393,11 +410,14 @@ class Reflector(Generic[T]):
                 _log.debug("watch brought nothing in time", **fields, next=following.step.action)
                 return
             case Refused(status):
+                code = status.code
                 reason = f"{status.code} {status.reason}: {status.message}"
             case Regressed(held, offered):
                 reason = f"the server offers version {offered}, which is older than {held}"
             case Garbage(reason) | Unreachable(reason):
                 pass
+        since = self._clock() if self._failure is None else self._failure.since
+        self._failure = Failure(reason[:300], since, code)
         _log.warning(
             "list or watch failed",
             **fields,
