@@ -15,11 +15,23 @@ class ReportError(Exception):
     """What was answered is not a daemon's status."""
 
 
+class Failure(msgspec.Struct):
+    message: str = ""
+    seconds: float = 0.0
+
+
+class Retained(msgspec.Struct):
+    tenants: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
 class Source(msgspec.Struct, rename="camel"):
     """`age_seconds` is None before the source was heard."""
 
     age_seconds: float | None
     is_saved_state: bool = False
+    failure: Failure | None = None
+    retained: Retained | None = None
 
 
 class BadTenant(msgspec.Struct, rename="camel"):
@@ -135,11 +147,7 @@ def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
     if status.kubelet is not None:
         yield "kubelet", f"{status.kubelet.address}, connections {status.kubelet.connections}"
     for name, source in sorted(status.sources.items()):
-        if source.age_seconds is None:
-            yield f"source {name}", "not heard yet"
-            continue
-        kind = "from saved state, its source was not heard yet, " if source.is_saved_state else ""
-        yield f"source {name}", f"{kind}age {duration(source.age_seconds)}"
+        yield from _source(name, source)
     if isinstance(status.tenants, dict):
         known = {name: each.knowledge for name, each in status.tenants.items()}
         yield "tenants", _names(n if k == "heard" else f"{n} ({k})" for n, k in sorted(known.items()))
@@ -174,6 +182,21 @@ def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
         yield "connections", str(status.connections)
     if status.tunnels is not None:
         yield "tunnels", str(status.tunnels)
+
+
+def _source(name: str, source: Source) -> Iterator[tuple[str, str]]:
+    if source.age_seconds is None:
+        yield f"source {name}", "not heard yet"
+    else:
+        kind = "from saved state, its source was not heard yet, " if source.is_saved_state else ""
+        yield f"source {name}", f"{kind}age {duration(source.age_seconds)}"
+    if source.failure is not None:
+        since = duration(source.failure.seconds)
+        yield "PROBLEM", f"{name} cannot be read for {since}: {source.failure.message}"
+    if source.retained is not None:
+        since, names = duration(source.retained.seconds), _names(source.retained.tenants)
+        remedy = "restore them, or `vcnode tenant release`"
+        yield "RETAINED", f"for {since}, missing from the source: {names}; {remedy}"
 
 
 def _served(pods: tuple[ServedPod, ...]) -> Iterator[tuple[str, str]]:

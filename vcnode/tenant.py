@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode tenant add|list|show|remove`: the directory of tenant files that a daemon reads."""
+"""`vcnode tenant add|list|show|remove|release`: the directory of tenant files that a daemon reads."""
 
 import argparse
 import contextlib
@@ -13,15 +13,17 @@ from daemonkit.files import write_atomically
 from daemonkit.kube import kubeconfig
 from tenancy.registry import Bad, Registry, merge
 from tenancy.tenant import Role, Tenant
-from vcnode import certificates, tenant_file, tenant_report
+from vcnode import certificates, tenant_file, tenant_release, tenant_report
 from vcnode.certificates import Offer
 from vcnode.terminal import Terminal, ToolError, day_left
-from vnagent.sources.files import SourceError, TenantDirectory
+from vnagent.sources.files import REMOVED_SUFFIX, SourceError, TenantDirectory
 
 DEFAULT_DIRECTORY = Path("/etc/vcnode/tenants")
 # Nothing in a tenant's file is secret, and the daemon that reads it is not root.
 FILE_MODE = 0o644
 MAX_PEM_BYTES = 1 << 20
+# By then every agent has read that the tenant was removed, or has no saved state with it.
+MARKER_LIFE_S = 24 * 3600.0
 
 Found = Mapping[str, Tenant | Bad]
 
@@ -66,6 +68,7 @@ def add_to(verbs: Any) -> None:
     remove.add_argument("key", metavar="KEY", help="cluster key")
     remove.add_argument("--client", metavar="SPKI", help="only this client: its hash, or the start of it")
     remove.set_defaults(run=run_remove)
+    tenant_release.add_to(own)
 
 
 def run_add(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -90,6 +93,7 @@ def run_add(arguments: argparse.Namespace, terminal: Terminal) -> int:
         notes = _notes(path)
         notes.setdefault(offer.spki, f"{offer.subject}, until {offer.expires:%Y-%m-%d}")
         _write(path, tenant, notes)
+        _marker(path).unlink(missing_ok=True)
     for warning in offer.warnings:
         terminal.warn(f"warning: {warning}")
     terminal.lines(_added(path, old, tenant, offer, terminal))
@@ -150,10 +154,7 @@ def run_remove(arguments: argparse.Namespace, terminal: Terminal) -> int:
         if tenant is None:
             raise ToolError(f"no tenant {arguments.key} in {directory}")
         if arguments.client is None:
-            try:
-                path.unlink()
-            except OSError as error:
-                raise ToolError(f"{path}: {error.strerror}") from None
+            _remove(path, terminal.now.timestamp())
             terminal.line(f"tenant {tenant.key}: removed; its live connections end within 5 s")
             return 0
         tenant, spki = tenant_file.without_client(tenant, arguments.client)
@@ -161,6 +162,25 @@ def run_remove(arguments: argparse.Namespace, terminal: Terminal) -> int:
     left = len(tenant.clients) or "none, so nobody can use it"
     terminal.line(f"tenant {tenant.key}: client {spki} removed; clients left: {left}")
     return 0
+
+
+def _remove(path: Path, now_s: float) -> None:
+    """Remove a tenant's file, and leave a marker beside it that says so. Raises ToolError.
+
+    Without it vn-agent would take the removal of its only tenant for a lost directory, and retain it.
+    """
+    try:
+        for old in path.parent.glob(f"*{REMOVED_SUFFIX}"):
+            if now_s - old.stat().st_mtime > MARKER_LIFE_S:
+                old.unlink()
+        write_atomically(_marker(path), b"removed by vcnode tenant remove\n", FILE_MODE)
+        path.unlink()
+    except OSError as error:
+        raise ToolError(f"{error.filename or path}: {error.strerror}") from None
+
+
+def _marker(path: Path) -> Path:
+    return path.with_name(path.name + REMOVED_SUFFIX)
 
 
 def _from_kubeconfig(path: Path) -> tuple[bytes, bytes]:
@@ -192,7 +212,7 @@ def _read(path: Path) -> bytes:
 def _read_all(directory: Path) -> Found:
     """All files, read by the daemon's own reader, so that both find the same faults."""
     try:
-        return dict(sorted(TenantDirectory(directory).read().items()))
+        return dict(sorted(TenantDirectory(directory).read().tenants.items()))
     except SourceError as error:
         raise ToolError(str(error)) from None
 

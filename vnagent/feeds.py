@@ -7,26 +7,34 @@ there, once for each new problem.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from daemonkit.tls import TlsError
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
-from tenancy.registry import Bad, Problem, Registry, merge
-from tenancy.tenant import Tenant
+from tenancy.registry import Problem, Registry, merge
+from tenancy.removals import Distrust, judge, present_in
 from vnagent.agent import Agent
 from vnagent.config import PodSource, VnAgentConfiguration
 from vnagent.reload import Reloadable
 from vnagent.saved_state import SavedState
+from vnagent.source_status import Retained, SourceStatus
 from vnagent.sources.files import PodListFile, SourceError, TenantDirectory
 from vnagent.sources.kubelet_pods import KubeletPods
-from vnagent.sources.port import Source
+from vnagent.sources.port import RunningSource, Source, TenantsReading
 from vnagent.trust import spiffe_trust, tenants_context
+
+if TYPE_CHECKING:
+    from vnagent.sources.virtualcluster import Rotation
 
 TENANTS = "tenants"
 PODS = "pods"
 CONFIRM_S = 5.0
+# Of the tenants that are retained the log names so many; /status names all.
+_MAX_NAMES = 10
 
 _log = logs.get(__name__)
 
@@ -35,7 +43,12 @@ class Feeds:
     """The sources that the configuration asks for, and what they last said."""
 
     def __init__(
-        self, config: VnAgentConfiguration, agent: Agent, state: SavedState | None, tasks: Tasks
+        self,
+        config: VnAgentConfiguration,
+        agent: Agent,
+        state: SavedState | None,
+        tasks: Tasks,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._config = config
         self._agent = agent
@@ -43,7 +56,12 @@ class Feeds:
         self._tasks = tasks
         self._ages: dict[str, Callable[[], float]] = {}
         self._is_saved: dict[str, bool] = {}
-        self._running: dict[str, Source] = {}
+        self._sources: dict[str, Source] = {}
+        self._running: dict[str, RunningSource] = {}
+        self._wall_clock = wall_clock
+        self._reading: TenantsReading | None = None
+        self._distrust: Distrust | None = None
+        self._retained: frozenset[str] = frozenset()
         self._policy = ContainerPolicy(
             frozenset(config.injected_containers), config.pods.trust_containers_annotation
         )
@@ -59,6 +77,33 @@ class Feeds:
         """Whether what is served comes from the disk, as its source has not been heard yet."""
         return dict(self._is_saved)
 
+    def statuses(self) -> tuple[SourceStatus, ...]:
+        """How current tenants and pods are."""
+        return tuple(self._status(name) for name in (TENANTS, PODS))
+
+    def _status(self, name: str) -> SourceStatus:
+        age, source = self._ages.get(name), self._sources.get(name)
+        return SourceStatus(
+            name,
+            None if age is None else age(),
+            self._is_saved.get(name, False),
+            None if source is None else source.failure(),
+            self.retained() if name == TENANTS else None,
+        )
+
+    @property
+    def retained_sources(self) -> frozenset[str]:
+        return self._retained
+
+    def retained(self) -> Retained | None:
+        """The tenants that are served though their source lacks them."""
+        if self._distrust is None or not self._retained:
+            return None
+        served = self._agent.registry.sources
+        tenants = sorted(served[source].key for source in self._retained if source in served)
+        # A wall clock that was set back makes no negative time.
+        return Retained(tuple(tenants), max(0.0, self._wall_clock() - self._distrust.since_s))
+
     # ---- building
 
     def restore(self) -> None:
@@ -66,7 +111,8 @@ class Feeds:
         if self._state is None:
             return
         tenants = self._state.load_tenants(self._agent.registry.spiffe)
-        if tenants is not None and self._swap(*tenants.value):
+        if tenants is not None and self._swap(tenants.value.registry, tenants.value.problems):
+            self._distrust = tenants.value.distrust
             self._restored(TENANTS, tenants.age_s)
         pods = self._state.load_pods()
         if pods is not None:
@@ -84,10 +130,12 @@ class Feeds:
         config = self._config
         found = []
         if config.tenants.directory is not None:
-            directory = TenantDirectory(config.tenants.directory)
+            directory = TenantDirectory(config.tenants.directory, self._now)
+            self._sources[TENANTS] = directory
             found.append(Reloadable(TENANTS, directory.changed, lambda: self._read_tenants(directory)))
         if config.pods.file is not None:
-            pod_list = PodListFile(config.pods.file, self._policy)
+            pod_list = PodListFile(config.pods.file, self._policy, self._now)
+            self._sources[PODS] = pod_list
             found.append(Reloadable(PODS, pod_list.changed, lambda: self._read_pods(pod_list)))
         elif config.pods.source is PodSource.KUBELET:
             feed = KubeletPods(
@@ -111,13 +159,35 @@ class Feeds:
             from vnagent.sources import super_cluster
 
             if tenants_from is not None:
-                self._running[TENANTS] = super_cluster.tenants(tenants_from, self.publish_tenants)
+                self._running[TENANTS] = super_cluster.tenants(
+                    tenants_from, self.publish_tenants, self._saved_rotations()
+                )
             if is_watched and pods_from is not None:
                 self._running[PODS] = super_cluster.pods(
                     pods_from, self._config.node_name, self._policy, self.publish_pods
                 )
+        self._sources |= self._running
         for name, source in self._running.items():
             self._tasks.spawn(source.run(), f"source {name}")
+
+    def _saved_rotations(self) -> "dict[str, Rotation]":
+        """The certificates that were in rotation before the restart."""
+        from vnagent.sources.virtualcluster import OVERLAP_S, load_rotations
+
+        saved = None if self._state is None else self._state.load_rotations()
+        try:
+            return (
+                {} if saved is None else load_rotations(saved, self._wall_minus_now(), self._now(), OVERLAP_S)
+            )
+        except ValueError as error:
+            _log.error("saved rotations cannot be used", reason=error)
+            return {}
+
+    def _now(self) -> float:
+        return self._agent.channels.loop.time()
+
+    def _wall_minus_now(self) -> float:
+        return self._wall_clock() - self._now()
 
     async def run(self) -> None:
         """Keep the ages on disk current, for ever."""
@@ -132,7 +202,8 @@ class Feeds:
             if self._is_saved[name] or age() > CONFIRM_S:
                 continue
             if name == TENANTS:
-                self._state.tenants_confirmed(self._agent.registry, is_new=False)
+                self._state.tenants_confirmed(self._agent.registry, self._distrust, is_new=False)
+                self._confirm_rotations(is_new=False)
             else:
                 self._state.pods_confirmed(self._agent.index, is_new=False)
 
@@ -140,11 +211,13 @@ class Feeds:
 
     async def _read_tenants(self, directory: TenantDirectory) -> str | None:
         try:
-            incoming = directory.read()
+            reading = directory.read()
         except SourceError as error:
             return str(error)
-        if not self.publish_tenants(incoming):
+        if not self.publish_tenants(reading):
+            directory.confirmation.fail("the certificate authorities cannot be used together")
             return "the certificate authorities cannot be used together"
+        directory.confirmation.confirm()
         bad = self._agent.tenant_problems
         return "; ".join(f"{each.source}: {each.reason}" for each in bad) or None
 
@@ -154,13 +227,22 @@ class Feeds:
         except SourceError as error:
             return str(error)
         self.publish_pods(pods, bad)
+        pod_list.confirmation.confirm()
         return None
 
-    def publish_tenants(self, incoming: Mapping[str, Tenant | Bad]) -> bool:
+    def publish_tenants(self, reading: TenantsReading) -> bool:
         """Merge a complete reading of all tenants; False if nothing of it could be used."""
         before = self._agent.registry
         known = self._agent.tenant_problems
-        registry, bad = merge(before, incoming)
+        removals = judge(
+            frozenset(before.sources),
+            present_in(before, reading.tenants),
+            reading.deleted,
+            self._distrust,
+            self._wall_clock(),
+        )
+        retained = {source: before.sources[source] for source in removals.retained}
+        registry, bad = merge(before, {**reading.tenants, **retained})
         for problem in bad:
             if problem not in known:
                 _log.error(
@@ -172,10 +254,49 @@ class Feeds:
                 )
         if not self._swap(registry, bad):
             return False
+        is_new = registry != before or removals.distrust != self._distrust
+        has_new_rotations = self._reading is None or reading.rotations != self._reading.rotations
+        self._report_removals(removals.retained, len(before.sources))
+        self._reading, self._retained, self._distrust = reading, removals.retained, removals.distrust
         self._heard(TENANTS)
         if self._state is not None:
-            self._state.tenants_confirmed(registry, is_new=registry != before)
+            self._state.tenants_confirmed(registry, removals.distrust, is_new=is_new)
+            self._confirm_rotations(is_new=has_new_rotations)
         return True
+
+    def _report_removals(self, retained: frozenset[str], known: int) -> None:
+        if retained and not self._retained:
+            self._agent.metrics.distrusted_removals.inc()
+            _log.error(
+                "most tenants are missing from their source and are retained; restore them there, or run"
+                " `vcnode tenant release` to remove them",
+                missing=len(retained),
+                known=known,
+                sources=sorted(retained)[:_MAX_NAMES],
+            )
+        elif self._retained and not retained:
+            _log.info("no tenant is retained any more")
+
+    def _confirm_rotations(self, *, is_new: bool) -> None:
+        reading = self._reading
+        if self._state is None or reading is None or self._config.tenants.kubeconfig_file is None:
+            return
+        from vnagent.sources.virtualcluster import dump_rotations
+
+        self._state.rotations_confirmed(
+            lambda: dump_rotations(reading.rotations, self._wall_minus_now()), is_new=is_new
+        )
+
+    def release_tenants(self) -> None:
+        """Remove the tenants that are retained: a person says that their source is right."""
+        reading, retained = self._reading, self._retained
+        if reading is None or not retained:
+            _log.warning("no tenant is retained: there is nothing to release")
+            return
+        _log.warning(
+            "retained tenants are released", sources=sorted(retained)[:_MAX_NAMES], count=len(retained)
+        )
+        self.publish_tenants(TenantsReading(reading.tenants, reading.deleted | retained, reading.rotations))
 
     def reload_trust(self) -> str | None:
         """Read the serving certificate and the SPIFFE authority again; what is wrong, or None."""
@@ -215,9 +336,13 @@ class Feeds:
             self._state.pods_confirmed(index, is_new=True)
 
     def _heard(self, name: str) -> None:
-        source = self._running.get(name)
-        # Files are confirmed by each poll; they are never older than that.
-        self._ages[name] = (lambda: 0.0) if source is None else (lambda: source.age_s() or 0.0)
+        source, published_at = self._sources.get(name), self._now()
+
+        def age() -> float:
+            own = None if source is None else source.age_s()
+            return self._now() - published_at if own is None else own
+
+        self._ages[name] = age
         self._is_saved[name] = False
 
 

@@ -3,6 +3,7 @@
 nothing in a request can add a series."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from daemonkit.metrics import Counter, Registry
@@ -35,6 +36,10 @@ class Metrics:
         self.audit_lost = self.registry.counter(
             "vcnode_audit_lost_total", "Audit lines that could not be kept while the disk refused them."
         )
+        self.distrusted_removals = self.registry.counter(
+            "vcnode_removals_distrusted_total",
+            "Times that most tenants were missing from their source and were retained.",
+        )
         self.state_errors = self.registry.counter(
             "vcnode_state_errors_total", "Failures to keep the last good state on disk."
         )
@@ -45,6 +50,12 @@ class Metrics:
         if cell is None:
             cell = self._cells[key] = self._requests.labels(tenant or "", endpoint, str(status))
         cell.inc()
+
+    def watch_retained(self, count: Callable[[], int]) -> None:
+        """Register how many tenants are retained."""
+        self.registry.gauge_function(
+            "vcnode_retained_tenants", "Tenants that are served though their source lacks them.", count
+        )
 
     def watch(self, agent: "Agent") -> None:
         """Register what is read from the agent when the page is asked for."""

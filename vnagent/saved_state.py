@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last good state on disk: who the tenants are, and whose the pods are.
+"""The last good state on disk: who the tenants are, which of their certificates are in rotation, and whose
+the pods are.
 
 It is served after a restart until a source is heard, so that logs work while the control plane is
 away. Losing it costs only that; so a full disk is reported and survived, and a damaged file is
@@ -21,9 +22,11 @@ from tenancy import registry as registries
 from tenancy.document import TenantError
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry, SpiffeTrust
+from tenancy.removals import Distrust
 
 TENANTS_FILE = "tenants.json"
 PODS_FILE = "pods.json"
+ROTATIONS_FILE = "rotations.json"
 # The node reboots, the control plane is repaired overnight: state of yesterday still helps. Older
 # state is more likely to name a pod that is somebody else's by now.
 MAX_AGE_S = 24 * 3600.0
@@ -42,11 +45,22 @@ class _Saved(msgspec.Struct, rename="camel"):
     version: int
     confirmed_at: float
     content: msgspec.Raw
+    # With tenants, while readings of their source are distrusted.
+    distrust: Distrust | None = None
 
 
 class _Due(NamedTuple):
     content: Callable[[], bytes]
     confirmed_at: float
+    distrust: Distrust | None
+
+
+class SavedTenants(NamedTuple):
+    """The tenants that were served, and the distrust of their source at that time."""
+
+    registry: Registry
+    problems: tuple[Problem, ...]
+    distrust: Distrust | None
 
 
 class Restored(NamedTuple, Generic[T]):
@@ -74,17 +88,21 @@ class SavedState:
 
     # ---- reading
 
-    def load_tenants(
-        self, spiffe: SpiffeTrust | None
-    ) -> Restored[tuple[Registry, tuple[Problem, ...]]] | None:
+    def load_tenants(self, spiffe: SpiffeTrust | None) -> Restored[SavedTenants] | None:
         saved = self._load(TENANTS_FILE)
         if saved is None:
             return None
         try:
-            return Restored(registries.load(bytes(saved.content), spiffe), self._age(saved))
+            registry, problems = registries.load(bytes(saved.content), spiffe)
         except TenantError as error:
             _log.error("saved tenants cannot be used", reason=error)
             return None
+        return Restored(SavedTenants(registry, problems, saved.distrust), self._age(saved))
+
+    def load_rotations(self) -> bytes | None:
+        """What was given to `rotations_confirmed`."""
+        saved = self._load(ROTATIONS_FILE)
+        return None if saved is None else bytes(saved.content)
 
     def load_pods(self) -> Restored[OwnerIndex] | None:
         saved = self._load(PODS_FILE)
@@ -117,16 +135,24 @@ class SavedState:
 
     # ---- writing
 
-    def tenants_confirmed(self, registry: Registry, *, is_new: bool) -> None:
-        self._confirm(TENANTS_FILE, lambda: registries.dump(registry), is_new=is_new)
+    def tenants_confirmed(
+        self, registry: Registry, distrust: Distrust | None = None, *, is_new: bool
+    ) -> None:
+        self._confirm(TENANTS_FILE, lambda: registries.dump(registry), is_new=is_new, distrust=distrust)
+
+    def rotations_confirmed(self, content: Callable[[], bytes], *, is_new: bool) -> None:
+        """`content` makes JSON of the certificates in rotation, when it is written."""
+        self._confirm(ROTATIONS_FILE, content, is_new=is_new)
 
     def pods_confirmed(self, index: OwnerIndex, *, is_new: bool) -> None:
         self._confirm(PODS_FILE, lambda: msgspec.json.encode(tuple(index)), is_new=is_new)
 
-    def _confirm(self, name: str, content: Callable[[], bytes], *, is_new: bool) -> None:
+    def _confirm(
+        self, name: str, content: Callable[[], bytes], *, is_new: bool, distrust: Distrust | None = None
+    ) -> None:
         now = self._clock()
         if is_new or now - self._written_at.get(name, float("-inf")) >= CONFIRM_S:
-            self._due[name] = _Due(content, now)
+            self._due[name] = _Due(content, now, distrust)
 
     async def run(self) -> None:
         """Write what is due, for ever; a failure is tried again with the next turn."""
@@ -137,7 +163,7 @@ class SavedState:
     async def write_due(self) -> None:
         for name, due in list(self._due.items()):
             # The age counts from when the source was heard: the disk may have been full since.
-            saved = _Saved(_VERSION, due.confirmed_at, msgspec.Raw(due.content()))
+            saved = _Saved(_VERSION, due.confirmed_at, msgspec.Raw(due.content()), due.distrust)
             data = msgspec.json.encode(saved)
             try:
                 await asyncio.to_thread(write_atomically, self._directory / name, data)

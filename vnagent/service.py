@@ -4,6 +4,7 @@
 import asyncio
 import gc
 import os
+import signal
 import time
 
 from daemonkit import logs
@@ -17,7 +18,7 @@ from vnagent.audit_log import AuditLog
 from vnagent.channels import Channels
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.limits import Limits
-from vnagent.feeds import PODS, TENANTS, Feeds
+from vnagent.feeds import Feeds
 from vnagent.kubelet import KubeletAddress, KubeletPool
 from vnagent.listener import Listener, raise_descriptor_limit
 from vnagent.metrics import Metrics
@@ -74,6 +75,7 @@ class Service:
         self._sources = (*self._certificates(), *self._feeds.reloadables())
         self._reloader = Reloader(self._sources, self._metrics.reloads)
         self._metrics.watch(self.agent)
+        self._metrics.watch_retained(lambda: len(self._feeds.retained_sources))
         self._listener = Listener(
             loop, config.listen.address, config.listen.port, self.agent.accept, self.agent.has_room
         )
@@ -111,25 +113,17 @@ class Service:
 
     def readiness(self) -> Readiness:
         """Ready when both tenants and pods are known, be it from saved state, and not draining."""
-        ages, saved = self._feeds.ages(), self._feeds.saved()
-        lines = []
-        for name in (TENANTS, PODS):
-            if name not in ages:
-                lines.append(f"{name}: not heard yet")
-            elif saved[name]:
-                lines.append(f"{name}: saved state, age {ages[name]:.0f} s")
-            else:
-                lines.append(f"{name}: ok, age {ages[name]:.0f} s")
+        sources = self._feeds.statuses()
+        lines = [each.line() for each in sources]
         lines.append(self._audit_log.report())
         if self.agent.is_draining:
             lines.append("draining")
-        is_ready = len(ages) == 2 and not self.agent.is_draining
+        is_ready = all(each.age_s is not None for each in sources) and not self.agent.is_draining
         return Readiness(is_ready, tuple(lines))
 
     def status(self) -> dict[str, object]:
         agent = self.agent
         host, port = self._listener.bound
-        ages, saved = self._feeds.ages(), self._feeds.saved()
         return {
             "daemon": "vn-agent",
             "nodeName": self._config.node_name,
@@ -140,9 +134,7 @@ class Service:
                 "address": self._kubelet.address.authority,
                 "connections": self._kubelet.open_count,
             },
-            "sources": {
-                name: {"ageSeconds": round(age, 3), "isSavedState": saved[name]} for name, age in ages.items()
-            },
+            "sources": {each.name: each.document() for each in self._feeds.statuses()},
             "tenants": sorted(agent.registry.tenants),
             "badTenants": [
                 {
@@ -170,6 +162,8 @@ class Service:
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
         life.on_reload(self._reload)
+        # A signal of its own: SIGHUP comes from logrotate each night, and removes nobody.
+        life.on_signal(signal.SIGUSR1, self._feeds.release_tenants)
         self._channels.start()
         if self._status is not None:
             await self._status.start()

@@ -16,6 +16,7 @@ from daemonkit.tls import (
 from tenancy import x509
 from tenancy.registry import SpiffeTrust
 from vnagent.config import VnAgentConfiguration
+from vnagent.saved_state import TENANTS_FILE
 
 
 def kubelet_context(config: VnAgentConfiguration) -> ssl.SSLContext:
@@ -66,11 +67,17 @@ def problems(config: VnAgentConfiguration) -> list[str]:
         found += _unusable("spiffe", {"spiffe.caFile": config.spiffe.ca_file}, lambda: spiffe_trust(config))
     found += _kubeconfig_problems(config)
     directory = config.tenants.directory
-    if directory is not None and not directory.is_dir():
+    # One that is lost while there are saved tenants must not cut them: they are served, and /readyz says why.
+    if directory is not None and not directory.is_dir() and not _has_saved_tenants(config):
         found.append(f"tenants.directory: {directory} is not a directory")
     if config.pods.file is not None and not config.pods.file.is_file():
         found.append(f"pods.file: {config.pods.file} is not a file")
     return found + _unwritable(config)
+
+
+def _has_saved_tenants(config: VnAgentConfiguration) -> bool:
+    state = config.state_directory
+    return state is not None and (state / TENANTS_FILE).is_file()
 
 
 def _unwritable(config: VnAgentConfiguration) -> list[str]:

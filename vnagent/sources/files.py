@@ -2,9 +2,11 @@
 """Files as sources of tenants and pods: a directory of Tenant files, a PodList in a file.
 
 Each is read whole when its content changes or when it is told to. What cannot be read leaves what was
-published before.
+published before, and confirms it no longer.
 """
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from daemonkit import yaml_values
@@ -16,9 +18,12 @@ from tenancy.registry import Bad
 from tenancy.tenant import Tenant
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import owned_pods
+from vnagent.sources.port import Confirmation, Failure, TenantsReading
 
 # A PodList of a node with 250 pods and all their status is 5 MB.
 MAX_POD_LIST_BYTES = 64 << 20
+# `acme.yaml.removed` beside no `acme.yaml` confirms that the tenant was removed and the file not lost.
+REMOVED_SUFFIX = ".removed"
 
 
 class SourceError(Exception):
@@ -28,21 +33,35 @@ class SourceError(Exception):
 class TenantDirectory:
     """`*.yaml` in one directory, a Tenant each. Hidden files and other names are not read."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._watched = Watched.directory(directory, "*.yaml")
+        self._removed = Watched.directory(directory, f"*.yaml{REMOVED_SUFFIX}")
+        self.confirmation = Confirmation(clock)
+
+    def age_s(self) -> float | None:
+        return self.confirmation.age_s()
+
+    def failure(self) -> Failure | None:
+        return self.confirmation.failure()
 
     def changed(self) -> bool:
-        return self._watched.poll()
+        is_changed = any([self._watched.poll(), self._removed.poll()])
+        if not is_changed:
+            self.confirmation.confirm_unchanged()
+        return is_changed
 
-    def read(self) -> dict[str, Tenant | Bad]:
+    def read(self) -> TenantsReading:
         """All tenants by file name. Raises SourceError if the directory cannot be read."""
         try:
             content = self._watched.snapshot()
+            # After the files: a marker is written before its file is removed.
+            removed = self._removed.snapshot()
         except FilesError as error:
+            self.confirmation.fail(str(error))
             raise SourceError(str(error)) from None
         found: dict[str, Tenant | Bad] = {path.name: _tenant(data) for path, data in content.items()}
         found |= {path.name: Bad(problem) for path, problem in self._watched.problems.items()}
-        return found
+        return TenantsReading(found, frozenset(path.stem for path in removed) - found.keys())
 
 
 def _tenant(data: bytes) -> Tenant | Bad:
@@ -59,20 +78,33 @@ def _tenant(data: bytes) -> Tenant | Bad:
 class PodListFile:
     """A v1 PodList as `kubectl get pods -A -o json` prints it."""
 
-    def __init__(self, path: Path, policy: ContainerPolicy) -> None:
+    def __init__(
+        self, path: Path, policy: ContainerPolicy, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._path = path
         self._policy = policy
         self._watched = Watched.files((path,), max_file_bytes=MAX_POD_LIST_BYTES)
+        self.confirmation = Confirmation(clock)
+
+    def age_s(self) -> float | None:
+        return self.confirmation.age_s()
+
+    def failure(self) -> Failure | None:
+        return self.confirmation.failure()
 
     def changed(self) -> bool:
-        return self._watched.poll()
+        is_changed = self._watched.poll()
+        if not is_changed:
+            self.confirmation.confirm_unchanged()
+        return is_changed
 
     def read(self) -> tuple[tuple[Owned, ...], tuple[str, ...]]:
         """The tenants' pods in the list, and what is wrong with others. Raises SourceError."""
-        data = self._watched.snapshot().get(self._path)
-        if data is None:
-            raise SourceError(self._watched.problems.get(self._path, "no such file"))
         try:
+            data = self._watched.snapshot().get(self._path)
+            if data is None:
+                raise SourceError(self._watched.problems.get(self._path, "no such file"))
             return owned_pods(data, self._policy)
-        except PageError as error:
+        except (PageError, SourceError) as error:
+            self.confirmation.fail(f"{self._path}: {error}")
             raise SourceError(str(error)) from None

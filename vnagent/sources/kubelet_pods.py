@@ -12,7 +12,7 @@ from vnagent.kubelet import KubeletPool
 from vnagent.page_service import INLINE_BYTES
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import owned_pods
-from vnagent.sources.port import PublishPods
+from vnagent.sources.port import Confirmation, Failure, PublishPods
 
 # Names that nobody knows must not become a stream of reads; a pod that is just being created is not
 # looked for more often than this either.
@@ -39,7 +39,7 @@ class KubeletPods:
         self._publish = publish
         self._reading: asyncio.Task[bool] | None = None
         self._begun_s = float("-inf")
-        self._confirmed_s: float | None = None
+        self._confirmation = Confirmation(self._now)
         self._published: int | None = None
         self._is_failing = False
 
@@ -47,7 +47,10 @@ class KubeletPods:
         return self._kubelet.channels.loop.time()
 
     def age_s(self) -> float | None:
-        return None if self._confirmed_s is None else self._now() - self._confirmed_s
+        return self._confirmation.age_s()
+
+    def failure(self) -> Failure | None:
+        return self._confirmation.failure()
 
     def can_refresh(self) -> bool:
         return self._reading is not None or self._now() - self._begun_s >= MIN_REFRESH_S
@@ -88,18 +91,21 @@ class KubeletPods:
             return False
         finally:
             self._reading = None
-        self._confirmed_s = self._now()
+        self._confirmation.confirm()
         if self._is_failing:
             self._is_failing = False
             _log.info("pods are read from the kubelet again")
         return True
 
     def _say_failing(self, error: Exception) -> None:
+        is_known = isinstance(error, (FetchError, PageError))
+        message = str(error) if is_known else f"{type(error).__name__} in vn-agent, see its log"
+        self._confirmation.fail(f"kubelet /pods: {message}")
         if self._is_failing:
             return
         self._is_failing = True
         kept = self._published is not None
-        if isinstance(error, (FetchError, PageError)):
+        if is_known:
             _log.warning("pods cannot be read from the kubelet", reason=error, kept=kept)
         else:
             _log.error("pods cannot be read", error=error, kept=kept, traceback=logs.trace(error))

@@ -5,16 +5,18 @@ What is here loads the client of API servers: import it only where the super clu
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from daemonkit import logs
 from daemonkit.kube.client import Client
 from daemonkit.kube.credentials import CredentialsError
 from tenancy.ownership import ContainerPolicy
-from vnagent.sources.port import PublishPods, PublishTenants, Source
+from vnagent.sources.port import Confirmation, Failure, PublishPods, PublishTenants, RunningSource
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
+from vnagent.sources.virtualcluster import Rotation
 
 # A credential that something else puts in place after boot is there within seconds.
 RETRY_S = 5.0
@@ -22,12 +24,12 @@ RETRY_S = 5.0
 _log = logs.get(__name__)
 
 
-def tenants(kubeconfig: Path, publish: PublishTenants) -> Source:
-    """A source of the super cluster's tenants."""
-    return _Opened(kubeconfig, lambda client: SuperTenants(client, publish))
+def tenants(kubeconfig: Path, publish: PublishTenants, rotations: Mapping[str, Rotation]) -> RunningSource:
+    """A source of the super cluster's tenants; `rotations` are those of before a restart."""
+    return _Opened(kubeconfig, lambda client: SuperTenants(client, publish, rotations=rotations))
 
 
-def pods(kubeconfig: Path, node_name: str, policy: ContainerPolicy, publish: PublishPods) -> Source:
+def pods(kubeconfig: Path, node_name: str, policy: ContainerPolicy, publish: PublishPods) -> RunningSource:
     """A source of the tenant pods on the node `node_name`."""
     return _Opened(kubeconfig, lambda client: SuperPods(client, node_name, policy, publish))
 
@@ -39,13 +41,17 @@ class _Opened:
     saved state meanwhile.
     """
 
-    def __init__(self, kubeconfig: Path, make: Callable[[Client], Source]) -> None:
+    def __init__(self, kubeconfig: Path, make: Callable[[Client], RunningSource]) -> None:
         self._kubeconfig = kubeconfig
         self._make = make
-        self._source: Source | None = None
+        self._source: RunningSource | None = None
+        self._confirmation = Confirmation(time.monotonic)
 
     def age_s(self) -> float | None:
         return None if self._source is None else self._source.age_s()
+
+    def failure(self) -> Failure | None:
+        return self._confirmation.failure() if self._source is None else self._source.failure()
 
     async def run(self) -> None:
         async with await self._client() as client:
@@ -58,6 +64,7 @@ class _Opened:
             try:
                 return Client.from_kubeconfig(self._kubeconfig, user_agent="vn-agent")
             except CredentialsError as error:
+                self._confirmation.fail(f"kubeconfig {self._kubeconfig}: {error}")
                 if str(error) != known:
                     known = str(error)
                     _log.error("kubeconfig cannot be used, waiting for a better one", reason=known)

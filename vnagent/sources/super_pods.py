@@ -13,7 +13,7 @@ import msgspec
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import PODS, Key, ObjectMeta
 from tenancy.ownership import ContainerPolicy, Owned, owned_pod
-from vnagent.sources.port import PublishPods
+from vnagent.sources.port import Failure, PublishPods
 
 
 class _Container(msgspec.Struct, frozen=True):
@@ -55,6 +55,7 @@ class SuperPods:
     ) -> None:
         self._policy = policy
         self._publish = publish
+        self._clock = clock
         self._reflector = Reflector(
             client,
             PODS,
@@ -68,6 +69,13 @@ class SuperPods:
     def age_s(self) -> float | None:
         """Seconds since the API server last confirmed what is published, None before that."""
         return self._reflector.age_s()
+
+    def failure(self) -> Failure | None:
+        """Why the pods cannot be followed now."""
+        failure = self._reflector.failure
+        if failure is None:
+            return None
+        return Failure(f"{self._reflector.name}: {failure.message}", self._clock() - failure.since)
 
     async def run(self) -> None:
         """Follow this node's pods until cancelled."""

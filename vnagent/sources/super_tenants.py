@@ -11,23 +11,28 @@ for by `metadata.name`, which the API server takes as the name that a role has t
 
 Still, that role reads the tenants' private keys, as RBAC knows no fields. Where a node must not be
 able to, give it tenants by files.
+
+A VirtualCluster is confirmed to be no tenant any more by a DELETED event, by another object of its name, and
+by a phase that is not served. A list that lacks it confirms nothing: `tenancy.removals` judges that.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from daemonkit import logs
 from daemonkit.kube.reflector import Reflector, Timing, Transport
-from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, KubeObject
+from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, Key, KubeObject
+from daemonkit.kube.store import Change, Cleared, Deleted
 from tenancy.names import Refused
 from tenancy.registry import Bad
 from tenancy.tenant import Tenant
-from vnagent.sources.port import PublishTenants
+from vnagent.sources.port import Failure, PublishTenants, TenantsReading
 from vnagent.sources.virtualcluster import (
     APISERVER_CERTIFICATE,
     CLIENTS,
+    OVERLAP_S,
     ROOT_CA,
     CertificateSecret,
     ClientsConfigMap,
@@ -36,14 +41,14 @@ from vnagent.sources.virtualcluster import (
     VirtualCluster,
     is_served,
     key_of,
+    key_of_source,
     read,
+    source_of,
     tenant_of,
     turn,
 )
 
-# For how long the past stays registered after a Secret was replaced: the kubelet needs up to two
-# minutes to bring a new Secret into the apiserver's pod, and the pod its time to restart.
-OVERLAP_S = 600.0
+_NOT_FOUND, _FORBIDDEN = 404, 403
 
 _log = logs.get(__name__)
 
@@ -51,10 +56,10 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class SuperTenants:
-    """Publishes all tenants of the super cluster, named `<namespace>/<name>` of the VirtualCluster.
+    """Publishes all tenants of the super cluster, named `<namespace>/<name>/<uid>` of the VirtualCluster.
 
     Nothing is published before all four lists are in. `overlap_s` 0 ends a replaced certificate's
-    registration at once.
+    registration at once. `rotations` are those of before a restart.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class SuperTenants:
         publish: PublishTenants,
         *,
         overlap_s: float = OVERLAP_S,
+        rotations: Mapping[str, Rotation] | None = None,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -73,20 +79,28 @@ class SuperTenants:
         self._is_published = False
         # What was read of each source, with the objects that it was read from.
         self._read: dict[str, tuple[tuple[object, ...], Registered | Bad]] = {}
-        self._rotations: dict[str, Rotation] = {}
+        self._rotations: dict[str, Rotation] = dict(rotations or {})
+        # By which source each VirtualCluster was last published: one that does not decode shows no UID.
+        self._names: dict[Key, str] = {key_of_source(source): source for source in self._rotations}
+        self._deleted: set[str] = set()
 
-        def follow(resource: Any, kind: type[T], name: str = "") -> Reflector[T]:
+        def follow(
+            resource: Any,
+            kind: type[T],
+            name: str = "",
+            on_change: Callable[[Sequence[Change[T]]], None] | None = None,
+        ) -> Reflector[T]:
             return Reflector(
                 client,
                 resource,
                 kind,
                 field_selector=f"metadata.name={name}" if name else "",
-                on_change=lambda _: self._changed.set(),
+                on_change=on_change or (lambda _: self._changed.set()),
                 timing=timing,
                 clock=clock,
             )
 
-        self._clusters = follow(VIRTUAL_CLUSTERS, VirtualCluster)
+        self._clusters = follow(VIRTUAL_CLUSTERS, VirtualCluster, on_change=self._clusters_changed)
         self._authorities = follow(SECRETS, CertificateSecret, ROOT_CA)
         self._certificates = follow(SECRETS, CertificateSecret, APISERVER_CERTIFICATE)
         self._clients = follow(CONFIG_MAPS, ClientsConfigMap, CLIENTS)
@@ -103,6 +117,23 @@ class SuperTenants:
         known = [age for age in ages if age is not None]
         return max(known) if self._is_published and len(known) == len(ages) else None
 
+    def failure(self) -> Failure | None:
+        """Why one of the four cannot be followed, with the remedy where there is one."""
+        for reflector in self._all:
+            failure = reflector.failure
+            if failure is None:
+                continue
+            remedy = ""
+            if reflector is self._clusters and failure.code == _NOT_FOUND:
+                remedy = (
+                    "; VirtualClusters are not installed in the super cluster:"
+                    " apply packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory"
+                )
+            elif failure.code == _FORBIDDEN:
+                remedy = "; apply packaging/rbac/options/vn-agent-tenants.yaml"
+            return Failure(f"{reflector.name}: {failure.message}{remedy}", self._clock() - failure.since)
+        return None
+
     async def run(self) -> None:
         """Follow the super cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -117,10 +148,15 @@ class SuperTenants:
             self._changed.clear()
             now_s = self._clock()
             tenants = self._tenants(now_s)
-            self._publish(tenants)
+            unserved = {source_of(each) for each in self._clusters.objects.values() if not is_served(each)}
+            deleted = frozenset(self._deleted | unserved) - tenants.keys()
+            self._drop_past_rotations(tenants, deleted)
+            is_used = self._publish(TenantsReading(tenants, deleted, dict(self._rotations)))
+            if is_used is not False:
+                self._deleted.clear()
             self._is_published = True
             # What is bad now is published again when it changes, not when its past ends.
-            good = [r for source, r in self._rotations.items() if isinstance(tenants[source], Tenant)]
+            good = [r for source, r in self._rotations.items() if isinstance(tenants.get(source), Tenant)]
             ends = [r.next_end_s for r in good if r.next_end_s is not None]
             try:
                 # Changes come one object at a time; all that are in by now are published at once.
@@ -129,22 +165,43 @@ class SuperTenants:
             except TimeoutError:
                 continue
 
+    def _clusters_changed(self, changes: Sequence[Change[VirtualCluster]]) -> None:
+        """Note whose deletion is confirmed. A list that lacks an object does not confirm it."""
+        is_event = not self._clusters.is_relisting
+        for change in changes:
+            if isinstance(change, Deleted):
+                is_replaced = change.key in self._clusters.objects
+                if is_replaced or (is_event and change.key not in self._clusters.unreadable):
+                    self._deleted.add(source_of(change.old))
+                    self._names.pop(change.key, None)
+            elif isinstance(change, Cleared) and is_event and change.key in self._names:
+                self._deleted.add(self._names.pop(change.key))
+        self._changed.set()
+
     def _tenants(self, now_s: float) -> Mapping[str, Tenant | Bad]:
         found: dict[str, Tenant | Bad] = {
-            f"{namespace}/{name}": Bad(f"VirtualCluster does not decode: {reason}")
-            for (namespace, name), reason in self._clusters.unreadable.items()
+            self._names.get(key, "/".join(key)): Bad(f"VirtualCluster does not decode: {reason}")
+            for key, reason in self._clusters.unreadable.items()
         }
         read_now: dict[str, tuple[tuple[object, ...], Registered | Bad]] = {}
-        for (namespace, name), cluster in self._clusters.objects.items():
+        for key, cluster in self._clusters.objects.items():
             if not is_served(cluster):
                 continue
-            source = f"{namespace}/{name}"
+            source = self._names[key] = source_of(cluster)
             read_now[source] = self._registered(source, cluster)
             found[source] = self._overlapped(source, read_now[source][1], now_s)
         self._read = read_now
-        # What is bad for a while keeps its past, for when it is good again.
-        self._rotations = {source: r for source, r in self._rotations.items() if source in found}
         return found
+
+    def _drop_past_rotations(self, tenants: Mapping[str, Tenant | Bad], deleted: frozenset[str]) -> None:
+        """What is bad or missing for a while keeps its past, for when it is good again."""
+        now_s = self._clock()
+        self._rotations = {
+            source: r
+            for source, r in self._rotations.items()
+            if source in tenants
+            or (source not in deleted and r.next_end_s is not None and r.next_end_s > now_s)
+        }
 
     def _registered(
         self, source: str, cluster: VirtualCluster

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from daemonkit import yaml_values
-from daemonkit.kube.resources import ObjectMeta
+from daemonkit.kube.resources import Key, ObjectMeta
 from daemonkit.tls import TlsError, check_authorities
 from tenancy import keys, names, x509
 from tenancy.document import DEFAULT_CLUSTER_DOMAIN, TenantError, certificates, document_of, parse_tenant
@@ -33,6 +33,10 @@ ROOT_CA = "root-ca"
 APISERVER_CERTIFICATE = "apiserver-ca"
 CLIENTS = "vn-agent-clients"
 CLIENTS_KEY = "clients.yaml"
+
+# For how long the past stays registered after a Secret was replaced: the kubelet needs up to two
+# minutes to bring a new Secret into the apiserver's pod, and the pod its time to restart.
+OVERLAP_S = 600.0
 
 # `Updating` is declared upstream and never set; a control plane that is updated still runs.
 _SERVED_PHASES = frozenset({"Running", "Updating"})
@@ -100,6 +104,18 @@ def key_of(cluster: VirtualCluster) -> str | names.Refused:
     """The cluster key; the object's namespace and name are checked by the API server."""
     meta = cluster.metadata
     return names.cluster_key(meta.namespace, meta.name, meta.uid, cluster.status.cluster_namespace)
+
+
+def source_of(cluster: VirtualCluster) -> str:
+    """The name of the source. An object with another UID is another tenant, also under the same name."""
+    meta = cluster.metadata
+    return f"{meta.namespace}/{meta.name}/{meta.uid}"
+
+
+def key_of_source(source: str) -> Key:
+    """The namespace and name of the VirtualCluster that `source_of` named."""
+    namespace, name, *_ = [*source.split("/"), ""]
+    return namespace, name
 
 
 def is_brought_down(metadata: ObjectMeta) -> bool:
@@ -227,6 +243,60 @@ def tenant_of(now_in: Registered, rotation: Rotation) -> Tenant:
     )
     authorities = (*now_in.authorities, *rotation.retired_authorities)
     return Tenant(now_in.key, authorities, clients, now_in.cluster_domain)
+
+
+class _SavedRotation(msgspec.Struct, rename="camel"):
+    """Times are of the wall clock; certificates are base64 in JSON."""
+
+    key: str
+    authorities: tuple[bytes, ...]
+    apiserver_spki: str
+    retired_authorities: tuple[tuple[bytes, float], ...] = ()
+    retired_spkis: dict[str, float] = {}
+
+
+def dump_rotations(rotations: Mapping[str, Rotation], wall_minus_now_s: float) -> bytes:
+    """The rotations for the saved state. `wall_minus_now_s` is what the wall clock shows more than theirs."""
+    return msgspec.json.encode(
+        {
+            source: _SavedRotation(
+                each.key,
+                each.authorities,
+                each.apiserver_spki,
+                tuple((der, at + wall_minus_now_s) for der, at in each.retired_authorities.items()),
+                {spki: at + wall_minus_now_s for spki, at in each.retired_spkis.items()},
+            )
+            for source, each in rotations.items()
+        }
+    )
+
+
+def load_rotations(
+    saved: bytes, wall_minus_now_s: float, now_s: float, overlap_s: float
+) -> dict[str, Rotation]:
+    """The rotations that `dump_rotations` saved. Raises ValueError for bytes that are none.
+
+    What ended meanwhile is left out. A wall clock that was set back prolongs nothing beyond `overlap_s`.
+    """
+
+    def left(ends: Iterable[tuple[Any, float]]) -> dict[Any, float]:
+        found = ((past, min(at - wall_minus_now_s, now_s + overlap_s)) for past, at in ends)
+        return {past: at for past, at in found if at > now_s}
+
+    try:
+        found = msgspec.json.decode(saved, type=dict[str, _SavedRotation])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    return {
+        source: Rotation(
+            each.key,
+            each.authorities,
+            each.apiserver_spki,
+            left(each.retired_authorities),
+            left(each.retired_spkis.items()),
+        )
+        for source, each in found.items()
+    }
 
 
 def _is_confusable(old: bytes, current: Iterable[bytes]) -> bool:

@@ -52,6 +52,28 @@ def test_everything_that_a_daemon_says() -> None:
     ]
 
 
+def test_a_source_that_fails_and_tenants_that_are_retained() -> None:
+    sources = {
+        "tenants": {
+            "ageSeconds": 6.0,
+            "failure": {"message": "/t: No such file or directory", "seconds": 5.0},
+            "retained": {"tenants": ["a", "b"], "seconds": 61.0},
+        },
+        "pods": {"ageSeconds": None, "failure": {"message": "kubelet /pods: refused", "seconds": 1.0}},
+    }
+    lines = status_report.render(report(sources=sources), "x", STARTED)
+    assert [line.split(maxsplit=1) for line in lines[4:9]] == [
+        ["source", "pods     not heard yet"],
+        ["PROBLEM", "pods cannot be read for 1 s: kubelet /pods: refused"],
+        ["source", "tenants  age 6 s"],
+        ["PROBLEM", "tenants cannot be read for 5 s: /t: No such file or directory"],
+        [
+            "RETAINED",
+            "for 1 min 1 s, missing from the source: 2: a, b; restore them, or `vcnode tenant release`",
+        ],
+    ]
+
+
 def test_what_kubeproxy_ext_says() -> None:
     body = {
         "daemon": "kubeproxy-ext",

@@ -19,6 +19,7 @@ from tenancy.document import parse_tenant
 from tenancy.tenant import Role, Tenant
 from vcnode import tenant
 from vcnode.terminal import Terminal, ToolError
+from vnagent.sources.files import TenantDirectory
 
 NOW = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 SPAN: dict[str, Any] = {"not_before": NOW - dt.timedelta(days=1), "not_after": NOW + dt.timedelta(days=300)}
@@ -232,9 +233,30 @@ def test_remove_a_client_then_the_tenant(office: Office) -> None:
     _, out = office.run("remove", "acme", "--client", two.spki_sha256)
     assert out.endswith("clients left: none, so nobody can use it\n")
     assert office.run("remove", "acme")[0] == 0
-    assert list(office.tenants.iterdir()) == []
+    assert [path.name for path in office.tenants.iterdir()] == ["acme.yaml.removed"]
     with pytest.raises(ToolError, match="no tenant acme"):
         office.run("remove", "acme")
+
+
+def test_a_removal_leaves_a_marker_until_the_tenant_is_added_again_or_a_day_is_over(office: Office) -> None:
+    """It tells the daemon that the last tenant was removed and no directory lost."""
+    certificate, _ = office.client("a")
+    for key in ("acme", "globex"):
+        office.add(key, certificate)
+        office.run("remove", key)
+        removed_at = NOW.timestamp() - (3600 if key == "globex" else 25 * 3600)
+        os.utime(office.tenants / f"{key}.yaml.removed", (removed_at, removed_at))
+    office.add("initech", certificate)
+    office.run("remove", "initech")
+    assert _names(office) == ["globex.yaml.removed", "initech.yaml.removed"]
+    assert TenantDirectory(office.tenants).read().deleted == {"globex.yaml", "initech.yaml"}
+    office.add("globex", certificate)
+    assert _names(office) == ["globex.yaml", "initech.yaml.removed"]
+    assert TenantDirectory(office.tenants).read().deleted == {"initech.yaml"}
+
+
+def _names(office: Office) -> list[str]:
+    return sorted(path.name for path in office.tenants.iterdir())
 
 
 def test_an_administrators_certificate_is_warned_of(office: Office) -> None:

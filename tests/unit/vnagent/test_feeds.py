@@ -28,6 +28,8 @@ from vnagent.kubelet import KubeletPool
 from vnagent.metrics import Metrics
 from vnagent.page_service import PageService
 from vnagent.saved_state import SavedState
+from vnagent.source_status import Retained
+from vnagent.sources.port import TenantsReading
 
 pytestmark = pytest.mark.asyncio
 
@@ -76,7 +78,7 @@ class Setting:
         errors = MetricRegistry().counter("vcnode_state_errors_total", "Errors.")
         self.state = SavedState(directory / "state", errors, clock)
         self.state.prepare()
-        self.feeds = Feeds(config, self.agent, self.state, tasks)
+        self.feeds = Feeds(config, self.agent, self.state, tasks, clock)
 
     def served(self) -> tuple[set[str], set[Owned]]:
         """The tenants and pods that are served now."""
@@ -107,7 +109,7 @@ async def test_before_anything_is_heard_nothing_is_known(setting: Setting) -> No
 
 
 async def test_what_is_published_is_served_and_saved(setting: Setting, clock: Clock) -> None:
-    assert setting.feeds.publish_tenants({"a": A, "b": B})
+    assert setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
     setting.feeds.publish_pods((SHOP,), ())
     assert setting.served() == ({"ten-a", "ten-b"}, {SHOP})
     assert setting.flags() == {"tenants": (0.0, False), "pods": (0.0, False)}
@@ -131,7 +133,7 @@ async def test_state_that_was_restored_is_not_confirmed_by_being_served(
     setting: Setting, clock: Clock
 ) -> None:
     """Two restarts without a word of the sources: the age counts from the last word."""
-    setting.feeds.publish_tenants({"a": A})
+    setting.feeds.publish_tenants(TenantsReading({"a": A}))
     await setting.state.write_due()
     for age_s in (1000.0, 2000.0):
         clock.now += 1000
@@ -146,42 +148,114 @@ async def test_state_that_was_restored_is_not_confirmed_by_being_served(
 
 
 async def test_a_bad_tenant_keeps_its_last_good_state_and_the_others_never_notice(setting: Setting) -> None:
-    setting.feeds.publish_tenants({"a": A, "b": B})
-    assert setting.feeds.publish_tenants({"a": Bad("not YAML"), "b": B})
+    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
+    assert setting.feeds.publish_tenants(TenantsReading({"a": Bad("not YAML"), "b": B}))
     assert setting.served()[0] == {"ten-a", "ten-b"}
     (problem,) = setting.agent.tenant_problems
     assert (problem.source, problem.tenant, problem.is_kept) == ("a", "ten-a", True)
-    assert setting.feeds.publish_tenants({"a": A, "b": B})
+    assert setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
     assert setting.agent.tenant_problems == ()
 
 
 async def test_the_last_tenant_leaves_nobody_to_serve(setting: Setting) -> None:
-    setting.feeds.publish_tenants({"a": A})
-    setting.feeds.publish_tenants({})
+    setting.feeds.publish_tenants(TenantsReading({"a": A}))
+    setting.feeds.publish_tenants(TenantsReading({}, frozenset({"a"})))
     assert setting.served()[0] == set()
     assert setting.agent.context is None
+    assert setting.feeds.statuses()[0].retained is None
+
+
+async def test_an_empty_reading_removes_nobody_until_a_person_releases(
+    setting: Setting, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
+    for _ in range(3):
+        setting.feeds.publish_tenants(TenantsReading({}))
+        clock.now += 20
+    assert setting.served()[0] == {"ten-a", "ten-b"}
+    assert setting.feeds.statuses()[0].retained == Retained(("ten-a", "ten-b"), 60.0)
+    assert setting.agent.metrics.distrusted_removals.value == 1
+    assert capsys.readouterr().err.count("ERROR") == 1
+    setting.feeds.release_tenants()
+    assert setting.served()[0] == set()
+    assert setting.feeds.statuses()[0].retained is None
+    setting.feeds.release_tenants()
+    assert "nothing to release" in capsys.readouterr().err
+
+
+async def test_one_of_several_goes_at_once(setting: Setting) -> None:
+    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
+    setting.feeds.publish_tenants(TenantsReading({"b": B}))
+    assert setting.served()[0] == {"ten-b"}
+
+
+async def test_a_renamed_file_is_the_same_tenant(setting: Setting) -> None:
+    setting.feeds.publish_tenants(TenantsReading({"a": A}))
+    setting.feeds.publish_tenants(TenantsReading({"10-a": A}))
+    assert set(setting.agent.registry.sources) == {"10-a"}
+    assert setting.feeds.statuses()[0].retained is None
+
+
+async def test_a_retained_tenant_keeps_what_a_newcomer_claims_until_it_is_released(setting: Setting) -> None:
+    other = Tenant("ten-c", A.authorities, A.clients)
+    setting.feeds.publish_tenants(TenantsReading({"a": A}))
+    setting.feeds.publish_tenants(TenantsReading({"c": other}))
+    assert setting.served()[0] == {"ten-a"}
+    assert [(each.source, each.is_kept) for each in setting.agent.tenant_problems] == [("c", False)]
+    setting.feeds.release_tenants()
+    assert (setting.served()[0], setting.agent.tenant_problems) == ({"ten-c"}, ())
+
+
+async def test_a_restart_goes_on_to_retain(setting: Setting, clock: Clock) -> None:
+    """Also where by then so many tenants have come that the loss would look plausible."""
+    c, d, e = (Tenant(f"ten-{each}", (Authority.create(each).der,), {}) for each in "cde")
+    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
+    setting.feeds.publish_tenants(TenantsReading({"c": c, "d": d, "e": e}))
+    await setting.state.write_due()
+    clock.now += 100
+    again = Setting(setting.directory, clock)
+    again.feeds.restore()
+    assert again.served()[0] == {"ten-a", "ten-b", "ten-c", "ten-d", "ten-e"}
+    again.feeds.publish_tenants(TenantsReading({"c": c, "d": d, "e": e}))
+    assert again.served()[0] == {"ten-a", "ten-b", "ten-c", "ten-d", "ten-e"}
+    assert again.feeds.statuses()[0].retained == Retained(("ten-a", "ten-b"), 100.0)
+    again.feeds.publish_tenants(TenantsReading({"a": A, "c": c, "d": d, "e": e}))
+    assert again.served()[0] == {"ten-a", "ten-c", "ten-d", "ten-e"}  # enough is back
+    again.channels.epoll.close()
+
+
+async def test_what_was_removed_while_the_agent_was_down_is_judged_too(
+    setting: Setting, clock: Clock
+) -> None:
+    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
+    await setting.state.write_due()
+    again = Setting(setting.directory, clock)
+    again.feeds.restore()
+    again.feeds.publish_tenants(TenantsReading({}))
+    assert again.served()[0] == {"ten-a", "ten-b"}
+    again.channels.epoll.close()
 
 
 async def test_a_serving_certificate_that_cannot_be_used_changes_nothing(setting: Setting) -> None:
     """Neither trust nor tenants: they are put in force together or not at all."""
-    setting.feeds.publish_tenants({"a": A})
+    setting.feeds.publish_tenants(TenantsReading({"a": A}))
     context = setting.agent.context
     (setting.directory / "serving.key").write_bytes(b"cut")
-    assert not setting.feeds.publish_tenants({"a": A, "b": B})
+    assert not setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
     assert setting.feeds.reload_trust() is not None
     assert setting.served()[0] == {"ten-a"}
     assert setting.agent.context is context
     SERVING.issue("node-1", sans_dns=["node-1"]).write(setting.directory, "serving")
     assert setting.feeds.reload_trust() is None
     assert setting.agent.context is not context
-    assert setting.feeds.publish_tenants({"a": A, "b": B})
+    assert setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
     assert setting.served()[0] == {"ten-a", "ten-b"}
 
 
 async def test_the_spiffe_authority_is_read_again_with_the_certificates(tmp_path: Path, clock: Clock) -> None:
     CA_A.write(tmp_path, "spiffe")
     setting = Setting(tmp_path, clock, Spiffe(tmp_path / "spiffe.crt", "super.example"))
-    setting.feeds.publish_tenants({"b": B})
+    setting.feeds.publish_tenants(TenantsReading({"b": B}))
     assert setting.agent.registry.authorities() == (CA_A.der, CA_B.der)
     other = Authority.create("other")
     other.write(tmp_path, "spiffe")
@@ -233,3 +307,60 @@ async def test_files_are_sources_that_keep_their_last_good_state(setting: Settin
     assert tenants.changed()
     assert await tenants.reload() is not None  # a directory that is gone is no empty directory
     assert setting.served() == ({"ten-a"}, set())
+
+
+async def test_the_age_of_files_counts_from_when_they_could_be_read(setting: Setting) -> None:
+    tenants, pods = setting.feeds.reloadables()
+    (setting.directory / "tenants" / "a.yaml").write_text(json.dumps(document_of(A)), encoding="utf-8")
+    (setting.directory / "pods.json").write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
+
+    async def poll(seconds: int) -> list[tuple[str, float | None, str]]:
+        for _ in range(seconds):
+            await asyncio.sleep(1.0)
+            for each in (tenants, pods):
+                if each.changed():
+                    await each.reload()
+        return [
+            (
+                each.name,
+                each.age_s,
+                "" if each.failure is None else f"{each.failure.message}, {each.failure.for_s}",
+            )
+            for each in setting.feeds.statuses()
+        ]
+
+    assert await poll(5) == [("tenants", 0.0, ""), ("pods", 0.0, "")]
+    (setting.directory / "tenants").rename(setting.directory / "elsewhere")
+    (setting.directory / "pods.json").rename(setting.directory / "gone.json")
+    gone, missing = setting.directory / "tenants", setting.directory / "pods.json"
+    assert await poll(6) == [
+        ("tenants", 6.0, f"{gone}: No such file or directory, 5.0"),
+        ("pods", 6.0, f"{missing}: no such file, 5.0"),
+    ]
+    assert setting.feeds.statuses()[0].line() == (
+        f"tenants: stale, age 6 s; cannot be read for 5 s: {gone}: No such file or directory"
+    )
+    (setting.directory / "elsewhere").rename(gone)
+    missing.write_text("{", encoding="utf-8")
+    now = await poll(1)
+    assert now[0] == ("tenants", 0.0, "")
+    assert now[1][1] == 7.0
+    missing.write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
+    assert await poll(1) == [("tenants", 0.0, ""), ("pods", 0.0, "")]
+
+
+async def test_a_marker_confirms_that_the_only_tenant_was_removed(setting: Setting) -> None:
+    tenants, _ = setting.feeds.reloadables()
+    file = setting.directory / "tenants" / "a.yaml"
+    file.write_text(json.dumps(document_of(A)), encoding="utf-8")
+    assert await tenants.reload() is None
+    file.unlink()
+    assert await tenants.reload() is None
+    assert setting.served()[0] == {"ten-a"}
+    file.with_name("a.yaml.removed").touch()
+    assert tenants.changed()
+    assert await tenants.reload() is None
+    assert setting.served()[0] == set()
+    file.write_text(json.dumps(document_of(A)), encoding="utf-8")  # it counts, whatever the marker says
+    assert await tenants.reload() is None
+    assert setting.served()[0] == {"ten-a"}

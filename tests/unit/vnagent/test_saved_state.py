@@ -13,6 +13,7 @@ from daemonkit.metrics import Registry as Metrics
 from daemonkit.testing.pki import Authority
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Registry, SpiffeTrust, merge
+from tenancy.removals import Distrust
 from tenancy.tenant import Role, Tenant
 from vnagent import saved_state
 from vnagent.saved_state import CONFIRM_S, MAX_AGE_S, PODS_FILE, TENANTS_FILE, SavedState
@@ -75,12 +76,35 @@ async def test_what_was_saved_comes_back_with_its_age(make: Make, clock: Clock) 
     clock.now += 12.5
     tenants = make().load_tenants(None)
     assert tenants is not None
-    registry, problems = tenants.value
+    registry, problems, distrust = tenants.value
+    assert distrust is None
     assert (registry.sources, problems, tenants.age_s) == ({"a.yaml": A}, (), 12.5)
     pods = make().load_pods()
     assert pods is not None
     assert pods.value.is_synced
     assert (set(pods.value), pods.age_s) == ({SHOP, CART}, 12.5)
+
+
+async def test_distrust_comes_back_with_the_tenants(make: Make) -> None:
+    state, distrust = make(), Distrust(1_699_999_000.0, frozenset({"a.yaml", "b.yaml"}))
+    state.tenants_confirmed(REGISTRY, distrust, is_new=True)
+    await state.write_due()
+    tenants = make().load_tenants(None)
+    assert tenants is not None
+    assert tenants.value.distrust == distrust
+    state.tenants_confirmed(REGISTRY, is_new=True)
+    await state.write_due()
+    tenants = make().load_tenants(None)
+    assert tenants is not None
+    assert tenants.value.distrust is None
+
+
+async def test_rotations_come_back_as_they_were_given(make: Make) -> None:
+    assert make().load_rotations() is None
+    state = make()
+    state.rotations_confirmed(lambda: b'{"a":{}}', is_new=True)
+    await state.write_due()
+    assert make().load_rotations() == b'{"a":{}}'
 
 
 async def test_the_spiffe_trust_is_the_configurations(make: Make) -> None:

@@ -20,9 +20,10 @@ from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
+from vnagent.sources.port import TenantsReading
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
-from vnagent.sources.virtualcluster import CertificateSecret
+from vnagent.sources.virtualcluster import CertificateSecret, key_of_source
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
 
@@ -73,6 +74,15 @@ async def super_cluster(directory: Path) -> AsyncIterator[tuple[KubeApiserver, C
             yield server, client
 
 
+def to(published: list[Mapping[str, Tenant | Bad]]) -> Callable[[TenantsReading], None]:
+    """What publishes the readings of a source there, by namespace and name."""
+
+    def publish(reading: TenantsReading) -> None:
+        published.append({"/".join(key_of_source(source)): each for source, each in reading.tenants.items()})
+
+    return publish
+
+
 def put_secret(server: KubeApiserver, key: str, name: str, pem: bytes) -> None:
     data = {"tls.crt": b64encode(pem).decode(), "tls.key": b64encode(PRIVATE).decode()}
     server.storage.put(SECRETS, {"metadata": {"name": name, "namespace": key}, "data": data})
@@ -93,7 +103,7 @@ async def test_tenants_follow_the_super_cluster(tmp_path: Path) -> None:
     published: list[Mapping[str, Tenant | Bad]] = []
     async with super_cluster(tmp_path) as (server, client):
         authority, leaf = put_tenant(server, "a")
-        source = SuperTenants(client, published.append)
+        source = SuperTenants(client, to(published))
         async with running(source.run()):
             await until(lambda: published)
             registered = Tenant("a", (authority.der,), {leaf.spki_sha256: Role.APISERVER})
@@ -119,7 +129,7 @@ async def test_no_private_key_stays_in_what_was_decoded(tmp_path: Path) -> None:
     published: list[Mapping[str, Tenant | Bad]] = []
     async with super_cluster(tmp_path) as (server, client):
         put_tenant(server, "a")
-        source = SuperTenants(client, published.append)
+        source = SuperTenants(client, to(published))
         async with running(source.run()):
             await until(lambda: published and server.watches == 4)
             marks = (PRIVATE, b64encode(PRIVATE), b"this-must-never-be-kept")
@@ -136,7 +146,7 @@ async def test_a_role_that_lacks_a_permission_leaves_the_source_unsynced(tmp_pat
     published: list[Mapping[str, Tenant | Bad]] = []
     async with super_cluster(tmp_path) as (server, client):
         server.authorize = lambda seen: seen.resource != CONFIG_MAPS and authorize(seen)
-        source = SuperTenants(client, published.append)
+        source = SuperTenants(client, to(published))
         async with running(source.run()):
             await until(lambda: [seen.resource for seen in server.seen].count(CONFIG_MAPS) >= 2)
             assert published == []
@@ -175,7 +185,7 @@ async def test_a_kubeconfig_that_is_not_there_yet_is_waited_for(
     async with super_cluster(tmp_path) as (server, _):
         put_tenant(server, "a")
         sources = (
-            vnagent.sources.super_cluster.tenants(late, tenants.append),
+            vnagent.sources.super_cluster.tenants(late, to(tenants), {}),
             vnagent.sources.super_cluster.pods(
                 late, "n1", ContainerPolicy(), lambda owned, _: pods.append(owned)
             ),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, ApiError, UnreachableError
 from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, Status
 from daemonkit.testing.kube_storage import Storage
 from daemonkit.testing.kube_transport import StorageTransport
@@ -14,7 +14,9 @@ from daemonkit.testing.pki import Authority, Leaf
 from tenancy import keys
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
+from vnagent.sources.port import TenantsReading
 from vnagent.sources.super_tenants import SuperTenants
+from vnagent.sources.virtualcluster import Rotation, key_of_source
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,19 +26,27 @@ OVERLAP_S = 600.0
 class World:
     """A super cluster with VirtualClusters, and what the source publishes of them."""
 
-    def __init__(self) -> None:
-        self.storage = Storage()
+    def __init__(
+        self, storage: Storage | None = None, rotations: Mapping[str, Rotation] | None = None
+    ) -> None:
+        self.storage = storage or Storage()
         self.transport = StorageTransport(self.storage)
-        self.published: list[Mapping[str, Tenant | Bad]] = []
+        self.readings: list[TenantsReading] = []
         self.source = SuperTenants(
             self.transport,
-            self.published.append,
+            self.readings.append,
             overlap_s=OVERLAP_S,
+            rotations=rotations,
             clock=asyncio.get_running_loop().time,
         )
 
     @property
+    def published(self) -> list[Mapping[str, Tenant | Bad]]:
+        return [named(reading.tenants) for reading in self.readings]
+
+    @property
     def now(self) -> Mapping[str, Tenant | Bad]:
+        """The last reading, by namespace and name alone."""
         return self.published[-1]
 
     def put_cluster(self, key: str, phase: str = "Running", name: str = "vc") -> None:
@@ -68,6 +78,10 @@ class World:
             await asyncio.sleep(1)
             yield
             task.cancel()
+
+
+def named(tenants: Mapping[str, Tenant | Bad]) -> Mapping[str, Tenant | Bad]:
+    return {"/".join(key_of_source(source)): each for source, each in tenants.items()}
 
 
 def tenant(key: str, authority: Authority, *leaves: Leaf, **extra: Role) -> Tenant:
@@ -214,3 +228,131 @@ async def test_what_is_asked_for() -> None:
             "metadata.name=root-ca",
             "metadata.name=vn-agent-clients",
         ]
+
+
+def uid_of(world: World, key: str) -> str:
+    (source,) = (each for each in world.readings[-1].tenants if each.startswith(f"{key}/"))
+    return source
+
+
+async def test_an_event_confirms_a_deletion_and_a_list_does_not() -> None:
+    world = World()
+    for key in ("a", "b"):
+        world.add(key)
+    async with world.running():
+        first = uid_of(world, "a")
+        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        await asyncio.sleep(1)
+        assert (list(world.now), world.readings[-1].deleted) == (["b/vc"], frozenset({first}))
+        # The watch is cut and its position compacted: what follows is a list.
+        world.transport.cut()
+        await asyncio.sleep(0.005)
+        world.storage.delete(VIRTUAL_CLUSTERS, "b", "vc")
+        world.storage.compact()
+        await asyncio.sleep(30)
+        assert (dict(world.now), world.readings[-1].deleted) == ({}, frozenset())
+
+
+async def test_a_phase_that_is_not_served_confirms_that_it_is_no_tenant() -> None:
+    world = World()
+    world.add("a")
+    async with world.running():
+        source = uid_of(world, "a")
+        world.put_cluster("a", "Error")
+        await asyncio.sleep(1)
+        assert (dict(world.now), world.readings[-1].deleted) == ({}, frozenset({source}))
+
+
+async def test_another_uid_is_another_tenant() -> None:
+    """Of the same name and key: neither the old one's last good state nor its rotation is the new one's."""
+    world = World()
+    authority, _ = world.add("a")
+    async with world.running():
+        first = uid_of(world, "a")
+        world.put_secret("a", "apiserver-ca", authority.issue("a").cert_pem)
+        await asyncio.sleep(1)
+        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        new = authority.issue("a")
+        world.put_secret("a", "apiserver-ca", new.cert_pem)
+        world.put_cluster("a")
+        await asyncio.sleep(1)
+        second = uid_of(world, "a")
+        assert second != first
+        assert world.now == {"a/vc": tenant("a", authority, new)}
+        assert first in {source for each in world.readings for source in each.deleted}
+        # Also where the new one cannot be read: the old one is not kept in its place.
+        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        world.storage.put(
+            VIRTUAL_CLUSTERS, {"metadata": {"name": "vc", "namespace": "a"}, "spec": {"clusterDomain": 7}}
+        )
+        await asyncio.sleep(1)
+        assert second not in world.readings[-1].tenants
+        assert second in {source for each in world.readings for source in each.deleted}
+
+
+async def test_one_that_turns_unreadable_is_the_same_source() -> None:
+    world = World()
+    world.add("a")
+    async with world.running():
+        source = uid_of(world, "a")
+        world.storage.put(
+            VIRTUAL_CLUSTERS, {"metadata": {"name": "vc", "namespace": "a"}, "spec": {"clusterDomain": 7}}
+        )
+        await asyncio.sleep(1)
+        reading = world.readings[-1]
+        assert isinstance(reading.tenants[source], Bad)
+        assert reading.deleted == frozenset()
+        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        await asyncio.sleep(1)
+        assert world.readings[-1].deleted == {source}
+
+
+async def test_a_rotation_goes_on_after_a_restart() -> None:
+    world = World()
+    authority, old = world.add("a")
+    new = authority.issue("a")
+    async with world.running():
+        world.put_secret("a", "apiserver-ca", new.cert_pem)
+        await asyncio.sleep(100)
+        rotations = world.readings[-1].rotations
+    again = World(world.storage, rotations)
+    async with again.running():
+        assert again.now == {"a/vc": tenant("a", authority, new, old)}
+        await asyncio.sleep(OVERLAP_S - 110)
+        assert again.now == {"a/vc": tenant("a", authority, new, old)}
+        await asyncio.sleep(20)
+        assert again.now == {"a/vc": tenant("a", authority, new)}
+
+
+class WithoutVirtualClusters(StorageTransport):
+    """A super cluster in which that resource is not defined."""
+
+    is_missing = True
+
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = MAX_RESPONSE_BYTES
+    ) -> bytes:
+        if self.is_missing and "virtualclusters" in path:
+            message = "the server could not find the requested resource"
+            raise ApiError(Status(code=404, reason="NotFound", message=message))
+        return await super().request(method, path, params, limit_bytes=limit_bytes)
+
+
+async def test_a_super_cluster_without_the_definition_is_told_with_the_remedy() -> None:
+    world = World()
+    transport = WithoutVirtualClusters(world.storage)
+    world.source = SuperTenants(transport, world.readings.append, clock=asyncio.get_running_loop().time)
+    async with world.running():
+        await asyncio.sleep(10)
+        assert world.readings == []
+        failure = world.source.failure()
+        assert failure is not None
+        assert failure.for_s > 5
+        assert failure.message == (
+            "virtualclusters.tenancy.x-k8s.io: 404 NotFound: the server could not find the requested"
+            " resource; VirtualClusters are not installed in the super cluster: apply"
+            " packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory"
+        )
+        transport.is_missing = False
+        await asyncio.sleep(60)
+        assert (world.published, world.source.failure()) == ([{}], None)

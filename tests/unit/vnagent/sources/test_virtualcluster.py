@@ -13,9 +13,13 @@ from vnagent.sources.virtualcluster import (
     Registered,
     Rotation,
     VirtualCluster,
+    dump_rotations,
     is_served,
     key_of,
+    key_of_source,
+    load_rotations,
     read,
+    source_of,
     tenant_of,
     turn,
 )
@@ -214,3 +218,42 @@ def test_no_overlap_where_none_is_wanted() -> None:
     state = turn(Rotation(), registered(), 0.0, 0.0)
     state = turn(state, registered(leaf=AUTHORITY.issue(KEY)), 1.0, 0.0)
     assert state.next_end_s is None
+
+
+def test_a_source_is_told_by_the_uid_too() -> None:
+    assert source_of(cluster()) == f"tenant-1/test/{UID}"
+    assert key_of_source(source_of(cluster())) == ("tenant-1", "test")
+    assert key_of_source("tenant-1/test") == ("tenant-1", "test")
+
+
+ROTATION = Rotation(KEY, (b"new",), "02" * 32, {b"old": 700.0}, {"01" * 32: 650.0})
+
+
+@pytest.mark.parametrize(
+    ("later_s", "authorities", "spkis"),
+    [
+        (0.0, {b"old": 50.0 + 600.0}, {"01" * 32: 50.0 + 550.0}),
+        (100.0, {b"old": 50.0 + 500.0}, {"01" * 32: 50.0 + 450.0}),
+        (549.0, {b"old": 50.0 + 51.0}, {"01" * 32: 50.0 + 1.0}),
+        (550.0, {b"old": 50.0 + 50.0}, {}),
+        (600.0, {}, {}),
+        (1e9, {}, {}),
+        (-3600.0, {b"old": 50.0 + 600.0}, {"01" * 32: 50.0 + 600.0}),  # the wall clock was set back
+    ],
+)
+def test_rotations_go_on_after_a_restart(
+    later_s: float, authorities: dict[bytes, float], spkis: dict[str, float]
+) -> None:
+    """Saved at 100 s of one monotonic clock, loaded at 50 s of another, `later_s` apart by the wall clock."""
+    wall_s = 1_700_000_000.0
+    saved = dump_rotations({"a/vc/uid": ROTATION}, wall_s - 100.0)
+    loaded = load_rotations(saved, wall_s + later_s - 50.0, 50.0, 600.0)
+    assert loaded == {"a/vc/uid": Rotation(KEY, (b"new",), "02" * 32, authorities, spkis)}
+
+
+@pytest.mark.parametrize(
+    "saved", [b"", b"[]", b"{", b'{"a": 1}', b'{"a": {"key": "k"}}', b"\xff", b"[" * 100_000]
+)
+def test_damaged_rotations_are_told(saved: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        load_rotations(saved, 0.0, 0.0, 600.0)

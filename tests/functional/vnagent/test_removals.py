@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source that loses its tenants cuts none of them; a removal that is confirmed does."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cases.client import Client, SendFailed
+from tests.cases.daemon import ROOT, wait_for
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
+
+SHOP = tenant_pod("ten-a", "web", "shop")
+BANK = tenant_pod("ten-b", "web", "bank")
+EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
+# Files are polled each second; so many polls must not make a directory that is gone look current.
+POLLS_S = 3.0
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+        yield node
+
+
+def vcnode(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vcnode", *(str(each) for each in arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def is_served(node: Node, key: str, name: str) -> bool:
+    try:
+        reply = node.logs(key, "web", name)
+    except (OSError, SendFailed):
+        return False
+    return reply is not None and reply.status == 200
+
+
+def retained(node: Node) -> list[str]:
+    found: dict[str, list[str]] = node.daemon.status()["sources"]["tenants"].get("retained", {"tenants": []})
+    return found["tenants"]
+
+
+def lose_all(node: Node) -> None:
+    for path in node.tenants_directory.iterdir():
+        path.unlink()
+    assert wait_for(lambda: retained(node) == ["ten-a", "ten-b"], DEADLINE_S)
+
+
+def echoes(stream: Client, word: bytes) -> bool:
+    stream.send(word)
+    return received(stream, word)
+
+
+def has_ended(stream: Client) -> bool:
+    stream.receive(0.1)
+    return stream.end is not None
+
+
+def test_an_emptied_directory_cuts_nobody_until_a_person_releases(node: Node) -> None:
+    with node.client("ten-a") as stream:
+        stream.send(head(EXEC, *SPDY))
+        assert received(stream, b"101 Switching Protocols")
+        lose_all(node)
+        assert echoes(stream, b"still here")
+        assert (is_served(node, "ten-a", "shop"), is_served(node, "ten-b", "bank")) == (True, True)
+        code, said = node.daemon.get("/readyz")
+        assert code == 200
+        assert "tenants: degraded" in said
+        assert "2 tenants are missing from the source and retained for" in said
+        assert node.daemon.metric("vcnode_retained_tenants") == 2
+        assert node.daemon.metric("vcnode_removals_distrusted_total") == 1
+        shown = vcnode("tenant", "release", "--socket", node.daemon.socket)
+        assert (shown.returncode, shown.stdout.count("retained, its source lacks it")) == (1, 2)
+        assert echoes(stream, b"still here too")
+        status = vcnode("status", "--socket", node.daemon.socket)
+        assert "RETAINED" in status.stdout
+        released = vcnode("tenant", "release", "--socket", node.daemon.socket, "--yes")
+        assert (released.returncode, released.stderr) == (0, "")
+        assert wait_for(lambda: has_ended(stream), DEADLINE_S)
+    assert node.daemon.status()["tenants"] == []
+    assert node.daemon.metric("vcnode_retained_tenants") == 0
+    again = vcnode("tenant", "release", "--socket", node.daemon.socket, "--yes")
+    assert (again.returncode, again.stdout) == (0, "no tenant is retained\n")
+
+
+def test_a_restart_while_tenants_are_retained_retains_them(node: Node) -> None:
+    lose_all(node)
+    wait_for(lambda: "distrust" in (node.directory / "state" / "tenants.json").read_text(), DEADLINE_S)
+    node.daemon.stop()
+    node.daemon.start()
+    assert wait_for(lambda: retained(node) == ["ten-a", "ten-b"], DEADLINE_S)
+    assert is_served(node, "ten-a", "shop")
+    for key in node.tenants:
+        node.write_tenant(key)
+    assert wait_for(lambda: retained(node) == [], DEADLINE_S)
+    assert is_served(node, "ten-a", "shop")
+    assert "tenants: ok" in node.daemon.get("/readyz")[1]
+
+
+def test_a_directory_that_was_moved_away_ages_and_cuts_nobody(node: Node) -> None:
+    elsewhere = node.directory / "elsewhere"
+    node.tenants_directory.rename(elsewhere)
+
+    def said() -> str:
+        return node.daemon.get("/readyz")[1].splitlines()[0]
+
+    def source() -> dict[str, Any]:
+        found: dict[str, Any] = node.daemon.status()["sources"]["tenants"]
+        return found
+
+    assert wait_for(lambda: said().startswith("tenants: stale, age "), DEADLINE_S)
+    assert wait_for(lambda: source()["ageSeconds"] > POLLS_S, DEADLINE_S)
+    assert source()["failure"]["message"] == f"{node.tenants_directory}: No such file or directory"
+    assert is_served(node, "ten-a", "shop")
+    # Also over a restart: the saved state is served, and /readyz says why.
+    node.daemon.stop()
+    node.daemon.start()
+    assert "tenants: saved state" in said()
+    assert "No such file or directory" in said()
+    assert is_served(node, "ten-a", "shop")
+    elsewhere.rename(node.tenants_directory)
+    assert wait_for(lambda: said().startswith("tenants: ok, age "), DEADLINE_S)
+
+
+def test_one_removed_file_of_two_cuts_its_tenant(node: Node) -> None:
+    (node.tenants_directory / "ten-b.yaml").unlink()
+    assert wait_for(lambda: node.daemon.status()["tenants"] == ["ten-a"], DEADLINE_S)
+    assert retained(node) == []
+    # The last one is confirmed by the marker that `vcnode tenant remove` leaves.
+    removed = vcnode("tenant", "remove", "ten-a", "--directory", node.tenants_directory)
+    assert removed.returncode == 0
+    assert wait_for(lambda: node.daemon.status()["tenants"] == [], DEADLINE_S)
+    assert not is_served(node, "ten-a", "shop")
+
+
+def test_a_pod_list_that_is_gone_ages(tmp_path: Path) -> None:
+    file = tmp_path / "pods.json"
+    settings = {"pods": {"source": "file", "file": str(file)}}
+    node = Node(tmp_path / "n", ["ten-a"], [SHOP], settings)
+    node.write_pod_file(file)
+    with node:
+        assert is_served(node, "ten-a", "shop")
+        file.unlink()
+        assert wait_for(lambda: "pods: stale" in node.daemon.get("/readyz")[1], DEADLINE_S)
+        assert f"{file}: no such file" in node.daemon.get("/readyz")[1]
+        assert is_served(node, "ten-a", "shop")

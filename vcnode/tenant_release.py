@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode tenant release`: remove the tenants that vn-agent retains though their source lacks them."""
+
+import argparse
+import os
+import signal
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vcnode import daemons
+from vcnode.terminal import Terminal, ToolError
+
+AGENT_STATUS = daemons.SOCKET_DIRECTORY / "vn-agent.sock"
+# A signal is handled at once; the registry of thousands of tenants is built within a second.
+RELEASE_S = 10.0
+_POLL_S = 0.1
+_CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
+
+
+class _Retained(msgspec.Struct):
+    tenants: tuple[str, ...] = ()
+
+
+class _Source(msgspec.Struct):
+    retained: _Retained = msgspec.field(default_factory=_Retained)
+
+
+class _Status(msgspec.Struct):
+    daemon: str
+    sources: dict[str, _Source] = {}
+
+    @property
+    def retained(self) -> tuple[str, ...]:
+        return self.sources["tenants"].retained.tenants if "tenants" in self.sources else ()
+
+
+def add_to(verbs: Any) -> None:
+    """Add the verb to those of `vcnode tenant`."""
+    release = verbs.add_parser(
+        "release",
+        help="remove the tenants that vn-agent retains though their source lacks them",
+        description="Without --yes it prints which tenants that would be, and changes nothing.",
+        allow_abbrev=False,
+    )
+    release.add_argument(
+        "--socket",
+        type=Path,
+        default=AGENT_STATUS,
+        metavar="PATH",
+        help="status socket of vn-agent (default: %(default)s)",
+    )
+    release.add_argument("--yes", action="store_true", help="remove them, and end their live connections")
+    release.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Signal the daemon behind the socket, and wait until it has removed the tenants."""
+    where: Path = arguments.socket
+    retained = _retained(where)
+    if not retained:
+        terminal.line("no tenant is retained")
+        return 0
+    for tenant in retained:
+        terminal.line(f"tenant {tenant}: retained, its source lacks it")
+    if not arguments.yes:
+        terminal.line("nothing was removed: run it again with --yes, or restore the tenants in their source")
+        return 1
+    _signal(where)
+    ends_at = time.monotonic() + RELEASE_S
+    while _retained(where):
+        if time.monotonic() > ends_at:
+            raise ToolError(f"{where}: vn-agent still retains tenants; its log says why")
+        time.sleep(_POLL_S)
+    terminal.line(f"removed: {len(retained)}; their live connections are ended")
+    return 0
+
+
+def _retained(where: Path) -> tuple[str, ...]:
+    try:
+        return daemons.ask(where, "/status", _Status, "vn-agent").retained
+    except daemons.Refusal as error:
+        raise ToolError(f"{where}: {error}") from None
+
+
+def _signal(where: Path) -> None:
+    """Send SIGUSR1 to the process that listens. Raises ToolError.
+
+    The process is the one that the kernel names for the socket, not the one that /status names: a daemon in a
+    container has another pid there.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(where))
+            credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, _, _ = _CREDENTIALS.unpack(credentials)
+        if pid <= 0:
+            raise ToolError(f"{where}: vn-agent runs in another pid namespace; send it SIGUSR1 there")
+        os.kill(pid, signal.SIGUSR1)
+    except OSError as error:
+        raise ToolError(f"{where}: {error.strerror or error}") from None

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How current a source is, as a line of /readyz and as a part of /status. Pure."""
+
+from dataclasses import dataclass
+
+from vnagent.sources.port import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """Tenants that are served though their source lacks them."""
+
+    tenants: tuple[str, ...]
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """One source. `age_s` is None before it was first read; saved state counts from when it was saved."""
+
+    name: str
+    age_s: float | None
+    is_saved: bool = False
+    failure: Failure | None = None
+    retained: Retained | None = None
+
+    def line(self) -> str:
+        return f"{self.name}: {self._state()}{self._because()}"
+
+    def _state(self) -> str:
+        if self.age_s is None:
+            return "not heard yet"
+        if self.is_saved:
+            return f"saved state, age {self.age_s:.0f} s"
+        if self.retained is not None:
+            return (
+                f"degraded, age {self.age_s:.0f} s; {len(self.retained.tenants)} tenants are missing from the"
+                f" source and retained for {self.retained.for_s:.0f} s: restore them, or run"
+                " `vcnode tenant release`"
+            )
+        return f"{'ok' if self.failure is None else 'stale'}, age {self.age_s:.0f} s"
+
+    def _because(self) -> str:
+        if self.failure is None:
+            return ""
+        return f"; cannot be read for {self.failure.for_s:.0f} s: {self.failure.message}"
+
+    def document(self) -> dict[str, object]:
+        """The same for machines."""
+        found: dict[str, object] = {
+            "ageSeconds": None if self.age_s is None else round(self.age_s, 3),
+            "isSavedState": self.is_saved,
+        }
+        if self.failure is not None:
+            found["failure"] = {"message": self.failure.message, "seconds": round(self.failure.for_s, 3)}
+        if self.retained is not None:
+            found["retained"] = {"tenants": self.retained.tenants, "seconds": round(self.retained.for_s, 3)}
+        return found
