@@ -19,6 +19,7 @@ import grpc.aio
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode
 from daemonkit.tasks import Tasks
+from kata_bridge import large_answers
 from kata_bridge.api import messages, rulesets
 from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state
 from kata_bridge.channels.channel import GuestState
@@ -35,9 +36,14 @@ MAX_FROM_GUEST_BYTES = 8 << 20
 # An agent that reads at all takes a message within a round trip; a guest may be short of processors.
 WRITE_S = 10.0
 HELLO_S = 10.0
-# All else that a guest says is some hundred bytes, with a complaint of its packet filter some thousand.
+# All else that a guest answers is some hundred bytes, with a complaint of its packet filter some thousand.
 # What is longer than it has to be is not read: 8 MiB of empty fields take ten seconds to decode.
 MAX_SAID_BYTES = 64 << 10
+# A hello, and what nobody asked for, is decoded where it arrives: some hundred bytes.
+MAX_UNASKED_BYTES = 16 << 10
+# Guests that read back at once. The message, its text and the documents are some 150 MiB of the largest
+# ruleset; people ask for it, one guest at a time.
+MAX_READING_BACK = 2
 # An agent reports a drift when it sees one and again when it is over. What does more is no agent of ours.
 MAX_UNASKED, UNASKED_S = 20, 10.0
 # Each costs a handshake, log lines, maybe a whole ruleset. An agent that fails comes ever more slowly.
@@ -86,6 +92,7 @@ class GuestLinks:
         self._attaches: dict[str, list[float]] = {}
         self._carried: OrderedDict[tuple[str, str, int], messages.Ruleset] = OrderedDict()
         self._tasks = Tasks("guests")
+        self._reading_back = asyncio.Semaphore(MAX_READING_BACK)
         self._server: grpc.aio.Server | None = None
         self._relay: Relay | None = None
 
@@ -216,7 +223,15 @@ class GuestLinks:
         if not _is_within(self._attaches.setdefault(sandbox, []), self._clock(), MAX_ATTACHES, ATTACHES_S):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "it attaches too often")
         hello = await self._hello(sandbox, context)
-        channel = AgentChannel(sandbox, hello, connection.origin.transport, self._carry)
+        connection.allowance.renew()
+        channel = AgentChannel(
+            sandbox,
+            hello,
+            connection.origin.transport,
+            self._carry,
+            allow=lambda: connection.allowance.renew(MAX_FROM_GUEST_BYTES),
+            reading_back=self._reading_back,
+        )
         self._joined().attached(connection)
         older = self._channels.get(sandbox)
         # No await from here until the older one's place is taken.
@@ -263,7 +278,7 @@ class GuestLinks:
         why = ""
         try:
             data = await asyncio.wait_for(context.read(), HELLO_S)
-            if isinstance(data, bytes) and len(data) > MAX_SAID_BYTES:
+            if isinstance(data, bytes) and len(data) > MAX_UNASKED_BYTES:
                 raise BadMessage("too long")
             hello = decode(FromGuest, data).hello if isinstance(data, bytes) else None
             if hello is not None and hello.sandbox in ("", sandbox):
@@ -283,7 +298,7 @@ class GuestLinks:
         self, channel: AgentChannel, connection: Connection, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> None:
         """Move messages both ways until either side ends."""
-        reading = self._tasks.spawn(self._read(channel, context), f"read {channel.sandbox}")
+        reading = self._tasks.spawn(self._read(channel, connection, context), f"read {channel.sandbox}")
         writing = self._tasks.spawn(self._write(channel, context), f"write {channel.sandbox}")
         try:
             await channel.over()
@@ -293,7 +308,9 @@ class GuestLinks:
             reading.cancel()
             writing.cancel()
 
-    async def _read(self, channel: AgentChannel, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+    async def _read(
+        self, channel: AgentChannel, connection: Connection, context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> None:
         unasked: list[float] = []
         while True:
             try:
@@ -304,24 +321,23 @@ class GuestLinks:
             if not isinstance(data, bytes):
                 channel.end("it hung up")
                 return
-            is_large = len(data) > MAX_SAID_BYTES
-            if is_large and not channel.is_reading_back:
+            if len(data) > _most(channel):
                 channel.end("it said more than it was asked")
                 return
             try:
-                # In a thread, as it may take seconds: others have their turns meanwhile.
-                decoding = asyncio.to_thread(decode, FromGuest, data) if is_large else None
-                message = decode(FromGuest, data) if decoding is None else await decoding
+                message = await large_answers.read(len(data), decode, FromGuest, data)
             except BadMessage as error:
                 _log.warning("guest sent nonsense", sandbox=channel.sandbox, error=error)
                 channel.end("it sent what is no message")
                 return
             if message.answers and channel.answered(message):
+                connection.allowance.renew()
                 continue
             # An answer that nobody waits for may be one that was given up on.
             if not _is_within(unasked, self._clock(), MAX_UNASKED, UNASKED_S):
                 channel.end("it talks without being asked")
                 return
+            connection.allowance.renew()
             if message.answers:
                 continue
             if message.state is None:
@@ -342,6 +358,13 @@ class GuestLinks:
             except grpc.aio.BaseError as error:
                 channel.end(f"the connection is lost ({type(error).__name__})")
                 return
+
+
+def _most(channel: AgentChannel) -> int:
+    """How long a message of this guest may be now."""
+    if channel.is_reading_back:
+        return MAX_FROM_GUEST_BYTES
+    return MAX_SAID_BYTES if channel.is_asked else MAX_UNASKED_BYTES
 
 
 def _is_within(times: list[float], now: float, most: int, within_s: float) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from daemonkit.protobuf import encode
+from kata_bridge import large_answers
 from kata_bridge.api import messages, rulesets
 from kata_bridge.api.messages import Capabilities, Flow
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
@@ -44,7 +45,11 @@ class AgentChannel:
         hello: Hello,
         transport: str,
         carry: Callable[[Ruleset | RulesetDelta], messages.Ruleset],
+        *,
+        allow: Callable[[], None] = lambda: None,
+        reading_back: asyncio.Semaphore | None = None,
     ) -> None:
+        """`allow` lets the guest send an answer as long as rules are; `reading_back` is all guests'."""
         self.sandbox = sandbox
         self.boot_id = word(hello.boot_id)
         self.transport = transport
@@ -58,6 +63,8 @@ class AgentChannel:
         self.outbox: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNSENT)
         self._capabilities = _capabilities(hello)
         self._carry = carry
+        self._allow = allow
+        self._reading_back = asyncio.Semaphore() if reading_back is None else reading_back
         self._last_id = 0
         self._asked: asyncio.Future[FromGuest] | None = None
         self._is_over = asyncio.Event()
@@ -82,7 +89,12 @@ class AgentChannel:
         return guest_state(self._outcome(await self._ask(question, APPLY_S)).state)
 
     async def read_back(self) -> tuple[Document, ...]:
+        async with self._reading_back:
+            return await self._read_back()
+
+    async def _read_back(self) -> tuple[Document, ...]:
         self.is_reading_back = True
+        self._allow()
         try:
             answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
         finally:
@@ -95,7 +107,7 @@ class AgentChannel:
         if len(parts) > rulesets.MAX_PARTS or size > rulesets.MAX_TEXT_BYTES:
             raise Unreachable("the guest's agent says more than there can be: larger than a ruleset")
         try:
-            return await asyncio.to_thread(_documents, parts)
+            return await large_answers.read(size, _documents, parts)
         except rulesets.BadRuleset as error:
             raise Unreachable(f"what the guest holds is not what we write: {error}") from None
 
@@ -121,6 +133,11 @@ class AgentChannel:
     async def over(self) -> None:
         """Wait until the stream is over."""
         await self._is_over.wait()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it has a question to answer."""
+        return self._asked is not None
 
     def answered(self, message: FromGuest) -> bool:
         """Take an answer of the guest; False if nobody waits for it (any more)."""

@@ -13,11 +13,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from daemonkit import logs
 from daemonkit.tasks import Tasks
+from kata_bridge.channels.allowance import Allowance
 from kata_bridge.channels.client_hello import Hello, judge
 from kata_bridge.channels.doors import Doors, OriginOf
 from kata_bridge.channels.origins import Origin, Rates
@@ -53,6 +54,7 @@ class Connection:
     outer: asyncio.Transport
     inner: asyncio.Transport | None = None
     is_attached: bool = False
+    allowance: Allowance = field(default_factory=Allowance)
     timer: asyncio.TimerHandle | None = None
     # Begins to pass bytes; while it waits for its turn.
     join: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -229,6 +231,12 @@ class Relay:
         inner.write(first)
         outer.joined(inner)
 
+    def exceeded(self, connection: Connection) -> None:
+        """It sent more than its allowance: end it."""
+        origin, log = connection.origin, _log.warning if connection.is_attached else _log.debug
+        log("connection ended: bytes without a message", transport=origin.transport, origin=origin.name)
+        connection.abort()
+
     def closed(self, connection: Connection) -> None:
         self._forget(connection)
         self._advance()
@@ -297,6 +305,9 @@ class _Outer(_Side):
         self._connection = self._relay.opened(stream, self._origin_of(stream))
 
     def data_received(self, data: bytes) -> None:
+        if self._connection is not None and not self._connection.allowance.spend(len(data)):
+            self._relay.exceeded(self._connection)
+            return
         if self.other is not None:
             self.other.write(data)
             return

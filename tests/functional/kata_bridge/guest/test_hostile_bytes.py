@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests that send bytes which come to no message: counted in bytes, as far as the node takes them."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from daemonkit.protobuf import encode
+from kata_bridge.api.messages import Capabilities
+from kata_bridge.channels.allowance import BEFORE_ATTACHED_BYTES, BETWEEN_MESSAGES_BYTES
+from kata_bridge.channels.channel import GuestState
+from kata_bridge.credentials import SERVER_NAME
+from kata_bridge.guest.http2 import Call
+from kata_bridge.guest.messages import ATTACH, FromGuest, Hello, State
+from tests.functional.kata_bridge.guest.conftest import Node, until
+from tests.functional.kata_bridge.guest.dialling import DIGEST, answer, attached, dialled, hello, refusal
+
+pytestmark = pytest.mark.asyncio
+
+# How gRPC's client names a reset: one while it read, the other while it wrote.
+CUT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
+# Buffers of two sockets and of the relay lie between what is sent and what is read.
+BUFFERS_BYTES = 4 << 20
+FLOOD_BYTES = 64 << 20
+
+PING = bytes.fromhex("0000080600000000000102030405060708")
+SETTINGS = bytes.fromhex("000000040000000000")
+PRIORITY = bytes.fromhex("0000050200000000010000000010")
+WINDOW_UPDATE = bytes.fromhex("00000408000000000000000001")
+RST_STREAM = bytes.fromhex("00000403000000000300000008")
+UNKNOWN = bytes.fromhex("000004fe000000000000000001")
+FRAMES = {
+    "ping": PING,
+    "settings": SETTINGS,
+    "priority": PRIORITY,
+    "window": WINDOW_UPDATE,
+    "reset": RST_STREAM,
+    "unknown": UNKNOWN,
+}
+
+
+@contextlib.contextmanager
+def connected(path: Path, credentials: Path) -> Iterator[ssl.SSLSocket]:
+    """A guest's connection, through with its handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(credentials / "ca.crt")
+    context.load_cert_chain(credentials / "tls.crt", credentials / "tls.key")
+    context.set_alpn_protocols(["h2"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plain:
+        plain.settimeout(20)
+        plain.connect(str(path))
+        with context.wrap_socket(plain, server_hostname=SERVER_NAME) as connection:
+            yield connection
+
+
+def flood(connection: ssl.SSLSocket, frame: bytes) -> int:
+    """Send so many of them until the node hangs up; return how many bytes it took."""
+    chunk, sent = frame * (16_000 // len(frame)), 0
+    with contextlib.suppress(OSError):
+        while sent < FLOOD_BYTES:
+            connection.sendall(chunk)
+            sent += len(chunk)
+    return sent
+
+
+def begin(connection: ssl.SSLSocket, first: bytes = b"") -> None:
+    """Begin HTTP/2, and the call, with a message if there is one."""
+    call = Call(ATTACH.path, SERVER_NAME)
+    if first:
+        call.say(first)
+    connection.sendall(bytes(call.to_send()))
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+async def test_frames_before_a_hello_are_not_taken(node: Node, directory: Path, frame: bytes) -> None:
+    credentials = node.credentials.issue("sb").directory
+
+    def attack() -> int:
+        with connected(directory / "node.sock", credentials) as connection:
+            begin(connection)
+            return flood(connection, frame)
+
+    assert await asyncio.to_thread(attack) <= BEFORE_ATTACHED_BYTES + BUFFERS_BYTES
+    assert node.attached == []
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+async def test_frames_without_a_message_are_not_taken(node: Node, directory: Path, frame: bytes) -> None:
+    credentials = node.credentials.issue("sb").directory
+    first = encode(FromGuest(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), State())))
+
+    def attack() -> int:
+        with connected(directory / "node.sock", credentials) as connection:
+            begin(connection, first)
+            return flood(connection, frame)
+
+    assert await asyncio.to_thread(attack) <= BETWEEN_MESSAGES_BYTES + BUFFERS_BYTES
+    await until(lambda: len(node.detached) == len(node.attached))
+
+
+async def test_megabytes_before_a_hello_are_not_kept(node: Node, target: str) -> None:
+    """Eight guests that sent 8 MiB each on many connections made the daemon ten times as large."""
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        assert (await refusal(call, b"\x12\x00" * (4 << 20)))[0] in CUT
+    assert node.attached == []
+
+
+@pytest.mark.parametrize("size", [16 << 10, 60 << 10])
+async def test_a_hello_that_is_too_long_is_no_hello(node: Node, target: str, size: int) -> None:
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        assert (await refusal(call, b"\x78\x00" * (size // 2 + 1)))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert node.attached == []
+
+
+async def test_a_message_that_is_never_whole_is_not_kept(node: Node, target: str) -> None:
+    async with attached(node, target) as (call, channel):
+        await refusal(call, b"\x78\x00" * (4 << 20))
+        await until(lambda: bool(channel.ended))
+
+
+async def test_an_agent_that_answers_is_never_cut(node: Node, target: str) -> None:
+    """Much more than the allowance in the end, a message at a time."""
+    long = State(7, DIGEST + "x" * 10_000, False)
+    async with attached(node, target) as (call, channel):
+        for _ in range(BETWEEN_MESSAGES_BYTES // 10_000 * 3):
+            state, _ = await asyncio.gather(channel.state(), answer(call, long))
+            assert state == GuestState(7, "", False)
+        assert channel.ended == ""
+
+
+async def test_who_names_itself_at_length_is_cut(node: Node, target: str) -> None:
+    """Its version is in /status and in every event of it that a watcher gets."""
+    said = Hello("", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), State())
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        await call.write(encode(FromGuest(hello=said)))
+        channel = await node.channel("sb")
+        capabilities = await channel.probe()
+    assert len(capabilities.version) <= 64
+    assert len(channel.boot_id) <= 64
+    assert (capabilities.channel, capabilities.backends) == ("agent", ("iptables",))
+
+
+async def test_the_hello_of_an_agent_is_far_below_its_bound() -> None:
+    assert len(hello("x" * 64)) < 512

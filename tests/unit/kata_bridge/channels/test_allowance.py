@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+from kata_bridge.channels.allowance import BEFORE_ATTACHED_BYTES, BETWEEN_MESSAGES_BYTES, Allowance
+
+
+def test_a_connection_has_little_until_it_is_attached() -> None:
+    allowance = Allowance()
+    assert allowance.spend(BEFORE_ATTACHED_BYTES)
+    assert not allowance.spend(1)
+
+
+def test_each_message_makes_it_anew_and_nothing_adds_up() -> None:
+    allowance = Allowance()
+    for _ in range(3):
+        allowance.renew()
+        assert allowance.spend(BETWEEN_MESSAGES_BYTES - 1)
+    allowance.renew()
+    allowance.renew()
+    assert not allowance.spend(BETWEEN_MESSAGES_BYTES + 1)
+
+
+def test_what_was_asked_for_may_come() -> None:
+    allowance = Allowance()
+    allowance.renew(8 << 20)
+    assert allowance.spend(8 << 20)
+    allowance.renew()
+    assert not allowance.spend(8 << 20)
