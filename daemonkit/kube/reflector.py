@@ -346,7 +346,11 @@ class Reflector(Generic[T]):
             timeout_s=timeout_s + timing.margin_s,
         ) as chunks:
             async for chunk in chunks:
-                self._take_over(splitter.feed(chunk))
+                lines = splitter.feed(chunk)
+                self._take_over(lines)
+                if lines:
+                    # What has come already is read without a wait, and others have their turn between.
+                    await asyncio.sleep(0)
         # What is left in the splitter is a line that the connection's end cut: it will be sent
         # again, as the version has not moved over it.
         return self._clock() - started
