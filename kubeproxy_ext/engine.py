@@ -26,6 +26,8 @@ from ruleset.delta import RulesetDelta
 
 # A list takes some hundredths of a second. Who has not been heard for so long is not there.
 GRACE_S = 2.0
+# For how long rules are computed in one turn. All of 30 guests with 1 000 Services take less.
+TURN_S = 0.02
 # Guests that come together, as after our start, are in one request; one that comes alone is not late.
 GUEST_GAP_S = 0.005
 
@@ -100,8 +102,7 @@ class Engine:
         for group in self.world.settle():
             if group.tenant in self.tenants:
                 self._changed(group.tenant, now)
-        for tenant in [name for name, each in self.tenants.items() if each.pace.is_due(now)]:
-            self._compute(tenant)
+        self._compute_due(now)
         if self._fresh_pace.is_due(now):
             self._compute_fresh(now)
         if self._is_prune_due:
@@ -159,6 +160,18 @@ class Engine:
     def _changed(self, tenant: str, now: float) -> None:
         self.tenants[tenant].pace = self.tenants[tenant].pace.changed(now)
 
+    def _compute_due(self, now: float) -> None:
+        """Compute for the tenants whose turn it is, the cheapest first, as long as that is soon done.
+
+        What is left comes in the next turn: what has been computed is sent before that, and whatever
+        else has happened is looked at. So nobody's rules wait for those of a tenant that has more.
+        """
+        due = sorted((each.took_s, name) for name, each in self.tenants.items() if each.pace.is_due(now))
+        for number, (took_s, tenant) in enumerate(due):
+            if number and self._now() - now + took_s >= TURN_S:
+                break
+            self._compute(tenant)
+
     def _compute(self, name: str) -> None:
         """Compute the rules of one tenant's guests."""
         started = self._now()
@@ -167,6 +180,7 @@ class Engine:
         self._want(guests)
         ended = self._now()
         tenant.pace = tenant.pace.ran(started, ended)
+        tenant.took_s = ended - started
         self._metrics.sync_duration.observe(max(0.0, ended - started))
         self._metrics.last_sync.set(self._wall())
         if tenant.is_heard:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from daemonkit.kube.resources import Key
+from kubeproxy_ext.core.packed import has_endpoints
 from kubeproxy_ext.core.wire import EndpointSliceObject, NamespaceObject, ServiceObject
 from tenancy import keys
 
@@ -60,7 +61,7 @@ class _Contents:
 
     @property
     def has_endpoints(self) -> bool:
-        return any(each.endpoints for each in self.slices.values())
+        return any(has_endpoints(each) for each in self.slices.values())
 
 
 def tenant_of(namespace: NamespaceObject) -> str:

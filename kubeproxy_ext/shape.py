@@ -12,16 +12,15 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from kubeproxy_ext.core.inputs import SERVICE_NAME_LABEL, ZONE_LABEL
+from kubeproxy_ext.core.packed import pack
 from kubeproxy_ext.core.wire import (
     HEADLESS_LABEL,
     PROXY_NAME_LABEL,
-    Conditions,
     EndpointSliceObject,
     Meta,
     NamespaceObject,
     NodeObject,
     ServiceObject,
-    SliceEndpoint,
     SlicePort,
 )
 from kubeproxy_ext.latency import TRIGGER
@@ -42,10 +41,9 @@ def service(item: ServiceObject) -> ServiceObject:
 
 def endpoint_slice(item: EndpointSliceObject) -> EndpointSliceObject:
     return replace(
-        item,
+        pack(item),
         metadata=_meta(item.metadata, _SLICE_LABELS, (TRIGGER,)),
         address_type=sys.intern(item.address_type),
-        endpoints=None if item.endpoints is None else [_endpoint(each) for each in item.endpoints],
         ports=None if item.ports is None else [_port(each) for each in item.ports],
     )
 
@@ -69,21 +67,6 @@ def _meta(meta: Meta, labels: tuple[str, ...], annotations: tuple[str, ...]) -> 
 
 def _only(values: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
     return {name: values[name] for name in names if name in values} or _NONE
-
-
-def _endpoint(item: SliceEndpoint) -> SliceEndpoint:
-    # The first address is the only one that counts (service-proxy: an endpoint is one address).
-    return replace(
-        item,
-        addresses=None if item.addresses is None else item.addresses[:1],
-        conditions=None if item.conditions is None else _conditions(item.conditions),
-        node_name=None if item.node_name is None else sys.intern(item.node_name),
-    )
-
-
-@lru_cache(maxsize=64)
-def _conditions(item: Conditions) -> Conditions:
-    return item
 
 
 @lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kubeproxy_ext.core.pace import Pace
+from kubeproxy_ext.core.packed import pack
 from kubeproxy_ext.core.wire import ServiceObject
 from kubeproxy_ext.core.world import World
 from kubeproxy_ext.feed import Feed
@@ -22,6 +23,7 @@ class Tenant:
     since: float
     pace: Pace = field(default_factory=Pace)
     ranges: tuple[str, ...] = ()
+    took_s: float = 0.0  # what its last rules took to compute
     is_heard: bool = False
     bare_since: float | None = None
     is_asked_for: bool = False
@@ -52,7 +54,7 @@ def put_restored(
             feed.put_namespace(namespace)
     for each in found.state.slices:
         if not is_source_of(each.metadata.namespace):
-            feed.put(each)
+            feed.put(pack(each))
     lacking: dict[str, list[ServiceObject]] = {}
     for service in found.state.services:
         if is_source_of(service.metadata.namespace):

@@ -26,7 +26,6 @@ class Cluster:
     def __init__(self, *, has_all_namespaces: bool = False) -> None:
         self._has_all_namespaces = has_all_namespaces
         self._services: dict[Key, Service] = {}
-        self._unproxied: set[Key] = set()
         self._slices: dict[Key, dict[str, Slice]] = {}
         self._slice_homes: dict[Key, Key] = {}
         self._owners: dict[str, Owner] = {}
@@ -77,24 +76,10 @@ class Cluster:
             return Group(owner.tenant, EVERY_NETWORK)
         return Group(owner.tenant, service.network or DEFAULT_NETWORK)
 
-    def emptied_tenants(self) -> frozenset[str | None]:
-        """Tenants that have endpoints and not one Service, as after a list that came back empty."""
-        have = {group.tenant for group in self._members}
-        have |= {owner.tenant for one in self._unproxied if (owner := self.owner(one[0])) is not None}
-        with_endpoints = {
-            owner.tenant
-            for key, slices in self._slices.items()
-            if any(one.endpoints for one in slices.values()) and (owner := self.owner(key[0])) is not None
-        }
-        return frozenset(with_endpoints - have)
-
     def put_service(self, key: Key, service: Service | None) -> bool:
         """Hold a Service, None for one that is not proxied; tells whether it is another than before."""
         if service is None:
-            changed = self.remove_service(key)
-            self._unproxied.add(key)
-            return changed
-        self._unproxied.discard(key)
+            return self.remove_service(key)
         old = self._services.get(key)
         if old == service:
             return False
@@ -106,7 +91,6 @@ class Cluster:
         return True
 
     def remove_service(self, key: Key) -> bool:
-        self._unproxied.discard(key)
         old = self._services.get(key)
         if old is None:
             return False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kubeproxy_ext.core import wire
 from kubeproxy_ext.core.addresses import Range, canonical_ip, family_of, merged, parse_range
+from kubeproxy_ext.core.packed import endpoints_of
 from ruleset.model import Family, Protocol
 from tenancy import keys
 
@@ -19,6 +20,7 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
 _PROTOCOLS = {protocol.name: protocol for protocol in Protocol}
+_NOT_OURS = frozenset({wire.PROXY_NAME_LABEL, wire.HEADLESS_LABEL})
 _ADDRESS_TYPES = {"IPv4": Family.IPV4, "IPv6": Family.IPV6}
 
 # What the API server fills in (core/v1 defaults, DefaultClientIPServiceAffinitySeconds).
@@ -163,10 +165,10 @@ def parse_service(item: wire.ServiceObject) -> Service | None:
 
 def parse_slice(item: wire.EndpointSliceObject) -> Slice | None:
     """The slice as a value; None for one that is no Service's, of names, or another proxy's."""
-    labels = item.metadata.labels
-    service, family = labels.get(SERVICE_NAME_LABEL), _ADDRESS_TYPES.get(item.address_type)
-    if not service or family is None or wire.PROXY_NAME_LABEL in labels or wire.HEADLESS_LABEL in labels:
+    home = service_of(item)
+    if home is None:
         return None
+    service, family = home[1], _ADDRESS_TYPES[item.address_type]
     problems: list[str] = []
     return Slice(
         namespace=sys.intern(item.metadata.namespace),
@@ -174,9 +176,17 @@ def parse_slice(item: wire.EndpointSliceObject) -> Slice | None:
         service=sys.intern(service),
         family=family,
         ports=_slice_ports(item.ports or (), problems),
-        endpoints=_slice_endpoints(item.endpoints or (), family, problems),
+        endpoints=_slice_endpoints(endpoints_of(item), family, problems),
         problems=_few(problems),
     )
+
+
+def service_of(item: wire.EndpointSliceObject) -> tuple[str, str] | None:
+    """Namespace and name of the Service whose slice it is; None where it is none that is read."""
+    labels = item.metadata.labels
+    name = labels.get(SERVICE_NAME_LABEL)
+    is_ours = item.address_type in _ADDRESS_TYPES and not labels.keys() & _NOT_OURS
+    return (item.metadata.namespace, name) if name and is_ours else None
 
 
 def parse_namespace(item: wire.NamespaceObject) -> Owner | None:

@@ -14,7 +14,14 @@ from daemonkit.kube.resources import Key
 from kubeproxy_ext.core import budget, wire
 from kubeproxy_ext.core.claims import count
 from kubeproxy_ext.core.cluster import Cluster
-from kubeproxy_ext.core.inputs import Service, parse_namespace, parse_service, parse_slice, parse_zone
+from kubeproxy_ext.core.inputs import (
+    Service,
+    parse_namespace,
+    parse_service,
+    parse_slice,
+    parse_zone,
+    service_of,
+)
 from kubeproxy_ext.core.problems import find_problems
 from kubeproxy_ext.core.roster import Roster, admits, make_roster
 from kubeproxy_ext.core.services import Compiled, Place, compile_service
@@ -37,6 +44,10 @@ _RosterKey = tuple[str | None, tuple[str, ...], Family]
 
 _NOTHING: _Compiled = MappingProxyType({})
 
+# How many rules are computed at once for what changed, to see whether anything has: some 20 ms. More
+# are computed when their tenant's turn comes.
+MAX_COMPARED = 5_000
+
 
 class World:
     """Services, EndpointSlices, Namespaces and Nodes, and the rules that follow from them.
@@ -50,6 +61,9 @@ class World:
 
     def __init__(self, *, has_all_namespaces: bool = False) -> None:
         self._cluster = Cluster(has_all_namespaces=has_all_namespaces)
+        # All slices that name a Service, by it: those of Services that are not there cost no more.
+        self._slices: dict[Key, dict[str, wire.EndpointSliceObject]] = {}
+        self._homes: dict[Key, Key] = {}
         self._zones: dict[str, str] = {}
         self._asked_zones: set[str] = set()
         self._compiled: dict[Key, dict[_Variant, Compiled]] = {}
@@ -68,21 +82,51 @@ class World:
         old = self._cluster.services.get(key)
         if self._cluster.put_service(key, parse_service(item)):
             self._service_changed(key, old)
+        if key not in self._cluster.services:
+            self._drop_slices(key)
+        elif old is None:
+            for each in self._slices.get(key, {}).values():
+                self._parse(each)
 
     def remove_service(self, key: Key) -> None:
         """Forget one, by (namespace, name); nothing happens if it is not held."""
         old = self._cluster.services.get(key)
         if self._cluster.remove_service(key):
             self._service_changed(key, old)
+        self._drop_slices(key)
 
     def put_slice(self, item: wire.EndpointSliceObject) -> None:
+        key = (item.metadata.namespace, item.metadata.name)
+        home = service_of(item)
+        if home != self._homes.get(key):
+            self.remove_slice(key)
+        if home is None:
+            return
+        self._homes[key] = home
+        self._slices.setdefault(home, {})[key[1]] = item
+        if home in self._cluster.services:
+            self._parse(item)
+
+    def remove_slice(self, key: Key) -> None:
+        home = self._homes.pop(key, None)
+        if home is None:
+            return
+        del self._slices[home][key[1]]
+        if not self._slices[home]:
+            del self._slices[home]
+        for service in self._cluster.remove_slice(key):
+            self._mark(service)
+
+    def _parse(self, item: wire.EndpointSliceObject) -> None:
+        """Bring the endpoints of a slice to the Service that is there."""
         key = (item.metadata.namespace, item.metadata.name)
         for service in self._cluster.put_slice(key, parse_slice(item)):
             self._mark(service)
 
-    def remove_slice(self, key: Key) -> None:
-        for service in self._cluster.remove_slice(key):
-            self._mark(service)
+    def _drop_slices(self, service: Key) -> None:
+        """The Service is not there any more; its slices wait for it."""
+        for name in self._slices.get(service, ()):
+            self._cluster.remove_slice((service[0], name))
 
     def put_namespace(self, item: wire.NamespaceObject) -> None:
         name = item.metadata.name
@@ -153,10 +197,6 @@ class World:
                 found += [(one.reference, group.network) for one in services if _claims(one, ip)]
         return tuple(sorted(found))
 
-    def emptied_tenants(self) -> frozenset[str | None]:
-        """Tenants that have endpoints but not one Service, as after a list that came back empty."""
-        return self._cluster.emptied_tenants()
-
     def retain(self, groups: Collection[Group]) -> None:
         """Drop what was computed for other groups than these; their objects stay.
 
@@ -212,7 +252,7 @@ class World:
         if not self._stale:
             return
         stale, self._stale = self._stale, {}
-        room = budget.MAX_RULES
+        room = MAX_COMPARED
         for key, before in stale.items():
             service = self._cluster.services.get(key)
             group = None if service is None else self._cluster.group(service)

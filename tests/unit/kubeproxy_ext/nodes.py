@@ -39,13 +39,14 @@ class Node:
         clock = asyncio.get_running_loop().time
         started = clock()
         self.pushed_at: list[float] = []
+        self.lag_s = 0.0  # what a test says that computing has taken
         self.woken = asyncio.Event()
         self.engine = Engine(
             "n1",
             ServiceRanges(("10.96.0.0/16",), {}),
             HOLD_S,
             self.metrics,
-            now=clock,
+            now=lambda: clock() + self.lag_s,
             wall=lambda: WALL + round(clock() - started, 2),
             wake=self.woken.set,
             send=self._send,

@@ -2,13 +2,15 @@
 """No guest holds up or moves another, and no event of one tenant reaches the guests of another."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemonkit.kube.resources import SERVICES
+from kubeproxy_ext.delivery import Push, Wanted
+from kubeproxy_ext.groups import Asked
 from ruleset.document import Ruleset
 from tests.unit.kubeproxy_ext.nodes import Node, node
 
@@ -31,6 +33,36 @@ async def test_a_slow_guest_holds_up_nobody_else() -> None:
         assert "10.0.0.7" not in it.text("g1")
         await asyncio.sleep(31)
         assert "10.0.0.7" in it.text("g1")
+
+
+async def test_nobody_waits_for_the_rules_of_a_tenant_that_has_more() -> None:
+    it = node()
+    it.bridge.add("g1", "a")
+    it.bridge.add("g2", "b")
+    done: list[str] = []
+    wanted, send = it.engine.groups.wanted, it.pusher.push
+
+    def computed(guests: Mapping[str, Asked]) -> dict[str, Wanted]:
+        tenants = {guest.views[0].tenant or "" for guest in guests.values()}
+        it.lag_s += 0.5 if "a" in tenants else 0.0
+        done.append(f"computed {' '.join(sorted(tenants))}")
+        return wanted(guests)
+
+    def sent(push: Push) -> None:
+        done.append(f"sent {' '.join(push.guests)}")
+        send(push)
+
+    async with it.running():
+        it.engine.groups.wanted = computed  # type: ignore[method-assign]  # what computing takes
+        it.pusher.push = sent  # type: ignore[method-assign]  # what order it is in
+        it.put_slice("a", "web", "10.0.0.5")
+        await asyncio.sleep(2)
+        assert done == ["computed a", "sent g1"]
+        done.clear()
+        it.put_slice("a", "web", "10.0.0.6")
+        it.put_slice("b", "web", "10.0.0.7")
+        await asyncio.sleep(2)
+        assert done == ["computed b", "sent g2", "computed a", "sent g1"]
 
 
 async def test_a_guest_that_claims_a_generation_beyond_all_moves_nothing() -> None:

@@ -91,17 +91,3 @@ def test_a_slice_that_passes_to_another_service_touches_both() -> None:
     assert cluster.put_slice(("a", "s-1"), moved) == {KEY, ("a", "t")}
     assert (list(cluster.slices(KEY)), list(cluster.slices(("a", "t")))) == ([], [moved])
     assert cluster.put_slice(("a", "s-1"), None) == {("a", "t")}
-
-
-def test_endpoints_without_a_service_tell_that_services_are_missing() -> None:
-    cluster = Cluster()
-    cluster.put_namespace("a", Owner("t", "a"))
-    assert cluster.emptied_tenants() == frozenset()
-    cluster.put_slice(("a", "s-1"), slice_of("a/s", "10.0.0.1"))
-    assert cluster.emptied_tenants() == {"t"}
-    cluster.put_service(KEY, None)
-    assert cluster.emptied_tenants() == frozenset()
-    cluster.remove_service(KEY)
-    assert cluster.emptied_tenants() == {"t"}
-    cluster.put_service(("a", "other"), parsed("a/other", "172.30.0.1"))
-    assert cluster.emptied_tenants() == frozenset()

@@ -3,6 +3,10 @@
 
 from dataclasses import replace
 
+import pytest
+
+from kubeproxy_ext.core import wire
+from kubeproxy_ext.core.inputs import Slice, parse_slice
 from kubeproxy_ext.core.view import EVERY_NETWORK, Group, GuestView
 from kubeproxy_ext.core.world import World
 from ruleset.model import (
@@ -134,8 +138,28 @@ def test_zones_come_from_the_node_unless_the_view_knows_better() -> None:
     assert reached(VIEW) == "10.0.0.1:8080,10.0.0.2:8080"
 
 
-def test_tenants_whose_services_vanished_are_named() -> None:
-    world = world_of(feed.namespace("A-web", "A"), feed.endpoint_slice("A-web/s", "10.0.0.1"))
-    assert world.emptied_tenants() == {"A"}
-    world.put_service(feed.service("A-web/s", "172.30.0.1"))
-    assert world.emptied_tenants() == frozenset()
+def test_slices_without_a_service_are_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def counted(item: wire.EndpointSliceObject) -> Slice | None:
+        parsed.append(item.metadata.name)
+        return parse_slice(item)
+
+    monkeypatch.setattr("kubeproxy_ext.core.world.parse_slice", counted)
+    world = world_of(feed.namespace("A-web", "A"))
+    for number in range(200):
+        world.put_slice(feed.endpoint_slice("A-web/s", f"10.0.0.{number}"))
+    assert parsed == []
+    world.put_service(feed.service("A-web/s", "172.30.0.41"))
+    assert len(parsed) == 1
+    assert "10.0.0.199:8080" in meanings(world.rules_for(VIEW))["172.30.0.41"]
+    world.remove_service(("A-web", "s"))
+    world.put_slice(feed.endpoint_slice("A-web/s", "10.0.0.1"))
+    assert len(parsed) == 1
+    assert meanings(world.rules_for(VIEW)) == {}
+    world.put_service(feed.service("A-web/s", "172.30.0.41"))
+    assert "10.0.0.1:8080" in meanings(world.rules_for(VIEW))["172.30.0.41"]
+    world.put_service(feed.service("A-web/s", "None"))
+    world.remove_slice(("A-web", "s-1"))
+    world.put_service(feed.service("A-web/s", "172.30.0.41"))
+    assert "10.0.0.1" not in meanings(world.rules_for(VIEW))["172.30.0.41"]

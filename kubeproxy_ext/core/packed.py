@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An EndpointSlice as it is held: its endpoints as one value of bytes. Pure.
+
+A slice may have a thousand endpoints and a tenant any number of slices, also such as no Service has.
+As Structs that are 200 bytes an endpoint, and as bytes 40; what decides something is made of them when
+a Service of that name is there (`world`).
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kubeproxy_ext.core.wire import Conditions, EndpointSliceObject, Hint, Hints, SliceEndpoint
+
+_Conditions = tuple[bool | None, bool | None, bool | None]
+_Packed = tuple[list[str] | None, _Conditions | None, str | None, list[str] | None, list[str] | None]
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(list[_Packed])
+
+
+class PackedSlice(EndpointSliceObject, frozen=True):
+    """`endpoints` is None; `packed` is empty where there are none."""
+
+    packed: bytes = b""
+
+
+def pack(item: EndpointSliceObject) -> PackedSlice:
+    """The slice with the first address of each endpoint, the only one that counts (service-proxy)."""
+    if isinstance(item, PackedSlice):
+        return item
+    packed = [_packed(each) for each in item.endpoints or ()]
+    return PackedSlice(
+        item.metadata, item.address_type, None, item.ports, _ENCODER.encode(packed) if packed else b""
+    )
+
+
+def has_endpoints(item: EndpointSliceObject) -> bool:
+    return bool(item.packed if isinstance(item, PackedSlice) else item.endpoints)
+
+
+def endpoints_of(item: EndpointSliceObject) -> Sequence[SliceEndpoint]:
+    """The endpoints of a slice, packed or not."""
+    if not isinstance(item, PackedSlice):
+        return item.endpoints or ()
+    return [_unpacked(each) for each in _DECODER.decode(item.packed)] if item.packed else ()
+
+
+def unpack(item: EndpointSliceObject) -> EndpointSliceObject:
+    """The slice as it is written to disk."""
+    if not isinstance(item, PackedSlice):
+        return item
+    endpoints = list(endpoints_of(item)) or None
+    return EndpointSliceObject(item.metadata, item.address_type, endpoints, item.ports)
+
+
+def _packed(item: SliceEndpoint) -> _Packed:
+    conditions, hints = item.conditions, item.hints
+    return (
+        None if item.addresses is None else item.addresses[:1],
+        None if conditions is None else (conditions.ready, conditions.serving, conditions.terminating),
+        item.node_name,
+        None if hints is None else _names(hints.for_zones),
+        None if hints is None else _names(hints.for_nodes),
+    )
+
+
+def _names(hints: list[Hint] | None) -> list[str] | None:
+    return None if hints is None else [hint.name for hint in hints]
+
+
+def _unpacked(item: _Packed) -> SliceEndpoint:
+    addresses, conditions, node_name, zones, nodes = item
+    hints = None if zones is None and nodes is None else Hints(_hints(zones), _hints(nodes))
+    return SliceEndpoint(addresses, None if conditions is None else Conditions(*conditions), node_name, hints)
+
+
+def _hints(names: list[str] | None) -> list[Hint] | None:
+    return None if names is None else [Hint(name) for name in names]
