@@ -20,10 +20,10 @@ pytest = $(BIN)/python -m $(if $(REQUIRE_RINGS),tests.rings pytest $@ $(1) --,py
 recorded = $(if $(REQUIRE_RINGS),$(BIN)/python -m tests.rings command $@ --)
 require = $(if $(REQUIRE_RINGS),$(1))
 # Tests of these rings mostly wait, and have directories, ports and namespaces of their own.
-SIDE_BY_SIDE := $(call require,-n 4)
+SIDE_BY_SIDE := $(call require,-n 4 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format unit functional cases compiled lab lab_vm k8s programs mutants bench bench-vnagent bench-services bench-pods clean
+.PHONY: help demo test check lint format unit functional cases compiled lab lab_vm k8s programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -90,10 +90,13 @@ mutants: $(VENV)/dev  ## take cures out of the code one at a time: each time a t
 programs:  ## build the programs of the k8s ring into their cache, or wait for a build that runs
 	python3 tests/k8s/build.py
 
-bench: bench-vnagent bench-services bench-pods  ## all benchmarks
+bench: bench-vnagent bench-attacks bench-services bench-pods  ## all benchmarks
 
 bench-vnagent: $(TREE)/bin/vn-agent  ## vn-agent, as installed, beside a tuned Go reverse proxy
 	$(BIN)/python -m tests.bench.vnagent --program $(TREE)/bin/vn-agent $(ARGS)
+
+bench-attacks: $(TREE)/bin/vn-agent  ## what a neighbour notices while somebody attacks vn-agent, as installed
+	$(BIN)/python -m tests.bench.attacks --program $(TREE)/bin/vn-agent $(ARGS)
 
 bench-services: $(TREE)/bin/vn-agent programs  ## Services in guests, as installed, beside kube-proxy; needs root
 	$(BIN)/python -m tests.bench.services --tree $(TREE) $(ARGS)

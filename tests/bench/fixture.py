@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both proxies are fed with: certificates, ten tenants, and the 110 pods of a full node.
 
+Most of the pods are the first tenant's, who makes all the load: who reads the logs of a node asks for
+more pods than a connection remembers routes to (`vnagent.client.MAX_PLANS`).
+
 One description becomes vn-agent's tenant files and PodList and the peer's one table, so that the
 two look up the same names in collections of the same size.
 """
@@ -16,8 +19,10 @@ NODE = "node-1"
 KEY_PREFIX = "bench-"
 TENANTS = 10
 NAMESPACE = "web"
+# The kubelet's default maxPods.
+NODE_PODS = 110
 # The fake kubelet chooses its answer by these names (upstream/main.go).
-PODS = tuple(f"app-{n}" for n in range(5))
+PODS = tuple(f"app-{n}" for n in range(80))
 SIZED_PODS = tuple(f"sized-{n}" for n in range(5))
 FLOOD_POD = "flood-0"
 CONTAINER = "app"
@@ -33,7 +38,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Fixture:
-    """Where everything lies. `caller` is the first tenant's registered client."""
+    """Where everything lies. `caller` is the first tenant's registered client, `neighbour` the second's."""
 
     directory: Path
     super_ca: Path
@@ -42,6 +47,8 @@ class Fixture:
     serving_ca: Path
     serving: Pair
     caller: Pair
+    neighbour: Pair
+    neighbour_pod: str
     tenants: Path
     pod_list: Path
     all_tenant_cas: Path
@@ -70,7 +77,9 @@ def make(directory: Path) -> Fixture:
         clients.append({"tenant": key, "spkisha256": leaf.spki_sha256, "authority": pem})
         (tenants / f"{key}.yaml").write_text(_tenant_file(key, pem, leaf.spki_sha256))
     (directory / "tenant-cas.pem").write_text("".join(client["authority"] for client in clients))
-    pods = [pod for index in range(TENANTS) for pod in _pods(tenant_key(index), index)]
+    first = (*PODS, *SIZED_PODS, FLOOD_POD)
+    pods = [_pod(0, number, name) for number, name in enumerate(first)]
+    pods += [_pod(1 + n % (TENANTS - 1), n, f"other-{n}") for n in range(NODE_PODS - len(first))]
     table = {"clients": clients, "pods": pods}
     (directory / "peer-table.json").write_text(json.dumps(table))
     (directory / "pods.json").write_text(json.dumps(_pod_list(pods)))
@@ -83,6 +92,8 @@ def make(directory: Path) -> Fixture:
         serving_ca=serving_ca.write(directory, "serving-ca"),
         serving=_write(_leaf(serving_ca, node), directory, "serving"),
         caller=callers[0],
+        neighbour=callers[1],
+        neighbour_pod=next(str(pod["name"]) for pod in pods if pod["tenant"] == tenant_key(1)),
         tenants=tenants,
         pod_list=directory / "pods.json",
         all_tenant_cas=directory / "tenant-cas.pem",
@@ -98,27 +109,23 @@ def _write(leaf: Leaf, directory: Path, name: str) -> Pair:
     return Pair(*leaf.write(directory, name))
 
 
-def _pods(tenant: str, index: int) -> list[dict[str, object]]:
-    return [
-        {
-            "tenant": tenant,
-            "namespace": NAMESPACE,
-            "name": name,
-            "uid": f"{index:08x}-0000-4000-8000-{n:012x}",
-            "superNamespace": super_namespace(tenant),
-            "superName": name,
-            "containers": [CONTAINER, "sidecar"],
-        }
-        # 11 for each of ten tenants: the kubelet's default maxPods is 110.
-        for n, name in enumerate((*PODS, *SIZED_PODS, FLOOD_POD))
-    ]
+def _pod(index: int, number: int, name: str) -> dict[str, object]:
+    """A pod of the tenant of that number."""
+    tenant = tenant_key(index)
+    return {
+        "tenant": tenant,
+        "namespace": NAMESPACE,
+        "name": name,
+        "uid": f"{index:08x}-0000-4000-8000-{number:012x}",
+        "superNamespace": super_namespace(tenant),
+        "superName": name,
+        "containers": [CONTAINER, "sidecar"],
+    }
 
 
 def _pod_list(pods: list[dict[str, object]]) -> dict[str, object]:
     items = [
         {
-            "apiVersion": "v1",
-            "kind": "Pod",
             "metadata": {
                 "name": pod["superName"],
                 "namespace": pod["superNamespace"],
@@ -139,8 +146,7 @@ def _pod_list(pods: list[dict[str, object]]) -> dict[str, object]:
         }
         for pod in pods
     ]
-    # `kubectl get -o json` prints a List whose items carry their own kind.
-    return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
+    return {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}
 
 
 def _tenant_file(key: str, authority_pem: str, spki: str) -> str:

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from . import usage
 from .fixture import (
     CONTAINER,
     FLOOD_POD,
@@ -21,7 +22,8 @@ from .processes import Process
 from .subjects import Place, Running
 
 TUNNELS = 500
-LINE_COUNTS = 1000
+# Times the pods: as many different requests as a connection makes in seconds.
+LINE_COUNTS = 50
 UPSTREAM_CHUNK_BYTES = (32 << 10) - 8  # upstream/main.go; it sends whole chunks only
 # How long a process has to give memory back after the last tunnel has been opened.
 MEMORY_SETTLE_S = 1.0
@@ -62,9 +64,11 @@ class MemorySample:
     start_s: float
     start_pss_mb: float
     start_rss_mb: float
+    start_own_mb: float
     tunnels_pss_mb: float
     tunnels_rss_mb: float
-    closed_pss_mb: float
+    tunnels_own_mb: float
+    closed_rss_mb: float
 
 
 REQUESTS = (
@@ -120,7 +124,7 @@ class Bench:
 
     def memory(self, proxy: Running) -> MemorySample:
         """Open 500 tunnels through a fresh proxy, measure, and close them."""
-        start_pss, start_rss = proxy.process.memory_mb()
+        start = usage.memory(proxy.process.pid)
         load = self._load(Slice("tunnels", "tunnels", TUNNELS, PODS, 1.0), proxy.address, False)
         try:
             load.read_line()
@@ -129,13 +133,18 @@ class Bench:
             # Nobody tells when it has been given back; at once, what opening took for a moment would
             # count as what idle tunnels hold. All that are measured have the same time.
             time.sleep(MEMORY_SETTLE_S)
-            pss, rss = proxy.process.memory_mb()
+            open_ = usage.memory(proxy.process.pid)
             load.finish()
         finally:
             load.stop()
         proxy.process.settled_cpu_s()
-        closed_pss, _ = proxy.process.memory_mb()
-        return MemorySample(proxy.start_s, start_pss, start_rss, pss, rss, closed_pss)
+        closed = usage.memory(proxy.process.pid)
+        return MemorySample(
+            proxy.start_s,
+            *(start.pss_mb, start.rss_mb, start.anonymous_mb),
+            *(open_.pss_mb, open_.rss_mb, open_.anonymous_mb),
+            closed.rss_mb,
+        )
 
     def _load(self, what: Slice, address: str, direct: bool) -> Process:
         files = self._files

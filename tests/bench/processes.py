@@ -13,7 +13,6 @@ START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
 # A load ends itself; its longest part holds 500 tunnels open and is given a minute for that.
 LINE_TIMEOUT_S = 90.0
-MB = 1_000_000
 
 
 class RunError(Exception):
@@ -65,10 +64,14 @@ class Process:
         except BrokenPipeError:
             raise self.error("ended") from None
 
-    def finish(self) -> None:
-        """End standard input and wait for exit code 0. Raises RunError on any other."""
+    def close_input(self) -> None:
+        """End its standard input."""
         assert self._child.stdin is not None
         self._child.stdin.close()
+
+    def finish(self) -> None:
+        """End standard input and wait for exit code 0. Raises RunError on any other."""
+        self.close_input()
         try:
             code = self._child.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -123,11 +126,3 @@ class Process:
             with contextlib.suppress(OSError):  # the thread has ended
                 waited_ns += int((thread / "schedstat").read_text().split()[1])
         return waited_ns / 1e9
-
-    def memory_mb(self) -> tuple[float, float]:
-        """(PSS, RSS) in MB of 10^6 bytes. PSS divides a shared page by the number of its users."""
-        fields: dict[str, float] = {}
-        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()[1:]:
-            name, value = line.split(":")
-            fields[name] = int(value.split()[0]) * 1024 / MB
-        return fields["Pss"], fields["Rss"]

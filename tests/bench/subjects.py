@@ -12,6 +12,11 @@ from .fixture import KEY_PREFIX, NODE, Fixture
 from .processes import START_TIMEOUT_S, Process
 
 OURS, PEER = "vn-agent", "go"
+_NO_LIMITS = """\
+limits:
+  tunnelsPerTenant: 0
+  requestsPerSecondPerTenant: 0
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +98,18 @@ class GoPeer:
 
 @dataclass(slots=True)
 class VnAgent:
-    """Our daemon, as an operator starts it: `command`, with the configuration behind it."""
+    """Our daemon, as an operator starts it: `command`, with the configuration behind it.
+
+    `has_limits`: what a tenant may take is as it is by default. Otherwise there is no limit of that: one
+    tenant makes all the load, and what it may take is not what is measured.
+    """
 
     place: Place
     files: Fixture
     upstream: str
     command: Sequence[str]
     name: str = OURS
+    has_limits: bool = False
 
     def start(self) -> Running:
         begin = time.monotonic()
@@ -121,6 +131,7 @@ class VnAgent:
         files, directory = self.files, self.place.directory
         state = directory / "state"
         state.mkdir(mode=0o700, exist_ok=True)
+        limits = "" if self.has_limits else _NO_LIMITS
         return f"""\
 apiVersion: vcnode.io/v1alpha1
 kind: VnAgentConfiguration
@@ -138,19 +149,12 @@ kubelet:
   clientKeyFile: {files.kubelet_client.key}
 tenants:
   directory: {files.tenants}
-pods:
-  source: file
-  file: {files.pod_list}
 stateDirectory: {state}
 audit:
   file: {directory / f"audit-{self.name}.jsonl"}
 status:
   socket: {status}
-# One tenant makes all the load; what a tenant may take is not what is measured.
-limits:
-  tunnelsPerTenant: 0
-  requestsPerSecondPerTenant: 0
-"""
+{limits}"""
 
 
 def _free_port() -> int:

@@ -21,7 +21,7 @@ from tests.k8s import build
 from tests.k8s.ring import gate_networks, machine, services
 from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.processes import RingError, run
-from tests.k8s.ring.serving import KATA
+from tests.k8s.ring.serving import AGENT, KATA
 from tests.k8s.ring.tenants import Tenant
 
 from . import rounds
@@ -32,7 +32,10 @@ from .starting import Starter
 
 # What is in each pod's guest: as much as in the bench of Services.
 _SERVICES, _ENDPOINTS = 100, 2
-_GUESTS = "runc, guests by their network namespaces"
+_GUESTS = {
+    "netns": "runc, guests by their network namespaces",
+    "agent": "runc, guests by our agent as their native sidecar",
+}
 
 
 def main() -> int:
@@ -44,7 +47,7 @@ def main() -> int:
     except (RunError, RingError) as error:
         sys.stderr.write(f"bench: {error}\n")
         return 1
-    described = setting.describe(others.share(), f"{runtime}, {_GUESTS}")
+    described = setting.describe(others.share(), f"{runtime}, {_GUESTS[arguments.channel]}")
     made = tables(results)
     sys.stdout.write(f"{described}\n")
     for title, rows in made:
@@ -61,6 +64,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.pods", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds of fewer pods")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument(
+        "--channel", choices=sorted(_GUESTS), default="netns", help="how kata-bridge reaches the guests"
+    )
     parser.add_argument(
         "--ways", action="store_true", help="also the two ways to wait, each by a plugin of its own"
     )
@@ -90,7 +96,7 @@ def _measure(arguments: argparse.Namespace) -> tuple[Results, str]:
         policies = {tenant.super_namespace(way.place): way.name for way in OURS}
         ours = Ours(ring, tree, policies)
         starter = Starter(ring, tenant)
-        groups = rounds.groups(starter, ours, has_ways=arguments.ways)
+        groups = rounds.groups(starter, ours, has_ways=arguments.ways, has_agent=arguments.channel == "agent")
         stack.enter_context(_filled(ring, tenant, [way for group in groups for way in group.ways]))
         _say("the cluster runs")
         return rounds.run(starter, ours, groups, amounts, _say), runtime
@@ -99,7 +105,7 @@ def _measure(arguments: argparse.Namespace) -> tuple[Results, str]:
 def _filled(ring: Ring, tenant: Tenant, ways: list[Way]) -> ExitStack:
     """Make everything but pods; what is returned takes it down."""
     stack = ExitStack()
-    services.create_runtime_classes(ring, KATA)
+    services.create_runtime_classes(ring, KATA, AGENT)
     for place in {rounds.WARM, "shop", *(way.place for way in ways)}:
         ring.syncer.create_namespace(tenant, place)
     gate_networks.install(ring)

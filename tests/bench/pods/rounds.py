@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from . import ways
@@ -41,6 +41,7 @@ class Way:
     name: str
     place: str
     demands: bool = False
+    has_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,11 @@ class Results:
 OURS = tuple(Way(policy, f"bench-{policy}", demands=policy == "enforce") for policy in POLICIES)
 
 
-def groups(starter: Starter, ours: Ours, *, has_ways: bool) -> list[Group]:
-    """Who takes turns; with the two ways of waiting if `has_ways`."""
-    found = [Group(nullcontext, (Way(WITHOUT, "bench-without"),)), Group(ours.running, OURS, is_ours=True)]
+def groups(starter: Starter, ours: Ours, *, has_ways: bool, has_agent: bool) -> list[Group]:
+    """Who takes turns; with the two ways of waiting if `has_ways`. `has_agent`: our guests are reached by
+    their agents. Pods without us have none: what it costs a pod to start one is ours."""
+    chosen = [replace(way, has_agent=has_agent) for way in OURS]
+    found = [Group(nullcontext, (Way(WITHOUT, "bench-without"),)), Group(ours.running, chosen, is_ours=True)]
     for late_s in LATE_S if has_ways else ():
         when = f"rules after {late_s * 1e3:g} ms"
         found += [
@@ -104,7 +107,7 @@ def run(
         for group in luck.sample(groups, len(groups)):
             with group.around():
                 # Somebody's first pod finds what nobody has read yet.
-                starter.at_once(WARM, 2, demands=False)
+                starter.at_once(WARM, 2, has_agent=group.ways[0].has_agent)
                 for way in luck.sample(list(group.ways), len(group.ways)):
                     turn = _turn(starter, ours if group.is_ours else None, way, amounts, luck)
                     results.turns.setdefault(way.name, []).append(turn)
@@ -116,8 +119,10 @@ def run(
 def _turn(starter: Starter, ours: Ours | None, way: Way, amounts: Amounts, luck: random.Random) -> Turn:
     nothing = Said({}, {}, {})
     before, began = (ours.said() if ours else nothing), starter.cpu_s()
-    single_ms = starter.one_by_one(way.place, amounts.singles, luck, demands=way.demands)
-    burst_ms = starter.at_once(way.place, amounts.at_once, demands=way.demands)
+    single_ms = starter.one_by_one(
+        way.place, amounts.singles, luck, demands=way.demands, has_agent=way.has_agent
+    )
+    burst_ms = starter.at_once(way.place, amounts.at_once, demands=way.demands, has_agent=way.has_agent)
     after, ended = (ours.said() if ours else nothing), starter.cpu_s()
     pods = len(single_ms) + len(burst_ms)
     spent_s = _growth(before.cpu_s, after.cpu_s) | _growth(began, ended)

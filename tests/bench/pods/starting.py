@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from tenancy import keys
 from tests.bench import usage
-from tests.k8s.ring import cri, gating, services
+from tests.k8s.ring import cri, gating, guests, services
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.serving import KATA
+from tests.k8s.ring.serving import AGENT, KATA
 from tests.k8s.ring.tenants import Tenant
 
 _STARTED_S = 120.0
@@ -22,7 +22,7 @@ _KUBELET_LOOKS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Makes a tenant's pods, whose guests are reached by their network namespaces."""
+    """Makes a tenant's pods, whose guests are reached by their network namespaces or by an agent."""
 
     ring: Ring
     tenant: Tenant
@@ -38,28 +38,36 @@ class Starter:
         }
         return {name: usage.cpu_s([pid]) for name, pid in pids.items()}
 
-    def one_by_one(self, place: str, count: int, luck: random.Random, *, demands: bool) -> list[float]:
+    def one_by_one(
+        self, place: str, count: int, luck: random.Random, *, demands: bool, has_agent: bool
+    ) -> list[float]:
         """Milliseconds of each."""
         took_ms = []
         for _ in range(count):
             # Each begins when the kubelet has seen the end of the one before: without a wait that is
             # always the same point of its second, and all samples would be of one kind.
             time.sleep(luck.uniform(0, _KUBELET_LOOKS_S))
-            took_ms += self.at_once(place, 1, demands=demands)
+            took_ms += self.at_once(place, 1, demands=demands, has_agent=has_agent)
         return took_ms
 
-    def at_once(self, place: str, count: int, *, demands: bool) -> list[float]:
-        """Milliseconds of each; all are gone afterwards. `demands`: they demand the plugin.
+    def at_once(
+        self, place: str, count: int, *, demands: bool = False, has_agent: bool = False
+    ) -> list[float]:
+        """Milliseconds of each; all are gone afterwards. `demands`: they demand the plugin. `has_agent`:
+        our agent is their native sidecar, which has to be up before their own container starts.
 
         From when the first byte of the request is about to be sent, by this machine's clock, until
         the container was started, by the runtime's word and the same clock.
         """
         api = self.ring.super_cluster.api
         path = f"/api/v1/namespaces/{self.tenant.super_namespace(place)}/pods"
+        handler, spec = KATA, services.sleeper()
+        if has_agent:
+            handler, spec = AGENT, guests.with_agent(self.ring, spec)
         began_s: dict[str, float] = {}
         for _ in range(count):
             name = f"p-{secrets.token_hex(4)}"
-            value = services.pod_value(self.tenant, name, self.ring.node.name, KATA, services.sleeper())
+            value = services.pod_value(self.tenant, name, self.ring.node.name, handler, spec)
             value["metadata"]["annotations"][keys.NAMESPACE] = place
             if demands:
                 value["metadata"]["annotations"] |= gating.REQUIRED

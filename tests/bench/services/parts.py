@@ -41,13 +41,15 @@ class Amounts:
     by_rule: int
     by_rule_at_once: int
     drift_checks: int
+    dumps: int
+    """Of all guests, by us and by a process each."""
     large_services: int
     large_changes: int
     tenants: int
 
 
-FULL = Amounts(3, 20, 8, 25, 5, 5, 2, 40, 1000, 20, 100)
-QUICK = Amounts(1, 8, 4, 5, 1, 2, 1, 15, 1000, 8, 20)
+FULL = Amounts(3, 20, 8, 25, 5, 5, 2, 40, 5, 1000, 20, 100)
+QUICK = Amounts(1, 8, 4, 5, 1, 2, 1, 15, 2, 1000, 8, 20)
 
 Say = Callable[[str], None]
 
@@ -65,6 +67,7 @@ class OfKind:
     changes: Collected = field(default_factory=Collected)
     kube_proxy_start_s: list[float] = field(default_factory=list)
     drift_ms: list[float] = field(default_factory=list)
+    dump_ms: list[float] = field(default_factory=list)
     scan_ms: list[float] = field(default_factory=list)
     size: asking.Size | None = None
     delta_bytes: list[int] = field(default_factory=list)
@@ -201,7 +204,9 @@ class Bench:
         ours = Ours(node)
         ours.start()
         found.drift_ms = asking.check_drift(node.bridge.socket, GUESTS, self.amounts.drift_checks)
-        found.scan_ms = [by_rule.scan(node.guests, node.kind) * 1e3 for _ in range(3)]
+        ids = [guest.id for guest in node.guests]
+        found.dump_ms = asking.dump_all(node.bridge.socket, ids, self.amounts.dumps)
+        found.scan_ms = [by_rule.scan(node.guests, node.kind) * 1e3 for _ in range(self.amounts.dumps)]
         found.size, found.delta_bytes = self._sizes(ours, tenant)
         agents = [guest.agent.pid for guest in node.guests if guest.agent is not None]
         found.memory = {

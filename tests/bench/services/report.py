@@ -47,6 +47,7 @@ def _fresh(found: OfKind) -> list[Row]:
         row(Figure("100 Services x 2 into a fresh guest", "p50 ms", 30), one, rule_one),
         row(Figure("", "p99 ms", 100), one, rule_one, p99),
         row(Figure(label, "wall ms", 300), [[each.wall_ms for each in found.at_once]], rule_all),
+        row(Figure("  since Services are known", "wall ms"), [[each.known_ms for each in found.at_once]]),
         row(Figure("", "renders", 1), [[float(each.renders) for each in found.at_once]]),
         row(Figure("daemon's start to rules live", "s"), [[each.start_s for each in found.at_once]], theirs),
         value(Figure("processes a guest", "count"), 0, {BY_RULE: float(found.rule_processes)}),
@@ -94,10 +95,9 @@ def _drift(found: OfKind) -> list[Row]:
     if size is None:
         return []
     rows = [
-        row(
-            Figure(f"drift check of {GUESTS} guests", "ms", 20), [found.drift_ms], {BY_RULE: [found.scan_ms]}
-        ),
+        row(Figure(f"drift check of {GUESTS} guests, fingerprints", "ms", 20), [found.drift_ms]),
         row(Figure("", "p99 ms"), [found.drift_ms], {}, p99),
+        row(Figure(f"all rules of {GUESTS} guests", "ms"), [found.dump_ms], {BY_RULE: [found.scan_ms]}),
     ]
     is_iptables = found.kube_proxy_rules > 0
     if is_iptables:

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a neighbour notices under attack: `python -m tests.bench.attacks`.
+
+README.md of tests/bench says how it measures. Ends with 0 whatever the figures are, with 1 when something
+did not run.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from daemonkit.status import StatusError, fetch
+from tests.bench import fixture, setting, usage
+from tests.bench.figures import laid_out, number
+from tests.bench.fixture import CONTAINER, NAMESPACE, NODE, PODS, Fixture
+from tests.bench.processes import Process, RunError
+from tests.bench.programs import BuildError, build
+from tests.bench.subjects import Place, Running, VnAgent, start_upstream
+
+from .attacker import ATTACKS
+
+# A neighbour's p99 while somebody attacks, beside its p99 in quiet.
+BOUND = 1.3
+KEPT, NEW = "kept connections", "new connections"
+_CONNECTIONS, _RATE = 4, 200
+_SETTLED_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The neighbour's latencies in one slice."""
+
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(slots=True)
+class Result:
+    """One attack: the neighbour's samples by its kind of load, quiet and attacked, and the daemon's cost."""
+
+    name: str
+    quiet: dict[str, list[Sample]] = field(default_factory=dict)
+    attacked: dict[str, list[Sample]] = field(default_factory=dict)
+    rss_mb: float = 0.0
+    cpu_share: list[float] = field(default_factory=list)
+    audit_lost: float = 0.0
+    counted: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Bench:
+    """The kubelet that all use, and what the programs need."""
+
+    place: Place
+    files: Fixture
+    upstream: str
+    command: Sequence[str]
+    seconds: float
+
+    def attack(self, name: str, rounds: int) -> Result:
+        """A fresh vn-agent with its default limits; quiet and attacked slices in turn."""
+        result = Result(name)
+        agent = VnAgent(self.place, self.files, self.upstream, self.command, has_limits=True).start()
+        try:
+            for _ in range(rounds):
+                for kind in (KEPT, NEW):
+                    result.quiet.setdefault(kind, []).append(self._neighbour(agent, kind))
+                    with self._attacker(agent, name, result):
+                        cpu_s, begin_s = agent.process.cpu_s(), time.monotonic()
+                        try:
+                            result.attacked.setdefault(kind, []).append(self._neighbour(agent, kind))
+                        except RunError as error:
+                            result.problems.append(f"{kind}: {str(error).splitlines()[-1]}")
+                        share = (agent.process.cpu_s() - cpu_s) / (time.monotonic() - begin_s)
+                        result.cpu_share.append(share)
+                        result.rss_mb = max(result.rss_mb, usage.memory(agent.process.pid).rss_mb)
+                    time.sleep(_SETTLED_S)  # what it left behind is not the next slice's
+            result.audit_lost = self._metric("vcnode_audit_lost_total")
+        finally:
+            agent.process.stop()
+        return result
+
+    def _neighbour(self, agent: Running, kind: str) -> Sample:
+        """Raises RunError where it is not served."""
+        files = self.files
+        targets = self.place.directory / "neighbour-targets"
+        base = f"{NAMESPACE}/{files.neighbour_pod}/{CONTAINER}"
+        if kind == KEPT:
+            targets.write_text("\n".join(f"/containerLogs/{base}?tailLines={n}" for n in range(1, 51)))
+            mode = ["-mode", "paced", "-rate", str(_RATE), "-conns", str(_CONNECTIONS)]
+        else:
+            targets.write_text(f"/exec/{base}?command=true&input=1&output=1&error=1")
+            mode = ["-mode", "exec", "-conns", "1"]
+        load = Process(
+            f"neighbour, {kind}",
+            [
+                self.place.programs / "load",
+                *(*mode, "-address", agent.address, "-server-name", NODE),
+                *("-cert", files.neighbour.certificate, "-key", files.neighbour.key),
+                *("-ca", files.serving_ca, "-targets", targets, "-duration", f"{self.seconds:.1f}s"),
+            ],
+            self.place.load_core,
+            self.place.directory / "neighbour.log",
+        )
+        try:
+            load.read_line()
+            load.write_line("go")
+            answer = json.loads(load.read_line())
+            load.finish()
+        finally:
+            load.stop()
+        return Sample(answer["p50_us"] / 1e3, answer["p99_us"] / 1e3)
+
+    @contextlib.contextmanager
+    def _attacker(self, agent: Running, name: str, result: Result) -> Iterator[None]:
+        files = self.files
+        attacker = Process(
+            name,
+            [
+                # Attackers have machines of their own: here it must not take the neighbour's core.
+                *("nice", "-n", "19", sys.executable, "-m", "tests.bench.attacks.attacker", name),
+                *("--address", agent.address, "--server-name", NODE, "--ca", files.serving_ca),
+                *("--certificate", files.caller.certificate, "--key", files.caller.key),
+                *("--log-path", f"/containerLogs/{NAMESPACE}/{PODS[0]}/{CONTAINER}"),
+            ],
+            self.place.load_core,
+            self.place.directory / f"attacker-{name}.log",
+        )
+        try:
+            attacker.read_line()
+            yield
+            attacker.close_input()
+            for what, count in json.loads(attacker.read_line()).items():
+                result.counted[what] = result.counted.get(what, 0) + count
+        finally:
+            attacker.stop()
+
+    def _metric(self, name: str) -> float:
+        try:
+            page = fetch(self.place.directory / "status.sock", "/metrics", 5.0)[1].decode()
+        except (OSError, StatusError) as error:
+            raise RunError(f"vn-agent's status page: {error}") from error
+        return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name))
+
+
+def main() -> int:
+    arguments = _arguments()
+    others = usage.Others()
+    try:
+        programs = build(arguments.cache)
+        with tempfile.TemporaryDirectory(prefix="vcnode-attacks-") as scratch:
+            results = _measure(arguments, programs, Path(scratch))
+    except (BuildError, RunError) as error:
+        sys.stderr.write(f"bench: {error}\n")
+        return 1
+    sys.stdout.write(f"{setting.describe(others.share())}\n\n{table(results)}\n")
+    for result in results:
+        for problem in result.problems:
+            sys.stdout.write(f"{result.name}: the neighbour was not served: {problem}\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    return 0
+
+
+def table(results: Sequence[Result]) -> str:
+    """For each attack and kind of load: the neighbour's medians quiet and attacked, and their ratios."""
+    rows: list[tuple[str, ...]] = [
+        (
+            *("attack", "neighbour", "p50 ms", "attacked", "ratio", "p99 ms", "attacked", "ratio"),
+            *(f"<= {BOUND}", "CPU", "RSS MB", "audit lost"),
+        )
+    ]
+    for result in results:
+        for kind, quiet in result.quiet.items():
+            cells = [result.name if kind == KEPT else "", kind]
+            attacked = result.attacked.get(kind, [])
+            ratio = float("inf")
+            for pick in ("p50_ms", "p99_ms"):
+                before = statistics.median(getattr(sample, pick) for sample in quiet)
+                if attacked:
+                    after = statistics.median(getattr(sample, pick) for sample in attacked)
+                    ratio = after / before
+                    cells += [number(before), number(after), f"{ratio:.2f}"]
+                else:
+                    cells += [number(before), "none", ""]
+            cells.append("OK" if ratio <= BOUND else "ABOVE")
+            if kind == KEPT:
+                cells += [f"{statistics.mean(result.cpu_share):.0%}", number(result.rss_mb)]
+                cells.append(f"{result.audit_lost:.0f}")
+            rows.append(tuple(cells))
+    width = max(map(len, rows))
+    return laid_out([row + ("",) * (width - len(row)) for row in rows], {0, 1})
+
+
+def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> list[Result]:
+    cores = sorted(os.sched_getaffinity(0))
+    place = Place(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
+    files = fixture.make(scratch)
+    upstream, address = start_upstream(place, files)
+    try:
+        bench = Bench(place, files, address, shlex.split(arguments.program), arguments.seconds)
+        results = []
+        for name in arguments.only:
+            results.append(bench.attack(name, arguments.rounds))
+            sys.stderr.write(f"bench: {name}: {dict(results[-1].counted)}\n")
+        return results
+    finally:
+        upstream.stop()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.attacks", description=__doc__)
+    parser.add_argument("--only", type=_names, default=tuple(ATTACKS), metavar="NAMES")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each slice")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all samples")
+    parser.add_argument("--program", default=f"{sys.executable} -m vnagent", help="what runs vn-agent")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/vcnode/bench")
+    return parser.parse_args()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    chosen = tuple(text.split(","))
+    unknown = [name for name in chosen if name not in ATTACKS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no attack {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
+    return chosen
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attacks on vn-agent, each a coroutine: `python -m tests.bench.attacks.attacker NAME OPTIONS`.
+
+A process of its own, so that what measures does not wait for what attacks. It prints `ready` when the
+attack is under way, goes on until its standard input ends, and then prints one JSON object with what it
+counted. An attack is a function `async def attack(target: Target) -> None` in `ATTACKS`, which calls
+`target.is_under_way()` once and never returns by itself; `target.count(...)` is for the record.
+
+All of it goes to one address on loopback that the bench has started, with a tenant's credential that the
+bench has made, or with none.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import resource
+import ssl
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemonkit.tasks import Tasks
+
+# A tenant reads as much as it likes; what is never read stays in buffers.
+_CHUNK = 1 << 16
+_PIPELINED = 100
+_PAUSE_S = 0.05
+
+
+@dataclass(slots=True)
+class Target:
+    """vn-agent, and who attacks it."""
+
+    host: str
+    port: int
+    server_name: str
+    ca: Path
+    certificate: Path
+    key: Path
+    # A log of the attacker's own.
+    log_path: str
+    counted: Counter[str] = field(default_factory=Counter)
+    _is_ready: bool = False
+
+    def is_under_way(self) -> None:
+        """Tell the bench, once."""
+        if not self._is_ready:
+            self._is_ready = True
+            _say("ready")
+
+    def count(self, what: str) -> None:
+        self.counted[what] += 1
+
+    async def plain(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A TCP connection on which nothing was sent."""
+        return await asyncio.open_connection(self.host, self.port)
+
+    async def tls(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection with the tenant's certificate."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        context.load_cert_chain(self.certificate, self.key)
+        return await asyncio.open_connection(
+            self.host, self.port, ssl=context, server_hostname=self.server_name
+        )
+
+    def request(self, path: str) -> bytes:
+        return f"GET {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n\r\n".encode()
+
+
+Attack = Callable[[Target], Awaitable[None]]
+
+
+async def silent_connections(target: Target) -> None:
+    """No credential: 500 connections a second on which nothing is ever sent."""
+    held = [(await target.plain())[1] for _ in range(500)]
+    target.is_under_way()
+    loop = asyncio.get_running_loop()
+    next_s = loop.time()
+    while True:
+        next_s += 1 / 500
+        await asyncio.sleep(max(0.0, next_s - loop.time()))
+        with contextlib.suppress(OSError):
+            held.append((await target.plain())[1])
+            target.count("connections")
+        # As many as descriptors allow: the oldest are the first that the agent has cut.
+        if len(held) > 4000:
+            held.pop(0).close()
+
+
+async def pipelined_healthz(target: Target) -> None:
+    """A tenant's 200 connections, each with 100 requests for /healthz under way all the time."""
+    await _many(target, 200, _ask_ahead)
+
+
+async def _ask_ahead(target: Target) -> None:
+    reader, writer = await target.tls()
+    try:
+        while True:
+            writer.write(target.request("/healthz") * _PIPELINED)
+            await writer.drain()
+            left = _PIPELINED
+            while left:
+                chunk = await reader.read(_CHUNK)
+                if not chunk:
+                    return
+                left -= chunk.count(b"HTTP/1.1 ")
+                target.count("answers")
+    finally:
+        writer.close()
+
+
+async def unread_pages(target: Target) -> None:
+    """A tenant's 200 connections that ask for its own pages, one behind the other, and read nothing."""
+    await _many(target, 200, _ask_and_never_read)
+
+
+async def _ask_and_never_read(target: Target) -> None:
+    reader, writer = await target.tls()
+    writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of sockets reads
+    try:
+        while not reader.at_eof():
+            writer.write(target.request("/pods"))
+            await asyncio.wait_for(writer.drain(), 30)
+            target.count("requests")
+            await asyncio.sleep(_PAUSE_S)
+    finally:
+        writer.close()
+
+
+async def pages(target: Target) -> None:
+    """A tenant's 8 connections that ask for its own pages as fast as they come."""
+    await _many(target, 8, _ask_for("/pods"))
+
+
+async def logs(target: Target) -> None:
+    """A tenant's 8 connections that ask for a log of its own as fast as it comes."""
+    await _many(target, 8, _ask_for(f"{target.log_path}?tailLines=10"))
+
+
+def _ask_for(path: str) -> Attack:
+    async def ask(target: Target) -> None:
+        reader, writer = await target.tls()
+        try:
+            while True:
+                writer.write(target.request(path))
+                head = await reader.readuntil(b"\r\n\r\n")
+                target.count(head.split(b" ", 2)[1].decode())
+                await _read_body(reader, head.lower())
+        finally:
+            writer.close()
+
+    return ask
+
+
+async def _read_body(reader: asyncio.StreamReader, head: bytes) -> None:
+    if b"transfer-encoding: chunked" in head:
+        while (size := int(await reader.readuntil(b"\r\n"), 16)) > 0:
+            await reader.readexactly(size + 2)
+        await reader.readexactly(2)
+        return
+    length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    await reader.readexactly(int(length or b"0"))
+
+
+async def handshakes(target: Target) -> None:
+    """A tenant's own certificate, 4 handshakes at once, each connection closed when it stands."""
+
+    async def shake(target: Target) -> None:
+        while True:
+            _, writer = await target.tls()
+            target.count("handshakes")
+            writer.transport.abort()
+
+    await _many(target, 4, shake)
+
+
+async def _many(target: Target, count: int, each: Attack) -> None:
+    """So many at once; one that is cut comes again."""
+
+    async def again() -> None:
+        while True:
+            try:
+                await each(target)
+            except (OSError, EOFError, TimeoutError, ValueError) as problem:
+                target.count(type(problem).__name__)
+            # Not faster than a connection stands, when each is refused at once.
+            await asyncio.sleep(_PAUSE_S)
+
+    tasks = Tasks("attack")
+    for number in range(count):
+        tasks.spawn(again(), str(number))
+    await asyncio.sleep(1.0)  # most of them stand; how long that takes is part of the attack
+    target.is_under_way()
+    await asyncio.Event().wait()
+
+
+ATTACKS: dict[str, Attack] = {
+    "silent-connections": silent_connections,
+    "pipelined-healthz": pipelined_healthz,
+    "unread-pages": unread_pages,
+    "pages": pages,
+    "logs": logs,
+    "handshakes": handshakes,
+}
+
+
+async def _run(name: str, target: Target) -> None:
+    attack = asyncio.ensure_future(ATTACKS[name](target))  # noqa: TID251 - the one task of a program
+    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    done, _ = await asyncio.wait([attack, ended], return_when=asyncio.FIRST_COMPLETED)
+    if attack in done:
+        await attack  # its error is the program's
+        raise RuntimeError(f"{name} ended by itself")
+    attack.cancel()
+    _say(json.dumps(target.counted))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.attacks.attacker")
+    parser.add_argument("name", choices=sorted(ATTACKS))
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--server-name", required=True)
+    for option in ("--ca", "--certificate", "--key"):
+        parser.add_argument(option, required=True, type=Path)
+    parser.add_argument("--log-path", required=True)
+    chosen = parser.parse_args()
+    host, _, port = chosen.address.rpartition(":")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
+    target = Target(
+        host,
+        int(port),
+        chosen.server_name,
+        *(chosen.ca, chosen.certificate, chosen.key),
+        chosen.log_path,
+    )
+    asyncio.run(_run(chosen.name, target))
+
+
+if __name__ == "__main__":
+    main()
