@@ -60,6 +60,8 @@ class Feeds:
         self._running: dict[str, RunningSource] = {}
         self._wall_clock = wall_clock
         self._reading: TenantsReading | None = None
+        # What could not be put in force, for when the serving certificate can be used again.
+        self._unused: TenantsReading | None = None
         self._distrust: Distrust | None = None
         self._retained: frozenset[str] = frozenset()
         self._policy = ContainerPolicy(
@@ -253,7 +255,9 @@ class Feeds:
                     keeps_last_good_state=problem.is_kept,
                 )
         if not self._swap(registry, bad):
+            self._unused = reading
             return False
+        self._unused = None
         is_new = registry != before or removals.distrust != self._distrust
         has_new_rotations = self._reading is None or reading.rotations != self._reading.rotations
         self._report_removals(removals.retained, len(before.sources))
@@ -305,8 +309,13 @@ class Feeds:
             registry = Registry(agent.registry.sources, spiffe_trust(self._config))
         except TlsError as error:
             return str(error)
-        is_done = self._swap(registry, agent.tenant_problems)
-        return None if is_done else "the serving certificate cannot be used"
+        if not self._swap(registry, agent.tenant_problems):
+            return "the serving certificate cannot be used"
+        if self._unused is not None and self.publish_tenants(self._unused):
+            source = self._sources.get(TENANTS)
+            if isinstance(source, TenantDirectory):
+                source.confirmation.confirm()
+        return None
 
     def _swap(self, registry: Registry, bad: tuple[Problem, ...]) -> bool:
         """Put trust and tenants in force together, or change nothing."""
