@@ -9,7 +9,7 @@ two, is therefore distrusted: the tenants that it lacks are retained
 - until their deletion is confirmed: the source names them as deleted;
 - until a person releases them.
 
-Tenants come and go one at a time, or a few: nobody offboards half of them at once. What fails, a mount, a
+Tenants come and go one at a time, or a few. What fails, a mount, a
 backup, a cache, lacks nearly everything. Two is the least, so that one of two tenants goes at once; a source
 whose only tenant is gone cannot be told from one that failed.
 """

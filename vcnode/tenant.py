@@ -165,7 +165,7 @@ def run_remove(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _remove(path: Path, now_s: float) -> None:
-    """Remove a tenant's file, and leave a marker beside it that says so. Raises ToolError.
+    """Remove a tenant's file, and leave a marker in its place. Raises ToolError.
 
     Without it vn-agent would take the removal of its only tenant for a lost directory, and retain it.
     """

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     ends_at = time.monotonic() + RELEASE_S
     while _retained(where):
         if time.monotonic() > ends_at:
-            raise ToolError(f"{where}: vn-agent still retains tenants; its log says why")
+            raise ToolError(f"{where}: vn-agent still retains tenants; see its log")
         time.sleep(_POLL_S)
     terminal.line(f"removed: {len(retained)}; their live connections are ended")
     return 0

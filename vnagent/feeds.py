@@ -292,7 +292,7 @@ class Feeds:
         )
 
     def release_tenants(self) -> None:
-        """Remove the tenants that are retained: a person says that their source is right."""
+        """Remove the tenants that are retained: a person confirms that their source is right."""
         reading, retained = self._reading, self._retained
         if reading is None or not retained:
             _log.warning("no tenant is retained: there is nothing to release")

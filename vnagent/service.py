@@ -162,7 +162,7 @@ class Service:
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
         life.on_reload(self._reload)
-        # A signal of its own: SIGHUP comes from logrotate each night, and removes nobody.
+        # A signal of its own: SIGHUP comes from logrotate each night, and must remove no tenant.
         life.on_signal(signal.SIGUSR1, self._feeds.release_tenants)
         self._channels.start()
         if self._status is not None:

@@ -66,7 +66,7 @@ def has_ended(stream: Client) -> bool:
     return stream.end is not None
 
 
-def test_an_emptied_directory_cuts_nobody_until_a_person_releases(node: Node) -> None:
+def test_an_emptied_directory_retains_all_until_release(node: Node) -> None:
     with node.client("ten-a") as stream:
         stream.send(head(EXEC, *SPDY))
         assert received(stream, b"101 Switching Protocols")
@@ -107,7 +107,7 @@ def test_a_restart_while_tenants_are_retained_retains_them(node: Node) -> None:
     assert "tenants: ok" in node.daemon.get("/readyz")[1]
 
 
-def test_a_directory_that_was_moved_away_ages_and_cuts_nobody(node: Node) -> None:
+def test_a_directory_that_was_moved_away_ages_and_retains_all(node: Node) -> None:
     elsewhere = node.directory / "elsewhere"
     node.tenants_directory.rename(elsewhere)
 
@@ -122,7 +122,7 @@ def test_a_directory_that_was_moved_away_ages_and_cuts_nobody(node: Node) -> Non
     assert wait_for(lambda: source()["ageSeconds"] > POLLS_S, DEADLINE_S)
     assert source()["failure"]["message"] == f"{node.tenants_directory}: No such file or directory"
     assert is_served(node, "ten-a", "shop")
-    # Also over a restart: the saved state is served, and /readyz says why.
+    # Also over a restart: the saved state is served, and /readyz has the reason.
     node.daemon.stop()
     node.daemon.start()
     assert "tenants: saved state" in said()

@@ -23,7 +23,7 @@ def sources(names: str) -> frozenset[str]:
     [
         (0, 0, False),
         (1, 0, False),
-        (1, 1, True),  # the only one: nothing says that the source works
+        (1, 1, True),  # the only one: it cannot be told from a source that failed
         (2, 1, False),
         (2, 2, True),
         (3, 1, False),
@@ -116,14 +116,14 @@ def test_the_same_reading_again_changes_nothing(
 
 
 @given(SOURCES, SOURCES, DISTRUST)
-def test_an_empty_reading_removes_nobody_who_is_not_confirmed(
+def test_an_empty_reading_removes_only_what_is_confirmed(
     served: frozenset[str], deleted: frozenset[str], before: Distrust | None
 ) -> None:
     assert judge(served, NOTHING, deleted, before, 9.0).retained == served - deleted
 
 
 @given(SOURCES, SOURCES, SOURCES)
-def test_tenants_that_are_added_release_nobody(
+def test_tenants_that_are_added_release_none(
     served: frozenset[str], present: frozenset[str], added: frozenset[str]
 ) -> None:
     first = judge(served, present, NOTHING, None, 9.0)

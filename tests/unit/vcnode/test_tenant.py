@@ -239,7 +239,7 @@ def test_remove_a_client_then_the_tenant(office: Office) -> None:
 
 
 def test_a_removal_leaves_a_marker_until_the_tenant_is_added_again_or_a_day_is_over(office: Office) -> None:
-    """It tells the daemon that the last tenant was removed and no directory lost."""
+    """By it the daemon knows that the last tenant was removed and no directory lost."""
     certificate, _ = office.client("a")
     for key in ("acme", "globex"):
         office.add(key, certificate)

@@ -165,7 +165,7 @@ async def test_the_last_tenant_leaves_nobody_to_serve(setting: Setting) -> None:
     assert setting.feeds.statuses()[0].retained is None
 
 
-async def test_an_empty_reading_removes_nobody_until_a_person_releases(
+async def test_an_empty_reading_retains_all_until_release(
     setting: Setting, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))

@@ -338,7 +338,7 @@ class WithoutVirtualClusters(StorageTransport):
         return await super().request(method, path, params, limit_bytes=limit_bytes)
 
 
-async def test_a_super_cluster_without_the_definition_is_told_with_the_remedy() -> None:
+async def test_a_missing_definition_is_reported_with_the_remedy() -> None:
     world = World()
     transport = WithoutVirtualClusters(world.storage)
     world.source = SuperTenants(transport, world.readings.append, clock=asyncio.get_running_loop().time)

@@ -220,7 +220,7 @@ def test_no_overlap_where_none_is_wanted() -> None:
     assert state.next_end_s is None
 
 
-def test_a_source_is_told_by_the_uid_too() -> None:
+def test_a_source_is_named_by_the_uid_too() -> None:
     assert source_of(cluster()) == f"tenant-1/test/{UID}"
     assert key_of_source(source_of(cluster())) == ("tenant-1", "test")
     assert key_of_source("tenant-1/test") == ("tenant-1", "test")
@@ -254,6 +254,6 @@ def test_rotations_go_on_after_a_restart(
 @pytest.mark.parametrize(
     "saved", [b"", b"[]", b"{", b'{"a": 1}', b'{"a": {"key": "k"}}', b"\xff", b"[" * 100_000]
 )
-def test_damaged_rotations_are_told(saved: bytes) -> None:
+def test_damaged_rotations_are_refused(saved: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         load_rotations(saved, 0.0, 0.0, 600.0)
