@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 TENANTS = "tenants"
 PODS = "pods"
 CONFIRM_S = 5.0
+# An `rm` of thousands of files takes a tenth of it; a removed tenant's connections end within 5 s.
+SETTLE_S = 0.5
+_MAX_SETTLE_READS = 4
 # Of the tenants that are retained the log names so many; /status names all.
 _MAX_NAMES = 10
 
@@ -213,7 +216,7 @@ class Feeds:
 
     async def _read_tenants(self, directory: TenantDirectory) -> str | None:
         try:
-            reading = directory.read()
+            reading = await self._settled(directory)
         except SourceError as error:
             return str(error)
         if not self.publish_tenants(reading):
@@ -222,6 +225,23 @@ class Feeds:
         directory.confirmation.confirm()
         bad = self._agent.tenant_problems
         return "; ".join(f"{each.source}: {each.reason}" for each in bad) or None
+
+    async def _settled(self, directory: TenantDirectory) -> TenantsReading:
+        """A reading that is not from the middle of an `rm`: judged there, half of it would be believed.
+
+        Raises SourceError.
+        """
+        reading = directory.read()
+        for _ in range(_MAX_SETTLE_READS):
+            registry = self._agent.registry
+            missing = registry.sources.keys() - present_in(registry, reading.tenants) - reading.deleted
+            if missing <= self._retained:
+                break
+            await asyncio.sleep(SETTLE_S)
+            before, reading = reading, directory.read()
+            if before.tenants.keys() == reading.tenants.keys():
+                break
+        return reading
 
     async def _read_pods(self, pod_list: PodListFile) -> str | None:
         try:

@@ -23,10 +23,11 @@ from vnagent.audit_log import AuditLog
 from vnagent.channels import Channels
 from vnagent.config import Kubelet, Pods, PodSource, Serving, Spiffe, Tenants, VnAgentConfiguration
 from vnagent.core.limits import Limits
-from vnagent.feeds import Feeds
+from vnagent.feeds import SETTLE_S, Feeds
 from vnagent.kubelet import KubeletPool
 from vnagent.metrics import Metrics
 from vnagent.page_service import PageService
+from vnagent.reload import Reloadable
 from vnagent.saved_state import SavedState
 from vnagent.source_status import Retained
 from vnagent.sources.port import TenantsReading
@@ -364,3 +365,40 @@ async def test_a_marker_confirms_that_the_only_tenant_was_removed(setting: Setti
     file.write_text(json.dumps(document_of(A)), encoding="utf-8")  # it counts, whatever the marker says
     assert await tenants.reload() is None
     assert setting.served()[0] == {"ten-a"}
+
+
+async def _reloaded(source: Reloadable) -> str | None:
+    return await source.reload()
+
+
+async def test_a_removal_in_the_middle_is_read_to_its_end(setting: Setting) -> None:
+    """Two files of six are plausible, and four more are gone a moment later."""
+    tenants, _ = setting.feeds.reloadables()
+    keys = {f"ten-{number}" for number in range(6)}
+    for key in keys:
+        document = document_of(Tenant(key, (Authority.create(key).der,), {}))
+        (setting.directory / "tenants" / f"{key}.yaml").write_text(json.dumps(document), encoding="utf-8")
+    assert await tenants.reload() is None
+    first, second, *rest = (setting.directory / "tenants").iterdir()
+    first.unlink()
+    second.unlink()
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(_reloaded(tenants))
+        await asyncio.sleep(0.1)
+        for path in rest:
+            path.unlink()
+    assert reading.result() is None
+    assert setting.served()[0] == keys
+
+
+async def test_a_plausible_removal_is_read_twice_and_believed(setting: Setting) -> None:
+    tenants, _ = setting.feeds.reloadables()
+    for tenant in (A, B):
+        file = setting.directory / "tenants" / f"{tenant.key}.yaml"
+        file.write_text(json.dumps(document_of(tenant)), encoding="utf-8")
+    assert await tenants.reload() is None
+    file.unlink()
+    began = asyncio.get_running_loop().time()
+    assert await tenants.reload() is None
+    assert setting.served()[0] == {"ten-a"}
+    assert asyncio.get_running_loop().time() - began == SETTLE_S
