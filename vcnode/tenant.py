@@ -173,8 +173,8 @@ def _remove(path: Path, now_s: float) -> None:
         for old in path.parent.glob(f"*{REMOVED_SUFFIX}"):
             if now_s - old.stat().st_mtime > MARKER_LIFE_S:
                 old.unlink()
-        write_atomically(_marker(path), b"removed by vcnode tenant remove\n", FILE_MODE)
         path.unlink()
+        write_atomically(_marker(path), b"removed by vcnode tenant remove\n", FILE_MODE)
     except OSError as error:
         raise ToolError(f"{error.filename or path}: {error.strerror}") from None
 

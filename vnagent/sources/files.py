@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from daemonkit import yaml_values
-from daemonkit.files import FilesError, Watched
+from daemonkit.files import FilesError, Watched, signature
 from daemonkit.tls import TlsError, check_authorities
 from tenancy.document import TenantError, parse_tenant
 from tenancy.ownership import ContainerPolicy, Owned
@@ -36,6 +36,7 @@ class TenantDirectory:
     def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._watched = Watched.directory(directory, "*.yaml")
         self._removed = Watched.directory(directory, f"*.yaml{REMOVED_SUFFIX}")
+        self._outdated: set[tuple[str, object]] = set()
         self.confirmation = Confirmation(clock)
 
     def age_s(self) -> float | None:
@@ -53,15 +54,18 @@ class TenantDirectory:
     def read(self) -> TenantsReading:
         """All tenants by file name. Raises SourceError if the directory cannot be read."""
         try:
+            # Before the files: a marker is written after its file was removed.
+            markers = {path.stem: signature(path) for path in self._removed.snapshot()}
             content = self._watched.snapshot()
-            # After the files: a marker is written before its file is removed.
-            removed = self._removed.snapshot()
         except FilesError as error:
             self.confirmation.fail(str(error))
             raise SourceError(str(error)) from None
         found: dict[str, Tenant | Bad] = {path.name: _tenant(data) for path, data in content.items()}
         found |= {path.name: Bad(problem) for path, problem in self._watched.problems.items()}
-        return TenantsReading(found, frozenset(path.stem for path in removed) - found.keys())
+        # A marker beside its file is of an earlier removal, and confirms no later loss.
+        known = {(name, seen) for name, seen in markers.items() if name in found}
+        self._outdated = known | (self._outdated & markers.items())
+        return TenantsReading(found, frozenset(name for name, _ in markers.items() - self._outdated))
 
 
 def _tenant(data: bytes) -> Tenant | Bad:

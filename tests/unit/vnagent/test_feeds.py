@@ -362,9 +362,17 @@ async def test_a_marker_confirms_that_the_only_tenant_was_removed(setting: Setti
     assert tenants.changed()
     assert await tenants.reload() is None
     assert setting.served()[0] == set()
-    file.write_text(json.dumps(document_of(A)), encoding="utf-8")  # it counts, whatever the marker says
+    # The file counts beside its marker, and that marker confirms no later loss.
+    file.write_text(json.dumps(document_of(A)), encoding="utf-8")
     assert await tenants.reload() is None
     assert setting.served()[0] == {"ten-a"}
+    file.unlink()
+    assert await tenants.reload() is None
+    assert setting.served()[0] == {"ten-a"}
+    file.with_name("a.yaml.removed").unlink()
+    file.with_name("a.yaml.removed").write_text("again", encoding="utf-8")
+    assert await tenants.reload() is None
+    assert setting.served()[0] == set()
 
 
 async def _reloaded(source: Reloadable) -> str | None:
