@@ -123,15 +123,16 @@ class SuperTenants:
             failure = reflector.failure
             if failure is None:
                 continue
-            remedy = ""
+            message = failure.message
             if reflector is self._clusters and failure.code == _NOT_FOUND:
-                remedy = (
-                    "; VirtualClusters are not installed in the super cluster:"
-                    " apply packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory"
+                # API servers answer this with a text of their own, no Status.
+                message = (
+                    "404, VirtualClusters are not installed in the super cluster: apply"
+                    " packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory"
                 )
             elif failure.code == _FORBIDDEN:
-                remedy = "; apply packaging/rbac/options/vn-agent-tenants.yaml"
-            return Failure(f"{reflector.name}: {failure.message}{remedy}", self._clock() - failure.since)
+                message += "; apply packaging/rbac/options/vn-agent-tenants.yaml"
+            return Failure(f"{reflector.name}: {message}", self._clock() - failure.since)
         return None
 
     async def run(self) -> None:
