@@ -15,7 +15,11 @@ import msgspec
 from vcnode import daemons
 from vcnode.terminal import Terminal, ToolError
 
-AGENT_STATUS = daemons.SOCKET_DIRECTORY / "vn-agent.sock"
+# The second is where earlier examples had it.
+AGENT_STATUS = (
+    daemons.SOCKET_DIRECTORY / "vn-agent" / "status.sock",
+    daemons.SOCKET_DIRECTORY / "vn-agent.sock",
+)
 # A signal is handled at once; the registry of thousands of tenants is built within a second.
 RELEASE_S = 10.0
 _POLL_S = 0.1
@@ -50,9 +54,8 @@ def add_to(verbs: Any) -> None:
     release.add_argument(
         "--socket",
         type=Path,
-        default=AGENT_STATUS,
         metavar="PATH",
-        help="status socket of vn-agent (default: %(default)s)",
+        help=f"status socket of vn-agent (default: {AGENT_STATUS[0]})",
     )
     release.add_argument("--yes", action="store_true", help="remove them, and end their live connections")
     release.set_defaults(run=run)
@@ -60,7 +63,7 @@ def add_to(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Signal the daemon behind the socket, and wait until it has removed the tenants."""
-    where: Path = arguments.socket
+    where: Path = arguments.socket or next((each for each in AGENT_STATUS if each.exists()), AGENT_STATUS[0])
     retained = _retained(where)
     if not retained:
         terminal.line("no tenant is retained")

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VirtualClusters on a real apiserver: the shipped definition, and objects of it."""
+"""VirtualClusters on a real apiserver: the shipped definition, objects, and a vn-agent that reads them."""
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import yaml
 
+from tests.k8s.ring.agent import Agent
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.processes import RingError, wait_for
+from tests.k8s.ring.cluster import NODE, Ring
+from tests.k8s.ring.processes import Daemon, RingError, wait_for
 
 SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "crds"
 GROUP = "tenancy.x-k8s.io/v1alpha1"
 NAME = "virtualclusters.tenancy.x-k8s.io"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SERVED_S = 30.0
+_ALIVE_S = 15.0
 
 
 def install(api: KubernetesApi, file: str = "virtualclusters.yaml") -> None:
@@ -51,3 +56,31 @@ def manifest(name: str, spec: JsonObject | None = None, status: JsonObject | Non
         "spec": {"clusterVersionName": "cv"} if spec is None else spec,
     }
     return found if status is None else {**found, "status": status}
+
+
+class VirtualClusterAgent(Agent):
+    """A second vn-agent of the node, at `port`, whose tenants come by the kubeconfig."""
+
+    def __init__(self, ring: Ring, directory: Path, port: int, kubeconfig: Path) -> None:
+        super().__init__(NODE, ring.node.namespace, sys.executable, directory, ring.agent.identity)
+        self.directory = directory
+        self.socket = directory / "vn-agent.sock"
+        self._configuration = directory / "vn-agent.yaml"
+        configuration = json.loads(self._configuration.read_text())
+        configuration["listen"]["port"] = port
+        configuration["tenants"] = {"kubeconfigFile": str(kubeconfig)}
+        self._configuration.write_text(json.dumps(configuration, indent=1))
+
+    def start(self) -> None:
+        """Start it and wait until it is alive: ready it is when its sources have synced."""
+        self.daemon = Daemon(
+            "vn-agent with VirtualClusters",
+            [
+                *self.namespace.enter,
+                sys.executable,
+                *("-m", "vnagent", "--config", str(self._configuration)),
+            ],
+            self.directory / "vn-agent.log",
+            directory=self.directory,
+        )
+        self.daemon.wait_until(lambda: self.status("/healthz")[0] == 200, timeout_s=_ALIVE_S)
