@@ -99,7 +99,7 @@ class Engine:
         now: Callable[[], float],
         wake: Callable[[], None],
         send: Callable[[Push], None],
-        tell: Callable[[PodObject, PodEvent], None],
+        tell: Callable[[PodObject, PodEvent, str], None],
     ) -> None:
         self._sources = sources
         self._settings = settings
@@ -124,7 +124,7 @@ class Engine:
         self._gone: dict[str, float] = {}
         self._told: dict[str, tuple[PodEvent, ...]] = {}
         # Pods of tenants that were not decoded, of which the name and UID are known.
-        self._too_large: list[PodObject] = []
+        self._too_large: list[tuple[PodObject, str]] = []
         self._logged: dict[str, tuple[Wanted, bool, bool]] = {}
         self.delivery = Delivery()
 
@@ -246,9 +246,9 @@ class Engine:
         self._logged = {uid: said for uid, said in self._logged.items() if uid in alive}
         self._resolvers.keep(alive)
         self._too_large = [
-            PodObject(ObjectMeta(key[1], key[0], spoiled.uid))
+            (PodObject(ObjectMeta(key[1], key[0], spoiled.uid)), owner.tenant)
             for key, spoiled in self.picture.spoiled_pods.items()
-            if spoiled.is_too_large and world.owner(key[0]) is not None
+            if spoiled.is_too_large and (owner := world.owner(key[0])) is not None
         ]
 
     def _state(
@@ -339,20 +339,27 @@ class Engine:
             uid, events = state.pod.metadata.uid, state.decision.events
             if events and events != before.get(uid):
                 self._metrics.cut.inc()
-            self._tell_pod(state.pod, events, before)
-        for pod in self._too_large:
+            owner = state.decision.owner
+            self._tell_pod(state.pod, events, before, "" if owner is None else owner.tenant)
+        for pod, tenant in self._too_large:
             reason = self.picture.spoiled_pods[pod.metadata.namespace, pod.metadata.name].reason
-            self._tell_pod(pod, (PodEvent("ObjectTooLarge", f"{reason}: it gets no resolver"),), before)
+            self._tell_pod(
+                pod, (PodEvent("ObjectTooLarge", f"{reason}: it gets no resolver"),), before, tenant
+            )
 
     def _tell_pod(
-        self, pod: PodObject, events: tuple[PodEvent, ...], before: Mapping[str, tuple[PodEvent, ...]]
+        self,
+        pod: PodObject,
+        events: tuple[PodEvent, ...],
+        before: Mapping[str, tuple[PodEvent, ...]],
+        tenant: str,
     ) -> None:
         if events:
             uid = pod.metadata.uid
             self._told[uid] = events
             for event in events:
                 if event not in before.get(uid, ()):
-                    self._tell(pod, event)
+                    self._tell(pod, event, tenant)
 
     def _log_change(self, state: PodState, now: float) -> None:
         """One line for each change of what a pod is told, not for what is on its way here."""

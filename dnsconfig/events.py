@@ -6,12 +6,14 @@ says, so that one that is there already (after a restart, by another try) is a c
 RBAC cannot say on which pods; who has this credential can tell any pod's author anything, and no
 more than that.
 
-Events are a courtesy: a bounded queue, a few a second, and what does not fit is counted and lost.
+Events are a courtesy: a bounded queue, a few a second, and what does not fit is counted and lost. Tenants
+take turns: who has many waits for them itself, and where there is no room loses its own.
 """
 
 import asyncio
 import datetime as dt
 import hashlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -87,6 +89,43 @@ def letter(pod: PodObject, event: PodEvent, node: str, at: dt.datetime) -> Lette
     return Letter(meta.namespace, msgspec.json.encode(value))
 
 
+class FairQueue:
+    """What waits, by tenant; tenants take turns. `most` are all together."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: dict[str, deque[Letter]] = {}  # the first one's turn is next
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def put(self, tenant: str, item: Letter) -> bool:
+        """Add one; False if one was lost for that: the newest of the tenant that has most."""
+        self._waiting.setdefault(tenant, deque()).append(item)
+        self._size += 1
+        if self._size <= self._most:
+            return True
+        longest = max(self._waiting, key=lambda name: len(self._waiting[name]))
+        self._waiting[longest].pop()
+        self._dropped(longest)
+        return False
+
+    def pop(self) -> Letter:
+        """Take the oldest of the tenant whose turn it is. There has to be one."""
+        tenant = next(iter(self._waiting))
+        items = self._waiting.pop(tenant)
+        item = items.popleft()
+        self._waiting[tenant] = items
+        self._dropped(tenant)
+        return item
+
+    def _dropped(self, tenant: str) -> None:
+        self._size -= 1
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]
+
+
 class Events:
     """The queue, and the task that empties it. `wall` is the time of day in seconds."""
 
@@ -97,24 +136,26 @@ class Events:
         self._node = node
         self._wall = wall
         self._counted = counted
-        self._queue: asyncio.Queue[Letter] = asyncio.Queue(MAX_WAITING)
+        self._queue = FairQueue(MAX_WAITING)
+        self._filled = asyncio.Event()
 
-    def tell(self, pod: PodObject, event: PodEvent) -> None:
-        """Post an Event when its turn comes; never waits."""
+    def tell(self, pod: PodObject, event: PodEvent, tenant: str) -> None:
+        """Post an Event when its tenant's turn comes; never waits."""
         at = dt.datetime.fromtimestamp(self._wall(), dt.UTC)
-        try:
-            self._queue.put_nowait(letter(pod, event, self._node, at))
-        except asyncio.QueueFull:
+        if not self._queue.put(tenant, letter(pod, event, self._node, at)):
             self._counted.labels("dropped").inc()
+        self._filled.set()
 
     async def run(self) -> None:
         """Post for ever, at a bounded rate."""
         loop = asyncio.get_running_loop()
         bucket = Bucket(BURST, 1 / INTERVAL_S, BURST, loop.time())
         while True:
-            item = await self._queue.get()
+            self._filled.clear()
+            if not self._queue:
+                await self._filled.wait()
             await asyncio.sleep(bucket.draw(loop.time()))
-            self._counted.labels(await self._post(item)).inc()
+            self._counted.labels(await self._post(self._queue.pop())).inc()
 
     async def _post(self, item: Letter) -> str:
         """`posted`, or why not: the label of the metric."""

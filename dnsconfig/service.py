@@ -125,9 +125,9 @@ class Service:
     def _send(self, push: Push) -> None:
         self._bridge.push(push)
 
-    def _tell(self, pod: PodObject, event: PodEvent) -> None:
+    def _tell(self, pod: PodObject, event: PodEvent, tenant: str) -> None:
         if self._config.events:
-            self._events.tell(pod, event)
+            self._events.tell(pod, event, tenant)
 
     async def _poll(self) -> None:
         while True:

@@ -68,7 +68,7 @@ class Node:
     def _send(self, push: Push) -> None:
         self.connection.push(push)
 
-    def _tell(self, pod: PodObject, event: PodEvent) -> None:
+    def _tell(self, pod: PodObject, event: PodEvent, _tenant: str) -> None:
         self.events.append((pod.metadata.name, event))
 
     def put(self, *items: Json) -> None:

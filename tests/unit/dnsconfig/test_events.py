@@ -11,7 +11,16 @@ from daemonkit.kube.resources import Status
 from daemonkit.tasks import Tasks
 from dnsconfig.core.resolver import PodEvent
 from dnsconfig.core.wire import PodObject
-from dnsconfig.events import BURST, MAX_MESSAGE_CHARACTERS, MAX_WAITING, RETRY_S, Events, letter
+from dnsconfig.events import (
+    BURST,
+    MAX_MESSAGE_CHARACTERS,
+    MAX_WAITING,
+    RETRY_S,
+    Events,
+    FairQueue,
+    Letter,
+    letter,
+)
 from dnsconfig.metrics import Metrics
 from tests.unit.dnsconfig.objects import pod
 from tests.unit.dnsconfig.reading import read_all
@@ -53,7 +62,7 @@ async def posted(server: Server, *events: PodEvent, seconds: float = 1.0) -> dic
     metrics, tasks = Metrics(), Tasks("test")
     poster = Events(server, "n1", AT.timestamp, metrics.events)
     for event in events:
-        poster.tell(a_pod(), event)
+        poster.tell(a_pod(), event, "a")
     tasks.spawn(poster.run(), "events")
     await asyncio.sleep(seconds)
     await tasks.close(1.0)
@@ -122,3 +131,27 @@ async def test_a_burst_and_then_one_after_the_other() -> None:
 async def test_what_does_not_fit_is_counted_and_lost() -> None:
     many = [PodEvent("R", str(number)) for number in range(MAX_WAITING + 7)]
     assert (await posted(Server(), *many))["dropped"] == 7
+
+
+async def test_a_neighbours_event_does_not_wait_for_those_of_a_tenant_that_has_many() -> None:
+    metrics, tasks, server = Metrics(), Tasks("test"), Server()
+    poster = Events(server, "n1", AT.timestamp, metrics.events)
+    for number in range(MAX_WAITING + 50):
+        poster.tell(a_pod(f"web-{number}"), EVENT, "a")
+    for number in range(3):
+        poster.tell(a_pod(f"mine-{number}"), EVENT, "b")
+    tasks.spawn(poster.run(), "events")
+    await asyncio.sleep(1)
+    await tasks.close(1.0)
+    names = [json.loads(body)["involvedObject"]["name"] for _, _, body in server.posted]
+    assert names[:6] == ["web-0", "mine-0", "web-1", "mine-1", "web-2", "mine-2"]
+    # All that was lost is of the tenant that had most, and the oldest of it stayed.
+    assert metrics.events.labels("dropped").value == 53
+
+
+async def test_what_waits_is_bounded_and_those_that_wait_take_turns() -> None:
+    queue = FairQueue(4)
+    items = {name: Letter(name, b"") for name in ("a1", "a2", "a3", "b1", "b2", "c1")}
+    lost = [name for name, item in items.items() if not queue.put(name[0], item)]
+    assert lost == ["b2", "c1"]
+    assert [queue.pop().namespace for _ in range(len(queue))] == ["a1", "b1", "c1", "b2"]
