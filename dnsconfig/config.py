@@ -72,6 +72,9 @@ class DnsConfigConfiguration:
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
     events: bool = setting(True, doc="whether Events are posted on pods whose lists were cut")
     status: StatusPlace = field(default_factory=StatusPlace)
+    plain_kube_dns: bool = setting(
+        True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
+    )
 
     def problems(self) -> Iterator[str]:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.

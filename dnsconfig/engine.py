@@ -60,6 +60,7 @@ class Settings:
 
     default_domain: str
     domains: Mapping[str, str]
+    has_plain_dns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,10 @@ class Engine:
         return min(filter(None, (next_follow, self._next_at(now), self.delivery.next_at())), default=None)
 
     def _decide(self, now: float) -> None:
-        world = self.picture.world(self._settings.default_domain, self._settings.domains)
+        settings = self._settings
+        world = self.picture.world(
+            settings.default_domain, settings.domains, has_plain_dns=settings.has_plain_dns
+        )
         node = self._node()
         guests = _by_pod(self.guests.values())
         before, self.pods = self.pods, {}

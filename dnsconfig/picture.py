@@ -56,7 +56,7 @@ class Picture:
             places={**saved.places, **self.places},
         )
 
-    def world(self, default_domain: str, domains: Mapping[str, str]) -> World:
+    def world(self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False) -> World:
         places = self.places.items()
         return World(
             self.namespaces or {},
@@ -70,6 +70,7 @@ class Picture:
             has_clusters=self.clusters is not None,
             default_domain=default_domain,
             domains=domains,
+            has_plain_dns=has_plain_dns,
         )
 
     def live_pods(self) -> dict[Key, PodObject]:

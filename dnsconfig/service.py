@@ -65,7 +65,11 @@ class Service:
         self._events = Events(self._cluster, config.node_name, time.time, self._metrics.events)
         self._engine = Engine(
             self._watch,
-            Settings(config.cluster_domain, {tenant.key: tenant.cluster_domain for tenant in config.tenants}),
+            Settings(
+                config.cluster_domain,
+                {tenant.key: tenant.cluster_domain for tenant in config.tenants},
+                config.plain_kube_dns,
+            ),
             lambda: self._file.node,
             self._metrics,
             now=time.monotonic,

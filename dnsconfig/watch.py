@@ -28,12 +28,12 @@ from daemonkit.tasks import Tasks
 from dnsconfig import shape
 from dnsconfig.core.wire import (
     NETWORKS,
-    SERVICE_PREFIX,
     NamespaceObject,
     NetworkObject,
     PodObject,
     ServiceObject,
     VirtualClusterObject,
+    is_dns_service,
 )
 from dnsconfig.core.world import Absence
 from dnsconfig.picture import Picture, Place, dns_namespaces, tenants_of
@@ -93,7 +93,7 @@ class _Followed:
 
 
 def _is_a_server(metadata: Identity) -> bool:
-    return metadata.name.startswith(SERVICE_PREFIX)
+    return is_dns_service(metadata.name)
 
 
 def _is_the_same(change: Change[Any]) -> bool:

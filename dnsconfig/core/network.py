@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from daemonkit.kube.resources import ObjectMeta
 from dnsconfig.core.waits import Cause, Waits
-from dnsconfig.core.wire import SERVICE_PREFIX, NetworkObject, ServiceObject
+from dnsconfig.core.wire import PLAIN_SERVICE, SERVICE_PREFIX, NetworkObject, ServiceObject
 from dnsconfig.core.world import KUBE_SYSTEM, Absence, World
 from tenancy import keys, names
 
@@ -122,10 +122,15 @@ def server_of(world: World, tenant: str, network: str) -> Server | Waits:
     found = _ready(world, tenant, place, network)
     if isinstance(found, Waits):
         return found
-    service = _service(world, tenant, place, network)
+    name, *others = _service_names(world, network)
+    service = _service(world, tenant, place, network, name)
+    for other in others:
+        if service is None:
+            plain = _service(world, tenant, place, network, other)
+            if plain is not None:
+                name, service = other, plain
     if isinstance(service, Waits):
         return service
-    name = SERVICE_PREFIX + network
     addresses = _cluster_ips(service)
     if addresses:
         source = f"network {network}: Service {KUBE_SYSTEM}/{name}"
@@ -151,12 +156,24 @@ def cluster_ips_of(world: World, tenant: str, network: str) -> ClusterIps | None
     place = _place(world, tenant)
     if isinstance(place, Waits):
         return None
-    key = (place, SERVICE_PREFIX + network)
+    places = [(place, name) for name in _service_names(world, network)]
     absence = world.absences.get(place, Absence.UNKNOWN)
-    if absence is Absence.UNKNOWN or ("Service", key) in world.unreadable:
+    if absence is Absence.UNKNOWN or any(("Service", key) in world.unreadable for key in places):
         return None
-    service = world.services.get(key)
-    return ClusterIps(_cluster_ips(service), service is None and absence is Absence.DOUBTED)
+    services = [world.services[key] for key in places if key in world.services]
+    addresses = dict.fromkeys(ip for service in services for ip in _cluster_ips(service))
+    return ClusterIps(tuple(addresses), not services and absence is Absence.DOUBTED)
+
+
+def _service_names(world: World, network: str) -> tuple[str, ...]:
+    """The names that a network's DNS Service may have, the first that is there counts.
+
+    A plain `kube-dns` serves nothing but the default network, to which a Service without a label belongs
+    for kubeproxy-ext as well. It is the tenant's own as much as the other: both are looked for in the
+    one super namespace that is this tenant's kube-system.
+    """
+    own = SERVICE_PREFIX + network
+    return (own, PLAIN_SERVICE) if world.has_plain_dns and network == keys.DEFAULT_NETWORK else (own,)
 
 
 def domain_of(world: World, tenant: str) -> Domain | Waits:
@@ -215,8 +232,7 @@ def _ready(world: World, tenant: str, place: str, network: str) -> NetworkObject
     return found
 
 
-def _service(world: World, tenant: str, place: str, network: str) -> ServiceObject | Waits | None:
-    name = SERVICE_PREFIX + network
+def _service(world: World, tenant: str, place: str, network: str, name: str) -> ServiceObject | Waits | None:
     shown = f"Service {KUBE_SYSTEM}/{name}"
     unreadable = world.unreadable.get(("Service", (place, name)))
     if unreadable is not None:

@@ -17,6 +17,14 @@ NETWORKS = Resource("arktos.futurewei.com", "v1", "networks")
 SERVICE_PREFIX = "kube-dns-"
 """A network's DNS server is the Service of this and the network's name (arktos-network-controller)."""
 
+PLAIN_SERVICE = "kube-dns"
+"""What Kubernetes and VirtualCluster's syncer call the one DNS server of a cluster."""
+
+
+def is_dns_service(name: str) -> bool:
+    """Whether a Service of this name may be the DNS server of some network."""
+    return name == PLAIN_SERVICE or name.startswith(SERVICE_PREFIX)
+
 
 SANDBOX = "PodReadyToStartContainers"
 """core/v1: the kubelet (1.29 and later) has a sandbox for the pod, with its network."""

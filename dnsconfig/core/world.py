@@ -39,6 +39,7 @@ class World:
     and Networks are all here; elsewhere an absent one is unknown. `absences` say how sure it is that
     a Service that is not here is nowhere; UNKNOWN where nothing stands. `unreadable` has, by kind and key,
     why an object that exists cannot be used. `domains` are the cluster domains that an operator set.
+    With `has_plain_dns` a Service `kube-dns` serves the default network where it has no other.
     """
 
     namespaces: Mapping[str, NamespaceObject] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class World:
     has_clusters: bool = True
     default_domain: str = "cluster.local"
     domains: Mapping[str, str] = field(default_factory=dict)
+    has_plain_dns: bool = False
     _dns_namespaces: dict[str, list[str]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _by_key: dict[str, list[VirtualClusterObject]] = field(
         init=False, repr=False, compare=False, default_factory=dict

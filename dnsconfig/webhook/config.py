@@ -50,6 +50,9 @@ class DnsWebhookConfiguration:
         RESOLV_CONF, doc="a resolv.conf as all nodes have it, for its search list; empty: none"
     )
     status: StatusPlace = field(default_factory=StatusPlace)
+    plain_kube_dns: bool = setting(
+        True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
+    )
 
     def problems(self) -> Iterator[str]:
         yield from bad_resolving(self.cluster_domain, self.tenants, self.resolv_conf)

@@ -119,7 +119,9 @@ class Service:
         except BadReview as error:
             self._reviews.labels("bad").inc()
             return web.Response(status=400, text=f"{error}\n")
-        world = self.sources.world(self._config.cluster_domain, self._domains)
+        world = self.sources.world(
+            self._config.cluster_domain, self._domains, has_plain_dns=self._config.plain_kube_dns
+        )
         answer = review.answer(asked, world, self._file.node)
         self._reviews.labels(answer.result).inc()
         pod = asked.pod

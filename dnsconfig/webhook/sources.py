@@ -13,11 +13,11 @@ from daemonkit.tasks import Tasks
 from dnsconfig import shape
 from dnsconfig.core.wire import (
     NETWORKS,
-    SERVICE_PREFIX,
     NamespaceObject,
     NetworkObject,
     ServiceObject,
     VirtualClusterObject,
+    is_dns_service,
 )
 from dnsconfig.core.world import World
 
@@ -49,14 +49,14 @@ class Sources:
         """What has not been listed yet."""
         return tuple(each.name for each in self._all() if not each.synced.is_set())
 
-    def world(self, default_domain: str, domains: Mapping[str, str]) -> World:
+    def world(self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False) -> World:
         """All that has been heard. It is built anew when something has changed since."""
         state = tuple((each.resource_version, each.synced.is_set(), each.lists) for each in self._all())
         if self._world is None or self._world[0] != state:
-            self._world = state, self._built(default_domain, domains)
+            self._world = state, self._built(default_domain, domains, has_plain_dns)
         return self._world[1]
 
-    def _built(self, default_domain: str, domains: Mapping[str, str]) -> World:
+    def _built(self, default_domain: str, domains: Mapping[str, str], has_plain_dns: bool) -> World:
         namespaces = {name: item for (_, name), item in self._namespaces.objects.items()}
         has_places = self._services.synced.is_set() and self._networks.synced.is_set()
         kinds: list[tuple[str, Reflector[Any]]] = [
@@ -79,6 +79,7 @@ class Sources:
             has_clusters=self._clusters is None or self._clusters.synced.is_set(),
             default_domain=default_domain,
             domains=domains,
+            has_plain_dns=has_plain_dns,
         )
 
     def _all(self) -> tuple[Reflector[Any], ...]:
@@ -87,4 +88,4 @@ class Sources:
 
 
 def _is_a_server(metadata: Identity) -> bool:
-    return metadata.name.startswith(SERVICE_PREFIX)
+    return is_dns_service(metadata.name)

@@ -67,6 +67,7 @@ def test_the_definition_is_structural_and_accepted(tenant_api: KubernetesApi) ->
         {"type": "mizar", "service": {"ipam": "Arktos", "cidrs": ["10.0.0.0/8", "192.168.0.0/16"]}},
         {"type": "vpc", "service": {"ipam": "External"}},
         {"type": "vpc", "service": {"ipam": "Kubernetes", "cidrs": []}},
+        {"type": "vpc", "service": {"cidrs": ["fd00:10:96::/112", "10.0.0.0/8", "::/0"]}},
     ],
 )
 def test_good_networks(place: tuple[KubernetesApi, str], spec: JsonObject) -> None:
@@ -102,7 +103,9 @@ def test_bad_names(place: tuple[KubernetesApi, str], name: str) -> None:
         ({"type": "vpc", "service": {"ipam": ""}}, "spec.service.ipam: Unsupported value"),
         ({"type": "vpc", "service": {"cidrs": ["10.0.0.0"]}}, r"spec.service.cidrs\[0\]"),
         ({"type": "vpc", "service": {"cidrs": ["10.0.0.0/33"]}}, r"spec.service.cidrs\[0\]"),
-        ({"type": "vpc", "service": {"cidrs": ["10.0.0.0/8", "fd00::/64"]}}, r"spec.service.cidrs\[1\]"),
+        ({"type": "vpc", "service": {"cidrs": ["10.0.0.0/8", "fd00::/129"]}}, r"spec.service.cidrs\[1\]"),
+        ({"type": "vpc", "service": {"cidrs": ["fd00::"]}}, r"spec.service.cidrs\[0\]"),
+        ({"type": "vpc", "service": {"cidrs": ["fd00/64"]}}, r"spec.service.cidrs\[0\]"),
         ({"type": "vpc", "service": {"cidrs": ["10.0.0.0/8\n"]}}, r"spec.service.cidrs\[0\]"),
         ({"type": "vpc", "service": {"cidrs": ["10.0.0.0/8"] * 9}}, "spec.service.cidrs: Too many"),
         ({"type": "vpc", "service": {"cidrs": "10.0.0.0/8"}}, "spec.service.cidrs"),

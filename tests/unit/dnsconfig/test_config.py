@@ -30,6 +30,7 @@ nodeIPs: [10.0.0.1, "fd00::1"]
 lastKnown: wait
 stateDirectory: state
 events: false
+plainKubeDns: false
 status: {socket: status.sock}
 """
 
@@ -55,6 +56,7 @@ def test_everything() -> None:
         LastKnownPolicy.WAIT,
         Path("/etc/state"),
         events=False,
+        plain_kube_dns=False,
         status=StatusPlace(Path("/etc/status.sock")),
     )
 

@@ -287,6 +287,57 @@ def test_the_addresses_that_a_service_holds(here: World, expected: ClusterIps | 
     assert cluster_ips_of(here, "a", "blue") == expected
 
 
+# ---- a plain kube-dns
+
+
+def plain(tenant: str, *ips: str, **fields: Any) -> Json:
+    made = service(tenant, "default", *ips, **fields)
+    made["metadata"]["name"] = "kube-dns"
+    return made
+
+
+def with_plain(*items: Json, has_plain_dns: bool = True) -> World:
+    of_a = [namespace("a", "kube-system"), network("a", "default"), network("a", "blue")]
+    return replace(world_of([*of_a, namespace("b", "kube-system"), *items]), has_plain_dns=has_plain_dns)
+
+
+@pytest.mark.parametrize(
+    ("here", "servers"),
+    [
+        (with_plain(plain("a", "10.0.0.7")), ("10.0.0.7",)),
+        (with_plain(plain("a", "10.0.0.7"), service("a", "default", "10.0.0.1")), ("10.0.0.1",)),
+        (with_plain(plain("a", "10.0.0.7"), has_plain_dns=False), "does not exist"),
+        # Whoever has made the network's own says what serves it, also before it has an address.
+        (with_plain(plain("a", "10.0.0.7"), service("a", "default")), "has no cluster IP"),
+        # Never anybody else's, and never one of another network.
+        (with_plain(plain("b", "10.0.0.7")), "does not exist"),
+        (with_plain(plain("a", "10.0.0.7", where="a-shop")), "does not exist"),
+        (with_plain(plain("a", "10.0.0.7", labels={LABEL: "blue"})), "is of network blue, not default"),
+        (with_plain(plain("a", "10.0.0.7", annotations={keys.CLUSTER: "b"})), "says to be another tenant's"),
+    ],
+)
+def test_a_plain_kube_dns_serves_the_default_network(here: World, servers: tuple[str, ...] | str) -> None:
+    found = server_of(here, "a", "default")
+    if isinstance(servers, str):
+        assert isinstance(found, Waits)
+        assert servers in found.reason
+    else:
+        assert isinstance(found, Server)
+        assert found.addresses == servers
+    blue = server_of(here, "a", "blue")
+    assert isinstance(blue, Waits)
+    assert blue.reason.endswith("Service kube-system/kube-dns-blue does not exist")
+
+
+def test_the_addresses_of_both_are_the_default_networks() -> None:
+    both = with_plain(plain("a", "10.0.0.7"), service("a", "default", "10.0.0.1"))
+    assert cluster_ips_of(both, "a", "default") == ClusterIps(("10.0.0.1", "10.0.0.7"))
+    assert cluster_ips_of(with_plain(plain("a", "10.0.0.7")), "a", "default") == ClusterIps(("10.0.0.7",))
+    assert cluster_ips_of(with_plain(plain("a", "10.0.0.7")), "a", "blue") == ClusterIps()
+    odd = replace(both, unreadable={("Service", ("a-kube-system", "kube-dns")): "bad"})
+    assert cluster_ips_of(odd, "a", "default") is None
+
+
 # ---- the cluster domain
 
 
