@@ -46,6 +46,11 @@ class Serving:
         self._longest_s = longest_s
         self._running = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every call that came has been answered."""
+        return not self._running
+
     def receive(self, data: bytes) -> None:
         """Take what the peer sent and begin to serve it."""
         for each in self._connection.receive(data):

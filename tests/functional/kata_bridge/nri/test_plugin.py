@@ -42,6 +42,9 @@ class Watcher:
         self.events: list[tuple[str, str]] = []
         self.is_slow = False
         self.creation: ContainerAdjustment | Hold = Hold("not yet")
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.validation: Hold | None = None
 
     async def synchronize(self, snapshot: Snapshot) -> None:
@@ -59,6 +62,8 @@ class Watcher:
         self.events.append(("remove", pod.id))
 
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+        self.is_asked.set()
+        await self.may_answer.wait()
         return self.creation
 
     async def validate(
@@ -77,6 +82,35 @@ async def plugin_on(path: Path, watcher: Watcher, events: frozenset[Event]) -> A
             yield plugin
     finally:
         assert await tasks.close(5) == ()
+
+
+@pytest.mark.parametrize("is_admitted", [True, False])
+@pytest.mark.asyncio
+async def test_a_container_is_decided_before_the_plugin_ends(tmp_path: Path, *, is_admitted: bool) -> None:
+    """Creation and validation follow each other at once. Else the pod's author reads `ttrpc: closed`."""
+    watcher = Watcher()
+    watcher.may_answer.clear()
+    if is_admitted:
+        watcher.creation = ContainerAdjustment(mounts=(Mount("/etc/resolv.conf"),))
+    daemon, others = Tasks("daemon"), Tasks("others")
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        StandInRuntime(tmp_path / "nri.sock", pods=[pod(0)]) as runtime,
+    ):
+        running = daemon.spawn(Plugin(runtime.path, "vcnode", "50", watcher, GATE).run(), "plugin")
+        await runtime.has_registered()
+        creating = others.spawn(runtime.create_container(pod(0), CONTAINER), "create")
+        await watcher.is_asked.wait()
+        running.cancel()
+        await asyncio.sleep(0)  # it has begun to end
+        watcher.may_answer.set()
+        await asyncio.wait({running})
+        if is_admitted:
+            assert await creating == watcher.creation
+        else:
+            with pytest.raises(StatusError, match="not yet"):
+                await creating
+    assert (await daemon.close(5), await others.close(5)) == ((), ())
 
 
 @pytest.mark.parametrize("nri_version", ["v0.12.3", ""])
