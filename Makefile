@@ -78,7 +78,11 @@ $(TREE)/bin/vn-agent: $(VENV)/dev setup.py packaging/tree.py $(shell find $(PACK
 lab: $(VENV)/dev  ## the lab ring: network namespaces as guests, real iptables and nft; needs root
 	$(pytest) tests/lab $(call require,--require-lab) $(LAB_ARGS)
 
-lab_vm: $(VENV)/dev $(call require,programs)  ## the lab_vm ring: guests with kernels of their own (User-mode Linux); needs root
+.PHONY: guest-kernel
+guest-kernel:  ## build the kernel of guests with nft (ring lab_vm) into its cache, or wait for a build that runs
+	python3 tests/lab_vm/build.py
+
+lab_vm: $(VENV)/dev $(call require,programs guest-kernel)  ## the lab_vm ring: guests with kernels of their own (User-mode Linux); needs root
 	$(pytest) tests/lab_vm $(call require,--require-lab-vm --require-lab-vm-names) $(LAB_VM_ARGS)
 
 k8s: $(VENV)/dev $(call require,programs)  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root

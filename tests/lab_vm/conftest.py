@@ -13,6 +13,8 @@ import pytest
 
 from tests.k8s import build
 from tests.lab.namespaces import SYSTEM_PATH
+from tests.lab_vm import build as kernel_build
+from tests.lab_vm import kernels
 from tests.lab_vm.site import Site
 
 # Program -> Debian package, the same packages as in packages.txt.
@@ -24,9 +26,12 @@ _PROGRAMS = {
     "nsenter": "util-linux",
     "setpriv": "util-linux",
     "pgrep": "procps",
+    "nft": "nftables",
 }
 # Of the k8s ring.
 _COMPONENTS = ("etcd", "coredns", "kubernetes")
+# Of the fixture `site`: guests with legacy iptables alone, and guests with nft.
+_LEGACY, _NFT = "legacy", "nft"
 _FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -38,22 +43,55 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail where the lab_vm ring cannot run, instead of leaving it out",
     )
     parser.getgroup("lab_vm").addoption(
+        "--uml-cache",
+        type=Path,
+        default=kernel_build.DEFAULT_CACHE,
+        help="where tests/lab_vm/build.py put the kernel that has nft",
+    )
+    parser.getgroup("lab_vm").addoption(
         "--require-lab-vm-names",
         action="store_true",
         help="fail where the programs of the k8s ring, with which names are tested, are not built",
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the ring's own mark."""
+    config.addinivalue_line(
+        "markers", "kernel(name): of the fixture `site`, with guests of that kernel alone"
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where the ring, or its part about names, cannot run, leave one test in to say so in one line."""
+    """Where the ring, or a part of it, cannot run, leave one test in to say so in one line."""
     here = Path(__file__).parent
     ours = [item for item in items if item.path.is_relative_to(here)]
     if ours and (lacks := _lacks()):
         _leave_out(config, items, ours, f"lab_vm ring: {'; '.join(lacks)}", "--require-lab-vm")
         return
+    others = [item for item in ours if _is_of_other_kernel(item)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+        ours = [item for item in ours if item not in others]
+    with_nft = [item for item in ours if _kernel_of(item) == _NFT]
+    if with_nft and _find_kernel(config) is None:
+        reason = "lab_vm ring, nft: the kernel is not built: run python3 tests/lab_vm/build.py"
+        _leave_out(config, items, with_nft, reason, "--require-lab-vm")
     named = [item for item in ours if item.path.name == "test_names.py"]
     if named and (lacks := _find_programs(config)[1]):
         _leave_out(config, items, named, f"lab_vm ring, names: {'; '.join(lacks)}", "--require-lab-vm-names")
+
+
+def _kernel_of(item: pytest.Item) -> str:
+    """The parameter of the fixture `site`; empty without it."""
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("site", "")) if callspec else ""
+
+
+def _is_of_other_kernel(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("kernel")
+    return mark is not None and _kernel_of(item) not in mark.args
 
 
 def _leave_out(
@@ -72,10 +110,15 @@ def figures(pytestconfig: pytest.Config) -> list[str]:
     return pytestconfig.stash.setdefault(_FIGURES, [])
 
 
-@pytest.fixture(scope="session")
-def site(figures: list[str]) -> Iterator[Site]:
+@pytest.fixture(scope="session", params=[_LEGACY, _NFT])
+def site(figures: list[str], request: pytest.FixtureRequest) -> Iterator[Site]:
     """The node and its guests. What one test puts into a guest, the next one replaces."""
-    with Site() as made:
+    kernel = kernels.DEBIAN
+    if request.param == _NFT:
+        program = _find_kernel(request.config)
+        assert program is not None
+        kernel = kernels.with_nft(program)
+    with Site(kernel=kernel) as made:
         made.figures = figures
         yield made
 
@@ -105,6 +148,11 @@ def _lacks() -> list[str]:
     if packages:
         lacks.append(f"apt-get install {' '.join(sorted(packages))}")
     return lacks
+
+
+def _find_kernel(config: pytest.Config) -> Path | None:
+    """The kernel that has nft."""
+    return kernel_build.find_kernel(config.getoption("--uml-cache", kernel_build.DEFAULT_CACHE))
 
 
 def _find_programs(config: pytest.Config) -> tuple[build.Binaries, list[str]]:

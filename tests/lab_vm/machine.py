@@ -17,6 +17,7 @@ from typing import Any
 from tests.lab.namespaces import Namespace
 from tests.lab_vm.image import AGENT, Image
 from tests.lab_vm.inside import hand
+from tests.lab_vm.kernels import Kernel
 
 DEADLINE_S = 60.0
 # More than the hand waits for a program itself.
@@ -46,6 +47,7 @@ class Machine:
         self,
         name: str,
         directory: Path,
+        kernel: Kernel,
         image: Image,
         node: Namespace,
         *,
@@ -56,6 +58,7 @@ class Machine:
         self.name = name
         self.link_address = link_address
         self._directory = directory
+        self._program = kernel.program
         self._image = image
         self._node = node
         self._taps = taps
@@ -99,8 +102,10 @@ class Machine:
         ]
         # A fixed hardware address, else neighbours have the old one for a while after a restart.
         return [
-            "linux.uml",
+            str(self._program),
             f"mem={_MEMORY}",
+            # The name says only that there is no device: a kernel without block devices looks for none.
+            "root=hostfs",
             "rootfstype=hostfs",
             f"rootflags={self.root}",
             "rw",

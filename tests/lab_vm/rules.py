@@ -2,8 +2,10 @@
 """Rulesets for guests, made of Services in a few words."""
 
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.iptables.render import render
+from ruleset.iptables.render import render as render_iptables
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+from ruleset.names import Backend
+from ruleset.nft.render import render as render_nft
 
 CIDRS = {Family.IPV4: "10.96.0.0/16", Family.IPV6: "fd00:96::/112"}
 
@@ -25,11 +27,11 @@ def service(
     return ServiceRules(full, (Capture(ip, port, protocol, f"{full}:p", to),))
 
 
-def ruleset(generation: int, *services: ServiceRules) -> Ruleset:
+def ruleset(generation: int, *services: ServiceRules, backend: Backend = Backend.IPTABLES) -> Ruleset:
     """These Services, and whatever else is in the ranges rejected; both families."""
     documents = []
     for family, cidr in CIDRS.items():
         of_family = (each for each in services if (":" in each.captures[0].ip) is (family is Family.IPV6))
         rules = GuestRules(family, tuple(sorted(of_family, key=lambda each: each.service)), (cidr,))
-        documents.append(render(rules))
+        documents.append(render_nft(rules) if backend is Backend.NFT else render_iptables(rules))
     return make_ruleset(generation, documents)

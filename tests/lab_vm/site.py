@@ -26,6 +26,7 @@ from ruleset.document import Ruleset
 from ruleset.model import Endpoint, ServiceRules
 from tests.lab.namespaces import Lab
 from tests.lab_vm import image
+from tests.lab_vm.kernels import DEBIAN, Kernel
 from tests.lab_vm.machine import Machine
 from tests.lab_vm.network import GATEWAY, GATEWAY6, LINKS, NODE_ADDRESS, Network
 from tests.lab_vm.rules import ruleset
@@ -71,8 +72,14 @@ PLANS = (
 class Site:
     """The node and its guests; a context manager, since it has to take them away again."""
 
-    def __init__(self, plans: Sequence[Plan] = PLANS, endpoints: Sequence[Endpoint] = ENDPOINTS) -> None:
-        """`endpoints` serve in each VPC."""
+    def __init__(
+        self,
+        plans: Sequence[Plan] = PLANS,
+        endpoints: Sequence[Endpoint] = ENDPOINTS,
+        kernel: Kernel = DEBIAN,
+    ) -> None:
+        """`endpoints` serve in each VPC; all guests run `kernel`."""
+        self.kernel = kernel
         self._plans, self._endpoints = plans, endpoints
         self._stack = ExitStack()
         self.guests: dict[str, Machine] = {}
@@ -134,6 +141,7 @@ class Site:
         guest = Machine(
             plan.name,
             directory,
+            self.kernel,
             shared,
             self.network.node,
             taps=taps,
@@ -267,11 +275,11 @@ class Site:
     def ruleset(self, *services: ServiceRules) -> Ruleset:
         """These Services for guests, newer than all that was set before."""
         known = [guest["desiredGeneration"] or guest["generation"] for guest in self.status().values()]
-        return ruleset(max(known, default=0) + 1, *services)
+        return ruleset(max(known, default=0) + 1, *services, backend=self.kernel.backend)
 
     def figure(self, text: str) -> None:
         """Note what was measured."""
-        self.figures.append(text)
+        self.figures.append(f"{self.kernel.backend.value}: {text}")
 
     def read_back(self, guest: str) -> ReadBackReply:
         """What a guest holds, and what it shall hold."""

@@ -5,9 +5,14 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from kata_bridge.api.messages import ResultCode
 from tests.lab_vm.rules import service
 from tests.lab_vm.site import PLANS, VSOCK_PORT, Site
+
+# Nothing here depends on the packet filter.
+pytestmark = pytest.mark.kernel("legacy")
 
 _BY_NAME = {plan.name: plan for plan in PLANS}
 

@@ -3,6 +3,7 @@
 
 import functools
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -36,6 +37,7 @@ def applied(site: Site, guest: str) -> int:
     return len(site.said(message="ruleset applied", guest=guest))
 
 
+@pytest.mark.kernel("legacy")
 @pytest.mark.parametrize(
     ("what", "commands"),
     [
@@ -47,25 +49,65 @@ def applied(site: Site, guest: str) -> int:
         ),
     ],
 )
-def test_what_a_stranger_does_in_a_guest_is_repaired(
+def test_what_another_program_does_to_iptables_is_repaired(
     site: Site, what: str, commands: tuple[str, ...]
 ) -> None:
     # A rule of a mesh, whose place is kept.
     theirs = "-A OUTPUT -d 192.0.2.1/32 -j ACCEPT"
     emptied = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n*filter\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
-    repairs = {name: len(site.said(message="rules of a guest are back", guest=name)) for name in site.guests}
-    began_s = time.monotonic()
-    for guest in site.guests.values():
+
+    def disturb(guest: Machine) -> None:
         for command in (*commands, f"iptables-legacy -t nat {theirs.replace('-A OUTPUT', '-I OUTPUT 1')}"):
             guest.output(*command.split(), stdin=emptied)
-    for name, guest in site.guests.items():
-        guest.until(functools.partial(is_served, guest), f"served after its rules were {what}")
-        site.wait_current(name)
+
+    for guest in disturbed(site, what, disturb):
         output = guest.output("iptables-legacy-save", "-t", "nat").splitlines()
         rules = [line for line in output if line.startswith("-A OUTPUT")]
         assert rules == [theirs, "-A OUTPUT -j VCN-SERVICES"]
-        assert len(site.said(message="rules of a guest are back", guest=name)) >= repairs[name] + 1
         guest.output(*f"iptables-legacy -t nat {theirs.replace('-A', '-D')}".split())
+
+
+@pytest.mark.kernel("nft")
+@pytest.mark.parametrize(
+    ("what", "commands"),
+    [
+        ("flushed", ("flush ruleset",)),
+        ("deleted", ("delete table ip vcnode", "delete table ip6 vcnode")),
+        ("unhooked", ("delete chain ip vcnode nat-output", "delete chain ip6 vcnode nat-output")),
+        ("emptied", ("flush map ip vcnode services", "flush map ip6 vcnode endpoints")),
+    ],
+)
+def test_what_another_program_does_to_nft_is_repaired(
+    site: Site, what: str, commands: tuple[str, ...]
+) -> None:
+    # A rule of a mesh in iptables-nft's own table; both stay.
+    theirs = "OUTPUT -d 192.0.2.1/32 -j ACCEPT"
+
+    def disturb(guest: Machine) -> None:
+        guest.output("nft", "-f", "-", stdin="\n".join(commands))
+        guest.output(*f"iptables-nft -t nat -I {theirs}".split())
+
+    for guest in disturbed(site, what, disturb):
+        assert f"-A {theirs}" in guest.output("iptables-nft-save", "-t", "nat")
+        tables = guest.output("nft", "list", "tables").splitlines()
+        assert {"table ip vcnode", "table ip6 vcnode", "table ip nat"} <= set(tables)
+        guest.output("nft", "delete table ip nat")
+
+
+def disturbed(site: Site, what: str, disturb: Callable[[Machine], None]) -> Iterator[Machine]:
+    """Disturb the rules of all guests, and give each when it is repaired and the bridge knows of that."""
+    repairs = {name: len(site.said(message="rules of a guest are back", guest=name)) for name in site.guests}
+    began_s = time.monotonic()
+    for guest in site.guests.values():
+        disturb(guest)
+    for name, guest in site.guests.items():
+        guest.until(functools.partial(is_served, guest), f"served after its rules were {what}")
+        site.wait_current(name)
+        guest.until(
+            lambda: len(site.said(message="rules of a guest are back", guest=name)) > repairs[name],  # noqa: B023 - used at once
+            "reported as repaired",
+        )
+        yield guest
     site.figure(f"rules {what} in three guests, all back after {time.monotonic() - began_s:.1f} s")
 
 

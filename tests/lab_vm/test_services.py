@@ -3,6 +3,8 @@
 
 from collections import Counter
 
+import pytest
+
 from kata_bridge.api import rulesets
 from kata_bridge.api.messages import Flow, ResultCode
 from ruleset.model import Protocol
@@ -35,15 +37,34 @@ def test_services_work_from_inside(site: Site) -> None:
         assert guest.end("10.0.0.22", 8080) == "10.0.0.22:8080"
 
 
-def test_each_guest_has_what_its_kernel_can_do(site: Site) -> None:
-    """This kernel has legacy tables of both families, and nf_tables without the families ip and ip6."""
+def test_guests_attach_by_their_own_transport(site: Site) -> None:
     transports = {line["sandbox"]: line["transport"] for line in site.said(message="guest attached")}
     assert transports == {plan.name: "hybrid-vsock" if plan.is_vsock else "tcp" for plan in PLANS}
+
+
+@pytest.mark.kernel("legacy")
+def test_legacy_iptables_is_used_where_nft_is_not_possible(site: Site) -> None:
+    """This kernel has legacy tables of both families, and nf_tables without the families ip and ip6."""
     for guest in site.guests.values():
         refusal = guest.run("nft", "add table ip probe")
         assert "Operation not supported" in refusal.errors
         assert guest.output("ls", "/sys/module/nf_tables")
         assert "-legacy-restore (legacy)" in guest.console() or "iptables-restore (legacy)" in guest.console()
+
+
+@pytest.mark.kernel("nft")
+def test_nft_is_used_where_the_kernel_has_both(site: Site) -> None:
+    """Whatever the plain name iptables leads to; and nothing of ours is in iptables' tables."""
+    site.push(list(site.guests), site.ruleset(service("web", "10.96.0.10", "10.0.0.21")))
+    for guest in site.guests.values():
+        assert "nft libnftables" in guest.console()
+        assert guest.output("nft", "list", "tables").split("\n")[:2] == [
+            "table ip vcnode",
+            "table ip6 vcnode",
+        ]
+        for family in ("iptables", "ip6tables"):
+            assert "VCN-" not in guest.output(f"{family}-legacy-save")
+        assert guest.run("modprobe", "nf_tables").status != 0, "a kernel of its own, without modules"
 
 
 def test_what_is_read_back_is_what_was_put_in(site: Site) -> None:
