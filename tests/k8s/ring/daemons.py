@@ -72,6 +72,11 @@ class NodeDaemon:
         page = "/readyz" if is_ready else "/healthz"
         self.process.wait_until(lambda: self.page(page)[0] == 200, timeout_s=_READY_S)
 
+    def wait_ready(self) -> None:
+        """Wait until the process that runs says that it is ready."""
+        assert self.process is not None
+        self.process.wait_until(lambda: self.page("/readyz")[0] == 200, timeout_s=_READY_S)
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int | None:
         """End it, if it runs; returns its exit code."""
         if self.process is None:
@@ -150,6 +155,11 @@ def kata_bridge(
         },
     )
     return daemon
+
+
+def credentials_of(bridge: NodeDaemon) -> Path:
+    """Where kata-bridge keeps the certificate of each sandbox."""
+    return bridge.directory / "state" / "sandboxes"
 
 
 def bridge_socket(ring: Ring) -> Path:

@@ -23,6 +23,8 @@ _PROGRAMS = {
     "setpriv": "util-linux",
     "gcc": "gcc",
     "busybox": "busybox-static",
+    "linux.uml": "user-mode-linux",
+    "modprobe": "kmod",
 }
 _CNI_PLUGINS = ("bridge", "host-local", "loopback")
 
