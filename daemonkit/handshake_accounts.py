@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU time that TLS handshakes have cost, by source and by certificate authority. Pure.
+
+A handshake on the event loop holds up everyone. The accounts say for which sources that is acceptable:
+those whose handshakes have been cheap and whose chains end at a registered authority. All others do theirs
+beside the loop, in an order (`daemonkit.fair_queue`) by what their account has cost.
+
+What a handshake costs is known only afterwards, as TLS 1.3 encrypts the client's chain. An authority that
+has once been expensive makes all its known sources wait; a source nobody knows starts on a shared allowance.
+"""
+
+from collections import OrderedDict
+
+# Handshakes on the loop: an account may use half a core in the long run, and 2 s of it at once. A server
+# spends 0.6 to 1.2 ms on one, so that is 400 to 800 new connections a second; above that the account's
+# handshakes take a thread, which costs each 0.1 ms more.
+SHARE, BURST_S = 0.5, 2.0
+# For all handshakes on the loop of sources that have proven nothing yet: after a restart some fifty, and
+# then one now and then. What is bounded in bytes is worth 40 ms at worst.
+UNPROVEN_SHARE, UNPROVEN_BURST_S = 0.005, 0.05
+# Paid when a handshake begins on the loop, as a client that never ends it costs that much too.
+TYPICAL_S = 0.001
+# What a client's flight costs to check: 0.2 to 1 ms for honest chains, also of RSA-4096. A client whose
+# flight costs more than this stays off the loop for PENALTY_S / SHARE seconds.
+EXPENSIVE_S = 0.005
+PENALTY_S = 60.0
+# Sources and authorities that are remembered; whoever was heard of longest ago goes first.
+MAX_REMEMBERED = 4_096
+
+_UNPROVEN = ""
+
+
+class HandshakeAccounts:
+    """Levels of CPU seconds that leak away by the second."""
+
+    def __init__(self) -> None:
+        self._authority: OrderedDict[str, str] = OrderedDict()
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many sources and authorities are remembered."""
+        return len(self._authority) + len(self._levels)
+
+    def account_of(self, source: str) -> str:
+        """By which account a source is served: its authority's, or its own if it has proven none."""
+        return self._authority.get(source, source)
+
+    def try_begin_inline(self, source: str, now_s: float) -> bool:
+        """Whether the next handshake of `source` may run on the event loop. It is paid for then."""
+        authority = self._authority.get(source)
+        if self._level(source, now_s) >= BURST_S:
+            return False
+        if authority is None:
+            if self._level(_UNPROVEN, now_s, UNPROVEN_SHARE) >= UNPROVEN_BURST_S:
+                return False
+            self._raise(_UNPROVEN, TYPICAL_S, now_s, UNPROVEN_SHARE)
+        elif self._level(authority, now_s) >= BURST_S:
+            return False
+        else:
+            self._raise(authority, TYPICAL_S, now_s, SHARE)
+        self._raise(source, TYPICAL_S, now_s, SHARE)
+        return True
+
+    def charge(
+        self, source: str, authority: str, cpu_s: float, check_s: float, now_s: float, *, is_inline: bool
+    ) -> None:
+        """A handshake of `source` ended after `cpu_s`, of which `check_s` for the client's last flight.
+
+        `authority` is where its chain ends, empty if it was not verified: then it counts for the authority
+        that the source has proven before.
+        """
+        is_expensive = check_s > EXPENSIVE_S
+        cost_s = (max(0.0, cpu_s - TYPICAL_S) if is_inline else 0.0) + (PENALTY_S if is_expensive else 0.0)
+        if is_inline and source not in self._authority:
+            self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
+        if authority:
+            self._authority[source] = authority
+            self._authority.move_to_end(source)
+            if len(self._authority) > MAX_REMEMBERED:
+                self._authority.popitem(last=False)
+        if cost_s:
+            self._raise(source, cost_s, now_s, SHARE)
+            account = self.account_of(source)
+            if account != source:
+                self._raise(account, cost_s, now_s, SHARE)
+
+    def _level(self, account: str, now_s: float, share: float = SHARE) -> float:
+        level, at_s = self._levels.get(account, (0.0, now_s))
+        return max(0.0, level - (now_s - at_s) * share)
+
+    def _raise(self, account: str, cost_s: float, now_s: float, share: float) -> None:
+        # No account stays off the loop for longer than for what it did last.
+        level = min(self._level(account, now_s, share) + cost_s, BURST_S + PENALTY_S)
+        self._levels[account] = (level, now_s)
+        self._levels.move_to_end(account)
+        if len(self._levels) > MAX_REMEMBERED:
+            self._levels.popitem(last=False)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from daemonkit.handshake_accounts import (
+    BURST_S,
+    EXPENSIVE_S,
+    MAX_REMEMBERED,
+    PENALTY_S,
+    SHARE,
+    UNPROVEN_BURST_S,
+    UNPROVEN_SHARE,
+    HandshakeAccounts,
+)
+
+CHEAP_S = 0.001
+
+
+def known(*sources: str, authority: str = "A") -> HandshakeAccounts:
+    """Accounts of sources that have proven an identity once."""
+    accounts = HandshakeAccounts()
+    for source in sources:
+        charge(accounts, source, authority)
+    return accounts
+
+
+def charge(
+    accounts: HandshakeAccounts,
+    source: str,
+    authority: str = "A",
+    *,
+    now_s: float = 0.0,
+    check_s: float = CHEAP_S / 2,
+    is_inline: bool = True,
+) -> None:
+    cpu_s = CHEAP_S / 2 + check_s
+    accounts.charge(source, authority, cpu_s, check_s, now_s, is_inline=is_inline)
+
+
+def inline_count(accounts: HandshakeAccounts, source: str, authority: str, *, now_s: float = 0.0) -> int:
+    """How many cheap handshakes of `source` run on the loop at once."""
+    for count in range(10_000):
+        if not accounts.try_begin_inline(source, now_s):
+            return count
+        charge(accounts, source, authority, now_s=now_s)
+    raise AssertionError("unbounded")
+
+
+def test_a_busy_apiserver_stays_on_the_loop() -> None:
+    """400 new connections a second, for a minute."""
+    accounts = known("apiserver")
+    for number in range(400 * 60):
+        now_s = number / 400
+        assert accounts.try_begin_inline("apiserver", now_s)
+        charge(accounts, "apiserver", now_s=now_s)
+
+
+def test_a_burst_of_one_source_is_bounded_and_comes_again() -> None:
+    accounts = known("s")
+    first = inline_count(accounts, "s", "A")
+    assert first == pytest.approx(BURST_S / CHEAP_S, abs=2)
+    assert inline_count(accounts, "s", "A", now_s=1.0) == pytest.approx(SHARE / CHEAP_S, abs=2)
+
+
+def test_an_authority_shares_one_burst_among_its_sources() -> None:
+    sources = [f"s{number}" for number in range(20)]
+    accounts = known(*sources)
+    total = sum(inline_count(accounts, source, "A") for source in sources)
+    assert total <= BURST_S / CHEAP_S + 1
+    charge(accounts, "other", "B")
+    assert accounts.try_begin_inline("other", 0.0)
+
+
+def test_sources_that_prove_nothing_share_one_small_allowance() -> None:
+    accounts = HandshakeAccounts()
+    total = sum(inline_count(accounts, f"s{number}", "") for number in range(1_000))
+    assert total <= UNPROVEN_BURST_S / CHEAP_S + 1
+    again = sum(inline_count(accounts, f"t{number}", "", now_s=1.0) for number in range(1_000))
+    assert again <= UNPROVEN_SHARE / CHEAP_S + 1
+
+
+def test_one_expensive_check_keeps_all_sources_of_its_authority_off_the_loop() -> None:
+    accounts = known("s1", "s2")
+    charge(accounts, "other", "B")
+    charge(accounts, "s1", check_s=EXPENSIVE_S * 1.01)
+    assert [accounts.try_begin_inline(source, 0.0) for source in ("s1", "s2", "other")] == [
+        False,
+        False,
+        True,
+    ]
+    assert not accounts.try_begin_inline("s2", (PENALTY_S - BURST_S) / SHARE - 1)
+    assert accounts.try_begin_inline("s2", PENALTY_S / SHARE + 1)
+
+
+def test_an_expensive_check_beside_the_loop_counts_too_and_a_cheap_one_does_not() -> None:
+    accounts = known("s")
+    for _ in range(10_000):
+        charge(accounts, "s", is_inline=False)
+    assert accounts.try_begin_inline("s", 0.0)
+    charge(accounts, "s", check_s=1.0, is_inline=False)
+    assert not accounts.try_begin_inline("s", 0.0)
+
+
+def test_no_penalty_outlasts_the_last_offence() -> None:
+    accounts = known("s")
+    for _ in range(1_000):
+        charge(accounts, "s", check_s=1.0)
+    assert accounts.try_begin_inline("s", (PENALTY_S + BURST_S) / SHARE)
+
+
+def test_a_source_is_served_by_the_account_of_its_authority() -> None:
+    accounts = known("s1", "s2")
+    assert accounts.account_of("s1") == accounts.account_of("s2") == "A"
+    assert accounts.account_of("new") == "new"
+    charge(accounts, "new", "")
+    assert accounts.account_of("new") == "new"
+
+
+def test_as_many_are_remembered() -> None:
+    accounts = HandshakeAccounts()
+    for number in range(2 * MAX_REMEMBERED):
+        charge(accounts, f"s{number}", f"A{number}", check_s=1.0)
+    assert len(accounts) == 2 * MAX_REMEMBERED
