@@ -10,7 +10,7 @@ Two forms, and nothing else is an identity - no header, no SNI, no subject:
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tenancy import x509
 from tenancy.registry import Registry
@@ -22,7 +22,8 @@ class Identified:
     """A caller that we know, with what `still_identified` needs to ask again.
 
     `anchor` is the SHA-256 of the trust anchor's DER in hex, `trust_domain` is empty for the
-    registered form.
+    registered form. `not_after_s` is the first end of validity in the chain: a caller is the same with
+    a renewed certificate, but each connection ends with the certificates that it was opened by.
     """
 
     tenant: str
@@ -30,6 +31,10 @@ class Identified:
     spki: str
     anchor: str
     trust_domain: str = ""
+    not_after_s: float = field(default=float("inf"), compare=False)
+
+    def is_expired(self, now_s: float) -> bool:
+        return now_s > self.not_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +45,9 @@ class Unregistered:
     spki: str = ""
 
 
-def identify(chain: tuple[bytes, ...], registry: Registry) -> Identified | Unregistered:
+def identify(chain: tuple[bytes, ...], registry: Registry, now_s: float) -> Identified | Unregistered:
     """The caller behind `chain`: DER certificates as OpenSSL verified them, leaf first, the trust
-    anchor last. Never raises for anything that a peer can send."""
+    anchor last. `now_s` is the wall clock's. Never raises for anything that a peer can send."""
     if not chain:
         return Unregistered("no certificate")
     anchor = fingerprint(chain[-1])
@@ -66,11 +71,19 @@ def identify(chain: tuple[bytes, ...], registry: Registry) -> Identified | Unreg
     # A leaf may be both, in words that agree. If they do not agree we do not choose.
     if {(each.tenant, each.role) for each in found} != {(found[0].tenant, found[0].role)}:
         return Unregistered("public key and SPIFFE name are of different callers", spki)
-    return found[0]
+    try:
+        times = [x509.validity(der) for der in chain]
+    except x509.CertificateError as error:
+        return Unregistered(f"validity: {error}", spki)
+    not_before_s, not_after_s = max(first for first, _ in times), min(last for _, last in times)
+    if not not_before_s <= now_s <= not_after_s:
+        return Unregistered("certificate is not valid now", spki)
+    return replace(found[0], not_after_s=not_after_s)
 
 
 def still_identified(caller: Identified, registry: Registry) -> bool:
-    """Whether a caller that was identified is, by this registry, the same in the same role.
+    """Whether a caller that was identified is, by this registry, the same in the same role. Time is
+    not looked at: `is_expired`.
 
     Two dictionary look-ups: it is asked for each live connection after each reload.
     """

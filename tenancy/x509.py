@@ -3,19 +3,21 @@
 
 Why by hand: the `cryptography` package costs a process 10 MB, a tenth of that is all that 50 idle
 tunnels cost, and five fields at fixed places are all we read. OpenSSL has verified the chain before
-any of this runs: signatures, validity times and purposes are not looked at here. Tests hold the
+any of this runs: signatures and purposes are not looked at here. Tests hold the
 results against `cryptography`.
 
 Strict means: definite and minimal lengths, no bytes left over, each field in its place (RFC 5280,
 4.1; X.690, 10.1). Whatever is not so raises CertificateError and nothing else does.
 """
 
+import datetime as dt
 import hashlib
 from collections.abc import Iterator
 
 _INTEGER, _BIT_STRING, _OCTET_STRING, _OID = 0x02, 0x03, 0x04, 0x06
 _BOOLEAN, _SEQUENCE, _SET = 0x01, 0x30, 0x31
 _VERSION, _ISSUER_UID, _SUBJECT_UID, _EXTENSIONS = 0xA0, 0x81, 0x82, 0xA3
+_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
 _URI = 0x86  # GeneralName, uniformResourceIdentifier [6] IMPLICIT IA5String
 
 _SUBJECT_KEY_IDENTIFIER = b"\x55\x1d\x0e"  # 2.5.29.14
@@ -59,6 +61,41 @@ def subject_key_identifier(der: bytes) -> bytes | None:
     """The key identifier extension (RFC 5280, 4.2.1.2), None where there is none."""
     value = _Certificate(der).extensions.get(_SUBJECT_KEY_IDENTIFIER)
     return None if value is None else _only(value, _OCTET_STRING)
+
+
+def validity(der: bytes) -> tuple[float, float]:
+    """The first and the last second of the validity (RFC 5280, 4.1.2.5), in seconds since 1970.
+
+    Reads no more than that: of an intermediate or a trust anchor nothing else is used.
+    """
+    outer = list(_walk(_only(der, _SEQUENCE)))
+    fields = list(_walk(outer[0][1])) if outer else []
+    if fields and fields[0][0] == _VERSION:
+        del fields[0]
+    # serial number, algorithm, issuer, validity
+    if [tag for tag, _, _ in fields[:4]] != [_INTEGER] + [_SEQUENCE] * 3:
+        raise CertificateError("a field of the body is missing or out of place")
+    times = [_seconds(tag, content) for tag, content, _ in _walk(fields[3][1])]
+    if len(times) != 2:
+        raise CertificateError("a validity is not two times")
+    return times[0], times[1]
+
+
+def _seconds(tag: int, content: bytes) -> float:
+    """A Time: UTCTime YYMMDDHHMMSSZ or GeneralizedTime YYYYMMDDHHMMSSZ, as DER and RFC 5280 have them."""
+    year_digits = {_UTC_TIME: 2, _GENERALIZED_TIME: 4}.get(tag, 0)
+    digits = content[:-1]
+    is_time = year_digits and len(digits) == year_digits + 10 and digits.isdigit() and content[-1:] == b"Z"
+    if not is_time:
+        raise CertificateError("a time is not in the form that RFC 5280 demands")
+    year = int(digits[:year_digits])
+    if tag == _UTC_TIME:
+        year += 1900 if year >= 50 else 2000
+    month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(year_digits, len(digits), 2))
+    try:
+        return dt.datetime(year, month, day, hour, minute, second, tzinfo=dt.UTC).timestamp()
+    except ValueError:
+        raise CertificateError("a time that is none") from None
 
 
 def uri_sans(der: bytes) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from daemonkit.connection_slots import ConnectionSlots
+from daemonkit.handshake_accounts import HandshakeAccounts
 from daemonkit.tasks import Tasks
 from daemonkit.tls import TlsError, verified_chain
 from tenancy import identity
@@ -22,6 +24,7 @@ from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry
 from vnagent.audit_log import AuditLog
 from vnagent.channels import Channels
+from vnagent.cipher import Cipher
 from vnagent.client import ClientConnection
 from vnagent.core import audit
 from vnagent.core.access import Caller, Decision, decide
@@ -35,11 +38,10 @@ from vnagent.relay import LogRelay, StreamSetup
 from vnagent.sources.port import PodFeed
 from vnagent.tunnel import Tunnel
 
-# Connections that nobody is known to own yet (no handshake, no registered leaf, or above a tenant's
-# cap), of 43 KB each. When they are this many, the oldest goes if it had PENDING_S: an honest one needs
-# milliseconds, so a flood cannot lock the door; else the next one waits in the backlog.
-MAX_PENDING = 128
-PENDING_S = 0.5
+# Connections with TLS that have no place in a tenant's count: in their handshake on the loop, without a
+# registered leaf, or above a tenant's cap. Each costs 43 KB. The next one evicts the oldest of the source
+# that has most; an honest one is among them for milliseconds.
+MAX_UNCOUNTED = 256
 # An apiserver shows the same certificate on every connection; taking it apart costs 50 us.
 MAX_IDENTIFIED = 256
 _ID_CHARS = 16
@@ -93,10 +95,12 @@ class Agent:
         self.is_audit_required = is_audit_required
         self._is_wake_scheduled = False
         self._waiting: dict[str, deque[ClientConnection]] = {}
-        self._identified: dict[tuple[bytes, ...], identity.Identified] = {}
+        # By a digest: the chains are the clients' to choose, and may have 12 KiB each.
+        self._identified: dict[str, identity.Identified] = {}
         self._said: dict[tuple[str | None, str], str] = {}
         self._uses: dict[str, Use] = {}
-        self._pending: dict[ClientConnection, float] = {}
+        self._uncounted: ConnectionSlots[ClientConnection] = ConnectionSlots(MAX_UNCOUNTED)
+        self.accounts = HandshakeAccounts()
         self._ids = ""
         self._id_at = 0
         self._stamp_second = 0
@@ -132,25 +136,18 @@ class Agent:
 
     # ---- connections
 
-    def has_room(self) -> bool:
-        """Whether another connection may be accepted now."""
-        if len(self._pending) < MAX_PENDING:
-            return True
-        oldest, since = next(iter(self._pending.items()))
-        if self.channels.loop.time() - since < PENDING_S:
-            return False
-        oldest.abort()
-        return True
-
-    def accept(self, sock: socket.socket) -> None:
-        """Take a connection from the listener, or close it if nobody could be served."""
+    def connect(self, sock: socket.socket, source: str, cipher: Cipher | None = None) -> None:
+        """Serve a connection that has begun to speak; `cipher` if its handshake is done."""
         if self.context is None or self.is_draining:
             sock.close()
             return
-        connection = ClientConnection(self, sock, self.context)
-        if connection.channel.is_open:
-            self.connections.add(connection)
-            self._pending[connection] = self.channels.loop.time()
+        connection = ClientConnection(self, sock, source, self.context, cipher)
+        self.connections.add(connection)
+        evicted = self._uncounted.add(connection, source)
+        if evicted is not None:
+            self.metrics.evictions.inc()
+            evicted.abort()
+        self.channels.guarded(connection.channel, connection.start)
 
     def admit(self, connection: ClientConnection) -> bool:
         """The handshake is done: find out who it is. True if the tenant has room for it."""
@@ -159,9 +156,8 @@ class Agent:
             chain = verified_chain(tls) if tls is not None else ()
         except TlsError:
             chain = ()
-        found = self._identified.get(chain) or identity.identify(chain, self.registry)
-        if isinstance(found, identity.Identified) and len(self._identified) < MAX_IDENTIFIED:
-            self._identified[chain] = found
+        found = self._identify(chain)
+        self.charge_handshake(connection, identity.fingerprint(chain[-1]) if chain else "")
         connection.identity = found
         if isinstance(found, identity.Unregistered):
             connection.caller = Caller(None, None, found.spki)
@@ -172,13 +168,44 @@ class Agent:
             return False
         use.connections += 1
         connection.channel.account = use
-        self._pending.pop(connection, None)
+        self._uncounted.discard(connection)
         return True
+
+    def _identify(self, chain: tuple[bytes, ...]) -> identity.Identified | identity.Unregistered:
+        now_s = time.time()
+        digest = identity.fingerprint(b"".join(chain))
+        cached = self._identified.get(digest)
+        if cached is not None and not cached.is_expired(now_s):
+            return cached
+        found = identity.identify(chain, self.registry, now_s)
+        if isinstance(found, identity.Identified) and len(self._identified) < MAX_IDENTIFIED:
+            self._identified[digest] = found
+        return found
+
+    def end_expired(self, now_s: float) -> None:
+        """End what was opened by certificates that are not valid any more. `now_s`: the wall clock's."""
+        for connection in list(self.connections):
+            if _is_expired(connection.identity, now_s):
+                self.metrics.expired.inc()
+                connection.abort()
+        for tunnel in list(self.tunnels):
+            if _is_expired(tunnel.identity, now_s):
+                self.metrics.expired.inc()
+                tunnel.abort()
+
+    def charge_handshake(self, connection: ClientConnection, authority: str) -> None:
+        """A handshake is over, well or not. `authority`: where its chain ends, if it was verified."""
+        cpu_s, check_s = connection.channel.handshake_cost
+        is_inline = connection.is_inline
+        if is_inline:
+            self.metrics.handshake_seconds.labels("loop").inc(cpu_s)
+        now_s = self.channels.loop.time()
+        self.accounts.charge(connection.source, authority, cpu_s, check_s, now_s, is_inline=is_inline)
 
     def dismiss(self, connection: ClientConnection, *, is_counted: bool) -> None:
         """A connection ended, or became a tunnel."""
         self.connections.discard(connection)
-        self._pending.pop(connection, None)
+        self._uncounted.discard(connection)
         if is_counted and connection.caller.tenant is not None:
             self._use(connection.caller.tenant).connections -= 1
         self._check_drained()
@@ -379,3 +406,7 @@ class Agent:
     def _check_drained(self) -> None:
         if self.is_draining and not self.tunnels and not self.connections:
             self._drained.set()
+
+
+def _is_expired(caller: object, now_s: float) -> bool:
+    return isinstance(caller, identity.Identified) and caller.is_expired(now_s)

@@ -23,7 +23,7 @@ import socket
 import ssl
 
 from vnagent.channels import Channels
-from vnagent.cipher import CIPHERTEXT, PLAINTEXT, Cipher
+from vnagent.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
 from vnagent.owner import NO_ACCOUNT, Account, Owner
 
 # What may wait for a peer that is slower than its source: the source stops above the one and goes on
@@ -46,6 +46,18 @@ _BROKEN = select.EPOLLERR | select.EPOLLHUP
 _PIECE_BYTES = 4096
 # What may wait for a peer that makes us answer and does not read the answers: 600 key updates.
 _ANSWER_BYTES = 16 * 1024
+# All that a client may send until its handshake is done. A hello has up to 2 KB, an honest chain up to
+# 8 KB (leaf and three intermediates of RSA-4096); OpenSSL alone would take 100 KB, which is a second of
+# CPU to check and 3.5 MB to keep. What is behind the handshake waits in the socket meanwhile.
+MAX_HANDSHAKE_BYTES = 12 * 1024
+# What is received at once from a client: little at first and more as data comes, as a receive is handled
+# in one piece, and 128 KiB of key updates would hold everyone up for 40 ms.
+FIRST_RECEIVE_BYTES = 4096
+_MAX_RECEIVE_BYTES = 32 * 1024
+# Records without data: a client may send this much of them, more than one that is incomplete (16 KiB), in
+# so many seconds. That is 38 key updates a second; honest ones come once in gigabytes, or hourly.
+IDLE_BYTES = 32 * 1024
+IDLE_S = 32.0
 
 
 class TlsChannel:
@@ -55,6 +67,7 @@ class TlsChannel:
         "_channels",
         "_cipher",
         "_fd",
+        "_idle_since",
         "_is_awaited",
         "_is_closing",
         "_is_mute",
@@ -62,6 +75,7 @@ class TlsChannel:
         "_is_server",
         "_is_watched",
         "_owner",
+        "_receive_bytes",
         "_saw_eof",
         "_sock",
         "_unsent",
@@ -79,11 +93,15 @@ class TlsChannel:
         *,
         is_server: bool,
         server_hostname: str | None = None,
+        cipher: Cipher | None = None,
     ) -> None:
+        """`cipher`: one whose handshake is done already."""
         self._channels = channels
         self._sock = sock
         self._fd = sock.fileno()
-        self._cipher: Cipher | None = Cipher(context, is_server=is_server, server_hostname=server_hostname)
+        self._cipher: Cipher | None = cipher or Cipher(
+            context, is_server=is_server, server_hostname=server_hostname
+        )
         self._owner: Owner | None = owner
         self._unsent: list[memoryview] | None = None  # most channels never have any
         self._unsent_bytes = 0
@@ -95,6 +113,9 @@ class TlsChannel:
         self._is_mute = False
         self._is_watched = True
         self._saw_eof = False
+        # Until the handshake is done: how much of it may come still.
+        self._receive_bytes = MAX_HANDSHAKE_BYTES if is_server else RECEIVE_BYTES
+        self._idle_since = channels.now
         self.deadline: float | None = None
         channels.by_fd[self._fd] = self
         channels.epoll.register(self._fd, 0)
@@ -102,14 +123,30 @@ class TlsChannel:
     def start(self) -> None:
         """Begin the handshake. A socket that is still connecting will do: what is to be sent waits
         until it is writable, and a refused connect is a failed receive."""
-        if self._cipher is not None:
-            self._watch()
-            self._pump()
+        cipher = self._cipher
+        if cipher is None:
+            return
+        self._watch()
+        if cipher.is_handshaken and self._owner is not None:
+            self._receive_bytes = FIRST_RECEIVE_BYTES
+            self._owner.on_handshake()
+        self._pump()
 
     @property
     def tls(self) -> ssl.SSLObject | None:
         """The SSL object for questions about the peer; None once the channel is gone."""
         return None if self._cipher is None else self._cipher.tls
+
+    @property
+    def handshake_cost(self) -> tuple[float, float]:
+        """CPU seconds of the handshake so far, and the part of them for the client's last flight."""
+        cipher = self._cipher
+        return (0.0, 0.0) if cipher is None else (cipher.cpu_s, cipher.check_s)
+
+    @property
+    def idle_bytes(self) -> int:
+        """What the peer has lately sent in records without data."""
+        return 0 if self._cipher is None else self._cipher.idle_bytes
 
     @property
     def is_open(self) -> bool:
@@ -291,7 +328,7 @@ class TlsChannel:
 
     def _on_readable(self) -> None:
         try:
-            size = self._sock.recv_into(CIPHERTEXT)
+            size = self._sock.recv_into(CIPHERTEXT, self._receive_bytes)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -323,6 +360,8 @@ class TlsChannel:
                 return
             size = 0
         plaintext_bytes = cipher.unseal(size)
+        if plaintext_bytes and size == self._receive_bytes:
+            self._receive_bytes = min(2 * size, self._max_receive_bytes(cipher))
         if is_new:
             owner.on_handshake()
         if plaintext_bytes and (owner := self._hearer()) is not None:
@@ -331,7 +370,9 @@ class TlsChannel:
             owner.on_batch_end()
         if cipher.sealed is not None:
             self.flush()  # the end of the handshake, a key update, an alert
-        if cipher.answer_bytes and not self._is_heard(cipher):
+        if (cipher.answer_bytes and not self._is_heard(cipher)) or (
+            cipher.idle_bytes > IDLE_BYTES and self._is_server and not self._may_send_idle(cipher)
+        ):
             self._end("broken")
         elif self._is_reading and (cipher.ended is not None or self._saw_eof):
             self._end(cipher.ended or "closed")
@@ -342,6 +383,18 @@ class TlsChannel:
             cipher.answer_bytes = 0
         return cipher.answer_bytes <= _ANSWER_BYTES
 
+    def _may_send_idle(self, cipher: Cipher) -> bool:
+        """Whether the client has taken long enough to send so much without data."""
+        now = self._channels.now
+        if now - self._idle_since < IDLE_S:
+            return False
+        self._idle_since = now
+        cipher.idle_bytes = 0
+        return True
+
+    def _max_receive_bytes(self, cipher: Cipher) -> int:
+        return min(_MAX_RECEIVE_BYTES, cipher.piece_bytes) if self._is_server else RECEIVE_BYTES
+
     def _hearer(self) -> Owner | None:
         """The owner, as long as it wants to hear of anything."""
         return None if self._is_closing else self._owner
@@ -349,9 +402,15 @@ class TlsChannel:
     def _shake(self, cipher: Cipher, size: int) -> bool:
         """Go on with the handshake; whether it is done. What is to be sent then leaves with what the
         owner says first."""
-        failed = cipher.shake(size)
+        failed = cipher.shake(CIPHERTEXT_VIEW[:size])
         if cipher.is_handshaken:
+            if self._is_server:
+                self._receive_bytes = FIRST_RECEIVE_BYTES
             return True
+        if self._is_server and failed is None:
+            self._receive_bytes -= size
+            if not self._receive_bytes:
+                failed = "handshake-too-large"
         self.flush()  # of a handshake that failed the alert, so that the peer knows why
         if failed is not None or self._saw_eof:
             self._end(failed or "closed")

@@ -73,9 +73,10 @@ class Channels:
 
     def soon(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
         """Call something of a channel with the loop's next turn."""
-        self.loop.call_soon(self._guarded, channel, call)
+        self.loop.call_soon(self.guarded, channel, call)
 
-    def _guarded(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
+    def guarded(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
+        """Call something of a channel now; if that fails, this channel alone ends."""
         try:
             call()
         # Called by the loop, or for one channel after the other by `_sweep`, which must get to the last.
@@ -92,4 +93,4 @@ class Channels:
         self._timer = self.loop.call_later(self.PERIOD_S, self._sweep)
         for channel in list(self.by_fd.values()):
             if channel.deadline is not None and now >= channel.deadline:
-                self._guarded(channel, channel.expire)
+                self.guarded(channel, channel.expire)

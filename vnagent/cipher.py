@@ -4,7 +4,8 @@
 OpenSSL works on memory BIOs, which costs a twentieth of the system calls that it makes on a socket.
 All connections share one pair of them, and the buffers of a receive: a pair of its own would be
 3.7 KB of an idle connection, and up to 256 KB of one that was busy once, as they grow and never
-shrink (docs/decisions/0001).
+shrink (docs/decisions/0001). A connection whose handshake runs in a thread has a pair of its own, which
+its pieces keep below 50 KB.
 
 The rule of this file: both BIOs are empty whenever one of its functions returns or raises. What
 comes is decrypted at once, or dropped (`PLAINTEXT` has room for all of it), and what OpenSSL made is
@@ -15,6 +16,7 @@ keys: that connection breaks, nobody reads anything.
 import contextlib
 import mmap
 import ssl
+import time
 from typing import Any, Final
 
 # Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
@@ -24,11 +26,15 @@ RECEIVE_BYTES = 128 * 1024
 _RECORD_BYTES = 16 * 1024
 # What is encrypted at once: the shared BIO stays as large as the largest piece was.
 _SEAL_BYTES = 128 * 1024
+# The same, and what is received at once, for a connection with BIOs of its own.
+_OWN_PIECE_BYTES = 16 * 1024
+# Of a record that carries data, what is not data: header, content type and tag (RFC 8446, 5.2).
+_RECORD_OVERHEAD_BYTES = 22
 
 # Mapped, as a bytearray is filled with zeros: a page is in memory once so much was received at once.
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 CIPHERTEXT: Final = mmap.mmap(-1, RECEIVE_BYTES, _PRIVATE)
-_CIPHERTEXT_VIEW: Final = memoryview(CIPHERTEXT)
+CIPHERTEXT_VIEW: Final = memoryview(CIPHERTEXT)
 # All of a receive, with the record that the one before it left incomplete.
 PLAINTEXT: Final = memoryview(mmap.mmap(-1, RECEIVE_BYTES + _RECORD_BYTES, _PRIVATE))
 _IN: Final = ssl.MemoryBIO()
@@ -41,31 +47,63 @@ class Cipher:
     `sealed` is what is to be sent, in order, if there is anything; whoever sends it takes it out.
     `ended` is how the peer's stream ended, "closed" or "broken", once it has. `answer_bytes` is how much
     OpenSSL has made in answer to what the peer sent since the handshake; whoever sees that sent may
-    set it back to 0.
+    set it back to 0. `idle_bytes` is how much the peer sent in records without data (key updates, empty
+    records, a record that is incomplete yet). `cpu_s` is what the handshake has cost, `check_s` the
+    part of it that the client's chain and signature have.
+
+    With `has_own_bios` the handshake may run in any thread, one call at a time.
     """
 
-    __slots__ = ("_raw", "answer_bytes", "ended", "is_handshaken", "sealed", "tls")
+    __slots__ = (
+        "_in",
+        "_out",
+        "_raw",
+        "answer_bytes",
+        "check_s",
+        "cpu_s",
+        "ended",
+        "idle_bytes",
+        "is_handshaken",
+        "piece_bytes",
+        "sealed",
+        "tls",
+    )
 
-    def __init__(self, context: ssl.SSLContext, *, is_server: bool, server_hostname: str | None) -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        *,
+        is_server: bool,
+        server_hostname: str | None,
+        has_own_bios: bool = False,
+    ) -> None:
         # As bytes, which ssl takes as they are: for text it loads the codec of IDNA, which is 0.35 MB.
         name = None if server_hostname is None else server_hostname.encode("ascii")
-        self.tls: ssl.SSLObject = context.wrap_bio(_IN, _OUT, is_server, name)
+        self._in = ssl.MemoryBIO() if has_own_bios else _IN
+        self._out = ssl.MemoryBIO() if has_own_bios else _OUT
+        self.piece_bytes = _OWN_PIECE_BYTES if has_own_bios else _SEAL_BYTES
+        self.tls: ssl.SSLObject = context.wrap_bio(self._in, self._out, is_server, name)
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
         self.sealed: list[bytes] | None = None
         self.ended: str | None = None
         self.is_handshaken = False
         self.answer_bytes = 0
+        self.idle_bytes = 0
+        self.cpu_s = 0.0
+        self.check_s = 0.0
 
-    def shake(self, size: int) -> str | None:
-        """Go on with the handshake by the `size` bytes in `CIPHERTEXT`; the reason if it has failed.
+    def shake(self, data: bytes | memoryview) -> str | None:
+        """Go on with the handshake by `data`; the reason if it has failed.
 
         Once it is done, `unseal(0)` gives what came behind it.
         """
         failed = None
+        # The CPU's clock, not the wall's: what else runs on the machine is not the client's doing.
+        began_s = time.thread_time()
         try:
-            if size:
-                _IN.write(_CIPHERTEXT_VIEW[:size])
+            if data:
+                self._in.write(data)
             try:
                 self._raw.do_handshake()
                 self.is_handshaken = True
@@ -75,11 +113,16 @@ class Cipher:
                 failed = "untrusted"
             except ssl.SSLError:
                 failed = "handshake-failed"
+            spent_s = time.thread_time() - began_s
+            self.cpu_s += spent_s
+            # A step that makes us answer and go on is our own key exchange and signature.
+            if self.is_handshaken or failed is not None or not self._out.pending:
+                self.check_s += spent_s
             self._take()
             if not self.is_handshaken:
-                _IN.read()
+                self._in.read()
         except BaseException:
-            _empty()
+            self._empty()
             raise
         return failed
 
@@ -88,12 +131,13 @@ class Cipher:
 
         A small answer and its end are two records, and one piece to whoever gets them.
         """
-        at = 0
+        at = data_records = 0
         try:
             if size:
-                _IN.write(_CIPHERTEXT_VIEW[:size])
+                self._in.write(CIPHERTEXT_VIEW[:size])
+            fed = self._in.pending
             # To ask the BIO saves raising SSLWantReadError once an event; a read takes a whole record.
-            while _IN.pending:
+            while self._in.pending:
                 try:
                     got = self._raw.read(_RECORD_BYTES, PLAINTEXT[at:])
                 except ssl.SSLWantReadError:
@@ -103,13 +147,15 @@ class Cipher:
                     self._end("closed" if is_clean else "broken")
                 else:
                     at += got
+                    data_records += 1
                     if not got:
                         self._end("closed")
-            if _OUT.pending:
-                self.answer_bytes += _OUT.pending
+            self.idle_bytes += fed - at - data_records * _RECORD_OVERHEAD_BYTES
+            if self._out.pending:
+                self.answer_bytes += self._out.pending
                 self._take()
         except BaseException:
-            _empty()
+            self._empty()
             raise
         return at
 
@@ -117,15 +163,16 @@ class Cipher:
         """Encrypt. Raises `ssl.SSLError` where the connection is broken."""
         try:
             size = len(data)
-            done = self._raw.write(data) if size <= _SEAL_BYTES else 0
+            piece_bytes = self.piece_bytes
+            done = self._raw.write(data) if size <= piece_bytes else 0
             if done != size:
                 view = memoryview(data)
                 while done < size:
-                    done += self._raw.write(view[done : done + _SEAL_BYTES])
+                    done += self._raw.write(view[done : done + piece_bytes])
                     self._take()
             self._take()
         except BaseException:
-            _empty()
+            self._empty()
             raise
 
     def part(self) -> None:
@@ -135,16 +182,16 @@ class Cipher:
                 self.tls.unwrap()
             self._take()
         except BaseException:
-            _empty()
+            self._empty()
             raise
 
     def _end(self, how: str) -> None:
         self.ended = how
-        _IN.read()  # what lies behind the end is nobody's
+        self._in.read()  # what lies behind the end is nobody's
 
     def _take(self) -> None:
-        """Take out of the shared BIO what OpenSSL has just made for this peer."""
-        data = _OUT.read()
+        """Take out of the BIO what OpenSSL has just made for this peer."""
+        data = self._out.read()
         if not data:
             return
         if self.sealed is None:
@@ -152,9 +199,8 @@ class Cipher:
         else:
             self.sealed.append(data)
 
-
-def _empty() -> None:
-    """Leave nothing to the next connection, also where memory is short."""
-    for bio in (_IN, _OUT):
-        while bio.pending:
-            bio.read(_RECORD_BYTES)
+    def _empty(self) -> None:
+        """Leave nothing to the next connection, also where memory is short."""
+        for bio in (self._in, self._out):
+            while bio.pending:
+                bio.read(_RECORD_BYTES)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.channel import TlsChannel
+from vnagent.cipher import Cipher
 from vnagent.core import replies
 from vnagent.core.access import (
     AnswerHealth,
@@ -80,10 +81,22 @@ class ClientConnection:
         "channel",
         "exchange",
         "identity",
+        "is_inline",
+        "source",
     )
 
-    def __init__(self, agent: "Agent", sock: socket.socket, context: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        agent: "Agent",
+        sock: socket.socket,
+        source: str,
+        context: ssl.SSLContext,
+        cipher: Cipher | None = None,
+    ) -> None:
+        """`cipher`: of a handshake that is done already. Nothing happens before `start`."""
         self.agent = agent
+        self.source = source
+        self.is_inline = cipher is None
         self.caller = NOBODY
         self.identity: object = None
         self.exchange: ClientExchange | None = None
@@ -97,8 +110,10 @@ class ClientConnection:
         self._is_head_begun = False
         self._is_scheduled = False  # `_go_on` is to come: nothing else begins a request
         self._is_waiting = False  # the agent calls `stop_waiting`
-        self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True)
+        self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True, cipher=cipher)
         self.channel.deadline = agent.channels.now + HANDSHAKE_S
+
+    def start(self) -> None:
         self.channel.start()
 
     # ---- what the channel calls
@@ -401,6 +416,8 @@ class ClientConnection:
     def abort(self) -> None:
         """The client left, or may not stay."""
         exchange, self.exchange = self.exchange, None
+        if self.caller is NOBODY:
+            self.agent.charge_handshake(self, "")
         self.channel.abort()
         self.release()
         if exchange is not None:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The listening socket: accepts as fast as connections come, and survives running out of files."""
+"""The listening socket: accepts as fast as connections come, and survives running out of files.
+
+It takes every connection: silent ones cost a socket and give way by source (`vnagent.handshakes`). They are
+not left in the kernel (TCP_DEFER_ACCEPT), whose queue knows no sources and drops the next honest one."""
 
 import asyncio
 import contextlib
@@ -14,7 +17,6 @@ BACKLOG = 1024
 # So many accepts in one event; the rest gets its turn after other connections had theirs.
 _BATCH = 32
 _RETRY_S = 0.5
-_FULL_S = 0.02
 
 _log = logs.get(__name__)
 
@@ -27,14 +29,15 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         address: str,
         port: int,
-        accept: Callable[[socket.socket], None],
-        has_room: Callable[[], bool],
+        accept: Callable[[socket.socket, str], None],
+        make_room: Callable[[], bool],
     ) -> None:
-        """Bind and listen. Raises OSError."""
+        """Bind and listen. `accept` gets each connection with its peer's address; `make_room` closes one
+        that has proven nothing, if there is one. Raises OSError."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._loop = loop
         self._accept = accept
-        self._has_room = has_room
+        self._make_room = make_room
         self._sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,14 +63,13 @@ class Listener:
 
     def _on_readable(self) -> None:
         for _ in range(_BATCH):
-            if not self._has_room():
-                self._pause(_FULL_S)
-                return
             try:
-                sock, _ = self._sock.accept()
+                sock, peer = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
+                if self._make_room():
+                    continue
                 # Out of descriptors or memory: the connection stays in the backlog meanwhile.
                 _log.error("connections cannot be accepted", reason=error)
                 self._pause(_RETRY_S)
@@ -76,7 +78,7 @@ class Listener:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
-            self._accept(sock)
+            self._accept(sock, peer[0])
 
     def _pause(self, seconds: float) -> None:
         """Leave what comes in the backlog for so long."""

@@ -33,6 +33,25 @@ class Metrics:
         self.handshake_failures = self.registry.counter(
             "vcnode_handshake_failures_total", "Clients that did not prove any known identity."
         )
+        self.handshakes = self.registry.counter(
+            "vcnode_handshakes_total",
+            "TLS handshakes that were begun, on the event loop or in the thread beside it.",
+            ("place",),
+        )
+        self.handshake_seconds = self.registry.counter(
+            "vcnode_handshake_cpu_seconds_total", "CPU time of TLS handshakes.", ("place",)
+        )
+        for place in ("loop", "thread"):
+            self.handshakes.labels(place)
+            self.handshake_seconds.labels(place)
+        self.evictions = self.registry.counter(
+            "vcnode_connections_evicted_total",
+            "Connections without an identity that gave way to others, of the source that had most.",
+        )
+        self.expired = self.registry.counter(
+            "vcnode_connections_expired_total",
+            "Connections and streams that ended with the certificates that they were opened by.",
+        )
         self.audit_lost = self.registry.counter(
             "vcnode_audit_lost_total", "Audit lines that could not be kept while the disk refused them."
         )

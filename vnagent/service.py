@@ -19,6 +19,7 @@ from vnagent.channels import Channels
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.limits import Limits
 from vnagent.feeds import Feeds
+from vnagent.handshakes import Handshakes
 from vnagent.kubelet import KubeletAddress, KubeletPool
 from vnagent.listener import Listener, raise_descriptor_limit
 from vnagent.metrics import Metrics
@@ -30,6 +31,8 @@ from vnagent.trust import kubelet_context
 # How long a start waits for the first word of its sources before it listens all the same: until
 # they are heard, requests are answered 503, or by saved state.
 FIRST_READ_S = 5.0
+# A connection outlives its certificates by this at most.
+EXPIRY_PERIOD_S = 1.0
 GC_THRESHOLD = 20_000
 
 _log = logs.get(__name__)
@@ -76,8 +79,13 @@ class Service:
         self._reloader = Reloader(self._sources, self._metrics.reloads)
         self._metrics.watch(self.agent)
         self._metrics.watch_retained(lambda: len(self._feeds.retained_sources))
+        self._handshakes = Handshakes(loop, self.agent)
         self._listener = Listener(
-            loop, config.listen.address, config.listen.port, self.agent.accept, self.agent.has_room
+            loop,
+            config.listen.address,
+            config.listen.port,
+            self._handshakes.accept,
+            self._handshakes.make_room,
         )
         self._status = self._make_status()
 
@@ -170,6 +178,7 @@ class Service:
         self._feeds.restore()
         for source in self._sources:
             source.changed()  # what is read now is no change later
+        self._handshakes.start()
         self._listener.start()
         self._feeds.start()
         await self._read_first()
@@ -177,6 +186,7 @@ class Service:
             self._tasks.spawn(self._state.run(), "state")
         self._tasks.spawn(self._feeds.run(), "confirm")
         self._tasks.spawn(self._reloader.run(), "reload")
+        self._tasks.spawn(self._end_expired(), "expiry")
         host, port = self._listener.bound
         _log.info("serving", address=host, port=port, node=self._config.node_name)
         life.ready()
@@ -195,6 +205,11 @@ class Service:
             if problem is not None:
                 _log.error("source is not as it should be", source=source.name, problem=problem)
 
+    async def _end_expired(self) -> None:
+        while True:
+            self.agent.end_expired(time.time())
+            await asyncio.sleep(EXPIRY_PERIOD_S)
+
     def _reload(self) -> None:
         try:
             self._audit_log.open()  # it may have been moved away by logrotate
@@ -204,6 +219,7 @@ class Service:
 
     async def _stop(self) -> None:
         self._listener.stop()
+        self._handshakes.stop()
         _log.info("draining", seconds=self._config.drain.seconds, tunnels=len(self.agent.tunnels))
         await self.agent.drain(self._config.drain.seconds)
         self._kubelet.close_idle()

@@ -9,6 +9,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 # The message: type key_update, one byte, update_requested; and that it is of a handshake.
 _KEY_UPDATE = b"\x18\x00\x00\x01\x01" + b"\x16"
+# On the wire: header, message and tag.
+UPDATE_BYTES = 5 + len(_KEY_UPDATE) + 16
 _HASH = hashes.SHA384()
 
 

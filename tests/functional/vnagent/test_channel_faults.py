@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.functional.vnagent.key_updates import KeyUpdates
+from tests.functional.vnagent.key_updates import UPDATE_BYTES, KeyUpdates
 from tests.functional.vnagent.links import (
     SMALL,
     both_sides,
@@ -22,6 +22,7 @@ from tests.functional.vnagent.links import (
     turns,
     until,
 )
+from vnagent import channel
 from vnagent.channels import Channels
 
 _MEBIBYTE = 1 << 20
@@ -97,17 +98,42 @@ def test_who_asks_for_key_updates_and_reads_no_answer_is_ended(tmp_path: Path) -
         async with shaken_link(channels, is_server=True, buffer_bytes=SMALL, far_context=client) as link:
             link.far.push()
             updates = KeyUpdates(keylog)
-            # The peer reads what it makes us answer: as many as it likes.
-            for _ in range(2_000):
+            # The peer reads what it makes us answer: more than may wait unread, in all.
+            for _ in range(500):
                 link.far.say_raw(updates.next())
             await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
             assert link.owner.ends == []
             link.channel.write(bytes(1_000_000))
             link.channel.flush()
             assert link.channel.has_unsent
-            for _ in range(2_000):
+            for _ in range(650):
                 link.far.say_raw(updates.next())
             await until(lambda: link.owner.ends == ["broken"], link.far.push)
+
+    run(body)
+
+
+def test_key_updates_are_bounded_by_rate(tmp_path: Path) -> None:
+    """Each costs 10 us of everyone's loop. A peer that reads the answers may send 32 KiB in 32 s."""
+    keylog = tmp_path / "keys"
+    client = new_context(is_server=False)
+    client.keylog_filename = str(keylog)
+
+    async def body(channels: Channels) -> None:
+        async with shaken_link(channels, is_server=True, far_context=client) as link:
+            link.far.push()
+            updates = KeyUpdates(keylog)
+            batch = channel.IDLE_BYTES // UPDATE_BYTES
+            for _ in range(3):
+                for _ in range(batch):
+                    link.far.say_raw(updates.next())
+                await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
+                assert link.owner.ends == []
+                channels.now += channel.IDLE_S  # until the next sweep
+            for _ in range(20_000):
+                link.far.say_raw(updates.next())
+            await until(lambda: link.owner.ends == ["broken"], link.far.push, link.far.drain)
+            assert link.channel.idle_bytes <= channel.IDLE_BYTES + channel.FIRST_RECEIVE_BYTES
 
     run(body)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is let in, and for how long: rotation, SPIFFE, removal, and what each does to live streams."""
 
+import datetime as dt
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from daemonkit.testing.pki import Authority, Leaf
 from tests.cases.client import Client
-from tests.cases.daemon import wait_for
+from tests.cases.daemon import Daemon, wait_for
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")
@@ -143,3 +144,40 @@ def test_a_tenant_that_comes_back_is_let_in_again(node: Node) -> None:
     node.daemon.after_reload((node.tenants_directory / "ten-a.yaml").unlink)
     node.daemon.after_reload(lambda: node.write_tenant("ten-a"))
     assert status(node, "ten-a", "GET /containerLogs/web/shop/app") == 200
+
+
+# ---- the end of a certificate
+
+
+def test_connections_and_streams_end_with_their_certificate(tmp_path: Path) -> None:
+    """With SPIFFE a short life is the only revocation there is. What was opened by a certificate that is
+    still valid goes on, of the same caller too."""
+    node = Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK])
+    node.daemon = Daemon(node.daemon.config, node.daemon.socket, is_clock_movable=True)
+    with node:
+        tenant = node.tenants["ten-a"]
+        end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=100)
+        short = tenant.authority.issue("short", key=tenant.leaf.key, not_after=end)
+        with (
+            node.client("ten-a", short) as idle,
+            node.client("ten-a", short) as tunnel,
+            node.client("ten-a", short) as follow,
+            node.client("ten-a") as lasting,
+        ):
+            idle.send(head("GET /healthz"))
+            assert received(idle, b"ok")
+            for client, line in ((tunnel, EXEC), (follow, FOLLOW), (lasting, EXEC)):
+                client.send(head(line, *(SPDY if line is EXEC else ())))
+                assert received(client, SHOP.marker.encode())
+            node.daemon.advance(90)
+            tunnel.send(b"still")
+            assert received(tunnel, b"still")
+            node.daemon.advance(12)
+            began_s = time.monotonic()
+            assert all(is_cut(client, began_s) for client in (idle, tunnel, follow))
+            assert node.daemon.metric("vcnode_connections_expired_total") == 3
+            lasting.send(b"goes on")
+            assert received(lasting, b"goes on")
+            # OpenSSL has the kernel's clock, by which it is valid: the refusal is ours.
+            assert status(node, "ten-a", "GET /healthz", leaf=short) == 403
+            assert status(node, "ten-a", "GET /healthz") == 200

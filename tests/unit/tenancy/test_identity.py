@@ -16,6 +16,7 @@ LEAF_A = CA_A.issue("ten-a")
 SCRAPE_A = CA_A.issue("ten-a-scraper")
 LEAF_B = CA_B.issue("ten-b")
 SHARED_A, SHARED_B = SHARED.issue("x"), SHARED.issue("x")
+NOW_S = dt.datetime.now(dt.UTC).timestamp()
 TRUST = SpiffeTrust((SUPER.der,), "super.example")
 
 
@@ -60,14 +61,14 @@ def test_the_registry_of_these_tests_is_sound() -> None:
     ],
 )
 def test_registered(leaf: Leaf, authority: Authority, tenant: str, role: Role) -> None:
-    found = identify((leaf.der, authority.der), REGISTRY)
+    found = identify((leaf.der, authority.der), REGISTRY, NOW_S)
     assert found == Identified(tenant, role, leaf.spki_sha256, fingerprint(authority.der))
     assert isinstance(found, Identified)
     assert still_identified(found, REGISTRY)
 
 
 def test_an_intermediate_authority_changes_nothing() -> None:
-    found = identify((LEAF_A.der, CA_B.der, SUPER.der, CA_A.der), REGISTRY)
+    found = identify((LEAF_A.der, CA_B.der, SUPER.der, CA_A.der), REGISTRY, NOW_S)
     assert isinstance(found, Identified)
     assert found.tenant == "ten-a"
 
@@ -95,7 +96,7 @@ def test_an_intermediate_authority_changes_nothing() -> None:
 )
 def test_not_registered(leaf: Leaf, authority: Authority) -> None:
     chain = (leaf.der, authority.der)
-    assert identify(chain, REGISTRY) == Unregistered(
+    assert identify(chain, REGISTRY, NOW_S) == Unregistered(
         "public key is not registered",
         leaf.spki_sha256,
     )
@@ -104,7 +105,7 @@ def test_not_registered(leaf: Leaf, authority: Authority) -> None:
 @pytest.mark.parametrize(("word", "role"), [("apiserver", Role.APISERVER), ("metrics", Role.METRICS)])
 def test_spiffe(word: str, role: Role) -> None:
     leaf = SUPER.issue("x", uris=[f"spiffe://super.example/tenant/ten-a/{word}"], sans_dns=["a.example"])
-    found = identify((leaf.der, SUPER.der), REGISTRY)
+    found = identify((leaf.der, SUPER.der), REGISTRY, NOW_S)
     assert found == Identified("ten-a", role, leaf.spki_sha256, fingerprint(SUPER.der), "super.example")
     assert isinstance(found, Identified)
     assert still_identified(found, REGISTRY)
@@ -143,13 +144,13 @@ def test_spiffe(word: str, role: Role) -> None:
 )
 def test_spiffe_names_that_are_nobodys(uris: list[str], reason: str) -> None:
     leaf = SUPER.issue("ten-a", uris=uris)
-    assert identify((leaf.der, SUPER.der), REGISTRY) == Unregistered(reason, leaf.spki_sha256)
+    assert identify((leaf.der, SUPER.der), REGISTRY, NOW_S) == Unregistered(reason, leaf.spki_sha256)
 
 
 def test_without_a_spiffe_trust_its_names_are_nothing() -> None:
     registry, _ = merge(Registry(), tenants())
     leaf = SUPER.issue("x", uris=["spiffe:///tenant/ten-a/apiserver"])
-    assert identify((leaf.der, SUPER.der), registry) == Unregistered(
+    assert identify((leaf.der, SUPER.der), registry, NOW_S) == Unregistered(
         "public key is not registered", leaf.spki_sha256
     )
 
@@ -169,7 +170,7 @@ def test_a_leaf_that_is_both_has_to_be_one_caller(name: str, expected: str | Non
     given_tenants["a.yaml"] = Tenant("ten-a", (SUPER.der,), {leaf.spki_sha256: Role.APISERVER})
     registry, problems = merge(Registry(spiffe=TRUST), given_tenants)
     assert problems == ()
-    found = identify((leaf.der, SUPER.der), registry)
+    found = identify((leaf.der, SUPER.der), registry, NOW_S)
     if expected is None:
         assert found == Unregistered("public key and SPIFFE name are of different callers", leaf.spki_sha256)
     else:
@@ -178,19 +179,19 @@ def test_a_leaf_that_is_both_has_to_be_one_caller(name: str, expected: str | Non
 
 
 def test_chains_that_cannot_be_read() -> None:
-    assert identify((), REGISTRY) == Unregistered("no certificate")
-    found = identify((b"\x30\x03\x02\x01\x01", CA_A.der), REGISTRY)
+    assert identify((), REGISTRY, NOW_S) == Unregistered("no certificate")
+    found = identify((b"\x30\x03\x02\x01\x01", CA_A.der), REGISTRY, NOW_S)
     assert isinstance(found, Unregistered)
     assert (found.reason.startswith("leaf certificate: "), found.spki) == (True, "")
 
 
 @given(st.lists(st.binary(max_size=60), max_size=3).map(tuple))
 def test_no_chain_of_bytes_is_anybody(chain: tuple[bytes, ...]) -> None:
-    assert isinstance(identify(chain, REGISTRY), Unregistered)
+    assert isinstance(identify(chain, REGISTRY, NOW_S), Unregistered)
 
 
 def identified(chain: tuple[bytes, ...]) -> Identified:
-    found = identify(chain, REGISTRY)
+    found = identify(chain, REGISTRY, NOW_S)
     assert isinstance(found, Identified)
     return found
 
@@ -236,6 +237,59 @@ def test_both_leaves_of_a_rotation_are_the_tenants() -> None:
     both = Tenant("ten-a", (CA_A.der,), {old.spki_sha256: Role.APISERVER, new.spki_sha256: Role.APISERVER})
     registry, _ = merge(Registry(), {"a.yaml": both})
     for leaf in (old, new):
-        found = identify((leaf.der, CA_A.der), registry)
+        found = identify((leaf.der, CA_A.der), registry, NOW_S)
         assert isinstance(found, Identified)
         assert found.tenant == "ten-a"
+
+
+# ---- validity
+
+
+def at(offset_s: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(int(NOW_S) + offset_s, dt.UTC)
+
+
+INTERMEDIATE = Authority.create("intermediate", not_after=at(600))
+SHORT = CA_A.issue("short", key=LEAF_A.key, not_after=at(900))
+NOT_YET = CA_A.issue("not yet", key=LEAF_A.key, not_before=at(60), not_after=at(900))
+OVER = CA_A.issue("over", key=LEAF_A.key, not_before=at(-900), not_after=at(-1))
+
+
+@pytest.mark.parametrize(
+    ("chain", "end_s"),
+    [
+        ((SHORT.der, CA_A.der), 900),
+        ((SHORT.der, INTERMEDIATE.der, CA_A.der), 600),
+        ((LEAF_A.der, INTERMEDIATE.der, CA_A.der), 600),
+    ],
+)
+def test_an_identity_ends_with_the_first_certificate_of_its_chain(
+    chain: tuple[bytes, ...], end_s: float
+) -> None:
+    found = identify(chain, REGISTRY, NOW_S)
+    assert isinstance(found, Identified)
+    assert found.not_after_s == int(NOW_S) + end_s
+    assert not found.is_expired(int(NOW_S) + end_s)
+    assert found.is_expired(int(NOW_S) + end_s + 1)
+    assert isinstance(identify(chain, REGISTRY, NOW_S + end_s + 1), Unregistered)
+    # A renewed certificate is the same caller's.
+    assert found == identify((LEAF_A.der, CA_A.der), REGISTRY, NOW_S)
+
+
+@pytest.mark.parametrize("leaf", [NOT_YET, OVER], ids=["not yet", "over"])
+def test_a_certificate_that_is_not_valid_now_is_no_identity(leaf: Leaf) -> None:
+    found = identify((leaf.der, CA_A.der), REGISTRY, NOW_S)
+    assert found == Unregistered("certificate is not valid now", LEAF_A.spki_sha256)
+
+
+def test_a_spiffe_identity_ends_too() -> None:
+    uris = ["spiffe://super.example/tenant/ten-a/apiserver"]
+    leaf = SUPER.issue("x", uris=uris, not_after=at(300))
+    found = identify((leaf.der, SUPER.der), REGISTRY, NOW_S)
+    assert isinstance(found, Identified)
+    assert found.not_after_s == int(NOW_S) + 300
+
+
+def test_a_chain_whose_validity_cannot_be_read_is_no_identity() -> None:
+    found = identify((LEAF_A.der, b"\x30\x03\x02\x01\x01", CA_A.der), REGISTRY, NOW_S)
+    assert isinstance(found, Unregistered)

@@ -285,3 +285,70 @@ def test_names_that_are_none(value: bytes) -> None:
     made = by_hand(element(0xA3, element(0x30, extension(SAN, value))))
     with pytest.raises(CertificateError):
         x509.uri_sans(made)
+
+
+# ---- validity
+
+
+def with_times(*times: tuple[int, bytes]) -> bytes:
+    """A body up to its validity, in an outer form of which no more is read."""
+
+    def tlv(tag: int, content: bytes) -> bytes:
+        assert len(content) < 128
+        return bytes((tag, len(content))) + content
+
+    validity = tlv(0x30, b"".join(tlv(tag, content) for tag, content in times))
+    return tlv(0x30, tlv(0x30, tlv(0x02, b"\x07") + tlv(0x30, b"") * 2 + validity))
+
+
+NEW_YEAR = (0x17, b"260101000000Z")
+
+
+@given(st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(9999, 12, 31), timezones=st.just(dt.UTC)))  # noqa: DTZ001 - hypothesis wants naive bounds
+def test_validity_is_what_cryptography_reads(moment: dt.datetime) -> None:
+    moment = moment.replace(microsecond=0)
+    key = key_of("p256")
+    certificate = (
+        reference.CertificateBuilder()
+        .subject_name(named("x"))
+        .issuer_name(named("x"))
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(moment)
+        .not_valid_after(dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC))
+        .sign(key, hashes.SHA256())
+    )
+    first_s, last_s = x509.validity(certificate.public_bytes(Encoding.DER))
+    assert first_s == moment.timestamp()
+    assert last_s == 253_402_300_799
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        (),
+        (NEW_YEAR,),
+        (NEW_YEAR,) * 3,
+        (NEW_YEAR, (0x17, b"2601010000Z")),
+        (NEW_YEAR, (0x17, b"260101000000+0100")),
+        (NEW_YEAR, (0x17, b"260101000000")),
+        (NEW_YEAR, (0x17, b"20260101000000Z")),
+        (NEW_YEAR, (0x18, b"260101000000Z")),
+        (NEW_YEAR, (0x18, b"20260101000000.5Z")),
+        (NEW_YEAR, (0x17, b"26010100000-Z")),
+        (NEW_YEAR, (0x17, b"260230000000Z")),
+        (NEW_YEAR, (0x17, b"260101240000Z")),
+        (NEW_YEAR, (0x13, b"260101000000Z")),
+        (NEW_YEAR, (0x17, b"")),
+    ],
+)
+def test_a_validity_that_is_not_as_it_should_be(times: tuple[tuple[int, bytes], ...]) -> None:
+    assert x509.validity(with_times(NEW_YEAR, NEW_YEAR)) == (1_767_225_600.0,) * 2
+    with pytest.raises(CertificateError):
+        x509.validity(with_times(*times))
+
+
+@given(st.binary(max_size=60))
+def test_validity_of_any_bytes_is_read_or_refused(data: bytes) -> None:
+    with contextlib.suppress(CertificateError):
+        x509.validity(data)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks on the handshakes of a daemon: expensive chains, silent connections, half handshakes.
+
+Tests count what they make the daemon do; `python -m tests.bench.handshakes` measures what a neighbour
+notices.
+"""
+
+import contextlib
+import datetime as dt
+import math
+import os
+import resource
+import socket
+import ssl
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from daemonkit.testing.pki import Authority, Leaf, common_name, new_key
+
+_DAY = dt.timedelta(days=1)
+_AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def slow_key(bits: int = 3072) -> rsa.RSAPrivateKey:
+    """An RSA key whose public exponent is nearly as long as its modulus: to check a signature by it takes
+    6 ms. OpenSSL takes such exponents up to 3072 bits (OPENSSL_RSA_SMALL_MODULUS_BITS)."""
+    numbers = _primes(bits).private_numbers()
+    p, q = numbers.p, numbers.q
+    order = math.lcm(p - 1, q - 1)
+    exponent = (1 << (bits - 1)) - 1
+    while math.gcd(exponent, order) != 1 or exponent >= p * q:
+        exponent -= 2
+    secret = pow(exponent, -1, order)
+    return rsa.RSAPrivateNumbers(
+        p, q, secret, secret % (p - 1), secret % (q - 1), numbers.iqmp, rsa.RSAPublicNumbers(exponent, p * q)
+    ).private_key(unsafe_skip_rsa_key_validation=True)
+
+
+@cache
+def _primes(bits: int) -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=bits)
+
+
+def chain_of(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, keys: Iterable[_AnyKey]) -> bytes:
+    """PEM: a client's leaf, and an intermediate for each of `keys`, up to the one that `authority` signed."""
+    issuer, signer = authority.certificate.subject, authority.key
+    signing: _AnyKey = signer
+    pem: list[bytes] = []
+    for number, key in enumerate(keys):
+        name = common_name(f"i{number}")
+        certificate = _builder(name, issuer, key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        pem.append(certificate.sign(signing, hashes.SHA256()).public_bytes(Encoding.PEM))
+        issuer, signing = name, key
+    leaf = _builder(common_name("client"), issuer, leaf_key)
+    pem.append(leaf.sign(signing, hashes.SHA256()).public_bytes(Encoding.PEM))
+    return b"".join(reversed(pem))
+
+
+def slow_chain(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, count: int) -> bytes:
+    key = slow_key()
+    return chain_of(authority, leaf_key, [key] * count)
+
+
+def quick_chain(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, count: int) -> bytes:
+    key = new_key()
+    return chain_of(authority, leaf_key, [key] * count)
+
+
+def chain_bytes(pem: bytes) -> int:
+    return sum(len(each.public_bytes(Encoding.DER)) for each in x509.load_pem_x509_certificates(pem))
+
+
+def client_context(serving: Authority, chain_pem: bytes, leaf: Leaf) -> ssl.SSLContext:
+    """TLS of a client that shows this chain with the key of `leaf`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=serving.cert_pem.decode())
+    descriptor = os.memfd_create("chain", os.MFD_CLOEXEC)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(chain_pem + leaf.key_pem)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    return context
+
+
+@cache
+def client_hello() -> bytes:
+    """The first flight of a client of TLS 1.3, which will never send a second one."""
+    outgoing = ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="node-1").do_handshake()
+    return outgoing.read()
+
+
+def dial(port: int, source: str) -> socket.socket:
+    """A connection from one of loopback's addresses."""
+    sock = socket.socket()
+    sock.settimeout(10.0)
+    try:
+        sock.bind((source, 0))
+        sock.connect(("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+@contextlib.contextmanager
+def crowd(port: int, sources: Iterable[str], first: bytes = b"") -> Iterator[list[socket.socket]]:
+    """A connection from each of `sources`, which sends `first` and then nothing."""
+    _raise_descriptor_limit()
+    with contextlib.ExitStack() as stack:
+        held = []
+        for source in sources:
+            sock = stack.enter_context(contextlib.closing(dial(port, source)))
+            if first:
+                with contextlib.suppress(OSError):  # it may have been evicted already
+                    sock.sendall(first)
+            held.append(sock)
+        yield held
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Whether the daemon has ended a connection from which everything was read."""
+    sock.setblocking(False)
+    try:
+        while sock.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: _AnyKey) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _DAY)
+        .not_valid_after(now + _DAY)
+    )

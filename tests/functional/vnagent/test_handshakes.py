@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections without an identity cost little, wait by themselves, and give way to others. Bounds are on
+counted work and bytes; `python -m tests.bench.handshakes` has the times."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cases.client import Client
+from tests.cases.daemon import wait_for
+from tests.functional.vnagent.attacks import (
+    chain_bytes,
+    client_context,
+    client_hello,
+    crowd,
+    dial,
+    is_closed,
+    quick_chain,
+    slow_chain,
+)
+from tests.functional.vnagent.node import DEADLINE_S, NAME, Node, head, reply_of
+from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
+from vnagent.agent import MAX_UNCOUNTED
+from vnagent.channel import MAX_HANDSHAKE_BYTES
+from vnagent.handshakes import MAX_BEGUN, MAX_WAITING
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+        yield node
+
+
+def show_chain(node: Node, chain_pem: bytes, line: str = "GET /healthz") -> int | None:
+    """The status of a request by ten-a's registered key with this chain; None if the agent hangs up."""
+    tenant = node.tenants["ten-a"]
+    context = client_context(node.serving, chain_pem, tenant.leaf)
+    with Client(("127.0.0.1", node.daemon.port), context, sni=NAME) as client, contextlib.suppress(OSError):
+        if not client.handshake():
+            return None
+        with contextlib.suppress(Exception):
+            client.send(head(line))
+        return status_of(reply_of(client))
+    return None
+
+
+def handshakes(node: Node, place: str) -> float:
+    return node.daemon.samples()[f'vcnode_handshakes_total{{place="{place}"}}']
+
+
+def neighbour_is_served(node: Node) -> bool:
+    return status_of(node.logs("ten-b", "web", "bank")) == 200
+
+
+def test_an_honest_chain_is_taken_and_a_larger_one_is_not_checked(node: Node) -> None:
+    """A leaf with three intermediates has less than 8 KB; a hundred KB is what OpenSSL would take."""
+    tenant = node.tenants["ten-a"]
+    honest = slow_chain(tenant.authority, tenant.leaf.key, 3)
+    assert chain_bytes(honest) > 3_500
+    assert show_chain(node, honest) == 200
+    large = quick_chain(tenant.authority, tenant.leaf.key, 60)
+    assert MAX_HANDSHAKE_BYTES < chain_bytes(large) < 100_000
+    before = node.daemon.metric("vcnode_handshake_failures_total")
+    assert show_chain(node, large) is None
+    assert wait_for(lambda: node.daemon.metric("vcnode_handshake_failures_total") == before + 1, DEADLINE_S)
+
+
+def test_expensive_chains_are_checked_beside_the_loop(node: Node) -> None:
+    """Seven signatures of 6 ms each. The loop does one at most before it knows."""
+    tenant = node.tenants["ten-a"]
+    chain = slow_chain(tenant.authority, tenant.leaf.key, 7)
+    assert chain_bytes(chain) < MAX_HANDSHAKE_BYTES
+    assert neighbour_is_served(node)
+    on_loop, in_thread = handshakes(node, "loop"), handshakes(node, "thread")
+    for _ in range(10):
+        assert show_chain(node, chain) == 200  # it is registered, if expensive
+    assert handshakes(node, "loop") <= on_loop + 1
+    assert handshakes(node, "thread") >= in_thread + 9
+    # What came in by the thread serves as well as any other, with large pieces both ways.
+    assert show_chain(node, chain, "GET /containerLogs/web/shop/app") == 200
+
+
+def test_silent_connections_evict_their_own_kind(node: Node) -> None:
+    """One source holds more silent connections than there are places. An honest client that is as silent, and
+    came before all of them, keeps its place."""
+    with contextlib.closing(dial(node.daemon.port, "127.0.0.1")) as early:
+        with crowd(node.daemon.port, ["127.0.0.66"] * (MAX_WAITING + 300)) as flood:
+            assert wait_for(lambda: node.daemon.metric("vcnode_connections_evicted_total") >= 300, DEADLINE_S)
+            assert neighbour_is_served(node)
+            assert not is_closed(early)
+            assert is_closed(flood[0])
+            assert not is_closed(flood[-1])
+        # None of them has cost a handshake.
+        assert handshakes(node, "loop") + handshakes(node, "thread") < 10
+
+
+def test_half_handshakes_are_bounded_and_keep_nobody_out(node: Node) -> None:
+    """From 64 addresses, more than there are places for those that have begun."""
+    most = MAX_BEGUN + MAX_UNCOUNTED
+    sources = itertools.islice(itertools.cycle(f"127.0.1.{number}" for number in range(1, 65)), 2 * most)
+    with crowd(node.daemon.port, sources, client_hello()) as flood:
+        assert neighbour_is_served(node)
+        assert wait_for(lambda: handshakes(node, "thread") + handshakes(node, "loop") >= 2 * most, DEADLINE_S)
+        assert neighbour_is_served(node)
+        assert sum(not is_closed(each) for each in flood) <= most
+        # All but a few were not the loop's.
+        assert handshakes(node, "loop") <= 100

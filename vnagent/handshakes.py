@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to a connection before it has an identity: it waits for its first byte, then for its turn.
+
+A silent connection costs a socket and an entry here, and no TLS object. When its first byte comes, the
+accounts (`daemonkit.handshake_accounts`) decide where the handshake runs: on the event loop, where it is
+fastest, or in one thread beside the loop, in which OpenSSL works without the interpreter's lock. That thread
+serves accounts by what they have cost (`daemonkit.fair_queue`): whoever sends expensive chains, or many
+hellos, waits behind all others.
+
+Only the thread's one running step touches that connection's cipher. Sockets belong to the loop.
+"""
+
+import asyncio
+import select
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+from daemonkit.connection_slots import ConnectionSlots, source_of
+from daemonkit.fair_queue import FairQueue
+from daemonkit.handshake_accounts import EXPENSIVE_S
+from vnagent.agent import Agent
+from vnagent.channel import MAX_HANDSHAKE_BYTES
+from vnagent.cipher import Cipher
+
+# Connections that are silent, or wait for the thread: a socket and 1 KB each. A flood of 1 500 a second needs
+# 2.7 s to come round; an honest client sends its hello within milliseconds.
+MAX_WAITING = 4_096
+# Handshakes that have begun in the thread, of 43 KB each. The source that has most loses its oldest.
+MAX_BEGUN = 512
+# From accept to identity, beside the loop. An honest one needs milliseconds; what Go's client waits is 10 s.
+HANDSHAKE_S = 9.0
+_SWEEP_S = 0.5
+_EVENTS = 64
+_READ = select.EPOLLIN | select.EPOLLRDHUP
+_GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+
+
+class _Pending:
+    """A connection without an identity. `account` is by which it waits and is charged."""
+
+    __slots__ = ("account", "bytes_left", "cipher", "deadline", "fd", "is_ended", "sock", "source")
+
+    def __init__(self, sock: socket.socket, source: str, deadline: float) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.source = source
+        self.account = source
+        self.deadline = deadline
+        self.bytes_left = MAX_HANDSHAKE_BYTES
+        self.cipher: Cipher | None = None
+        self.is_ended = False
+
+
+class Handshakes:
+    """Between the listener and the agent. `stop` ends what is under way."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, agent: Agent) -> None:
+        self._loop = loop
+        self._agent = agent
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, _Pending] = {}  # the oldest first
+        self._waiting: ConnectionSlots[_Pending] = ConnectionSlots(MAX_WAITING)
+        self._begun: ConnectionSlots[_Pending] = ConnectionSlots(MAX_BEGUN)
+        self._queue: FairQueue[_Pending] = FairQueue()
+        # Its thread starts with the first handshake that is not the loop's.
+        self._thread = ThreadPoolExecutor(1, "handshakes")
+        self._is_busy = False
+        self._is_stopped = False
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._loop.add_reader(self._epoll.fileno(), self._dispatch)
+        self._sweep()
+
+    def stop(self) -> None:
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for one in list(self._by_fd.values()):
+            self._end(one)
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def __len__(self) -> int:
+        """Connections that have no identity yet and are not the agent's."""
+        return len(self._by_fd)
+
+    # ---- before the first byte
+
+    def accept(self, sock: socket.socket, host: str) -> None:
+        """Take a connection from the listener, or close it if nobody could be served."""
+        if self._agent.context is None or self._agent.is_draining or self._is_stopped:
+            sock.close()
+            return
+        one = _Pending(sock, source_of(host), self._loop.time() + HANDSHAKE_S)
+        evicted = self._waiting.add(one, one.source)
+        if evicted is not None:
+            self._evict(evicted)
+        self._by_fd[one.fd] = one
+        self._epoll.register(one.fd, _READ)
+
+    def make_room(self) -> bool:
+        """Close one connection, for its descriptor; False if there is none."""
+        evicted = self._waiting.evict() or self._begun.evict()
+        if evicted is None:
+            return False
+        self._evict(evicted)
+        return True
+
+    def _dispatch(self) -> None:
+        for fd, events in self._epoll.poll(0, _EVENTS):
+            one = self._by_fd.get(fd)
+            if one is None:
+                continue
+            if events & _GONE:
+                self._end(one)
+            elif one.cipher is None and self._agent.accounts.try_begin_inline(one.source, self._loop.time()):
+                self._epoll.unregister(fd)
+                self._forget(one)
+                self._agent.metrics.handshakes.labels("loop").inc()
+                self._agent.connect(one.sock, one.source)
+            else:
+                self._epoll.modify(fd, 0)
+                one.account = self._agent.accounts.account_of(one.source)
+                self._queue.add(one, one.account)
+                self._advance()
+
+    # ---- beside the loop
+
+    def _advance(self) -> None:
+        """Give the thread its next step, if it has none. What came waits in the socket until then."""
+        while not self._is_busy and not self._is_stopped:
+            one = self._queue.pop()
+            if one is None:
+                return
+            data = self._receive(one)
+            if not data:
+                continue
+            if one.cipher is None and not self._begin(one):
+                continue
+            self._is_busy = True
+            future = self._loop.run_in_executor(self._thread, _step, one, data)
+            future.add_done_callback(lambda done, one=one: self._stepped(one, done))  # type: ignore[misc]
+
+    def _receive(self, one: _Pending) -> bytes:
+        try:
+            data = one.sock.recv(one.bytes_left)
+        except (BlockingIOError, InterruptedError):
+            self._epoll.modify(one.fd, _READ)
+            return b""
+        except OSError:
+            data = b""
+        if not data:
+            self._end(one)
+        one.bytes_left -= len(data)
+        return data
+
+    def _begin(self, one: _Pending) -> bool:
+        context = self._agent.context
+        if context is None:
+            self._end(one)
+            return False
+        self._waiting.discard(one)
+        evicted = self._begun.add(one, one.source)
+        if evicted is not None:
+            self._evict(evicted)
+        self._agent.metrics.handshakes.labels("thread").inc()
+        one.cipher = Cipher(context, is_server=True, server_hostname=None, has_own_bios=True)
+        return True
+
+    def _stepped(self, one: _Pending, done: "asyncio.Future[tuple[str | None, float]]") -> None:
+        if done.cancelled() or self._is_stopped:
+            return
+        error = done.exception()
+        if error is not None:
+            self._loop.call_exception_handler({"message": "a handshake failed", "exception": error})
+        failed, spent_s = ("handshake-failed", 0.0) if error is not None else done.result()
+        self._agent.metrics.handshake_seconds.labels("thread").inc(spent_s)
+        self._queue.charge(one.account, spent_s)
+        cipher = one.cipher
+        if cipher is None:
+            raise AssertionError("a step has a cipher")
+        if one.is_ended:
+            self._charge(one, cipher)
+        else:
+            self._go_on(one, cipher, failed)
+        # An expensive step leaves its core to others for as long as it took.
+        self._loop.call_later(spent_s if spent_s > EXPENSIVE_S else 0.0, self._rested)
+
+    def _rested(self) -> None:
+        self._is_busy = False
+        self._advance()
+
+    def _go_on(self, one: _Pending, cipher: Cipher, failed: str | None) -> None:
+        if failed is None and cipher.is_handshaken:
+            self._epoll.unregister(one.fd)
+            self._forget(one)
+            self._agent.connect(one.sock, one.source, cipher)
+            return
+        sealed, cipher.sealed = cipher.sealed, None
+        try:
+            # A flight or an alert: some 4 KB into the empty buffer of a new socket, or the peer is odd.
+            if sealed is not None and one.sock.send(b"".join(sealed)) < sum(map(len, sealed)):
+                failed = failed or "handshake-failed"
+        except OSError:
+            failed = failed or "handshake-failed"
+        if failed is None and one.bytes_left:
+            self._epoll.modify(one.fd, _READ)
+            return
+        self._agent.metrics.handshake_failures.inc()
+        self._end(one)
+
+    # ---- the end
+
+    def _forget(self, one: _Pending) -> None:
+        one.is_ended = True
+        del self._by_fd[one.fd]
+        self._queue.discard(one)
+        self._waiting.discard(one)
+        self._begun.discard(one)
+
+    def _evict(self, one: _Pending) -> None:
+        self._agent.metrics.evictions.inc()
+        self._end(one)
+
+    def _end(self, one: _Pending) -> None:
+        if one.is_ended:
+            return
+        self._forget(one)
+        if one.cipher is not None:
+            self._charge(one, one.cipher)
+        one.sock.close()
+
+    def _charge(self, one: _Pending, cipher: Cipher) -> None:
+        now_s = self._loop.time()
+        self._agent.accounts.charge(one.source, "", cipher.cpu_s, cipher.check_s, now_s, is_inline=False)
+
+    def _sweep(self) -> None:
+        now_s = self._loop.time()
+        self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep)
+        late = []
+        for one in self._by_fd.values():
+            if one.deadline > now_s:
+                break
+            late.append(one)
+        for one in late:
+            self._end(one)
+
+
+def _step(one: _Pending, data: bytes) -> tuple[str | None, float]:
+    """In the thread: go on with a handshake. Returns why it failed, if it did, and its CPU seconds."""
+    cipher = one.cipher
+    if cipher is None:
+        raise AssertionError("a step has a cipher")
+    before_s = cipher.cpu_s
+    failed = cipher.shake(data)
+    return failed, cipher.cpu_s - before_s
