@@ -61,7 +61,8 @@ def test_a_connection_that_pipelines_gets_one_request_a_turn() -> None:
         server, client = contexts()
         near, sock = loopback_pair()
         agent = CountingAgent(channels)
-        connection = ClientConnection(cast(Agent, agent), near, server)
+        connection = ClientConnection(cast(Agent, agent), near, "far", server)
+        connection.start()
         far = FarEnd(sock, client, is_server=False)
         try:
             await until(lambda: far.is_handshaken, far.shake, far.push, far.pull)
