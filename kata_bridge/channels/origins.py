@@ -6,11 +6,11 @@ an IPv6 address: a link's hosts choose the other half themselves (RFC 4291, 2.5.
 like.
 """
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from daemonkit.connection_slots import source_of
 from kata_bridge.core.addresses import Address, address_of
 
 # A guest needs one connection, and a second for the moment in which it replaces the first; an agent
@@ -21,8 +21,6 @@ MAX_PER_ADDRESS, MAX_CONNECTS_PER_ADDRESS = 256, 1_000
 CONNECTS_S = 10.0
 # Of that many the rate is remembered. Who can come from more starts anew, and meets the other bounds.
 MAX_REMEMBERED = 4_096
-
-_IPV6_HOSTS_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +54,7 @@ def tcp_origin(peer: str, is_guests: Callable[[Address], bool]) -> Origin:
         return Origin("tcp", peer)
     if is_guests(address):
         return Origin("tcp", str(address), address=address, is_guests=True)
-    if isinstance(address, ipaddress.IPv4Address):
-        return Origin("tcp", str(address), address=address)
-    network = ipaddress.IPv6Network((int(address), 128 - _IPV6_HOSTS_BITS), strict=False)
-    return Origin("tcp", str(network), address=address)
+    return Origin("tcp", source_of(peer), address=address)
 
 
 class Rates:

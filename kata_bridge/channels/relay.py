@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from daemonkit import logs
+from daemonkit.connection_slots import ConnectionSlots
+from daemonkit.handshake_slots import HandshakeSlots
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.allowance import Allowance
 from kata_bridge.channels.client_hello import Hello, judge
 from kata_bridge.channels.doors import Doors, OriginOf
 from kata_bridge.channels.origins import Origin, Rates
-from kata_bridge.channels.turns import Turns
 from kata_bridge.core.addresses import Address
 
 # From connect to a first message over TLS; 30 guests at once on two busy cores need one second.
@@ -32,8 +33,10 @@ ATTACH_S = 15.0
 MAX_CONNECTIONS = 1_024
 # Connections that the server has and that have not said who they are. Each costs it two sockets more
 # and some 80 KB, while one that waits for its turn costs a socket; a turn takes some 30 ms.
-MAX_HANDSHAKES = 64
-# After so long a turn ends where another waits for one. 30 guests at once on two busy cores need 1 s.
+MAX_HANDSHAKES = 128
+# Where another waits, a turn ends when its guest has sent nothing for so long, or after so long in all.
+# 30 guests at once on two busy cores need 1 s from end to end, and are fewer than there are turns.
+STALLED_S = 1.0
 HANDSHAKE_S = 3.0
 
 # Of what one side sent and the other did not read yet.
@@ -85,7 +88,8 @@ class Relay:
         self._by_inner: dict[str, Connection] = {}
         self._counts: Counter[str] = Counter()
         self._rates = Rates()
-        self._turns: Turns[Connection] = Turns(MAX_HANDSHAKES, HANDSHAKE_S)
+        self._unattached: ConnectionSlots[Connection] = ConnectionSlots(MAX_CONNECTIONS)
+        self._turns: HandshakeSlots[Connection] = HandshakeSlots(MAX_HANDSHAKES, STALLED_S, HANDSHAKE_S)
         self._next_turn: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -132,13 +136,10 @@ class Relay:
     def _make_room(self) -> bool:
         """End one that has not said who it is: the oldest of the origin that has most of them. So it
         is not in the power of a few addresses to keep all other guests out."""
-        waiting: dict[str, list[Connection]] = {}
-        for connection in self._connections:
-            if not connection.is_attached:
-                waiting.setdefault(connection.origin.name, []).append(connection)
-        if not waiting:
+        evicted = self._unattached.evict()
+        if evicted is None:
             return False
-        self._end(max(waiting.values(), key=len)[0])
+        self._end(evicted)
         return True
 
     def _end(self, connection: Connection) -> None:
@@ -153,6 +154,7 @@ class Relay:
             return None
         connection = Connection(origin, transport)
         self._connections[connection] = None
+        self._unattached.add(connection, origin.name)
         self._counts[origin.name] += 1
         connection.timer = asyncio.get_running_loop().call_later(ATTACH_S, self._late, connection)
         return connection
@@ -166,8 +168,14 @@ class Relay:
     def attached(self, connection: Connection) -> None:
         """It is known who it is: it is on time no longer, and another has its turn."""
         connection.is_attached = True
-        self._turns.over(connection)
+        self._unattached.discard(connection)
+        self._turns.over(connection, self._clock())
         self._advance()
+
+    def progressed(self, connection: Connection) -> None:
+        """Its guest has sent something."""
+        if not connection.is_attached:
+            self._turns.progressed(connection, self._clock())
 
     def dismiss(self, connection: Connection) -> None:
         """It was refused. What the server has said reaches it, and then it is ended."""
@@ -245,7 +253,8 @@ class Relay:
         if connection not in self._connections:
             return
         del self._connections[connection]
-        self._turns.over(connection)
+        self._unattached.discard(connection)
+        self._turns.over(connection, self._clock())
         connection.join = None
         name = connection.origin.name
         self._counts[name] -= 1
@@ -310,6 +319,8 @@ class _Outer(_Side):
             return
         if self.other is not None:
             self.other.write(data)
+            if self._connection is not None:
+                self._relay.progressed(self._connection)
             return
         if self._connection is None or self._transport is None:
             return

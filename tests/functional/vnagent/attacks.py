@@ -115,7 +115,7 @@ def dial(port: int, source: str) -> socket.socket:
 @contextlib.contextmanager
 def crowd(port: int, sources: Iterable[str], first: bytes = b"") -> Iterator[list[socket.socket]]:
     """A connection from each of `sources`, which sends `first` and then nothing."""
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
         held = []
         for source in sources:
@@ -140,7 +140,7 @@ def is_closed(sock: socket.socket) -> bool:
     return True
 
 
-def _raise_descriptor_limit() -> None:
+def raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -8,7 +8,7 @@ import gzip
 import io
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -17,8 +17,11 @@ from aiohttp import web
 
 from daemonkit.status import Readiness
 from daemonkit.tasks import Tasks
+from dnsconfig.webhook.connections import MAX_HANDSHAKES, MAX_SILENT
 from dnsconfig.webhook.credentials import LEAF_LIFE, Credentials
 from dnsconfig.webhook.server import LIVE, MAX_BODY_BYTES, PATH, READY, WebhookServer
+from tests.cases.daemon import wait_for
+from tests.functional.vnagent.attacks import client_hello, crowd, is_closed
 
 pytestmark = pytest.mark.asyncio
 
@@ -129,17 +132,20 @@ async def test_a_slow_review_gives_way_and_is_told_to_come_again(tmp_path: Path)
             await tasks.close(1.0)
 
 
-@pytest.mark.parametrize("does", ["shake no hands", "ask nothing"])
+@pytest.mark.parametrize("does", ["shake half a hand", "ask nothing"])
 async def test_who_only_holds_connections_loses_them(tmp_path: Path, does: str) -> None:
     async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
         used = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
         assert await asked(*used) == b"HTTP/1.1 200 OK\r\n"
         context = here.context() if does == "ask nothing" else None
         idle = [await asyncio.open_connection("127.0.0.1", here.port, ssl=context) for _ in range(6)]
+        for _, writer in idle:
+            if context is None:
+                writer.write(client_hello())
         try:
             for reader, _ in idle[:4]:
                 with contextlib.suppress(ConnectionError):
-                    assert await reader.read(1) == b""
+                    await reader.read()
             # The one that was of use is there, and there is room for another.
             assert await asked(*used) == b"HTTP/1.1 200 OK\r\n"
             assert await here.post(b"{}") == (200, "2 bytes")
@@ -179,6 +185,29 @@ async def test_a_clock_that_was_ahead_is_nothing_that_an_api_server_sees(tmp_pat
     credentials.turn(ahead + LEAF_LIFE, credentials.bundle)
     async with running(tmp_path) as here:
         assert await here.post(b"{}") == (200, "2 bytes")
+
+
+async def test_silent_connections_cost_no_place_and_evict_their_own_kind(tmp_path: Path) -> None:
+    async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
+        sources = ["127.0.0.1", *["127.0.0.66"] * (MAX_SILENT + 100)]
+        with ExitStack() as stack:
+            opened = await asyncio.to_thread(stack.enter_context, crowd(here.port, sources))
+            assert await asyncio.to_thread(wait_for, lambda: sum(map(is_closed, opened)) >= 101, DEADLINE_S)
+            # The first is as silent, and not of that source.
+            assert [is_closed(sock) for sock in (opened[0], opened[1], opened[-1])] == [False, True, False]
+            assert await here.post(b"{}") == (200, "2 bytes")
+
+
+async def test_half_handshakes_lose_their_turns_to_others(tmp_path: Path) -> None:
+    async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
+        sources = [f"127.0.1.{number}" for number in range(1, MAX_HANDSHAKES + 1)] * 2
+        with ExitStack() as stack:
+            opened = await asyncio.to_thread(stack.enter_context, crowd(here.port, sources, client_hello()))
+            assert await here.post(b"{}") == (200, "2 bytes")
+            # Those that had no turn yet have theirs now, at the expense of those that had one.
+            assert await asyncio.to_thread(
+                wait_for, lambda: sum(map(is_closed, opened)) >= MAX_HANDSHAKES, DEADLINE_S
+            )
 
 
 async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
