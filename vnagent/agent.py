@@ -292,6 +292,10 @@ class Agent:
         self._check_drained()
 
     @property
+    def buffered_bytes(self) -> int:
+        return sum(use.unsent_bytes for use in self._uses.values())
+
+    @property
     def busy_count(self) -> int:
         """Exchanges and tunnels under way."""
         return len(self.tunnels) + sum(each.exchange is not None for each in self.connections)

@@ -23,7 +23,7 @@ from vnagent.core.access import (
 )
 from vnagent.core.audit import OWN_ANSWER
 from vnagent.core.head import END_OF_HEAD, HeadError, RequestHead, find_head, parse_request_head
-from vnagent.core.limits import Turn
+from vnagent.core.limits import Turn, has_memory
 from vnagent.core.query import QueryError, parse_log_options
 from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
 
@@ -36,6 +36,11 @@ HANDSHAKE_S = 9.0
 HEAD_S = 9.0
 # Go's client drops idle connections after 90 s: the server must not be first, or a request is lost.
 IDLE_S = 180.0
+# A head that is larger is not kept for the next request to be compared with: idle connections would hold
+# 330 KB each. An apiserver's has less than 1 KB.
+_KEPT_HEAD_BYTES = 4096
+# What a connection has in its buffer beyond this counts for its tenant (`limits.bufferedBytesPerTenant`).
+_FREE_BUFFER_BYTES = 4096
 # What a client may send ahead of an answer: early stream data (RFC 9931) or a pipelined request.
 MAX_AHEAD_BYTES = 64 * 1024
 
@@ -67,6 +72,7 @@ class ClientConnection:
 
     __slots__ = (
         "_buffer",
+        "_charged_bytes",
         "_is_counted",
         "_is_head",
         "_is_head_begun",
@@ -76,6 +82,7 @@ class ClientConnection:
         "_plans_of",
         "_previous",
         "_scanned",
+        "_wants_close",
         "agent",
         "caller",
         "channel",
@@ -102,7 +109,9 @@ class ClientConnection:
         self.exchange: ClientExchange | None = None
         self._buffer = bytearray()
         self._scanned = 0  # so much of the buffer is known to hold no end of a head
+        self._charged_bytes = 0  # of the buffer, to the tenant
         self._previous: RequestHead | None = None
+        self._wants_close = False
         self._plans: dict[bytes, _Plan] = {}
         self._plans_of: OwnerIndex | None = None
         self._is_counted = False
@@ -129,12 +138,25 @@ class ClientConnection:
         if exchange is None:
             self._begin_next()
             exchange = self.exchange
+        if self._charged_bytes or len(self._buffer) > _FREE_BUFFER_BYTES:
+            self._charge_buffer()
+            if self._charged_bytes and exchange is None and not has_memory(self.channel.account):
+                # Part of a head is of no use to anyone.
+                self._refuse(None, Deny(429, "too-much-unread", must_close=True))
+                return
         if len(self._buffer) > MAX_AHEAD_BYTES and not self._is_head_begun:
             if exchange is None or exchange.is_bounded:
                 self.channel.pause()
             else:
                 # Paused for ever we would not see it leave; nobody honest sends this.
                 self.abort()
+
+    def _charge_buffer(self) -> None:
+        """Count what waits here as the tenant's."""
+        size = len(self._buffer) if self.channel.is_open else 0
+        size = size if size > _FREE_BUFFER_BYTES else 0
+        self.channel.account.unsent_bytes += size - self._charged_bytes
+        self._charged_bytes = size
 
     def on_batch_end(self) -> None:
         """Replies are flushed where they are made."""
@@ -234,10 +256,12 @@ class ClientConnection:
             self.agent.relay_logs(self, *recalled)
             return
         try:
-            self._previous = parsed = parse_request_head(head, self._previous)
+            parsed = parse_request_head(head, self._previous)
         except HeadError as error:
             self._refuse(None, Deny(error.status, error.reason, must_close=True))
             return
+        self._previous = parsed if len(head) <= _KEPT_HEAD_BYTES else None
+        self._wants_close = parsed.wants_close
         self._is_head = parsed.method == "HEAD"
         request = parse(parsed)
         if is_refused:
@@ -278,7 +302,7 @@ class ClientConnection:
         return _Recalled(ContainerLogs(*names, options, is_follow), pod)
 
     def _remember(self, head: RequestHead, request: ContainerLogs, pod: Owned) -> None:
-        if len(self._plans) < MAX_PLANS:
+        if len(self._plans) < MAX_PLANS and len(head.target) <= _KEPT_HEAD_BYTES:
             line = b"GET " + head.target.partition("?")[0].encode("ascii")
             self._plans[line] = (request.namespace, request.pod, request.container), pod
 
@@ -393,9 +417,11 @@ class ClientConnection:
     def finish(self, *, is_close: bool) -> None:
         """The reply has been written: wait for the next request, or close."""
         self.exchange = None
-        if is_close or (self._previous is not None and self._previous.wants_close) or self.agent.is_draining:
+        if is_close or self._wants_close or self.agent.is_draining:
             self.close()
             return
+        if self._charged_bytes:
+            self._charge_buffer()
         self.channel.deadline = self.agent.channels.now + IDLE_S
         if len(self._buffer) <= MAX_AHEAD_BYTES:
             self.channel.resume()
@@ -406,6 +432,8 @@ class ClientConnection:
 
     def release(self) -> None:
         """Stop counting this connection: it ended, or it is a tunnel now and counted as one."""
+        self.channel.account.unsent_bytes -= self._charged_bytes
+        self._charged_bytes = 0
         self.agent.dismiss(self, is_counted=self._is_counted)
         self._is_counted = False
 

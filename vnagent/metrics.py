@@ -85,6 +85,11 @@ class Metrics:
             lambda: len(asyncio.all_tasks()) + agent.busy_count,
         )
         gauge("vcnode_connections", "Connections of tenants.", lambda: len(agent.connections))
+        gauge(
+            "vcnode_buffered_bytes",
+            "Bytes that tenants' clients have not read yet, and those of requests that are not whole yet.",
+            lambda: agent.buffered_bytes,
+        )
         gauge("vcnode_tunnels", "Upgraded streams.", lambda: len(agent.tunnels))
         gauge("vcnode_kubelet_connections", "Connections to the kubelet.", lambda: agent.kubelet.open_count)
         gauge("vcnode_tenants", "Tenants that are registered.", lambda: len(agent.registry.tenants))

@@ -3,6 +3,7 @@
 
 import enum
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Limits:
 class Use:
     """What a tenant holds now. `tokens` and `counted_at_s` are the token bucket of its requests,
     `refusals` that of its 429s; `waiting` are its connections whose next request has to wait.
-    `unsent_bytes` is what its peers have not taken yet, all streams and replies together."""
+    `unsent_bytes` is what its peers have not taken yet, all streams and replies together, and what has
+    come of heads that are not whole yet."""
 
     max_unsent_bytes: int = 0
     unsent_bytes: int = 0
@@ -83,8 +85,13 @@ def _fill(use: Use, rate: int, now_s: float) -> None:
     use.refusals = min(max(1.0, rate * REFUSED_PART), use.refusals + passed_s * rate * REFUSED_PART)
 
 
-def has_memory(use: Use) -> bool:
-    """Whether the tenant may be given another reply of any size."""
+class Buffered(Protocol):
+    unsent_bytes: int
+    max_unsent_bytes: int
+
+
+def has_memory(use: Buffered) -> bool:
+    """Whether the tenant may be given another reply of any size, or another large head may be taken."""
     return not use.max_unsent_bytes or use.unsent_bytes <= use.max_unsent_bytes
 
 

@@ -41,7 +41,8 @@ _TEXTS = {
     "too-many-tunnels": "too many open streams of this tenant on this node; close some or try again",
     "too-many-requests": "too many requests of this tenant on this node; try again later",
     "too-many-connections": "too many connections of this tenant on this node; try again later",
-    "too-much-unread": "this tenant's clients have not read what they asked for; try again later",
+    "too-much-unread": "this tenant's clients have not read what they asked for, or have left requests "
+    "incomplete; try again later",
     "audit-unavailable": "the node agent cannot record this stream in its audit log and so does not open it; "
     "try again later, and ask the operator of this node to look at the audit log",
     "head-timeout": "the request did not arrive in time",
