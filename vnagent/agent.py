@@ -42,6 +42,9 @@ from vnagent.tunnel import Tunnel
 # registered leaf, or above a tenant's cap. Each costs 43 KB. The next one evicts the oldest of the source
 # that has most; an honest one is among them for milliseconds.
 MAX_UNCOUNTED = 256
+# Hellos and chains of a tenant's live connections and streams: OpenSSL keeps a chain as up to 34 times its
+# bytes (a name of 3 bytes is 100). So that is 140 MiB at worst, and 2 000 connections with a chain of 2 KB.
+MAX_TENANT_HANDSHAKE_BYTES = 4 << 20
 # An apiserver shows the same certificate on every connection; taking it apart costs 50 us.
 MAX_IDENTIFIED = 256
 _ID_CHARS = 16
@@ -164,10 +167,11 @@ class Agent:
             return False
         connection.caller = Caller(found.tenant, found.role, found.spki)
         use = self._use(found.tenant)
-        if not has_room(use.connections, self._limits.connections):
+        is_light = use.handshake_bytes + connection.channel.handshake_bytes <= MAX_TENANT_HANDSHAKE_BYTES
+        if not is_light or not has_room(use.connections, self._limits.connections):
             return False
         use.connections += 1
-        connection.channel.account = use
+        connection.channel.bind(use)
         self._uncounted.discard(connection)
         return True
 

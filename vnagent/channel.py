@@ -67,6 +67,7 @@ class TlsChannel:
         "_channels",
         "_cipher",
         "_fd",
+        "_handshake_bytes",
         "_idle_since",
         "_is_awaited",
         "_is_closing",
@@ -107,6 +108,7 @@ class TlsChannel:
         self._unsent_bytes = 0
         self._is_awaited = False
         self.account: Account = NO_ACCOUNT
+        self._handshake_bytes = 0  # that the account answers for
         self._is_server = is_server
         self._is_reading = True
         self._is_closing = False
@@ -142,6 +144,18 @@ class TlsChannel:
         """CPU seconds of the handshake so far, and the part of them for the client's last flight."""
         cipher = self._cipher
         return (0.0, 0.0) if cipher is None else (cipher.cpu_s, cipher.check_s)
+
+    @property
+    def handshake_bytes(self) -> int:
+        """What the peer has sent for its handshake: OpenSSL keeps its chain, taken apart, for as long as
+        the connection lives."""
+        return 0 if self._cipher is None else self._cipher.handshake_bytes
+
+    def bind(self, account: Account) -> None:
+        """`account` answers for this connection from now on."""
+        self.account = account
+        self._handshake_bytes = self.handshake_bytes
+        account.handshake_bytes += self._handshake_bytes
 
     @property
     def idle_bytes(self) -> int:
@@ -488,3 +502,5 @@ class TlsChannel:
         self._unsent = None
         self.account.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
+        self.account.handshake_bytes -= self._handshake_bytes
+        self._handshake_bytes = 0

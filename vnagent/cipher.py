@@ -49,7 +49,7 @@ class Cipher:
     OpenSSL has made in answer to what the peer sent since the handshake; whoever sees that sent may
     set it back to 0. `idle_bytes` is how much the peer sent in records without data (key updates, empty
     records, a record that is incomplete yet). `cpu_s` is what the handshake has cost, `check_s` the
-    part of it that the client's chain and signature have.
+    part of it that the client's chain and signature have, `handshake_bytes` what came until it was done.
 
     With `has_own_bios` the handshake may run in any thread, one call at a time.
     """
@@ -62,6 +62,7 @@ class Cipher:
         "check_s",
         "cpu_s",
         "ended",
+        "handshake_bytes",
         "idle_bytes",
         "is_handshaken",
         "piece_bytes",
@@ -90,6 +91,7 @@ class Cipher:
         self.is_handshaken = False
         self.answer_bytes = 0
         self.idle_bytes = 0
+        self.handshake_bytes = 0
         self.cpu_s = 0.0
         self.check_s = 0.0
 
@@ -103,7 +105,7 @@ class Cipher:
         began_s = time.thread_time()
         try:
             if data:
-                self._in.write(data)
+                self.handshake_bytes += self._in.write(data)
             try:
                 self._raw.do_handshake()
                 self.is_handshaken = True

@@ -14,8 +14,8 @@ from daemonkit import logs
 from vnagent.kubelet import KEEPALIVE_S
 
 BACKLOG = 1024
-# So many accepts in one event; the rest gets its turn after other connections had theirs.
-_BATCH = 32
+# So many accepts in one event, of 60 us each; the rest gets its turn after other connections had theirs.
+_BATCH = 8
 _RETRY_S = 0.5
 
 _log = logs.get(__name__)
@@ -41,6 +41,10 @@ class Listener:
         self._sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Accepted sockets have these from here (Linux): one call for all, not three for each.
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
             self._sock.bind((address, port))
             self._sock.listen(BACKLOG)
         except OSError:
@@ -75,9 +79,6 @@ class Listener:
                 self._pause(_RETRY_S)
                 return
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
             self._accept(sock, peer[0])
 
     def _pause(self, seconds: float) -> None:

@@ -25,8 +25,9 @@ class Owner(Protocol):
 
 
 class Account(Protocol):
-    """Whoever answers for the bytes that a channel's peer has not taken yet."""
+    """Whoever answers for the bytes that a channel's peer has not taken yet, and for those of its chain."""
 
+    handshake_bytes: int
     unsent_bytes: int
     max_unsent_bytes: int
 
@@ -34,6 +35,7 @@ class Account(Protocol):
 class _NoAccount:
     """Counts for nobody."""
 
+    handshake_bytes = 0
     unsent_bytes = 0
     max_unsent_bytes = 0
 

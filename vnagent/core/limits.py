@@ -22,9 +22,11 @@ class Use:
     """What a tenant holds now. `tokens` and `counted_at_s` are the token bucket of its requests,
     `refusals` that of its 429s; `waiting` are its connections whose next request has to wait.
     `unsent_bytes` is what its peers have not taken yet, all streams and replies together, and what has
-    come of heads that are not whole yet."""
+    come of heads that are not whole yet. `handshake_bytes` is what came with the handshakes of its
+    connections and streams."""
 
     max_unsent_bytes: int = 0
+    handshake_bytes: int = 0
     unsent_bytes: int = 0
     connections: int = 0
     tunnels: int = 0

@@ -21,9 +21,9 @@ from tests.functional.vnagent.attacks import (
     quick_chain,
     slow_chain,
 )
-from tests.functional.vnagent.node import DEADLINE_S, NAME, Node, head, reply_of
-from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
-from vnagent.agent import MAX_UNCOUNTED
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
+from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
+from vnagent.agent import MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
 from vnagent.channel import MAX_HANDSHAKE_BYTES
 from vnagent.handshakes import MAX_BEGUN, MAX_WAITING
 
@@ -129,6 +129,30 @@ def test_idle_connections_keep_nothing_of_large_heads(node: Node) -> None:
             client.send(head("GET /healthz", *large))
             assert status_of(reply_of(client)) == 200
         assert resident_kib(node) - before_kib < count * 120
+
+
+def test_chains_that_weigh_much_are_bounded_for_a_tenant(node: Node) -> None:
+    """OpenSSL makes 370 KiB of a chain of 10 KiB and keeps them, also under a stream. A tenant with such
+    chains has as many connections as fit into 4 MiB of them, and others have theirs."""
+    tenant = node.tenants["ten-a"]
+    heavy = tenant.authority.issue("heavy", sans_dns=["a"] * 3_300, key=tenant.leaf.key)
+    fit = MAX_TENANT_HANDSHAKE_BYTES // len(heavy.der)
+    with contextlib.ExitStack() as stack:
+        answers = []
+        for number in range(fit + 20):
+            client = stack.enter_context(node.client("ten-a", heavy))
+            if number % 2:
+                client.send(head(EXEC, *SPDY))
+                answers.append("101" if received(client, SHOP.marker.encode(), 1.0) else "429")
+            else:
+                client.send(head("GET /healthz"))
+                answers.append(str(status_of(reply_of(client))))
+        served = len([answer for answer in answers if answer != "429"])
+        # Hello and signature are counted too, and are 5 % of it.
+        assert 0.9 * fit < served <= fit
+        assert neighbour_is_served(node)
+    assert wait_for(lambda: node.daemon.metric("vcnode_connections") == 0, DEADLINE_S)
+    assert show_chain(node, heavy.cert_pem) == 200
 
 
 def test_heads_that_do_not_end_are_bounded_for_a_tenant(tmp_path: Path) -> None:

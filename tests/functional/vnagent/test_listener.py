@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connection has from the socket that listens."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from tests.cases.daemon import wait_for
+from vnagent.kubelet import KEEPALIVE_S
+from vnagent.listener import Listener
+
+
+async def accepted(taken: list[socket.socket], count: int) -> None:
+    assert await asyncio.to_thread(wait_for, lambda: len(taken) == count, 10.0)
+
+
+@pytest.mark.asyncio
+async def test_accepted_sockets_have_the_options_of_the_listener() -> None:
+    taken: list[socket.socket] = []
+    listener = Listener(
+        asyncio.get_running_loop(), "127.0.0.1", 0, lambda sock, _host: taken.append(sock), lambda: False
+    )
+    listener.start()
+    try:
+        with socket.create_connection(listener.bound):
+            await accepted(taken, 1)
+            with contextlib.closing(taken[0]) as sock:
+                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_S
+                assert not sock.getblocking()
+    finally:
+        listener.stop()
