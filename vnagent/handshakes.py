@@ -11,6 +11,7 @@ Only the thread's one running step touches that connection's cipher. Sockets bel
 """
 
 import asyncio
+import functools
 import select
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -143,7 +144,7 @@ class Handshakes:
                 continue
             self._is_busy = True
             future = self._loop.run_in_executor(self._thread, _step, one, data)
-            future.add_done_callback(lambda done, one=one: self._stepped(one, done))  # type: ignore[misc]
+            future.add_done_callback(functools.partial(self._stepped, one))
 
     def _receive(self, one: _Pending) -> bytes:
         try:
@@ -187,8 +188,11 @@ class Handshakes:
             self._charge(one, cipher)
         else:
             self._go_on(one, cipher, failed)
-        # An expensive step leaves its core to others for as long as it took.
-        self._loop.call_later(spent_s if spent_s > EXPENSIVE_S else 0.0, self._rested)
+        if spent_s > EXPENSIVE_S:
+            # It leaves its core to others for as long as it took.
+            self._loop.call_later(spent_s, self._rested)
+        else:
+            self._rested()
 
     def _rested(self) -> None:
         self._is_busy = False
