@@ -49,6 +49,19 @@ def test_who_has_no_slot_goes_before_who_has_many() -> None:
     assert begun(made(4, "a1", "a2", "a3", "a4", "a5", "b1", "c1"), 0.0) == "a1 b1 c1 a2"
 
 
+def test_a_source_that_held_a_slot_for_long_waits_for_those_that_did_not() -> None:
+    slots = made(1, "a1", "a2", "b1", "b2", "b3")
+    assert begun(slots, 0.0) == "a1"
+    order = []
+    now_s = 0.9
+    slots.over("a1", now_s)
+    while name := begun(slots, now_s):
+        order.append(name)
+        now_s += 0.01
+        slots.over(name, now_s)
+    assert order == ["b1", "b2", "b3", "a2"]
+
+
 def test_a_slot_is_taken_back_only_where_another_waits_and_from_who_has_most() -> None:
     slots = made(3, "b1", "a1", "a2")
     assert begun(slots, 0.0) == "b1 a1 a2"
