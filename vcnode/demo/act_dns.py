@@ -203,7 +203,7 @@ def _starts(story: Story, stage: DnsStage, pod: PodOnStage) -> None:
 
 
 def _asked(story: Story, pod: PodOnStage, name: str) -> None:
-    story.asked(pod.shown, f"getent ahostsv4 {name}")
+    story.asked(pod.shown, f"getaddrinfo {name}")
 
 
 def _reads(story: Story, pod: PodOnStage) -> None:

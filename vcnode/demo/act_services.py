@@ -191,8 +191,8 @@ def _get(story: Story, vpc: TenantsVpc, address: str, port: int) -> Answer:
 
 
 def _told(story: Story, vpc: TenantsVpc, address: str, port: int, answer: Answer) -> None:
-    story.asked(f"{vpc.tenant}'s front", f"curl http://{address}:{port}/")
-    story.came(answer.body or f"curl: ({address}:{port}) {answer.error}")
+    story.asked(f"{vpc.tenant}'s front", f"GET http://{address}:{port}/")
+    story.came(answer.body or f"{address}:{port}: {answer.error}")
 
 
 def _is_refused(answer: Answer) -> bool:
@@ -201,7 +201,7 @@ def _is_refused(answer: Answer) -> bool:
 
 def _reaches(story: Story, vpc: TenantsVpc, address: str, shops: tuple[str, ...]) -> None:
     """Claim that requests reach each of these pods of the tenant, and nobody else."""
-    story.asked(f"{vpc.tenant}'s front", f"curl http://{address}:80/   ({REQUESTS} times)")
+    story.asked(f"{vpc.tenant}'s front", f"GET http://{address}:80/   ({REQUESTS} times)")
     answers = [vpc.front.get(address, 80) for _ in range(REQUESTS)]
     bodies = [answer.body or answer.error for answer in answers]
     counts = {body: bodies.count(body) for body in sorted(set(bodies))}

@@ -50,7 +50,7 @@ def logs(story: Story, stage: Stage) -> None:
 
 
 def follow(story: Story, stage: Stage) -> None:
-    story.step("kubectl logs -f: a line arrives while the log is open")
+    story.step("As by kubectl logs -f: a line arrives while the log is open")
     pod = stage.pods["acme web/shop"]
     caller = stage.apiserver_of("acme")
     story.asked(caller.name, f"GET {LOG}?follow=true&tailLines=0")
@@ -65,7 +65,7 @@ def follow(story: Story, stage: Stage) -> None:
 
 
 def execute(story: Story, stage: Stage) -> None:
-    story.step("kubectl exec -it: an upgraded stream, bytes both ways")
+    story.step("As by kubectl exec -it: an upgraded stream, bytes both ways")
     pod = stage.pods["acme web/shop"]
     caller = stage.apiserver_of("acme")
     story.asked(caller.name, f"POST {EXEC}   Upgrade: SPDY/3.1")
@@ -82,7 +82,7 @@ def execute(story: Story, stage: Stage) -> None:
 
 
 def forward(story: Story, stage: Stage) -> None:
-    story.step("kubectl port-forward: an HTTP request to the pod, through the stream")
+    story.step("As by kubectl port-forward: an HTTP request to the pod, through the stream")
     pod = stage.pods["acme web/shop"]
     caller = stage.apiserver_of("acme")
     story.asked(caller.name, f"POST {FORWARD}   Upgrade: SPDY/3.1")
@@ -183,7 +183,7 @@ def removed_tenant(story: Story, stage: Stage) -> None:
         story.asked(initech.name, "hostname")
         story.came(theirs.until(b"\n"))
         stage.super_cluster.remove_tenant("initech")
-        story.say("(kubectl delete virtualcluster initech)")
+        story.say("(the super cluster has no VirtualCluster initech any more)")
         story.check(theirs.is_cut(CUT_S), f"its live stream was cut within {CUT_S:.0f} s")
         others.send(b"hostname\n")
         story.check(others.until(b"\n") == "shop\n", "globex's stream, opened beside it, goes on")

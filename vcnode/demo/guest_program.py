@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a guest of the demo: a very small shell that knows curl, and a very small web server.
+"""What runs in a guest of the demo: a very small shell that makes HTTP requests, and a very small web server.
 
 It is started by itself, with Python alone and nothing of ours, as the first process of a network
 namespace, and holds it: when its input ends, be it because the demo was killed, it ends, and the
