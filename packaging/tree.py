@@ -6,7 +6,8 @@ Our packages with the byte path compiled (setup.py says which modules), their de
 code, and a launcher for each daemon in `bin/`. A launcher runs the interpreter that built the tree,
 isolated: no user site, no environment, nothing but the standard library and this directory
 (`python -ISE`), and without the columns of each instruction (`-X no_debug_ranges`), which only
-underline the lines of a trace: 0.2 MB of vn-agent. Needs a C compiler and Python's headers; setuptools
+underline the lines of a trace: 0.2 MB of vn-agent. It finds the tree from its own place, so a tree
+may be copied to where it is installed. Needs a C compiler and Python's headers; setuptools
 and mypy come from the interpreter that runs this. Exit code 1 when something could not be built.
 """
 
@@ -23,9 +24,10 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1]
 _LAUNCHER = """\
 #!{python} -ISEXno_debug_ranges
+import os
 import sys
 
-sys.path.insert(0, "{tree}")
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 from {module} import {function}
 
 sys.exit({function}())
@@ -84,7 +86,7 @@ def _write_launchers(tree: Path) -> None:
     for name, target in project["scripts"].items():
         module, _, function = target.partition(":")
         launcher = tree / "bin" / name
-        launcher.write_text(_LAUNCHER.format(python=python, tree=tree, module=module, function=function))
+        launcher.write_text(_LAUNCHER.format(python=python, module=module, function=function))
         launcher.chmod(0o755)
 
 
