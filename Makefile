@@ -23,7 +23,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 4 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format unit functional cases compiled lab lab_vm k8s programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
+.PHONY: help demo test check lint format examples unit functional cases compiled lab lab_vm k8s programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -55,6 +55,9 @@ lint: $(VENV)/dev
 format: $(VENV)/dev  ## rewrite the sources in the house format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+
+examples: $(VENV)/dev  ## write examples/ into the READMEs that show them
+	$(BIN)/python -m tests.examples
 
 unit: $(VENV)/dev  ## the unit ring: no socket, process, clock or root
 	$(pytest) tests/unit

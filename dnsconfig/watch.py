@@ -5,13 +5,7 @@ Always the pods that are bound to this node, Namespaces, and VirtualClusters; an
 has a pod here the Services and Networks of one namespace, its kube-system. With very many tenants
 these are asked for in the whole cluster instead.
 
-The role that this needs; RBAC cannot limit a list to the pods of one node (a kubelet's own
-credential, by the node authorizer, is limited so):
-
-    - {apiGroups: [""], resources: [pods, namespaces, services], verbs: [list, watch]}
-    - {apiGroups: [arktos.futurewei.com], resources: [networks], verbs: [list, watch]}
-    - {apiGroups: [tenancy.x-k8s.io], resources: [virtualclusters], verbs: [list, watch]}
-    - {apiGroups: [""], resources: [events], verbs: [create]}    # only with `events: true`
+The role that this needs: packaging/rbac/dnsconfig.yaml.
 """
 
 import asyncio

@@ -4,11 +4,7 @@
 Two watches always, of Namespaces and of this Node; two for each part of the scope. When the scope
 changes the new parts are listed before the old ones end, so that nothing is missing in between.
 
-The role that this needs:
-
-    - {apiGroups: [""], resources: [services, namespaces], verbs: [list, watch]}
-    - {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
-    - {apiGroups: [""], resources: [nodes], resourceNames: [<this node>], verbs: [list, watch]}
+The role that this needs: packaging/rbac/kubeproxy-ext.yaml.
 """
 
 import asyncio

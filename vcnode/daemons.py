@@ -14,8 +14,9 @@ SOCKET_DIRECTORY = Path("/run/vcnode")
 # kata-bridge's own interface: gRPC, no status pages. It stands among the sockets that have some.
 BRIDGE_SOCKET = SOCKET_DIRECTORY / "kata-bridge.sock"
 BRIDGE_STATUS = SOCKET_DIRECTORY / "kata-bridge-status.sock"
-PROXY_STATUS = SOCKET_DIRECTORY / "kubeproxy-ext.sock"
-DNS_STATUS = SOCKET_DIRECTORY / "dnsconfig.sock"
+# Those without privileges have a directory each: none can take another's name, or kata-bridge's.
+PROXY_STATUS = SOCKET_DIRECTORY / "kubeproxy-ext" / "status.sock"
+DNS_STATUS = SOCKET_DIRECTORY / "dnsconfig" / "status.sock"
 # A daemon answers from its memory; one that takes longer is in trouble, which is the answer.
 TIMEOUT_S = 3.0
 

@@ -27,7 +27,7 @@ def add_to(verbs: Any) -> None:
         nargs="+",
         action="extend",
         metavar="PATH",
-        help=f"status sockets to ask (default: {SOCKET_DIRECTORY}/*.sock)",
+        help=f"status sockets to ask (default: {SOCKET_DIRECTORY}/*.sock and */status.sock)",
     )
     parser.add_argument(
         "--address",
@@ -60,14 +60,18 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 def _sockets(directory: Path) -> list[Path]:
     try:
-        every = (path for path in directory.iterdir() if path.suffix == ".sock")
-        found = sorted(path for path in every if path.name != BRIDGE_SOCKET.name)
+        every = [path for path in directory.iterdir() if path.suffix == ".sock"]
+        # Daemons without privileges have a directory of their own each.
+        own = [path / "status.sock" for path in directory.iterdir() if (path / "status.sock").exists()]
+        found = sorted(path for path in (*every, *own) if path.name != BRIDGE_SOCKET.name)
     except FileNotFoundError:
         found = []
     except OSError as error:
         raise ToolError(f"{directory}: {error.strerror}") from None
     if not found:
-        raise ToolError(f"no daemon runs here: {directory} has no *.sock (another place: --socket PATH)")
+        raise ToolError(
+            f"no daemon runs here: {directory} has no *.sock or */status.sock (another place: --socket PATH)"
+        )
     return found
 
 

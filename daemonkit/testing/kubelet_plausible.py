@@ -60,10 +60,14 @@ def plausible(
 
 
 def _unauthorised(exchange: Exchange) -> Reply | None:
-    """A kubelet of 1.34 maps HEAD to no verb at all, so that no role but one with all allows it."""
+    """What packaging/rbac/vn-agent.yaml does not allow: of statistics and metrics all but GET, for one.
+
+    A kubelet of 1.34 maps HEAD to no verb at all, so that no role but one with all allows it.
+    """
     first = exchange.path.split("/")[1]
     resource = _SHUT.get(first)
-    if resource is None and exchange.method in ("GET", "POST"):
+    allowed = ("GET",) if first in ("stats", "metrics") else ("GET", "POST")
+    if resource is None and exchange.method in allowed:
         return None
     if resource is None:
         known = {"pods": "pods proxy", "runningpods": "pods proxy", "metrics": "metrics", "stats": "stats"}

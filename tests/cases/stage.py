@@ -69,7 +69,7 @@ class Stage:
         self.serving = Authority.create("agent-serving")
         self._kubelet_authority = Authority.create("kubelet-serving")
         self._agent_authority = Authority.create("agent-clients")
-        self.agent_leaf = self._agent_authority.issue("system:vn-agent:node-1", usages=("client",))
+        self.agent_leaf = self._agent_authority.issue("vcnode:vn-agent:node-1", usages=("client",))
         self._trusted = tuple(config.get("trust", world.tenants))
         self._is_tenants_dirty = False
         self._is_pods_dirty = False

@@ -29,7 +29,7 @@ def node(ring: Ring) -> Iterator[Node]:
     try:
         settings: JsonObject = {
             "directory": str(ring.directory / "pods"),
-            "superCluster": gating.allow_bridge(ring),
+            **gating.allow_bridge(ring),
             "namespaces": [
                 {"namespaces": ["*-warned"], "policy": "warn"},
                 {"namespaces": ["*-open"], "policy": "off"},

@@ -66,7 +66,7 @@ class Place:
 def place(ring: Ring, acme: Tenant) -> Iterator[Place]:
     gate: JsonObject = {
         "directory": str(ring.directory / "pods-load"),
-        "superCluster": gating.allow_bridge(ring),
+        **gating.allow_bridge(ring),
         "namespaces": [{"namespaces": ["*-unguarded"], "policy": "off"}],
     }
     with ExitStack() as stack:

@@ -169,4 +169,4 @@ def test_everything_else_is_refused(served: Ring, acme: Tenant, path: str) -> No
     assert result.out == b""
     assert "Error from server" in result.complaint
     assert "tenant-1" not in result.complaint
-    assert "system:vn-agent" not in result.complaint
+    assert "vcnode:vn-agent" not in result.complaint

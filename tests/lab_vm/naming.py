@@ -18,7 +18,7 @@ from pathlib import Path
 from daemonkit.status import StatusError, fetch
 from ruleset.model import Endpoint
 from tests.k8s.build import Binaries
-from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring import shipped
 from tests.k8s.ring.dns_servers import ServerPlace, start_controller, start_server
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import Daemon
@@ -157,33 +157,33 @@ def _fill(hand: Hand, network: Network) -> Plan:
 def _start_daemons(planes: Planes, site: Site, directory: Path, stack: ExitStack) -> None:
     node_file = directory / "node-resolv.conf"
     node_file.write_text("nameserver 192.0.2.1\n")
-    # The resource VirtualCluster is not installed here.
-    cluster = {"kubeconfigFile": str(planes.super_cluster.kubeconfig)}
-    settings: dict[str, tuple[str, JsonObject]] = {
+    settings: dict[str, tuple[str, dict[str, object]]] = {
         "kubeproxy_ext": (
-            "KubeproxyExtConfiguration",
+            "kubeproxy-ext",
             {
-                "superCluster": cluster,
                 "serviceCIDRs": [SUPER_CIDR],
                 "tenants": [{"key": key, "serviceCIDRs": [TENANT_CIDR]} for key in TENANTS],
             },
         ),
         "dnsconfig": (
-            "DnsConfigConfiguration",
-            {"superCluster": cluster | {"hasVirtualClusters": False}, "resolvConf": str(node_file)},
+            "dnsconfig",
+            {"superCluster.hasVirtualClusters": False, "resolvConf": str(node_file)},
         ),
     }
     started = []
-    for module, (kind, more) in settings.items():
-        document = {
-            "apiVersion": "vcnode.io/v1alpha1",
-            "kind": kind,
-            "nodeName": NODE,
-            "bridge": {"socket": str(site.socket)},
-            "stateDirectory": str(directory / f"{module}-state"),
-            "status": {"socket": str(_socket(site, module))},
-            **more,
-        }
+    for module, (name, more) in settings.items():
+        kubeconfig = shipped.let_in(planes.super_cluster, name, NODE, directory / f"{name}-user")
+        document = shipped.configuration(
+            f"{name}.yaml",
+            {
+                "nodeName": NODE,
+                "superCluster.kubeconfigFile": str(kubeconfig),
+                "bridge.socket": str(site.socket),
+                "stateDirectory": str(directory / f"{module}-state"),
+                "status.socket": str(_socket(site, module)),
+                **more,
+            },
+        )
         config = directory / f"{module}.yaml"
         config.write_text(json.dumps(document))  # JSON is YAML
         argv = [*planes.control.enter, sys.executable, "-m", module, "--config", str(config)]

@@ -24,6 +24,7 @@ from kata_bridge.api.messages import Flow, GuestResult, ReadBackReply
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 from ruleset.model import Endpoint, ServiceRules
+from tests.k8s.ring import shipped
 from tests.lab.namespaces import Lab
 from tests.lab_vm import image
 from tests.lab_vm.kernels import DEBIAN, Kernel
@@ -206,24 +207,24 @@ class Site:
     def start_bridge(self) -> None:
         """Start kata-bridge in the node's namespace, and wait until it is ready."""
         config = self.directory / "config.yaml"
-        document = {
-            "apiVersion": "vcnode.io/v1alpha1",
-            "kind": "KataBridgeConfiguration",
-            "stateDirectory": str(self.directory / "state"),
-            "lockFile": str(self.directory / "lock"),
-            "listen": {"socket": str(self.socket)},
-            "sandboxes": {"directory": str(self.directory / "guests")},
-            "stock": {"shimDirectories": [str(self.directory / "shims")]},
-            "agent": {
-                "address": NODE_ADDRESS,
-                "port": _AGENTS_PORT,
-                "vsockPort": VSOCK_PORT,
+        document = shipped.configuration(
+            "kata-bridge.yaml",
+            {
+                "stateDirectory": str(self.directory / "state"),
+                "lockFile": str(self.directory / "lock"),
+                "listen.socket": str(self.socket),
+                "sandboxes.directory": str(self.directory / "guests"),
+                "stock.shimDirectories": [str(self.directory / "shims")],
+                "agent.address": NODE_ADDRESS,
+                "agent.port": _AGENTS_PORT,
+                "agent.vsockPort": VSOCK_PORT,
                 # A link to the node has other addresses than the VPC, of which the runtime tells.
-                "gateways": [LINKS],
+                "agent.gateways": [LINKS],
+                "status.socket": str(self.directory / "status.sock"),
+                "drift.checkSeconds": 1.0,
             },
-            "status": {"socket": str(self.directory / "status.sock")},
-            "drift": {"checkSeconds": 1.0},
-        }
+            without=("listen.group", "sandboxes.nri", "sandboxes.cri", "gate"),
+        )
         config.write_text(yaml.safe_dump(document))
         with (self.directory / "log").open("a") as log:
             self._bridge = subprocess.Popen(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The super cluster as the source of pods: a watch of the pods that are bound to this node.
 
-Needs `list` and `watch` of pods. A kubelet's own credential has that by the node authorizer, which
-allows it for `spec.nodeName=<its node>` alone; RBAC cannot say so.
+Needs packaging/rbac/options/vn-agent-pods.yaml. A kubelet's own credential has that by the node
+authorizer, which allows it for `spec.nodeName=<its node>` alone; RBAC cannot say so.
 """
 
 import time

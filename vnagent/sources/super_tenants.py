@@ -4,10 +4,7 @@
 Four watches for the whole cluster, whatever the number of tenants. Secrets and ConfigMaps are asked
 for by `metadata.name`, which the API server takes as the name that a role has to allow
 (k8s.io/apiserver, request/requestinfo.go), so that RBAC can be limited with `resourceNames`:
-
-    - {apiGroups: [tenancy.x-k8s.io], resources: [virtualclusters], verbs: [list, watch]}
-    - {apiGroups: [""], resources: [secrets], resourceNames: [root-ca, apiserver-ca], verbs: [list, watch]}
-    - {apiGroups: [""], resources: [configmaps], resourceNames: [vn-agent-clients], verbs: [list, watch]}
+packaging/rbac/options/vn-agent-tenants.yaml.
 
 Still, that role reads the tenants' private keys, as RBAC knows no fields. Where a node must not be
 able to, give it tenants by files.

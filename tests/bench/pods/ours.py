@@ -39,7 +39,7 @@ class Ours:
         """`policies`: of super namespaces."""
         gate: JsonObject = {
             "directory": str(ring.directory / "pods"),
-            "superCluster": gating.allow_bridge(ring),
+            **gating.allow_bridge(ring),
             "policy": "off",
             "namespaces": [
                 {"namespaces": [namespace], "policy": policy} for namespace, policy in policies.items()

@@ -152,7 +152,7 @@ class Node:
 
     def write_agent_certificate(self) -> None:
         """A new certificate of the agent's for the kubelet."""
-        leaf = self.agent_clients.issue(f"system:vn-agent:{NAME}", usages=("client",))
+        leaf = self.agent_clients.issue(f"vcnode:vn-agent:{NAME}", usages=("client",))
         leaf.write(self.directory, "agent")
 
     def write_kubelet_authority(self) -> None:

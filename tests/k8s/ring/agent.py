@@ -9,6 +9,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.k8s.ring import shipped
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.certs import CertificateFiles, replace_file
 from tests.k8s.ring.network import NetworkNamespace
@@ -51,31 +52,28 @@ class Agent:
         self.daemon: Daemon | None = None
         self._tenants.mkdir()
         (directory / "agent-state").mkdir()
-        configuration = {
-            "apiVersion": "vcnode.io/v1alpha1",
-            "kind": "VnAgentConfiguration",
-            "nodeName": node,
-            "listen": {"address": namespace.address, "port": AGENT_PORT},
-            "serving": {
-                "certificateFile": str(identity.serving.certificate),
-                "keyFile": str(identity.serving.key),
+        configuration = shipped.configuration(
+            "vn-agent.yaml",
+            {
+                "nodeName": node,
+                "listen.address": namespace.address,
+                "listen.port": AGENT_PORT,
+                "serving.certificateFile": str(identity.serving.certificate),
+                "serving.keyFile": str(identity.serving.key),
+                "kubelet.address": namespace.address,
+                "kubelet.port": KUBELET_PORT,
+                "kubelet.caFile": str(identity.kubelet_authority),
+                "kubelet.serverName": node,
+                "kubelet.clientCertificateFile": str(identity.kubelet_client.certificate),
+                "kubelet.clientKeyFile": str(identity.kubelet_client.key),
+                "tenants.directory": str(self._tenants),
+                "injectedContainers": ["mesh-proxy"],
+                "stateDirectory": str(directory / "agent-state"),
+                "audit.file": str(self.audit),
+                "status.socket": str(self._status),
+                "pages.maxAgeSeconds": 0,
             },
-            "kubelet": {
-                "address": namespace.address,
-                "port": KUBELET_PORT,
-                "caFile": str(identity.kubelet_authority),
-                "serverName": node,
-                "clientCertificateFile": str(identity.kubelet_client.certificate),
-                "clientKeyFile": str(identity.kubelet_client.key),
-            },
-            "tenants": {"directory": str(self._tenants)},
-            "pods": {"source": "kubelet"},
-            "injectedContainers": ["mesh-proxy"],
-            "stateDirectory": str(directory / "agent-state"),
-            "audit": {"file": str(self.audit)},
-            "status": {"socket": str(self._status)},
-            "pages": {"maxAgeSeconds": 0},
-        }
+        )
         # JSON is YAML.
         self._config.write_text(json.dumps(configuration, indent=1))
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.k8s.build import Binaries
-from tests.k8s.ring import network, traces
+from tests.k8s.ring import network, shipped, traces
 from tests.k8s.ring.agent import AGENT_PORT, Agent, AgentIdentity
-from tests.k8s.ring.api import Endpoint, JsonObject
+from tests.k8s.ring.api import Endpoint
 from tests.k8s.ring.certs import Authority, CertificateFiles, Leaf
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd, write_kubeconfig
 from tests.k8s.ring.kubectl import Kubectl
@@ -28,7 +28,7 @@ _TENANT_ADDRESSES = ("10.70.0.2", "10.70.0.3")
 # tell `x-default` of the first from `default` of the second.
 TENANT_KEYS = ("tenant-1-70b001-acme", "tenant-1-70b001-acme-x")
 
-_AGENT_USER = f"system:vn-agent:{NODE}"
+_AGENT_USER = f"vcnode:vn-agent:{NODE}"
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
     super_cluster.wait_ready()
     stack.callback(node.stop)
     node.start()
-    _allow_agent(ring)
+    shipped.apply_rights(super_cluster.api, NODE, "vn-agent.yaml")
     wait_for("node ready", lambda: _is_node_ready(ring), timeout_s=40)
     for tenant in tenants:
         tenant.apiserver.wait_ready()
@@ -213,34 +213,6 @@ def _agent_identity(authorities: Authorities, leaf: Leaf, directory: Path) -> Ag
     authority = directory / "kubelet-serving-ca.crt"
     authority.write_bytes(authorities.kubelet_serving.pem)
     return AgentIdentity(serving, client, authority)
-
-
-def _allow_agent(ring: Ring) -> None:
-    """Give the agent's kubelet credential the least that does the work, on this node alone."""
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    role: JsonObject = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": _AGENT_USER},
-        "rules": [
-            {
-                "apiGroups": [""],
-                "resources": ["nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/pods"],
-                "resourceNames": [NODE],
-                "verbs": ["get", "create"],
-            }
-        ],
-    }
-    group = "rbac.authorization.k8s.io"
-    binding: JsonObject = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": _AGENT_USER},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": _AGENT_USER},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": _AGENT_USER}],
-    }
-    ring.super_cluster.api.create(f"{rbac}/clusterroles", role)
-    ring.super_cluster.api.create(f"{rbac}/clusterrolebindings", binding)
 
 
 def _is_node_ready(ring: Ring) -> bool:

@@ -76,11 +76,14 @@ def start_apiserver(
     kubelet_client: Leaf | None = None,
     kubelet_authority_pem: bytes | None = None,
     service_cidrs: tuple[str, ...] = ("10.96.0.0/16",),
+    accounts_of: Path | None = None,
 ) -> Apiserver:
     """Start a kube-apiserver of its own authority and service account key; does not wait for it.
 
     `kubelet_client` is shown to kubelets, or to what stands in front of them, whose serving
     certificate must come from `kubelet_authority_pem`. Without them there are no kubelets.
+    `accounts_of` is the directory of another one, whose objects and accounts it serves too: pods made
+    through it get their account's token, and it finds a webhook's pods by its Service's endpoints.
     """
     home = directory / name
     home.mkdir()
@@ -91,7 +94,13 @@ def start_apiserver(
     client = shown.write(CertificateFiles(home / "kubelet-client.crt", home / "kubelet-client.key"))
     (home / "ca.crt").write_bytes(authority.pem)
     (home / "kubelet-ca.crt").write_bytes(kubelet_authority_pem or authority.pem)
-    (home / "accounts.key").write_bytes(signing_key_pem())
+    key = signing_key_pem() if accounts_of is None else (accounts_of / "accounts.key").read_bytes()
+    (home / "accounts.key").write_bytes(key)
+    own = [
+        # No controller manager makes service accounts here, and no pod of the ring has one.
+        *(["--disable-admission-plugins=ServiceAccount"] if accounts_of is None else []),
+        *([] if accounts_of is None else ["--enable-aggregator-routing=true"]),
+    ]
     admin = authority.issue(f"{name}-admin", organizations=("system:masters",))
     endpoint = Endpoint(namespace, address, _APISERVER_PORT, authority.pem, admin)
     kubeconfig = write_kubeconfig(home / "admin", f"https://{address}:{_APISERVER_PORT}", endpoint)
@@ -101,7 +110,7 @@ def start_apiserver(
             *namespace.enter,
             binaries["kube-apiserver"],
             f"--etcd-servers={_ETCD_URL}",
-            f"--etcd-prefix=/{name}",
+            f"--etcd-prefix=/{name if accounts_of is None else accounts_of.name}",
             f"--bind-address={address}",
             f"--advertise-address={address}",
             f"--secure-port={_APISERVER_PORT}",
@@ -113,8 +122,10 @@ def start_apiserver(
             "--service-account-issuer=https://kubernetes.default",
             f"--service-cluster-ip-range={','.join(service_cidrs)}",
             "--authorization-mode=Node,RBAC",
-            # No controller manager makes service accounts here, and no pod of the ring has one.
-            "--disable-admission-plugins=ServiceAccount",
+            *own,
+            # packaging/gate/required-plugins.yaml is one.
+            "--feature-gates=MutatingAdmissionPolicy=true",
+            "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
             f"--kubelet-client-certificate={client.certificate}",
             f"--kubelet-client-key={client.key}",
             f"--kubelet-certificate-authority={home / 'kubelet-ca.crt'}",

@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import re
 import signal
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from daemonkit.status import StatusError, fetch
+from tests.k8s.ring import shipped
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
-from tests.k8s.ring.controlplane import write_kubeconfig
 from tests.k8s.ring.node import KATA_HANDLERS
 from tests.k8s.ring.processes import Daemon
 
@@ -22,7 +23,6 @@ AGENT_PORT = 10560
 SERVICE_CIDR = "10.96.0.0/16"
 # Of both tenants: their own addresses may be the same.
 TENANT_CIDR = "10.32.0.0/16"
-_USER = "system:kubeproxy-ext"
 _STATUS_S = 3.0
 _READY_S = 20.0
 
@@ -52,14 +52,12 @@ class NodeDaemon:
         self._ring = ring
         self.process: Daemon | None = None
 
-    def configure(self, kind: str, settings: JsonObject) -> None:
-        """Write its configuration, for the next start."""
-        document = {
-            "apiVersion": "vcnode.io/v1alpha1",
-            "kind": kind,
-            "status": {"socket": str(self.status_socket)},
-            **settings,
-        }
+    def configure(
+        self, example: str, settings: Mapping[str, object], *, without: tuple[str, ...] = ()
+    ) -> None:
+        """Write its configuration, for the next start: an example of ours with other places."""
+        here = {"status.socket": str(self.status_socket), **settings}
+        document = shipped.configuration(example, here, without=without)
         self._config.write_text(json.dumps(document, indent=1))  # JSON is YAML
 
     def launch(self) -> Daemon:
@@ -132,27 +130,32 @@ def kata_bridge(
     daemon = NodeDaemon("kata-bridge", "kata_bridge", ring, python, ring.node.enter, tree=tree)
     directory = daemon.directory
     kata, agent, stock = KATA_HANDLERS
+    # The kernel's vsock leads out of this machine.
+    left_out = ["listen.group", "agent.vsockPort", *([] if has_nri else ["sandboxes.nri"])]
+    if gate is None:
+        left_out.append("gate")
+    elif "superCluster.kubeconfigFile" not in gate:
+        left_out.append("gate.superCluster")
     daemon.configure(
-        "KataBridgeConfiguration",
+        "kata-bridge.yaml",
         {
             "stateDirectory": str(directory / "state"),
             "lockFile": str(directory / "lock"),
-            "listen": {"socket": str(bridge_socket(ring))},
-            "sandboxes": {
-                **({"nri": {"socket": str(ring.node.nri_socket)}} if has_nri else {}),
-                "cri": {"intervalSeconds": 2 if has_nri else 0.5},
-            },
+            "listen.socket": str(bridge_socket(ring)),
+            "sandboxes.cri.intervalSeconds": 2 if has_nri else 0.5,
             "runtimes": [
                 {"handlers": [agent], "channels": ["agent"]},
                 {"handlers": [stock], "channels": ["stock"]},
                 {"handlers": [kata], "channels": ["netns"]},
             ],
-            "agent": {"address": ring.node.namespace.address, "port": AGENT_PORT},
-            "stock": {"shimDirectories": [str(root) for root in shim_roots(ring)]},
-            "drift": {"checkSeconds": 1},
-            "drain": {"seconds": 1},
-            **({} if gate is None else {"gate": gate}),
+            "agent.address": ring.node.namespace.address,
+            "agent.port": AGENT_PORT,
+            "stock.shimDirectories": [str(root) for root in shim_roots(ring)],
+            "drift.checkSeconds": 1,
+            "drain.seconds": 1,
+            **{f"gate.{key}": value for key, value in (gate or {}).items()},
         },
+        without=tuple(left_out),
     )
     return daemon
 
@@ -189,37 +192,23 @@ def kubeproxy_ext(ring: Ring, python: str, *, tree: Path | None = None) -> NodeD
     """kubeproxy-ext beside it, without a privilege."""
     wrapper = [*ring.node.enter, *_NO_PRIVILEGE]
     daemon = NodeDaemon("kubeproxy-ext", "kubeproxy_ext", ring, python, wrapper, tree=tree)
-    verbs = ["list", "watch"]
-    rules: list[JsonObject] = [
-        {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": verbs},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
-        {"apiGroups": [""], "resources": ["nodes"], "resourceNames": [ring.node.name], "verbs": verbs},
-    ]
-    allow(ring, daemon, f"{_USER}:{ring.node.name}", rules)
+    shipped.let_in(ring.super_cluster, "kubeproxy-ext", ring.node.name, daemon.directory)
     configure_proxy(ring, daemon, ProxySettings())
     return daemon
 
 
 def dnsconfig(ring: Ring, python: str, *, tree: Path | None = None) -> NodeDaemon:
-    """dnsconfig on the node, with the role of its README and no privilege; it keeps its state."""
+    """dnsconfig on the node, with its shipped role and no privilege; it keeps its state."""
     wrapper = [*ring.node.enter, *_NO_PRIVILEGE]
     daemon = NodeDaemon("dnsconfig", "dnsconfig", ring, python, wrapper, tree=tree)
-    verbs = ["list", "watch"]
-    rules: list[JsonObject] = [
-        {"apiGroups": [""], "resources": ["pods", "namespaces", "services"], "verbs": verbs},
-        {"apiGroups": ["arktos.futurewei.com"], "resources": ["networks"], "verbs": verbs},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    ]
-    allow(ring, daemon, f"system:dnsconfig:{ring.node.name}", rules)
+    kubeconfig = shipped.let_in(ring.super_cluster, "dnsconfig", ring.node.name, daemon.directory)
     daemon.configure(
-        "DnsConfigConfiguration",
+        "dnsconfig.yaml",
         {
             "nodeName": ring.node.name,
-            "superCluster": {
-                "kubeconfigFile": str(daemon.directory / "user.kubeconfig"),
-                "hasVirtualClusters": False,
-            },
-            "bridge": {"socket": str(bridge_socket(ring))},
+            "superCluster.kubeconfigFile": str(kubeconfig),
+            "superCluster.hasVirtualClusters": False,
+            "bridge.socket": str(bridge_socket(ring)),
             "stateDirectory": str(daemon.directory / "state"),
         },
     )
@@ -228,45 +217,20 @@ def dnsconfig(ring: Ring, python: str, *, tree: Path | None = None) -> NodeDaemo
 
 def configure_proxy(ring: Ring, daemon: NodeDaemon, settings: ProxySettings) -> None:
     """Write kubeproxy-ext's configuration, for its next start."""
-    more: JsonObject = {"stateDirectory": str(daemon.directory / "state")} if settings.has_state else {}
-    if settings.canary:
-        more["canary"] = {"ipv4Address": settings.canary}
     daemon.configure(
-        "KubeproxyExtConfiguration",
+        "kubeproxy-ext.yaml",
         {
             "nodeName": ring.node.name,
-            "superCluster": {"kubeconfigFile": str(daemon.directory / "user.kubeconfig")},
-            "bridge": {"socket": str(bridge_socket(ring))},
+            "superCluster.kubeconfigFile": str(daemon.directory / "user.kubeconfig"),
+            "bridge.socket": str(bridge_socket(ring)),
             "serviceCIDRs": [SERVICE_CIDR],
             "tenants": [{"key": tenant.key, "serviceCIDRs": [TENANT_CIDR]} for tenant in ring.tenants],
             "lastKnown": settings.last_known,
-            **more,
+            **({"stateDirectory": str(daemon.directory / "state")} if settings.has_state else {}),
+            **({"canary": {"ipv4Address": settings.canary}} if settings.canary else {}),
         },
+        without=() if settings.has_state else ("stateDirectory",),
     )
-
-
-def allow(ring: Ring, daemon: NodeDaemon, user: str, rules: list[JsonObject]) -> None:
-    """Give a daemon an identity of its own in `user.kubeconfig`, and the role that it says it needs."""
-    endpoint = replace(ring.super_cluster.api.endpoint, leaf=ring.super_cluster.authority.issue(user))
-    server = f"https://{endpoint.address}:{endpoint.port}"
-    write_kubeconfig(daemon.directory / "user", server, endpoint)
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    role: JsonObject = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": user},
-        "rules": rules,
-    }
-    group = "rbac.authorization.k8s.io"
-    binding: JsonObject = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }
-    ring.super_cluster.api.create(f"{rbac}/clusterroles", role, may_exist=True)
-    ring.super_cluster.api.create(f"{rbac}/clusterrolebindings", binding, may_exist=True)
 
 
 def restart_super_apiserver(ring: Ring) -> None:

@@ -7,16 +7,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import replace
-from pathlib import Path
-
-import yaml
 
 from kata_bridge.api.client import BridgeClient
 from kata_bridge.api.messages import GuestResult
-from tests.k8s.ring import services
+from tests.k8s.ring import services, shipped
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
-from tests.k8s.ring.controlplane import write_kubeconfig
 from tests.k8s.ring.daemons import bridge_socket
 from tests.k8s.ring.pods import container
 from tests.k8s.ring.processes import Daemon
@@ -28,7 +24,6 @@ DNS_NAME = "first.act.test"
 RESOLV_CONF = f"nameserver {DNS_ADDRESS}\noptions timeout:1 attempts:1\n"
 REQUIRED = {"required-plugins.noderesource.dev": "[vcnode]"}
 LACKS_PLUGIN = 'required plugin "vcnode" not present'
-_SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "gate"
 _DNS_PORT = 53
 
 # Answers every question for an address with one: the first name that is asked for, as it was asked.
@@ -53,24 +48,19 @@ def start_dns_server(ring: Ring) -> Daemon:
 
 
 def allow_bridge(ring: Ring) -> JsonObject:
-    """Give kata-bridge what is shipped for it; returns its setting `gate.superCluster`."""
-    for name in ("policy.yaml", "rbac.yaml"):
-        for value in yaml.safe_load_all((_SHIPPED / name).read_text()):
-            group = value["apiVersion"]
-            kind = f"{value['kind'].lower()}s".replace("policys", "policies")
-            ring.super_cluster.api.create(f"/apis/{group}/{kind}", value, may_exist=True)
-    directory = ring.directory / "kata-bridge"
-    directory.mkdir(exist_ok=True)
-    endpoint = as_bridge(ring).endpoint
-    write_kubeconfig(directory / "user", f"https://{endpoint.address}:{endpoint.port}", endpoint)
-    return {"kubeconfigFile": str(directory / "user.kubeconfig"), "nodeName": ring.node.name}
+    """Give kata-bridge what is shipped for it; returns its settings below `gate`."""
+    kubeconfig = shipped.let_in(
+        ring.super_cluster, "kata-bridge", ring.node.name, ring.directory / "kata-bridge"
+    )
+    return {
+        "superCluster.kubeconfigFile": str(kubeconfig),
+        "superCluster.nodeName": ring.node.name,
+    }
 
 
 def as_bridge(ring: Ring, node: str = "") -> KubernetesApi:
     """The super cluster with the credentials of the bridge of a node, by default the ring's."""
-    user = ring.super_cluster.authority.issue(
-        f"vcnode:kata-bridge:{node or ring.node.name}", organizations=("vcnode:kata-bridges",)
-    )
+    user = shipped.issue_user(ring.super_cluster, "kata-bridge", node or ring.node.name)
     return KubernetesApi(replace(ring.super_cluster.api.endpoint, leaf=user))
 
 

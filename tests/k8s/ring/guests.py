@@ -100,9 +100,9 @@ class StockKata(WatchingPlugin):
             await stack.aclose()
 
 
-def install_agent(ring: Ring) -> Path:
-    """Put the guest's agent where pods can mount it, by its own packaging; returns the directory."""
-    root = ring.directory / "agent-root"
+def install_agent(directory: Path) -> Path:
+    """Put the guest's agent where pods can mount it, by its own packaging; returns where it is."""
+    root = directory / "agent-root"
     if not root.exists():
         root.mkdir()
         overlay = _ROOT / "packaging" / "guest" / "overlay.sh"
@@ -125,14 +125,19 @@ _AGENT = (
 
 
 def with_agent(ring: Ring, spec: JsonObject) -> JsonObject:
-    """The pod with our agent as a native sidecar: packaging/guest/sidecar.yaml without an image to pull."""
+    """The pod with our agent as a native sidecar, which dials the ring's node."""
+    return with_agent_at(ring.directory, ring.node.namespace.address, spec)
+
+
+def with_agent_at(directory: Path, node_address: str, spec: JsonObject) -> JsonObject:
+    """The same for a node at that address: packaging/guest/sidecar.yaml without an image to pull."""
     (written,) = yaml.safe_load(_SIDECAR.read_text())["initContainers"]
-    mounts = {**_MACHINE, "/agent": str(install_agent(ring))}
+    mounts = {**_MACHINE, "/agent": str(install_agent(directory))}
     if sys.base_prefix != "/usr":
         mounts[sys.base_prefix] = sys.base_prefix
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     arguments = list(written["args"])
-    arguments[arguments.index("--node") + 1] = f"tcp:{ring.node.namespace.address}:{AGENT_PORT}"
+    arguments[arguments.index("--node") + 1] = f"tcp:{node_address}:{AGENT_PORT}"
     kept = {key: written[key] for key in ("restartPolicy", "securityContext", "startupProbe")}
     sidecar = container(
         written["name"],

@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import tarfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def compile_pause(directory: Path) -> Path:
 def write_pause_image(archive: Path, binary: Path) -> None:
     """An image with nothing but the pause program."""
     layer = _Layer().build(directories=[], files={"pause": (binary.read_bytes(), 0o755)}, links={})
-    _write_archive(archive, PAUSE, layer, {"Entrypoint": ["/pause"]})
+    write_archive(archive, PAUSE, [layer], {"Entrypoint": ["/pause"]})
 
 
 def write_busybox_image(archive: Path) -> None:
@@ -97,17 +98,20 @@ def write_busybox_image(archive: Path) -> None:
         },
         links={f"bin/{name}": "busybox" for name in listed if name != "busybox"},
     )
-    _write_archive(archive, BUSYBOX, layer, {"Cmd": ["/bin/sh"]})
+    write_archive(archive, BUSYBOX, [layer], {"Cmd": ["/bin/sh"]})
 
 
-def _write_archive(archive: Path, name: str, layer: bytes, settings: dict[str, list[str]]) -> None:
-    """An OCI image layout with one image, as a tar that `ctr images import` reads."""
+def write_archive(archive: Path, name: str, layers: Sequence[bytes], settings: Mapping[str, object]) -> None:
+    """An OCI image layout with one image, as a tar that `ctr images import` reads.
+
+    `layers` are tars, the lowest first; `settings` are of the image's configuration.
+    """
     image = json.dumps(
         {
             "architecture": "amd64",
             "os": "linux",
             "config": {"Env": ["PATH=/bin"], **settings},
-            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+            "rootfs": {"type": "layers", "diff_ids": [_digest(layer) for layer in layers]},
         }
     ).encode()
     manifest = json.dumps(
@@ -115,7 +119,7 @@ def _write_archive(archive: Path, name: str, layer: bytes, settings: dict[str, l
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "config": _descriptor("application/vnd.oci.image.config.v1+json", image),
-            "layers": [_descriptor("application/vnd.oci.image.layer.v1.tar", layer)],
+            "layers": [_descriptor("application/vnd.oci.image.layer.v1.tar", layer) for layer in layers],
         }
     ).encode()
     index = json.dumps(
@@ -131,7 +135,7 @@ def _write_archive(archive: Path, name: str, layer: bytes, settings: dict[str, l
         }
     ).encode()
     members = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": index}
-    for blob in (image, manifest, layer):
+    for blob in (image, manifest, *layers):
         members[f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}"] = blob
     with tarfile.open(archive, "w") as tar:
         for path, content in members.items():

@@ -27,6 +27,8 @@ POD_NETWORK = "10.88.0.0/24"
 # The standard place, in the node's own /run: the kubelet's cAdvisor looks there and nowhere else, and
 # without it its page has no container names.
 _CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+# The standard place too, where the shipped configuration of kata-bridge expects it.
+_NRI_SOCKET = "/run/nri/nri.sock"
 
 # Runc by other names: what RuntimeClasses of Kata's name, without its virtual machine.
 KATA_HANDLERS = ("kata", "kata-agent", "kata-stock")
@@ -64,7 +66,7 @@ mount -t tmpfs tmpfs /var/log
 mount --make-shared /var/log
 mount --bind "$scratch/kubelet" "$scratch/kubelet"
 mount --make-shared "$scratch/kubelet"
-mkdir -p /run/netns
+mkdir -p /run/netns /run/nri
 echo 'node log: of no concern to a tenant' > /var/log/node.log
 : > "$scratch/mounted"
 exec "$scratch/pause"
@@ -203,8 +205,8 @@ class Node:
 
     @property
     def nri_socket(self) -> Path:
-        """Where containerd takes NRI plugins."""
-        return self._directory / "nri.sock"
+        """Where containerd takes NRI plugins, as it is reached from outside the node's mount namespace."""
+        return self.outside(_NRI_SOCKET)
 
     @property
     def cri_socket(self) -> Path:
@@ -275,7 +277,7 @@ address = "{_CONTAINERD_SOCKET}"
 path = "{self._directory / "opt"}"
 [plugins.'io.containerd.nri.v1.nri']
 disable = {"false" if self._has_nri else "true"}
-socket_path = "{self.nri_socket}"
+socket_path = "{_NRI_SOCKET}"
 plugin_path = "{self._directory / "nri-plugins"}"
 plugin_config_path = "{self._directory / "nri-conf"}"
 # It asks for a plugin only where a pod's annotation does.
@@ -355,7 +357,11 @@ SystemdCgroup = false
         images.write_pause_image(pause, self._directory / "pause")
         images.write_busybox_image(busybox)
         for archive in (pause, busybox):
-            run([*self._ctr, "--namespace", "k8s.io", "images", "import", str(archive)])
+            self.import_image(archive)
+
+    def import_image(self, archive: Path) -> None:
+        """Let containerd have an image, from a tar."""
+        run([*self._ctr, "--namespace", "k8s.io", "images", "import", str(archive)])
 
     def _write_kubelet_configuration(self) -> None:
         configuration = {

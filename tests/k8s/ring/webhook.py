@@ -111,13 +111,12 @@ def daemon(ring: Ring, address: str) -> NodeDaemon:
     }
     kubeconfig["users"][0]["user"] |= {"tokenFile": "token"}
     (made.directory / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-    settings = yaml.safe_load(files["config.yaml"])
     made.configure(
-        settings.pop("kind"),
+        "dnsconfig-webhook.yaml",
         {
-            **settings,
-            "superCluster": {**settings["superCluster"], "hasVirtualClusters": False},
-            "listen": {**settings["listen"], "address": address, "port": _PORT},
+            "superCluster.hasVirtualClusters": False,
+            "listen.address": address,
+            "listen.port": _PORT,
             "stateDirectory": str(made.directory / "state"),
             "resolvConf": str(made.directory / "resolv.conf"),
         },

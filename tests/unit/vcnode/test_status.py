@@ -84,10 +84,14 @@ def test_without_a_socket_every_one_of_the_directory_is_asked(
         run()
     for name in ("b.sock", "a.sock", "a.pid", "kata-bridge.sock"):
         (tmp_path / name).touch()
-    daemons |= {tmp_path / "a.sock": 200, tmp_path / "b.sock": 200}
+    (tmp_path / "pods").mkdir()
+    own = tmp_path / "vn-agent" / "status.sock"
+    own.parent.mkdir()
+    own.touch()
+    daemons |= {tmp_path / "a.sock": 200, tmp_path / "b.sock": 200, own: 200}
     code, out = run()
     assert code == 0
-    assert out.index("a.sock") < out.index("b.sock")
+    assert out.index("a.sock") < out.index("b.sock") < out.index("vn-agent/status.sock")
     assert "a.pid" not in out
     assert "kata-bridge" not in out, "it speaks gRPC there"
 

@@ -45,7 +45,7 @@ def dialled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StandInK
     kubelet.set_previous_log(NAMESPACE, "faller", "main", "first run")
     kubelet.start()
     context = ssl.create_default_context(cadata=servers.cert_pem.decode())
-    context.load_cert_chain(*clients.issue("system:vn-agent:worker-1").write(directory, "agent"))
+    context.load_cert_chain(*clients.issue("vcnode:vn-agent:worker-1").write(directory, "agent"))
     yield kubelet, context
     kubelet.stop()
 

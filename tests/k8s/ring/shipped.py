@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shipped, as the rings use it: rights as they are, configurations with other places.
+
+A ring that gives a daemon more than `packaging/rbac`, or a setting that `examples/` has not, tests
+something that nobody installs. So rights come from the files alone, with the node's name in the place
+of `node-1`, and a configuration is an example in which only what is listed here differs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.certs import Leaf
+from tests.k8s.ring.controlplane import Apiserver, write_kubeconfig
+
+ROOT = Path(__file__).resolve().parents[3]
+RBAC = ROOT / "packaging" / "rbac"
+_EXAMPLES = ROOT / "examples"
+_NODE = "node-1"
+
+# Names, addresses and paths: another machine has others, and nothing else of it is different.
+PLACES = frozenset(
+    {
+        *("nodeName", "stateDirectory", "lockFile", "resolvConf", "serviceCIDRs", "tenants"),
+        *("listen.address", "listen.port", "listen.socket", "bridge.socket", "status.socket"),
+        *("serving.certificateFile", "serving.keyFile", "tenants.directory", "audit.file"),
+        *("kubelet.address", "kubelet.port", "kubelet.caFile", "kubelet.serverName"),
+        *("kubelet.clientCertificateFile", "kubelet.clientKeyFile", "superCluster.kubeconfigFile"),
+        *("sandboxes.directory", "stock.shimDirectories"),
+        *("agent.address", "agent.port", "agent.vsockPort", "agent.gateways"),
+        *("gate.directory", "gate.superCluster.kubeconfigFile", "gate.superCluster.nodeName"),
+    }
+)
+# What a ring's machine has not, or what a test is about; each with its reason.
+REASONS = {
+    "listen.group": "the machine that runs the tests has no group vcnode; root alone asks",
+    "runtimes": "each handler of the ring is runc by another name, with one channel of its own",
+    "sandboxes.nri": "a node without NRI is what the canary is tested on",
+    "sandboxes.cri": "guests are described by files where there is no container runtime",
+    "sandboxes.cri.intervalSeconds": "a test waits for a list",
+    "drift.checkSeconds": "a test waits for a look at a guest",
+    "drain.seconds": "a test waits for an end",
+    "pages.maxAgeSeconds": "a test compares a page with what it made just before",
+    "injectedContainers": "a test has a container that the super cluster adds",
+    "gate": "Services are tested without the gate too",
+    "gate.superCluster": "the gate without rights in the super cluster is tested too",
+    "gate.policy": "a bench compares what the gate costs with a node that has none",
+    "gate.namespaces": "each policy is tested",
+    "lastKnown": "both values are tested",
+    "canary": "the canary is tested",
+    "superCluster.hasVirtualClusters": "the ring's cluster has no VirtualClusters",
+}
+
+
+class NotShippedError(Exception):
+    """A ring wants to configure what is neither shipped nor listed here."""
+
+
+def configuration(name: str, settings: Mapping[str, object], *, without: tuple[str, ...] = ()) -> JsonObject:
+    """An example with other places: `settings` by dotted keys, and keys of it that are left out.
+
+    Raises `NotShippedError` for a key that is neither a place nor has a reason.
+    """
+    made: JsonObject = copy.deepcopy(yaml.safe_load((_EXAMPLES / name).read_text()))
+    for key in (*without, *settings):
+        if key not in PLACES and key not in REASONS:
+            raise NotShippedError(f"{name}: {key} is neither a place nor has it a reason to differ")
+    for key in without:
+        del _mapping(made, key)[key.rpartition(".")[2]]
+    for key, value in settings.items():
+        _mapping(made, key)[key.rpartition(".")[2]] = value
+    return made
+
+
+def _mapping(made: JsonObject, key: str) -> JsonObject:
+    """The mapping that has the last part of a dotted key; it is made where it is missing."""
+    for parent in key.split(".")[:-1]:
+        made = made.setdefault(parent, {})
+    return made
+
+
+def apply_rights(api: KubernetesApi, node: str, *names: str) -> None:
+    """Create everything in these files of `packaging/rbac`, for this node."""
+    for name in names:
+        for value in yaml.safe_load_all((RBAC / name).read_text().replace(_NODE, node)):
+            group = value["apiVersion"]
+            kind = f"{value['kind'].lower()}s".replace("policys", "policies")
+            api.create(f"/apis/{group}/{kind}", value, may_exist=True)
+
+
+def issue_user(cluster: Apiserver, daemon: str, node: str) -> Leaf:
+    """A client certificate as the README asks for it, by which a daemon is known to the cluster."""
+    return cluster.authority.issue(f"vcnode:{daemon}:{node}", organizations=(f"vcnode:{daemon}s",))
+
+
+def let_in(cluster: Apiserver, daemon: str, node: str, directory: Path) -> Path:
+    """Give a daemon its shipped rights; returns its kubeconfig in `directory`."""
+    # The policy first: between the two the rights would be wider than what is shipped.
+    for name in (f"{daemon}-policy.yaml", f"{daemon}.yaml"):
+        if (RBAC / name).exists():
+            apply_rights(cluster.api, node, name)
+    directory.mkdir(exist_ok=True)
+    endpoint = replace(cluster.api.endpoint, leaf=issue_user(cluster, daemon, node))
+    return write_kubeconfig(directory / "user", f"https://{endpoint.address}:{endpoint.port}", endpoint)
