@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from daemonkit import logs
+from daemonkit import directories, logs
 from daemonkit.config import ConfigError
+from daemonkit.directories import HasDirectories, UnusableDirectoryError
 
 EXIT_FAILED = 1
 EXIT_UNUSABLE = 2
@@ -54,7 +55,8 @@ def configured(arguments: Arguments, load: Callable[[Path], T]) -> T:
     """Return what `load` makes of the file; end the process when that is all there is to do.
 
     On `ConfigError` all its errors go to stderr and the exit code is 2. With `--check-config` a
-    good file ends in exit code 0. Raises `SystemExit` in both cases.
+    good file ends in exit code 0, unless a directory that it names cannot be used by us: that is said
+    too, as the start would end there. Raises `SystemExit` in all these cases.
     """
     try:
         config = load(arguments.config)
@@ -62,9 +64,19 @@ def configured(arguments: Arguments, load: Callable[[Path], T]) -> T:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(EXIT_UNUSABLE) from None
     if arguments.is_check:
+        if problems := _directory_problems(config):
+            sys.stderr.write("".join(f"{arguments.config}: {each}\n" for each in problems))
+            raise SystemExit(EXIT_UNUSABLE)
         sys.stderr.write(f"{arguments.config}: ok\n")
         raise SystemExit(0)
     return config
+
+
+def _directory_problems(config: object) -> list[str]:
+    if not isinstance(config, HasDirectories):
+        return []
+    found = (directories.problem(path) for path in config.directories())
+    return list(dict.fromkeys(filter(None, found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +218,10 @@ def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
     manager = supervision(os.environ, os.getpid())  # noqa: TID251
     try:
         return asyncio.run(_run(body, Lifecycle(manager, send=send_notice)))
+    except UnusableDirectoryError as error:
+        # The node's doing, not a fault of ours: the sentence has what to do, and a trace would hide it.
+        _log.error("cannot start", reason=str(error))
+        return EXIT_FAILED
     # Nothing is above this but the interpreter, which would print the trace over many lines: whoever
     # collects logs line by line would not find the failure.
     except Exception as error:  # noqa: BLE001 - told on one line, and the process ends with a failure

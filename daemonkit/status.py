@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from daemonkit import metrics
+from daemonkit import directories, metrics
 from daemonkit.accepting import stop_accepting
 from daemonkit.status_pages import Page, Pages, Query, Readiness, Reply, too_large
 from daemonkit.tasks import Tasks
@@ -86,7 +86,7 @@ class StatusServer:
     async def start(self) -> None:
         """Listen. Replaces the socket file of a daemon that is gone, never that of a living one.
 
-        Raises `StatusError`.
+        Raises `StatusError`, and `UnusableDirectoryError` for where its socket is to be.
         """
         try:
             listener = (
@@ -94,6 +94,8 @@ class StatusServer:
                 if isinstance(self._address, Path)
                 else _listen_tcp(self._address)
             )
+        except directories.UnusableDirectoryError:
+            raise
         except OSError as error:
             raise StatusError(f"{_name(self._address)}: {error.strerror or error}") from None
         self._server = await asyncio.start_server(
@@ -111,6 +113,7 @@ class StatusServer:
             self._address.unlink(missing_ok=True)
 
     def _listen_unix(self, path: Path) -> socket.socket:
+        directories.prepare(path.parent)
         _remove_stale(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -24,6 +24,11 @@ class StatusPlace:
             return self.socket
         return None if self.address is None else (self.address, self.port)
 
+    def directories(self) -> Iterator[Path]:
+        """Where its socket is, if it has one."""
+        if self.socket is not None:
+            yield self.socket.parent
+
     def problems(self) -> Iterator[str]:
         if self.socket is not None and self.address is not None:
             yield "socket: give socket or address, not both"

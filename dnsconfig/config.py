@@ -76,6 +76,12 @@ class DnsConfigConfiguration:
         True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
     )
 
+    def directories(self) -> Iterator[Path]:
+        """Where we keep files: `--check-config` looks at them."""
+        if self.state_directory is not None:
+            yield self.state_directory
+        yield from self.status.directories()
+
     def problems(self) -> Iterator[str]:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
         if not names.is_pod_name(self.node_name):

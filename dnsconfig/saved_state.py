@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from daemonkit import logs
+from daemonkit import directories, logs
 from daemonkit.files import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
 from dnsconfig.attachments import Attachment, Attachments
@@ -207,7 +207,7 @@ class SavedState:
 
     def prepare(self) -> None:
         """Make the directory; remove what a killed writer left. Raises OSError."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directories.prepare(self._path.parent, 0o700)
         remove_leftovers(self._path.parent)
 
     def load(self) -> Restored | None:

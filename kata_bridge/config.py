@@ -245,6 +245,21 @@ class KataBridgeConfiguration:
         if self.gate is not None and self.sandboxes.nri is None:
             yield "gate: needs sandboxes.nri"
 
+    def shared_directories(self) -> Iterator[Path]:
+        """Where others find our sockets and files, and must not put any."""
+        yield self.lock_file.parent
+        yield self.listen.socket.parent
+        if self.agent is not None and self.agent.socket is not None:
+            yield self.agent.socket.parent
+        yield from self.status.directories()
+
+    def directories(self) -> Iterator[Path]:
+        """Where we keep files: `--check-config` looks at them."""
+        yield self.state_directory
+        yield from self.shared_directories()
+        if self.gate is not None:
+            yield self.gate.directory
+
     @property
     def inner_socket(self) -> Path:
         """Where the gRPC server is, behind the front."""

@@ -36,9 +36,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from daemonkit import files
+from daemonkit import directories, files
 from kata_bridge.state_directory import CredentialsError as CredentialsError
-from kata_bridge.state_directory import private_directory
 
 # What agents expect in the server's certificate, whatever address they dialled.
 SERVER_NAME = "kata-bridge.vcnode.internal"
@@ -101,7 +100,7 @@ class Credentials:
         Half a state is an error and not a reason to start anew: guests trust what is there.
         """
         try:
-            private_directory(directory)
+            directories.prepare(directory, 0o700)
             files.remove_leftovers(directory)
             authority, key = _authority(directory)
             server = _server(directory, authority, key)
@@ -184,7 +183,7 @@ class Credentials:
         return self._by_fingerprint.get(_fingerprint(leaf))
 
     def _load(self) -> None:
-        private_directory(self._sandboxes)
+        directories.prepare(self._sandboxes, 0o700)
         for directory in self._sandboxes.iterdir():
             leaf = self._leaf_in(directory)
             if leaf is None:

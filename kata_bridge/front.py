@@ -13,6 +13,7 @@ import socket
 import stat
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -73,17 +74,18 @@ def bind(path: Path, gid: int | None) -> socket.socket:
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
-            raise FileExistsError(17, "there is something that is no socket", str(path))
+        with suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise FileExistsError(17, "there is something that is no socket", str(path))
         path.unlink(missing_ok=True)
-        mask = os.umask(0o177)
+        # Born with its mode: a chmod would be of whatever has the name by then.
+        mask = os.umask(0o777 & ~(MODE if gid is not None else 0o600))
         try:
             listener.bind(str(path))
         finally:
             os.umask(mask)
         if gid is not None:
-            os.chown(path, -1, gid)
-            path.chmod(MODE)
+            os.chown(path, -1, gid, follow_symlinks=False)
         listener.setblocking(False)
         listener.listen(MAX_CONNECTIONS)
     except BaseException:

@@ -10,15 +10,17 @@ sandbox is given only what was said for its own. While the latest is for others 
 nobody looks after what was said before, whose server may have gone. What runs keeps its file.
 """
 
+import errno
 import json
+import os
 import shutil
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from daemonkit import logs
+from daemonkit import directories, logs
 from kata_bridge.core.gate import Resolver
 from kata_bridge.core.sandboxes import is_sandbox_id
 from kata_bridge.guest import resolv_conf
@@ -29,7 +31,8 @@ MAX_SAID = 10_000
 MAX_ADMITTED = 64
 _MAX_NOTE_BYTES = 64 << 10
 
-_FILE, _NOTE = "resolv.conf", "gate.json"
+_FILE, _NOTE, _NEW = "resolv.conf", "gate.json", "gate.new"
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _log = logs.get(__name__)
 
@@ -46,7 +49,7 @@ class ResolvConfs:
     """What was said of pods, by UID, and the files of sandboxes in `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        """Make the directory. Raises `OSError`."""
+        """Make the directory. Raises `UnusableDirectoryError`."""
         self._directory = directory
         self._said: dict[str, Resolver] = {}
         self._places: dict[str, _Place] = {}
@@ -57,7 +60,8 @@ class ResolvConfs:
         self._held: set[str] = set()
         # Sandboxes whose directory or note could not be written: a disk that was full when they began.
         self._unwritten: set[str] = set()
-        directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        # Whoever may write it, or what is above it, could have root write what a link leads to.
+        self._descriptor = directories.open_prepared(directory, 0o711)
         self._restore()
 
     # ---- what is said
@@ -199,16 +203,15 @@ class ResolvConfs:
 
     def _write(self, sandbox: str) -> None:
         resolver = self._given.get(sandbox)
-        (self._directory / sandbox).mkdir(mode=0o711, exist_ok=True)
         if resolver is not None and resolver.text:
             self._write_file(sandbox, resolver.text)
         self._write_note(sandbox)
         self._unwritten.discard(sandbox)
 
     def _write_file(self, sandbox: str, text: str) -> None:
-        path = self.path(sandbox)
-        resolv_conf.write(path, text)
-        path.chmod(0o644)  # whoever the container runs as reads it, whatever our umask is
+        with self._opened(sandbox) as descriptor:
+            # Whoever the container runs as reads it, whatever our umask is.
+            resolv_conf.write(_FILE, text, dir_fd=descriptor, mode=0o644)
 
     def _write_note(self, sandbox: str) -> None:
         place = self._places.get(sandbox)
@@ -224,10 +227,29 @@ class ResolvConfs:
             "admitted": self._admitted.get(sandbox, []),
             "isHeld": sandbox in self._held,
         }
-        path = self._directory / sandbox / _NOTE
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(note))
-        new.replace(path)
+        with self._opened(sandbox) as directory:
+            with suppress(FileNotFoundError):
+                os.unlink(_NEW, dir_fd=directory)
+            new = os.open(_NEW, os.O_WRONLY | _NEW_FILE, 0o600, dir_fd=directory)
+            with os.fdopen(new, "w") as file:
+                file.write(json.dumps(note))
+            os.rename(_NEW, _NOTE, src_dir_fd=directory, dst_dir_fd=directory)
+
+    @contextmanager
+    def _opened(self, sandbox: str) -> Iterator[int]:
+        """Its directory, made if it is not there. Raises `OSError`, also where a link is in its place."""
+        with suppress(FileExistsError):
+            os.mkdir(sandbox, 0o711, dir_fd=self._descriptor)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(sandbox, flags, dir_fd=self._descriptor)
+        try:
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                raise PermissionError(
+                    errno.EPERM, "the directory is another's", str(self._directory / sandbox)
+                )
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _restore(self) -> None:
         for directory in self._directory.iterdir():
@@ -248,7 +270,7 @@ class ResolvConfs:
             text = ""
             if note.get("hasText") is True:
                 with suppress(OSError, UnicodeDecodeError):
-                    text = (directory / _FILE).read_text()
+                    text = _content(directory / _FILE, resolv_conf.MAX_BYTES).decode()
             if not text and not waits:
                 continue
             given = self._given[directory.name] = Resolver(text, waits, place.networks)
@@ -262,11 +284,17 @@ def _names(found: object) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _content(path: Path, most: int) -> bytes:
+    """Raises `OSError`, also for a link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(most)
+
+
 def _note(path: Path) -> Mapping[str, Any]:
     """What a note says; nothing, if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            found = json.loads(file.read(_MAX_NOTE_BYTES))
+        found = json.loads(_content(path, _MAX_NOTE_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemonkit import logs
+from daemonkit import directories, logs
 from daemonkit.config import ConfigError
 from daemonkit.metrics import Registry
 from daemonkit.run import Lifecycle
@@ -36,7 +36,6 @@ from kata_bridge.nri.dispatch import Handler
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.plugin import Plugin
 from kata_bridge.server import BridgeServer
-from kata_bridge.state_directory import private_directory
 from kata_bridge.watchers import Watchers
 from kata_bridge.wiring import Ways
 
@@ -64,14 +63,15 @@ class Service:
         self._config = config
         self._path = path
         self._started_at = time.time()
+        for directory in config.shared_directories():
+            directories.prepare(directory)
         self._lock = Lock(config.lock_file)
         self._metrics = Metrics()
         self._tasks = Tasks("kata-bridge")
         # The directory is root's alone, so what listens in it is behind the front for everybody.
-        private_directory(config.state_directory)
         notes = config.state_directory / "netns"
-        for directory in (config.inner_socket.parent, notes):
-            directory.mkdir(mode=0o700, exist_ok=True)
+        for directory in (config.state_directory, config.inner_socket.parent, notes):
+            directories.prepare(directory, 0o700)
         self._addresses = Addresses(() if config.agent is None else config.agent.gateway_networks)
         self._links: GuestLinks | None = None
         self._agents: Agents | None = None

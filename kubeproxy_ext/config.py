@@ -96,6 +96,12 @@ class KubeproxyExtConfiguration:
     status: StatusPlace = field(default_factory=StatusPlace)
     canary: Canary | None = setting(None, doc="for init containers that test whether the rules are in")
 
+    def directories(self) -> Iterator[Path]:
+        """Where we keep files: `--check-config` looks at them."""
+        if self.state_directory is not None:
+            yield self.state_directory
+        yield from self.status.directories()
+
     def problems(self) -> Iterator[str]:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
         if not names.is_pod_name(self.node_name):

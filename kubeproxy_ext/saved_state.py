@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from daemonkit import logs
+from daemonkit import directories, logs
 from daemonkit.files import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
 from kubeproxy_ext.core.wire import EndpointSliceObject, NamespaceObject, NodeObject, ServiceObject
@@ -85,7 +85,7 @@ class SavedState:
 
     def prepare(self) -> None:
         """Make the directory; remove what a killed writer left, and what is too old. Raises OSError."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directories.prepare(self._directory, 0o700)
         remove_leftovers(self._directory)
         for path in self._directory.glob(f"*{_SUFFIX}"):
             if self._age(path.stat().st_mtime) > MAX_AGE_S:

@@ -167,6 +167,12 @@ class VnAgentConfiguration:
     spiffe: Spiffe | None = None
     drain: Drain = field(default_factory=Drain)
 
+    def directories(self) -> Iterator[Path]:
+        """Where we keep files: `--check-config` looks at them."""
+        if self.state_directory is not None:
+            yield self.state_directory
+        yield from self.status.directories()
+
     def problems(self) -> Iterator[str]:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
         if not is_pod_name(self.node_name):

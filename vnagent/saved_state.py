@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from daemonkit import logs
+from daemonkit import directories, logs
 from daemonkit.files import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
 from tenancy import registry as registries
@@ -83,7 +83,7 @@ class SavedState:
 
     def prepare(self) -> None:
         """Make the directory and clear what a killed writer left. Raises OSError."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directories.prepare(self._directory, 0o700)
         remove_leftovers(self._directory)
 
     # ---- reading

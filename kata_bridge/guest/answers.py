@@ -142,7 +142,8 @@ class Answers:
         is_new = False
         for path in self._resolv_confs:
             try:
-                is_new = resolv_conf.write(path, text) or is_new
+                # A link of the image's (systemd-resolved's) leads to what is meant.
+                is_new = resolv_conf.write(path.resolve(), text) or is_new
             except ValueError as error:
                 return self._made(OutcomeCode.REFUSED, str(error))
             except OSError as error:

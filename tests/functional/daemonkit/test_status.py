@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.directories import UnusableDirectoryError
 from daemonkit.metrics import Registry
 from daemonkit.status import Address, Readiness, StatusError, StatusServer, fetch
 
@@ -148,8 +149,16 @@ async def test_a_socket_that_a_successor_took_is_not_removed(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_directory_that_is_missing_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StatusError, match=r"none/status.sock: No such file or directory"):
+async def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
+    async with running(tmp_path / "none" / "status.sock"):
+        assert await ask(tmp_path / "none" / "status.sock", "/healthz") == (200, b"ok\n")
+    assert stat.S_IMODE((tmp_path / "none").stat().st_mode) == 0o755
+
+
+@pytest.mark.asyncio
+async def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "none").touch()
+    with pytest.raises(UnusableDirectoryError, match=r"none: there is something that is no directory"):
         async with running(tmp_path / "none" / "status.sock"):
             pass
 

@@ -135,7 +135,7 @@ async def test_a_full_disk_holds_what_needs_a_file(node: Node, monkeypatch: pyte
     await node.runtime.run_pod(web)
     await node.client.set_resolv_conf("s1", TEXT)
 
-    def full(*_: object) -> bool:
+    def full(*_: object, **__: object) -> bool:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_directory_that_could_not_be_made_is_made_later(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(Path, "mkdir", is_full)
+        full.setattr(os, "mkdir", is_full)
         for attempt in (confs.begin, confs.ready):
             with pytest.raises(OSError, match="No space"):
                 attempt("s", "u", BLUE)

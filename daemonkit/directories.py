@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories in which a daemon keeps files: who else may change what is in them is found out here.
+
+Whoever may write a directory may put a link in the place of a file, and a daemon that opens files
+there writes what the link leads to, as root in the case of kata-bridge. So a directory is of use only
+if it, and every directory on the way to it, belongs to root or to the daemon's own user, and nobody
+else may write it. On the way, one with the sticky bit (/tmp) will do: nobody can replace what is the
+daemon's own. Links on the way are followed by hand, so that whoever may change one is found out too.
+
+For /run/vcnode that means: root's, mode 0755; a daemon that is not root has a directory of its own
+below it (`/run/vcnode/dnsconfig`, systemd's `RuntimeDirectory=vcnode/dnsconfig`).
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+# path_resolution(7): the kernel gives up after as many.
+_MAX_LINKS = 40
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class UnusableDirectoryError(OSError):
+    """A directory cannot be made, or others may change what is in it; says which one and what to do."""
+
+    def __init__(self, path: Path, why: str, remedy: str = "", *, number: int = errno.EPERM) -> None:
+        super().__init__(number, f"{why}; {remedy}" if remedy else why, str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+@runtime_checkable
+class HasDirectories(Protocol):
+    """A configuration that names directories."""
+
+    def directories(self) -> Iterable[Path]:
+        """Where its daemon keeps files and sockets."""
+
+
+def problem(path: Path) -> str:
+    """Empty, or why a daemon that runs as we do cannot keep files in `path`, which need not be there yet.
+
+    Looks and changes nothing: for the check of a configuration.
+    """
+    try:
+        place, missing = _walk(path)
+    except UnusableDirectoryError as error:
+        return str(error)
+    if missing and not os.access(place, os.W_OK | os.X_OK):
+        return f"{path}: it is missing, and uid {os.geteuid()} cannot make it in {place}"
+    return ""
+
+
+def prepare(path: Path, mode: int = 0o755) -> None:
+    """Make the directory if it is not there, and those on the way to it (0755), for our user alone to
+    write. One that is there and is ours loses what `mode` does not have.
+
+    Raises `UnusableDirectoryError`.
+    """
+    os.close(open_prepared(path, mode))
+
+
+def open_prepared(path: Path, mode: int = 0o755) -> int:
+    """`prepare` it, and return a descriptor of it, for `dir_fd`."""
+    place, missing = _walk(path)
+    for index, name in enumerate(missing):
+        place /= name
+        _make(place, mode if index == len(missing) - 1 else 0o755)
+    place, missing = _walk(path)
+    try:
+        descriptor = os.open(place.joinpath(*missing), _OPEN)
+    except OSError as error:
+        raise UnusableDirectoryError(path, error.strerror or "cannot be opened") from None
+    try:
+        status = os.fstat(descriptor)
+        _check(place, status, is_last=True)
+        now = stat.S_IMODE(status.st_mode)
+        if status.st_uid == os.geteuid() and now & 0o777 & ~mode:
+            os.fchmod(descriptor, now & (mode | 0o7000))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make(path: Path, mode: int) -> None:
+    try:
+        path.mkdir(mode=0o700)
+        descriptor = os.open(path, _OPEN)
+    except FileExistsError:
+        return  # another daemon's start, or no directory: the next look says which
+    except OSError as error:
+        why = f"it is missing, and cannot be made: {error.strerror}"
+        remedy = f"make it for uid {os.geteuid()}"
+        raise UnusableDirectoryError(path, why, remedy, number=error.errno or errno.EIO) from None
+    try:
+        os.fchmod(descriptor, mode)  # not by mkdir: the umask would have its say
+    finally:
+        os.close(descriptor)
+
+
+def _walk(path: Path) -> tuple[Path, list[str]]:
+    """The last directory on the way that is there, free of links, and the names that are missing."""
+    place = Path("/")
+    todo = list(reversed(path.absolute().parts[1:]))
+    links = 0
+    _check(place, place.lstat(), is_last=False)
+    while todo:
+        name = todo.pop()
+        if name == "..":
+            place = place.parent
+            continue
+        inside = place / name
+        try:
+            status = inside.lstat()
+        except FileNotFoundError:
+            return place, [name, *reversed(todo)]
+        except OSError as error:
+            raise UnusableDirectoryError(inside, error.strerror or "cannot be looked at") from None
+        if stat.S_ISLNK(status.st_mode):
+            _check_owner(inside, status)
+            links += 1
+            if links > _MAX_LINKS:
+                raise UnusableDirectoryError(path, "too many links", number=errno.ELOOP)
+            target = inside.readlink()
+            if target.is_absolute():
+                place = Path("/")
+            todo += [part for part in reversed(target.parts) if part != "/"]
+            continue
+        _check(inside, status, is_last=not todo)
+        place = inside
+    return place, []
+
+
+def _check(path: Path, status: os.stat_result, *, is_last: bool) -> None:
+    if not stat.S_ISDIR(status.st_mode):
+        raise UnusableDirectoryError(path, "there is something that is no directory", number=errno.ENOTDIR)
+    _check_owner(path, status)
+    is_sticky = bool(status.st_mode & stat.S_ISVTX) and not is_last
+    if status.st_mode & _WRITABLE_BY_OTHERS and not is_sticky:
+        mode = stat.S_IMODE(status.st_mode)
+        raise UnusableDirectoryError(
+            path,
+            f"others than its owner may write it (mode {mode:04o})",
+            f"chmod go-w {path}, and look at what was put there",
+        )
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        ours = "root" if os.geteuid() == 0 else f"root or uid {os.geteuid()}"
+        raise UnusableDirectoryError(
+            path, f"it belongs to uid {status.st_uid}, not to {ours}", f"chown it to {ours}, or name another"
+        )

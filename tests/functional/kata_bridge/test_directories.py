@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may write where root opens files: found out by the check of the configuration, and at the start."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from daemonkit import directories
+from daemonkit.directories import UnusableDirectoryError
+from daemonkit.status import fetch
+from daemonkit.testing.kube_apiserver import KubeApiserver
+from daemonkit.testing.pki import Authority
+from tests.functional.kata_bridge.test_life import ROOT, bridge_command, is_ready, running, until, written
+
+_S = 30
+
+
+def ended(command: list[str]) -> tuple[int, str]:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_S, check=False)
+    return done.returncode, done.stderr
+
+
+def test_on_a_fresh_node_what_is_missing_is_made(place: Path) -> None:
+    """With the documented configuration it said `ok`, and then that its lock's directory is not there."""
+    vcnode = place / "run" / "vcnode"
+    settings = {
+        "lockFile": str(vcnode / "kata-bridge.lock"),
+        "listen": {"socket": str(vcnode / "kata-bridge.sock")},
+        "status": {"socket": str(vcnode / "status.sock")},
+        "stateDirectory": str(place / "var" / "lib" / "vcnode" / "kata-bridge"),
+    }
+    config = written(place, **settings)
+    assert ended(bridge_command(config, "--check-config")) == (0, f"{config}: ok\n")
+    assert not vcnode.exists()
+    process = subprocess.Popen(bridge_command(config), cwd=ROOT, stderr=subprocess.DEVNULL, umask=0o077)
+    try:
+        (place / "guests").mkdir()
+        until(lambda: (vcnode / "status.sock").exists() and is_ready(vcnode), "not ready")
+        assert stat.S_IMODE(vcnode.stat().st_mode) == 0o755
+        assert stat.S_IMODE((place / "var/lib/vcnode/kata-bridge").stat().st_mode) == 0o700
+    finally:
+        process.kill()
+        process.wait()
+
+
+PLACES: dict[str, dict[str, Any]] = {
+    "stateDirectory": {"stateDirectory": "{0}/open"},
+    "above stateDirectory": {"stateDirectory": "{0}/open/state"},
+    "lockFile": {"lockFile": "{0}/open/lock"},
+    "listen.socket": {"listen": {"socket": "{0}/open/bridge.sock"}},
+    "agent.socket": {"agent": {"socket": "{0}/open/agents.sock"}},
+    "status.socket": {"status": {"socket": "{0}/open/status.sock"}},
+    "gate.directory": {"gate": {"directory": "{0}/open/pods"}, "sandboxes": {"nri": {"socket": "{0}/nri"}}},
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_directory_that_others_may_write_is_no_place_for_root(place: Path, name: str) -> None:
+    """A member of the bridge's group put a link there, and root wrote what it leads to."""
+    filled = yaml.safe_load(yaml.safe_dump(PLACES[name]).replace("{0}", str(place)))
+    config = written(place, **filled)
+    (place / "guests").mkdir()
+    (place / "open").mkdir()
+    (place / "open").chmod(0o770)
+    said = f"{place}/open: others than its owner may write it (mode 0770); chmod go-w {place}/open"
+    code, checked = ended(bridge_command(config, "--check-config"))
+    assert (code, said in checked) == (2, True), checked
+    code, log = ended(bridge_command(config))
+    assert (code, said in log, "Traceback" in log) == (1, True, False), log
+    assert list((place / "open").iterdir()) == []
+
+
+def test_a_directory_of_another_user_is_no_place_either(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "theirs").mkdir()
+    if os.geteuid() == 0:
+        os.chown(place / "theirs", 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    for path in (place / "theirs", place / "theirs" / "state"):
+        with pytest.raises(UnusableDirectoryError, match=r"it belongs to uid .*, not to root"):
+            directories.prepare(path)
+
+
+@pytest.mark.parametrize("module", ["dnsconfig", "kubeproxy_ext"])
+def test_a_directory_that_cannot_be_made_is_a_sentence(place: Path, module: str) -> None:
+    """It was a traceback, after the check had said that all is well."""
+    authority = Authority.create("super-cluster")
+    apiserver = KubeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
+    kubeconfig = place / "kubeconfig"
+    kubeconfig.write_text(apiserver.kubeconfig(authority.issue("node", usages=["client"])))
+    (place / "run").touch()
+    kind = {"dnsconfig": "DnsConfigConfiguration", "kubeproxy_ext": "KubeproxyExtConfiguration"}[module]
+    config = place / "config.yaml"
+    document = {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": kind,
+        "nodeName": "node-1",
+        "superCluster": {"kubeconfigFile": str(kubeconfig)},
+        "status": {"socket": str(place / "run" / "status.sock")},
+    }
+    config.write_text(yaml.safe_dump(document))
+    said = f"{place}/run: there is something that is no directory"
+    command = [sys.executable, "-m", module, "--config", str(config)]
+    code, checked = ended([*command, "--check-config"])
+    assert (code, said in checked) == (2, True), checked
+    code, log = ended(command)
+    assert (code, said in log, "Traceback" in log) == (1, True, False), log
+
+
+def test_what_is_there_already_is_tightened(place: Path) -> None:
+    (place / "state").mkdir(mode=0o755)
+    (place / "state").chmod(0o755)
+    with running(place):
+        assert stat.S_IMODE((place / "state").stat().st_mode) == 0o700
+        assert fetch(place / "status.sock", "/healthz", 5.0)[0] == 200
