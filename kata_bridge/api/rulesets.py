@@ -72,11 +72,14 @@ def to_part(document: Document) -> Part:
     return _packed(Part, document, document.text())
 
 
-def from_part(part: Part) -> Document:
+def from_part(part: Part, max_lines: int | None = None) -> Document:
     """Return the document that the message carries. Raises `BadRuleset`."""
     family, backend = _languages(part)
+    text = _text(part)
+    if max_lines is not None and text.count("\n") > max_lines:
+        raise BadRuleset(f"{part.family} {part.backend}: more than {max_lines} lines")
     try:
-        return parse(_text(part), family, backend)
+        return parse(text, family, backend)
     except BadDocument as error:
         raise BadRuleset(f"{part.family} {part.backend}: {error}") from None
 

@@ -41,9 +41,9 @@ HELLO_S = 10.0
 MAX_SAID_BYTES = 64 << 10
 # A hello, and what nobody asked for, is decoded where it arrives: some hundred bytes.
 MAX_UNASKED_BYTES = 16 << 10
-# Guests that read back at once. The message, its text and the documents are some 150 MiB of the largest
+# Guests that read back at once. The message, its text and the documents are some 300 MiB of the largest
 # ruleset; people ask for it, one guest at a time.
-MAX_READING_BACK = 2
+MAX_READING_BACK = 1
 # An agent reports a drift when it sees one and again when it is over. What does more is no agent of ours.
 MAX_UNASKED, UNASKED_S = 20, 10.0
 # Each costs a handshake, log lines, maybe a whole ruleset. An agent that fails comes ever more slowly.

@@ -32,6 +32,9 @@ from ruleset.names import Backend
 MAX_TO_GUEST_BYTES = 16 << 20
 # A question is a few milliseconds of work. A ruleset of 5 000 Services takes iptables-nft 12 s.
 ANSWER_S, APPLY_S = 10.0, 60.0
+# Of all documents that a guest says it holds; each is a hundred bytes here, however short. A guest is
+# given 100 000 rules at most, and no more chains than rules.
+MAX_LINES = 400_000
 # A caller has one call at a time; more means that answers were given up on and nothing was read.
 MAX_UNSENT = 4
 
@@ -187,7 +190,11 @@ class AgentChannel:
 
 
 def _documents(parts: Sequence[messages.Part]) -> tuple[Document, ...]:
-    return tuple(rulesets.from_part(part) for part in parts)
+    left, documents = MAX_LINES, list[Document]()
+    for part in parts:
+        documents.append(rulesets.from_part(part, left))
+        left -= sum(1 + len(lines) for lines in documents[-1].objects.values())
+    return tuple(documents)
 
 
 def _capabilities(hello: Hello) -> Capabilities:

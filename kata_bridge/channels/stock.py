@@ -47,6 +47,14 @@ _log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a guest printed of ours, and of how long a text: so long it takes to look through it again."""
+
+    held: Held
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Applied:
     """What was applied last, and the digests of what the guest printed right after."""
 
@@ -109,8 +117,8 @@ class StockKata:
         run the wrong program for it, kernels before the end of 2025 have no IPv6 nat. The guest of a
         pod without an IPv6 address is not asked: five processes fewer between a sandbox and its rules.
         """
-        held = await self._held(Family.IPV4)
-        if held.is_empty:
+        seen = await self._seen(Family.IPV4)
+        if seen.held.is_empty:
             await self._push(Family.IPV4, _HARMLESS)
         before, self.ipv6_problem = self.ipv6_problem, await self._find_ipv6_problem()
         if self._has_ipv6 and self.ipv6_problem and self.ipv6_problem != before:
@@ -130,7 +138,9 @@ class StockKata:
         applied = self._applied
         if not self.ipv6_problem and (applied is None or _has_ipv6(applied.ruleset)):
             families.append(Family.IPV6)
-        return self._judged([await self._held(family) for family in families])
+        seen = [await self._seen(family) for family in families]
+        size = sum(each.size for each in seen)
+        return await large_answers.read(size, self._judged, [each.held for each in seen])
 
     async def apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
         """Put `ruleset` in, family by family; what is there already is not pushed. Flushes nothing."""
@@ -139,15 +149,16 @@ class StockKata:
         await self._settle()
         printed: dict[Family, str] = {}
         for document in self._documents(ruleset):
-            held = await self._bring(document, "" if _PROOF in document.objects else ruleset.digest)
-            printed[held.family] = state_digest([held])
+            seen = await self._bring(document, "" if _PROOF in document.objects else ruleset.digest)
+            printed[seen.held.family] = await large_answers.read(seen.size, state_digest, [seen.held])
         self._applied = _Applied(ruleset, printed)
         return GuestState(ruleset.generation, ruleset.digest, has_drifted=False)
 
     async def read_back(self) -> tuple[Document, ...]:
         await self._settle()
         families = [Family.IPV4] if self.ipv6_problem else list(Family)
-        documents = [(await self._held(family)).document() for family in families]
+        seen = [await self._seen(family) for family in families]
+        documents = [await large_answers.read(each.size, each.held.document) for each in seen]
         return tuple(document for document in documents if set(document.objects) - {_PROOF})
 
     async def flush_conntrack(self, flows: Sequence[Flow]) -> None:
@@ -162,8 +173,8 @@ class StockKata:
 
     # ---- what the guest holds
 
-    async def _held(self, family: Family) -> Held:
-        return await _held_in(await self._read(family), family)
+    async def _seen(self, family: Family) -> _Seen:
+        return await _seen_in(await self._read(family), family)
 
     def _judged(self, helds: Sequence[Held]) -> GuestState:
         """Tell which ruleset this is.
@@ -201,12 +212,12 @@ class StockKata:
             raise Refused(self.ipv6_problem)
         return (ipv4,)
 
-    async def _bring(self, document: Document, digest: str) -> Held:
+    async def _bring(self, document: Document, digest: str) -> _Seen:
         """Make one family hold `document`, marked with `digest`; return what it holds then."""
         family = document.family
         text = await self._read(family)
-        before = await _held_in(text, family)
-        if self._is_in(before, document, digest):
+        before = await _seen_in(text, family)
+        if await large_answers.read(before.size, self._is_in, before.held, document, digest):
             self._calls.release()
             return before
         try:
@@ -215,8 +226,8 @@ class StockKata:
             raise Refused(str(error)) from None
         await self._push(family, whole)
         printed = await self._read(family)
-        after = await _held_in(printed, family)
-        if after.is_marked(digest) if digest else not _has_rules(after):
+        after = await _seen_in(printed, family)
+        if await large_answers.read(after.size, _is_taken, after.held, digest):
             return after
         tool = "ip6tables" if family is Family.IPV6 else "iptables"
         if not printed.strip():
@@ -241,7 +252,7 @@ class StockKata:
         family = Family.IPV6
         try:
             text = await self._calls.read(family)
-            if not (await _held_in(text, family)).is_empty:
+            if not (await _seen_in(text, family)).held.is_empty:
                 return ""
             proof = Document(family, Backend.IPTABLES, {_PROOF: ()})
             await self._calls.push(family, await large_answers.read(len(text), merged, text, proof))
@@ -255,7 +266,7 @@ class StockKata:
                 raise Unreachable(str(error)) from None
             # IPv4 was answered just now by the same way: this is how a shim in Rust reports an error.
             return f"IPv6 rules fail without an answer: {error}"
-        if _PROOF in (await _held_in(printed, family)).objects:
+        if _PROOF in (await _seen_in(printed, family)).held.objects:
             return ""
         return "the guest says that it took IPv6 rules and does not hold them"
 
@@ -282,8 +293,14 @@ class StockKata:
             raise Unreachable(str(error)) from None
 
 
-async def _held_in(text: str, family: Family) -> Held:
-    return await large_answers.read(len(text), held_objects, text, family, Backend.IPTABLES)
+async def _seen_in(text: str, family: Family) -> _Seen:
+    held = await large_answers.read(len(text), held_objects, text, family, Backend.IPTABLES)
+    return _Seen(held, len(text))
+
+
+def _is_taken(held: Held, digest: str) -> bool:
+    """Whether what was pushed with this digest, or without rules, is there."""
+    return held.is_marked(digest) if digest else not _has_rules(held)
 
 
 def _has_ipv6(ruleset: Ruleset) -> bool:

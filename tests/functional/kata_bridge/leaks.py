@@ -196,7 +196,7 @@ async def dialled(target: str, credentials: Path) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def bridged(directory: Path) -> AsyncIterator[Node]:
+async def bridged(directory: Path, **settings: Any) -> AsyncIterator[Node]:
     """A bridge that takes agents by TCP on loopback, in a runtime without sandboxes."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
@@ -216,7 +216,7 @@ async def bridged(directory: Path) -> AsyncIterator[Node]:
         agent = {"address": "127.0.0.1", "port": port, "gateways": ["127.0.0.0/8"]}
         rules = [{"handlers": ["kata"], "channels": ["agent"]}]
         process = await stack.enter_async_context(
-            _started(directory, sandboxes=sandboxes, agent=agent, runtimes=rules)
+            _started(directory, **{"sandboxes": sandboxes, "agent": agent, "runtimes": rules, **settings})
         )
         await runtime.has_registered()
         client = await stack.enter_async_context(

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon at each of its bounds, by guests that do what they can: within the README's formula."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from daemonkit.protobuf import decode, encode
+from kata_bridge.api.client import BridgeError
+from kata_bridge.api.messages import Capabilities, Part
+from kata_bridge.channels.agent import MAX_READING_BACK
+from kata_bridge.channels.agent_channel import MAX_LINES
+from kata_bridge.guest.messages import FromGuest, HeldRules, Hello, Outcome, OutcomeCode, State, ToGuest
+from kata_bridge.testing.guest_tables import MemoryTables
+from kata_bridge.testing.stand_in_agent import Quirks
+from kata_bridge.testing.stand_in_kata import StandInKata
+from tests.functional.kata_bridge.leaks import Node, bridged, dialled, until
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(300)]
+
+# The README's formula: kata_bridge/README.md, "Memory".
+BASE_MIB = 64
+AGENT_MIB = 0.5
+HANDSHAKES_MIB = 16
+STOCK_CALL_MIB = 12
+PARSING_MIB = 100
+READING_BACK_MIB = 250
+
+GUESTS = 8
+CONNECTIONS = 64
+READING = 4
+
+
+def formula_mib(
+    *, agents: int = 0, stock_calls: int = 0, reading_back: int = 0, parses: bool = False
+) -> float:
+    return (
+        BASE_MIB
+        + HANDSHAKES_MIB
+        + AGENT_MIB * agents
+        + STOCK_CALL_MIB * stock_calls
+        + PARSING_MIB * parses
+        + READING_BACK_MIB * reading_back
+    )
+
+
+@dataclass(slots=True)
+class Peak:
+    """The most that the daemon had while something was done."""
+
+    mib: float = 0.0
+
+    async def of(self, node: Node, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)  # noqa: TID251 - awaited below
+        while not task.done():
+            self.mib = max(self.mib, node.resident_kib() / 1024)
+            await asyncio.sleep(0.02)
+        await task
+
+
+@asynccontextmanager
+async def attached(node: Node, name: str) -> AsyncIterator[Any]:
+    """A guest's stream that was taken."""
+    await node.begin(name)
+    directory = node.directory / "state" / "sandboxes" / name
+    await until(directory.is_dir)
+    async with dialled(f"127.0.0.1:{node.port}", directory) as call:
+        hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), State())
+        await call.write(encode(FromGuest(hello=hello)))
+        yield call
+
+
+async def test_megabytes_before_a_hello(place: Path) -> None:
+    """64 connections of each of 8 guests, 8 MiB on each: it was ten times as large."""
+    first = b"\x12\x00" * (4 << 20)
+    peak = Peak()
+
+    async def one(directory: Path) -> None:
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            async with dialled(f"127.0.0.1:{node.port}", directory) as call:
+                await call.write(first)
+                await call.read()
+
+    async with bridged(place) as node:
+        directories = []
+        for number in range(GUESTS):
+            await node.begin(f"bad{number}")
+            directories.append(place / "state" / "sandboxes" / f"bad{number}")
+        await until(lambda: all(each.is_dir() for each in directories))
+        await peak.of(node, asyncio.gather(*(one(each) for each in directories for _ in range(CONNECTIONS))))
+    assert peak.mib <= formula_mib(agents=GUESTS)
+
+
+def bomb() -> Part:
+    """What a guest that reads back says: as much text as it may, in as many rules."""
+    rule = b"-A VCN-A -j " + b"x" * ((46 << 20) // MAX_LINES - 13) + b"\n"
+    lines = b"*filter\n:VCN-A - [0:0]\n" + rule * (MAX_LINES - 10) + b"COMMIT\n"
+    return Part("ipv4", "iptables", zlib.compress(lines, 1), len(lines))
+
+
+async def test_all_guests_read_back_what_is_much(place: Path) -> None:
+    held = HeldRules((bomb(),))
+    peak, sizes = Peak(), list[int]()
+
+    async def answer(call: Any) -> None:
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                question = decode(ToGuest, await call.read())
+                answer = FromGuest(question.id, outcome=Outcome(OutcomeCode.DONE, "", State()))
+                if question.read_back is not None:
+                    answer = FromGuest(question.id, held=held)
+                await call.write(encode(answer))
+
+    async def read_back(name: str) -> None:
+        with suppress(BridgeError):  # one that waited its turn for too long
+            reply = await node.client.read_back(name)
+            sizes.append(max((part.deflated_from for part in reply.held), default=0))
+
+    async with bridged(place) as node, AsyncExitStack() as stack:
+        calls = [await stack.enter_async_context(attached(node, f"bad{n}")) for n in range(READING)]
+        answering = [asyncio.ensure_future(answer(call)) for call in calls]  # noqa: TID251 - cancelled below
+        await peak.of(node, asyncio.gather(*(read_back(f"bad{n}") for n in range(READING))))
+        for each in answering:
+            each.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
+    assert max(sizes) > 40 << 20, "none reached the bound"
+    assert peak.mib <= formula_mib(agents=READING, parses=True, reading_back=MAX_READING_BACK)
+
+
+SAVES = {
+    "chains": b"*nat\n" + b"".join(b":VCN-%07d\n" % n for n in range(290_000)),
+    "rules": b"*nat\n:VCN-A - [0:0]\n" + b"-A VCN-A x\n" * 370_000,
+    "wide": b"*nat\n" + "\U0001f600\n".encode() * 800_000,
+}
+
+
+@pytest.mark.parametrize("save", SAVES.values(), ids=SAVES)
+async def test_all_stock_guests_print_what_they_can(place: Path, save: bytes) -> None:
+    peak = Peak()
+    rules = [{"handlers": ["kata"], "channels": ["stock"]}]
+    stock = {"shimDirectories": [f"{place}/sbs", f"{place}/kata"]}
+    async with AsyncExitStack() as stack:
+        katas = []
+        for number in range(GUESTS):
+            kata = StandInKata(
+                place, MemoryTables(), sandbox_id=f"bad{number}", quirks=Quirks(hostile_save=save)
+            )
+            katas.append(await stack.enter_async_context(kata))
+        node = await stack.enter_async_context(bridged(place, runtimes=rules, stock=stock))
+
+        async def attack() -> None:
+            for number in range(GUESTS):
+                await node.begin(f"bad{number}")
+            async with asyncio.timeout(120):
+                while not all(len(kata.agent.calls) >= 3 for kata in katas):  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(0.05)
+
+        await peak.of(node, attack())
+    assert peak.mib <= formula_mib(stock_calls=GUESTS, parses=True)
