@@ -68,3 +68,11 @@ async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
         await failing
     assert readers
     assert loop_thread not in readers
+
+
+async def test_a_version_is_a_word(place: Path) -> None:
+    """It is in /status, and in every event of the guest that a watcher gets: 3.9 MiB each time."""
+    quirks = Quirks(version="3." + "9" * (3 << 20))
+    async with StandInKata(place, MemoryTables(), quirks=quirks) as kata:
+        capabilities = await stock_kata(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
+    assert capabilities.version == "3." + "9" * 62

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kata_bridge.channels.guest_words import MAX_SENTENCE_CHARACTERS, MAX_WORD_CHARACTERS, sentence, word
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("3.32.0-alpha+1", "3.32.0-alpha+1"),
+        ("3.2\n\x1b[31m<b>", "3.231mb"),
+        ("v" * (4 << 20), "v" * MAX_WORD_CHARACTERS),
+        (" " * (4 << 20) + "3", ""),
+    ],
+)
+def test_a_word_is_short_and_plain(said: str, kept: str) -> None:
+    assert word(said) == kept
+
+
+def test_a_sentence_is_short_and_printable() -> None:
+    assert sentence("no IPv6\n in\x00 this kernel") == "no IPv6 in this kernel"
+    assert len(sentence("x" * (4 << 20))) == MAX_SENTENCE_CHARACTERS
