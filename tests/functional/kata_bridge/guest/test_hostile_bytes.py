@@ -13,12 +13,13 @@ import pytest
 
 from daemonkit.protobuf import encode
 from kata_bridge.api.messages import Capabilities
-from kata_bridge.channels.allowance import BEFORE_ATTACHED_BYTES, BETWEEN_MESSAGES_BYTES
-from kata_bridge.channels.channel import GuestState
+from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES
+from kata_bridge.channels.allowance import BEFORE_ATTACHED_BYTES, BETWEEN_MESSAGES_BYTES, Allowance
+from kata_bridge.channels.channel import GuestState, Refused
 from kata_bridge.credentials import SERVER_NAME
 from kata_bridge.guest.http2 import Call
 from kata_bridge.guest.messages import ATTACH, FromGuest, Hello, State
-from tests.functional.kata_bridge.guest.conftest import Node, until
+from tests.functional.kata_bridge.guest.conftest import Node, StartAgent, until
 from tests.functional.kata_bridge.guest.dialling import DIGEST, answer, attached, dialled, hello, refusal
 
 pytestmark = pytest.mark.asyncio
@@ -148,3 +149,33 @@ async def test_who_names_itself_at_length_is_cut(node: Node, target: str) -> Non
 
 async def test_the_hello_of_an_agent_is_far_below_its_bound() -> None:
     assert len(hello("x" * 64)) < 512
+
+
+async def test_the_largest_push_takes_half_of_the_allowance_at_most(
+    node: Node, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of our own agent, which opens windows as it reads 16 MiB."""
+    spent, most = 0, 0
+    spend, renew = Allowance.spend, Allowance.renew
+
+    def noted(self: Allowance, size: int) -> bool:
+        nonlocal spent, most
+        spent += size
+        most = max(most, spent)
+        return spend(self, size)
+
+    def anew(self: Allowance, extra_bytes: int = 0) -> None:
+        nonlocal spent
+        spent = 0
+        renew(self, extra_bytes)
+
+    monkeypatch.setattr(Allowance, "spend", noted)
+    monkeypatch.setattr(Allowance, "renew", anew)
+    start_agent(node.credentials.issue("sb").directory)
+    channel = await node.channel("sb")
+    assert most < BEFORE_ATTACHED_BYTES / 4
+    most = 0
+    with pytest.raises(Refused, match="65536 bytes at most"):
+        await channel.set_resolv_conf("x" * (MAX_TO_GUEST_BYTES - 1_000))
+    assert channel.ended == ""
+    assert 0 < most < BETWEEN_MESSAGES_BYTES / 2
