@@ -10,8 +10,8 @@ anew; who goes beyond it is hung up on. No clock: a guest that is slow, or pause
 # From the client's hello to the agent's: a handshake and a message, 4 KB together; with gRPC's own
 # client 6 KB. What is refused is refused by then.
 BEFORE_ATTACHED_BYTES = 64 << 10
-# A message of 64 KiB at most, and what an agent of ours sends between two: while 16 MiB are pushed to
-# it some 90 KB that open windows; an answer to each ping, 40 bytes in 20 s.
+# A message of 64 KiB at most, and what an agent of ours sends between two: 2 KB while 16 MiB are pushed
+# to it (90 KB where a client opens windows as it reads); an answer to each ping, 40 bytes in 20 s.
 BETWEEN_MESSAGES_BYTES = 256 << 10
 
 

@@ -154,7 +154,7 @@ async def test_the_hello_of_an_agent_is_far_below_its_bound() -> None:
 async def test_the_largest_push_takes_half_of_the_allowance_at_most(
     node: Node, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of our own agent, which opens windows as it reads 16 MiB."""
+    """By our own agent."""
     spent, most = 0, 0
     spend, renew = Allowance.spend, Allowance.renew
 
