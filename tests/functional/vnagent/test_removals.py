@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A source that loses its tenants cuts none of them; a removal that is confirmed does."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,6 +80,9 @@ def test_an_emptied_directory_retains_all_until_release(node: Node) -> None:
         assert "2 tenants are missing from the source and retained for" in said
         assert node.daemon.metric("vcnode_retained_tenants") == 2
         assert node.daemon.metric("vcnode_removals_distrusted_total") == 1
+        # logrotate sends it each night.
+        node.daemon.after_reload(lambda: node.daemon.signal(signal.SIGHUP))
+        assert retained(node) == ["ten-a", "ten-b"]
         shown = vcnode("tenant", "release", "--socket", node.daemon.socket)
         assert (shown.returncode, shown.stdout.count("retained, its source lacks it")) == (1, 2)
         assert echoes(stream, b"still here too")

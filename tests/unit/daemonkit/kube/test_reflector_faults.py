@@ -7,7 +7,7 @@ import pytest
 
 from daemonkit.kube import too_large
 from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
-from daemonkit.kube.reflector import PAGE_BYTES, Timing
+from daemonkit.kube.reflector import PAGE_BYTES, Failure, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.metrics import Registry
 from daemonkit.testing import kube_wire as wire
@@ -201,3 +201,34 @@ async def test_who_may_not_know_does_not_take_it_for_absent(code: int) -> None:
     async with world.running():
         await asyncio.sleep(100)
         assert not world.reflector.synced.is_set()
+
+
+def _failure(world: World) -> Failure | None:
+    """By a call, so that a type checker takes no earlier answer for this one."""
+    return world.reflector.failure
+
+
+async def test_a_failure_is_kept_since_it_began_until_there_is_proof() -> None:
+    world = World()
+    began = asyncio.get_running_loop().time()
+    world.transport.failures = [refused(403)] * 3
+    async with world.running():
+        await asyncio.sleep(1)
+        first = _failure(world)
+        assert first is not None
+        assert (first.code, first.since - began < 0.5) == (403, True)
+        assert "403" in first.message
+        await world.reflector.synced.wait()
+        assert asyncio.get_running_loop().time() - began > 1
+        assert _failure(world) is None
+        world.transport.failures = [refused(500)] * 1000
+        world.transport.cut()
+        await asyncio.sleep(100)
+        second = _failure(world)
+        assert second is not None
+        assert (second.code, second.since > first.since) == (500, True)
+        await asyncio.sleep(100)
+        assert _failure(world) == second
+        world.transport.heal()
+        await asyncio.sleep(100)
+        assert _failure(world) is None
