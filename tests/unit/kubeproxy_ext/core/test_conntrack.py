@@ -17,11 +17,11 @@ from ruleset.model import (
     ServiceRules,
     Target,
 )
-from tests.cases.services.load import load
+from tests.cases.services.load import load_shared
 from tests.cases.services.shape import EndpointMap, Entry
 from tests.unit.kubeproxy_ext.core import feed
 
-CASES = load()
+CASES = load_shared()
 assert CASES.conntrack is not None
 CONNTRACK = CASES.conntrack
 

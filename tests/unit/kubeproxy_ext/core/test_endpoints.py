@@ -7,9 +7,9 @@ from kubeproxy_ext.core.endpoints import Candidate, choose, join, serving
 from kubeproxy_ext.core.inputs import ServicePort, Slice, SliceEndpoint
 from ruleset.model import Endpoint, Family, Protocol
 from tests.cases.services import shape
-from tests.cases.services.load import load
+from tests.cases.services.load import load_shared
 
-CASES = load()
+CASES = load_shared()
 
 
 def source(ip: str, *, node: str | None = None, state: str = "ready") -> SliceEndpoint:

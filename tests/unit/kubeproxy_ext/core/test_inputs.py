@@ -21,10 +21,10 @@ from kubeproxy_ext.core.inputs import (
     parse_zone,
 )
 from ruleset.model import Family, Protocol
-from tests.cases.services.load import load
+from tests.cases.services.load import load_shared
 from tests.cases.services.shape import Selection
 
-CASES = load()
+CASES = load_shared()
 
 
 def service(spec: dict[str, Any], **metadata: Any) -> Service | None:

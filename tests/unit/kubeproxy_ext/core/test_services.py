@@ -21,11 +21,11 @@ from ruleset.model import (
     ServiceRules,
     Target,
 )
-from tests.cases.services.load import load
+from tests.cases.services.load import load_shared
 from tests.cases.services.shape import Check, Flow, GuestCase, State
 from tests.unit.kubeproxy_ext.core.feed import put
 
-CASES = load()
+CASES = load_shared()
 HERE = Place("here", "", Family.IPV4)
 NO_RANGES: tuple[Range, ...] | None = None
 
