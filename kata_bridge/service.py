@@ -175,6 +175,7 @@ class Service:
     def _is_synced(self) -> None:
         self.guests.synced()
         self._synced.set()
+        self._ways.forget_notes(self.guests.drivers)
         if self._agents is not None:
             retain = self._agents.retain(tuple(self.guests.drivers))
             self._tasks.spawn(retain, "retain certificates")

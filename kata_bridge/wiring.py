@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The channels of a configuration, and which sandboxes are guests."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +46,14 @@ class Ways:
         if self.agents is not None:
             openers["agent"] = self.agents
         return openers
+
+    def forget_notes(self, living: Collection[str]) -> None:
+        """Remove the notes of all other sandboxes: they ended while nobody was here to do it."""
+        if self.notes is None:
+            return
+        for note in self.notes.iterdir():
+            if note.name not in living:
+                note.unlink(missing_ok=True)
 
     # Each kind of channel is loaded when the first guest needs it: most nodes have one kind.
 

@@ -144,6 +144,21 @@ async def test_who_is_no_guest(place: Path, runtime: StandInRuntime) -> None:
         assert service.guests.left_alone == 3
 
 
+async def test_notes_of_sandboxes_that_ended_meanwhile_are_removed(
+    place: Path, runtime: StandInRuntime
+) -> None:
+    """Each sandbox of the netns channel has one; who ends while no bridge runs would leave it for ever."""
+    notes = place / "state" / "netns"
+    notes.mkdir(parents=True, mode=0o700)
+    notes.parent.chmod(0o700)
+    for name in ("living", "gone", ".gone.new"):
+        (notes / name).write_text(f"1 1 {'a' * 64}\n")
+    runtime.pods.append(pod("living"))
+    async with serving(configuration(place)) as service:
+        await until(lambda: "living" in service.guests.drivers)
+        await until(lambda: [each.name for each in notes.iterdir()] == ["living"], "the removal")
+
+
 async def test_a_shim_that_comes_late_makes_a_guest_of_an_unlisted_handler(
     place: Path, runtime: StandInRuntime
 ) -> None:
