@@ -5,20 +5,23 @@ A silent connection costs a socket and an entry here, and no TLS object. When it
 accounts (`daemonkit.handshake_accounts`) decide where the handshake runs: on the event loop, where it is
 fastest, or in one thread beside the loop, in which OpenSSL works without the interpreter's lock. That thread
 serves accounts by what they have cost (`daemonkit.fair_queue`): whoever sends expensive chains, or many
-hellos, waits behind all others.
+hellos, waits behind all others. Long chains have a queue of their own and half of the thread at most, for
+those who share an address with whoever sends such chains.
 
 Only the thread's one running step touches that connection's cipher. Sockets belong to the loop.
 """
 
 import asyncio
+import fcntl
 import functools
 import select
 import socket
+import sys
+import termios
 from concurrent.futures import ThreadPoolExecutor
 
 from daemonkit.connection_slots import ConnectionSlots, source_of
 from daemonkit.fair_queue import FairQueue
-from daemonkit.handshake_accounts import EXPENSIVE_S
 from vnagent.agent import Agent
 from vnagent.channel import MAX_HANDSHAKE_BYTES
 from vnagent.cipher import Cipher
@@ -28,6 +31,8 @@ from vnagent.cipher import Cipher
 MAX_WAITING = 4_096
 # Handshakes that have begun in the thread, of 43 KB each. The source that has most loses its oldest.
 MAX_BEGUN = 512
+# Hello and flight of a short chain: two certificates of RSA-4096, or four of RSA-2048.
+SHORT_BYTES = 6 * 1024
 # From accept to identity, beside the loop. An honest one needs milliseconds; what Go's client waits is 10 s.
 HANDSHAKE_S = 9.0
 _SWEEP_S = 0.5
@@ -39,7 +44,7 @@ _GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 class _Pending:
     """A connection without an identity. `account` is by which it waits and is charged."""
 
-    __slots__ = ("account", "bytes_left", "cipher", "deadline", "fd", "is_ended", "sock", "source")
+    __slots__ = ("account", "bytes_left", "cipher", "deadline", "fd", "is_ended", "is_long", "sock", "source")
 
     def __init__(self, sock: socket.socket, source: str, deadline: float) -> None:
         self.sock = sock
@@ -50,6 +55,7 @@ class _Pending:
         self.bytes_left = MAX_HANDSHAKE_BYTES
         self.cipher: Cipher | None = None
         self.is_ended = False
+        self.is_long = False
 
 
 class Handshakes:
@@ -62,7 +68,10 @@ class Handshakes:
         self._by_fd: dict[int, _Pending] = {}  # the oldest first
         self._waiting: ConnectionSlots[_Pending] = ConnectionSlots(MAX_WAITING)
         self._begun: ConnectionSlots[_Pending] = ConnectionSlots(MAX_BEGUN)
-        self._queue: FairQueue[_Pending] = FairQueue()
+        self._short: FairQueue[_Pending] = FairQueue()
+        self._long: FairQueue[_Pending] = FairQueue()
+        self._next_long_s = 0.0
+        self._long_timer: asyncio.TimerHandle | None = None
         # Its thread starts with the first handshake that is not the loop's.
         self._thread = ThreadPoolExecutor(1, "handshakes")
         self._is_busy = False
@@ -77,8 +86,9 @@ class Handshakes:
         if self._is_stopped:
             return
         self._is_stopped = True
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
+        for timer in (self._sweep_timer, self._long_timer):
+            if timer is not None:
+                timer.cancel()
         for one in list(self._by_fd.values()):
             self._end(one)
         self._loop.remove_reader(self._epoll.fileno())
@@ -125,16 +135,21 @@ class Handshakes:
                 self._agent.connect(one.sock, one.source)
             else:
                 self._epoll.modify(fd, 0)
-                one.account = self._agent.accounts.account_of(one.source)
-                self._queue.add(one, one.account)
+                self._wait(one)
                 self._advance()
+
+    def _wait(self, one: _Pending) -> None:
+        one.account = self._agent.accounts.account_of(one.source)
+        arrived_bytes = int.from_bytes(fcntl.ioctl(one.sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+        one.is_long = MAX_HANDSHAKE_BYTES - one.bytes_left + arrived_bytes > SHORT_BYTES
+        (self._long if one.is_long else self._short).add(one, one.account)
 
     # ---- beside the loop
 
     def _advance(self) -> None:
         """Give the thread its next step, if it has none. What came waits in the socket until then."""
         while not self._is_busy and not self._is_stopped:
-            one = self._queue.pop()
+            one = self._next()
             if one is None:
                 return
             data = self._receive(one)
@@ -145,6 +160,19 @@ class Handshakes:
             self._is_busy = True
             future = self._loop.run_in_executor(self._thread, _step, one, data)
             future.add_done_callback(functools.partial(self._stepped, one))
+
+    def _next(self) -> _Pending | None:
+        now_s = self._loop.time()
+        one = self._long.pop() if now_s >= self._next_long_s else None
+        if one is None:
+            one = self._short.pop()
+        if one is None and len(self._long) and self._long_timer is None:
+            self._long_timer = self._loop.call_later(self._next_long_s - now_s, self._on_long_due)
+        return one
+
+    def _on_long_due(self) -> None:
+        self._long_timer = None
+        self._advance()
 
     def _receive(self, one: _Pending) -> bytes:
         try:
@@ -180,7 +208,7 @@ class Handshakes:
             self._loop.call_exception_handler({"message": "a handshake failed", "exception": error})
         failed, spent_s = ("handshake-failed", 0.0) if error is not None else done.result()
         self._agent.metrics.handshake_seconds.labels("thread").inc(spent_s)
-        self._queue.charge(one.account, spent_s)
+        (self._long if one.is_long else self._short).charge(one.account, spent_s)
         cipher = one.cipher
         if cipher is None:
             raise AssertionError("a step has a cipher")
@@ -188,13 +216,9 @@ class Handshakes:
             self._charge(one, cipher)
         else:
             self._go_on(one, cipher, failed)
-        if spent_s > EXPENSIVE_S:
-            # It leaves its core to others for as long as it took.
-            self._loop.call_later(spent_s, self._rested)
-        else:
-            self._rested()
-
-    def _rested(self) -> None:
+        if one.is_long:
+            # Others have the thread, or its core, for as long as this took.
+            self._next_long_s = self._loop.time() + spent_s
         self._is_busy = False
         self._advance()
 
@@ -222,7 +246,8 @@ class Handshakes:
     def _forget(self, one: _Pending) -> None:
         one.is_ended = True
         del self._by_fd[one.fd]
-        self._queue.discard(one)
+        self._short.discard(one)
+        self._long.discard(one)
         self._waiting.discard(one)
         self._begun.discard(one)
 

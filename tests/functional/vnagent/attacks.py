@@ -127,6 +127,23 @@ def crowd(port: int, sources: Iterable[str], first: bytes = b"") -> Iterator[lis
         yield held
 
 
+def last_flight(sock: socket.socket, context: ssl.SSLContext, name: str) -> bytes:
+    """Go through a handshake up to the flight with the chain, which is returned and not sent."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname=name)
+    while True:
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            sock.sendall(outgoing.read())
+            data = sock.recv(65536)
+            if not data:
+                raise ConnectionResetError("the daemon hung up") from None
+            incoming.write(data)
+        else:
+            return outgoing.read()
+
+
 def is_closed(sock: socket.socket) -> bool:
     """Whether the daemon has ended a connection from which everything was read."""
     sock.setblocking(False)
