@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon while stock guests answer with what is made to be slow: it serves all others."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from daemonkit.status import fetch
+from kata_bridge.testing.guest_tables import MemoryTables
+from kata_bridge.testing.stand_in_agent import Quirks
+from kata_bridge.testing.stand_in_kata import StandInKata
+from tests.functional.kata_bridge.fake_guests import ruleset
+from tests.functional.kata_bridge.leaks import bridged
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
+
+BAD = 4
+# One such text held the daemon up for minutes: 14 s for 10 KB, and the cube of that for more.
+HOSTILE = {
+    "errors": Quirks(hostile_error="tables-" * 9_000),
+    "saves": Quirks(hostile_save=b'*nat\n-A OUTPUT "' + b'\\"' * 1_000_000 + b"\n"),
+    "versions": Quirks(version="9" * (3 << 20)),
+}
+
+
+@pytest.mark.parametrize("quirks", HOSTILE.values(), ids=HOSTILE)
+async def test_others_are_served_meanwhile(place: Path, quirks: Quirks) -> None:
+    rules = [{"handlers": ["kata"], "channels": ["stock"]}]
+    stock = {"shimDirectories": [f"{place}/sbs", f"{place}/kata"]}
+    async with AsyncExitStack() as stack:
+        names = [f"bad{number}" for number in range(BAD)]
+        katas = {
+            name: await stack.enter_async_context(
+                StandInKata(place, MemoryTables(), sandbox_id=name, quirks=quirks)
+            )
+            for name in names
+        }
+        good = await stack.enter_async_context(StandInKata(place, MemoryTables(), sandbox_id="good"))
+        node = await stack.enter_async_context(bridged(place, runtimes=rules, stock=stock))
+        for name in names:
+            await node.begin(name)
+        async with asyncio.timeout(60):
+            while not all(kata.agent.calls for kata in katas.values()):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+        # All of them have answered, or are about to: a sandbox, its rules, and the pages, after that.
+        await node.begin("good")
+        results = [each async for each in node.client.set_ruleset(["good"], ruleset(1))]
+        assert [each.guest for each in results] == ["good"]
+        assert good.agent.pushes
+        code, page = await asyncio.to_thread(fetch, place / "status.sock", "/status", 20.0)
+        assert code == 200
+        assert len(page) < 10_000 * (BAD + 1)
+        assert {each["id"] for each in json.loads(page)["guests"]} == {*names, "good"}
