@@ -16,12 +16,12 @@ from collections import OrderedDict
 # handshakes take a thread, which costs each 0.1 ms more.
 SHARE, BURST_S = 0.5, 2.0
 # For all handshakes on the loop of sources that have proven nothing yet: after a restart some fifty, and
-# then one now and then. What is bounded in bytes is worth 40 ms at worst.
+# then one now and then. What is bounded in bytes is worth 50 ms at worst.
 UNPROVEN_SHARE, UNPROVEN_BURST_S = 0.005, 0.05
 # Paid when a handshake begins on the loop, as a client that never ends it costs that much too.
 TYPICAL_S = 0.001
-# What a client's flight costs to check: 0.2 to 1 ms for honest chains, also of RSA-4096. A client whose
-# flight costs more than this stays off the loop for PENALTY_S / SHARE seconds.
+# What a client's flight costs to check: 0.7 to 1.2 ms for honest chains. A client whose flight costs more
+# than this stays off the loop for PENALTY_S / SHARE seconds.
 EXPENSIVE_S = 0.005
 PENALTY_S = 60.0
 # Sources and authorities that are remembered; whoever was heard of longest ago goes first.
