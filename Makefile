@@ -23,7 +23,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 4 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format examples unit functional cases compiled lab lab_vm k8s programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
+.PHONY: help demo test check lint format examples unit functional cases compiled lab lab_vm k8s first_start programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -42,7 +42,7 @@ demo: $(VENV)/runtime  ## two tenants, one node, the real daemons: a story; as r
 	$(BIN)/python -m vcnode demo $(ARGS)
 
 # CI runs the cases once: compiled, as packages install vn-agent.
-test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s  ## everything that this machine can run
+test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s first_start  ## everything that this machine can run
 
 check: unit lint  ## format, lint, types, import layers, unit tests
 
@@ -96,6 +96,9 @@ mutants: $(VENV)/dev  ## take cures out of the code one at a time: each time a t
 
 programs:  ## build the programs of the k8s ring into their cache, or wait for a build that runs
 	python3 tests/k8s/build.py
+
+first_start: $(TREE)/bin/vn-agent $(call require,programs)  ## the README's install section as it stands, on an empty Debian; needs root
+	$(recorded) $(BIN)/python -m tests.first_start $(call require,--require)
 
 bench: bench-vnagent bench-attacks bench-services bench-pods  ## all benchmarks
 

@@ -18,6 +18,7 @@ from daemonkit.kube import kubeconfig
 from kata_bridge import discovery_files
 from tenancy import document
 from tests import examples
+from tests.first_start import commands
 from tests.k8s.ring import shipped
 
 DAEMONS: dict[str, Callable[[Path], Any]] = {
@@ -71,6 +72,13 @@ def test_kubeconfig_example_names_a_client_certificate() -> None:
     text = (examples.DIRECTORY / "kubeconfig.yaml").read_text().replace("DAEMON", "dnsconfig")
     found = kubeconfig.parse(text, Path("/etc/vcnode"))
     assert found.certificate_file == Path("/etc/vcnode/pki/dnsconfig/client.crt")
+
+
+def test_readme_has_the_steps_of_the_first_start() -> None:
+    text = (examples.ROOT / "README.md").read_text()
+    assert tuple(commands.read(text)) == commands.STEPS
+    with pytest.raises(commands.MissingStepError, match="'node', 'check'"):
+        commands.read(text.replace("first start: cluster", "cluster"))
 
 
 def test_ring_changes_places_of_an_example_alone() -> None:

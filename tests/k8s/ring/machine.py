@@ -25,6 +25,7 @@ _PROGRAMS = {
     "busybox": "busybox-static",
     "linux.uml": "user-mode-linux",
     "modprobe": "kmod",
+    "mmdebstrap": "mmdebstrap",
 }
 _CNI_PLUGINS = ("bridge", "host-local", "loopback")
 

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's commands: what stands in a block of `sh` behind a line `<!-- first start: NAME -->`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# In the order in which a reader comes to them.
+STEPS = ("cluster", "node", "check", "start", "ask", "tenant", "network")
+Steps = Mapping[str, str]
+_BLOCK = re.compile(r"^<!-- first start: ([a-z]+) -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class MissingStepError(Exception):
+    """The README has not the steps that are run, or has others."""
+
+
+def read(text: str) -> Steps:
+    """All blocks by name. Raises `MissingStepError` unless they are `STEPS`, in this order."""
+    found = _BLOCK.findall(text)
+    if tuple(name for name, _ in found) != STEPS:
+        raise MissingStepError(f"the README has {[name for name, _ in found]}, expected {list(STEPS)}")
+    return dict(found)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant does on the new node, and what has to come of it: logs, a Service, a name's server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tenancy import keys
+from tests.first_start.site import NODE_ADDRESS, Site
+from tests.k8s.ring import guests
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.pods import HTTP_PORT, container
+from tests.k8s.ring.processes import RingError, wait_for
+
+DAEMONS = 4
+_NAMESPACE = "shop"
+# By the runtime handler of that name: runc, whose guest is the pod's own network namespace.
+_RUNTIME_CLASS = "kata"
+_STARTED_S = 60.0
+_SERVE = f"""
+echo web-0 serves
+mkdir -p /srv; echo page of shop > /srv/index.html
+exec httpd -f -p {HTTP_PORT} -h /srv
+"""
+_ASK = """
+printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 80 | tail -n 1
+cat /etc/resolv.conf
+exec sleep 100000
+"""
+
+
+def check(site: Site) -> Iterator[str]:
+    """Run the workload; a line for each thing that works. Raises `RingError` or `AssertionError`."""
+    runtime = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": _RUNTIME_CLASS},
+        "handler": _RUNTIME_CLASS,
+    }
+    site.api.create("/apis/node.k8s.io/v1/runtimeclasses", runtime)
+    web: JsonObject = {"containers": [container("main", ["sh", "-c", _SERVE])]}
+    site.syncer.create_pod(site.tenant, _NAMESPACE, "web-0", web, labels={"app": "web"})
+    site.syncer.wait_running(site.tenant, _NAMESPACE, "web-0")
+    logs = site.tenant.kubectl("logs", "web-0").check().text
+    assert logs == "web-0 serves\n", logs
+    yield f"vn-agent: the tenant's kubectl logs web-0: {logs.strip()}"
+
+    address = _make_service(site)
+    ask = _ASK.format(address=address)
+    spec = guests.with_agent_at(
+        site.directory,
+        NODE_ADDRESS,
+        {"containers": [container("main", ["sh", "-c", ask])]},
+    )
+    runs_in = {"runtimeClassName": _RUNTIME_CLASS}
+    site.syncer.create_pod(site.tenant, _NAMESPACE, "client", spec, changed=runs_in)
+    try:
+        site.syncer.wait_running(site.tenant, _NAMESPACE, "client")
+    except RingError as error:
+        status = site.syncer.super_pod(site.tenant, _NAMESPACE, "client")["status"]
+        raise RingError(f"{error}: {status}") from None
+    yield site.run_on_node("/usr/lib/vcnode/bin/vcnode guests")
+
+    said = wait_for("the client's lines", lambda: _said(site), timeout_s=_STARTED_S)
+    assert said[0] == "page of shop", said
+    yield f"kubeproxy-ext, kata-bridge: a guest's first act, a connect to the Service {address}: {said[0]}"
+    namespace = site.tenant.super_namespace("kube-system")
+    server = site.api.get(f"/api/v1/namespaces/{namespace}/services/kube-dns-default")["spec"]["clusterIP"]
+    assert f"nameserver {server}" in said, said
+    assert "search shop.svc.cluster.local svc.cluster.local cluster.local" in " ".join(said), said
+    yield f"dnsconfig: a ClusterFirst pod asks its own network's server: nameserver {server}"
+
+
+def _make_service(site: Site) -> str:
+    """A Service of the tenant's, brought down as a syncer does; returns its cluster IP."""
+    namespace = site.tenant.super_namespace(_NAMESPACE)
+    made = site.api.create(
+        f"/api/v1/namespaces/{namespace}/services",
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": "web",
+                "annotations": {keys.CLUSTER: site.tenant.key, keys.NAMESPACE: _NAMESPACE},
+            },
+            "spec": {
+                "selector": {"app": "web"},
+                "ports": [{"name": "http", "port": 80, "targetPort": HTTP_PORT}],
+            },
+        },
+    )
+    address: str = made["spec"]["clusterIP"]
+    slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    wait_for(
+        "the Service has an endpoint",
+        lambda: any(each.get("endpoints") for each in site.api.get(slices)["items"]),
+        timeout_s=_STARTED_S,
+    )
+    return address
+
+
+def _said(site: Site) -> list[str]:
+    lines = site.tenant.kubectl("logs", "client", "-c", "main").check().text.splitlines()
+    return lines if any(line.startswith("nameserver") for line in lines) else []
