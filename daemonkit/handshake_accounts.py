@@ -24,6 +24,9 @@ TYPICAL_S = 0.001
 # than this stays off the loop for PENALTY_S / SHARE seconds.
 EXPENSIVE_S = 0.005
 PENALTY_S = 60.0
+# Between the two, each second counts as so many: chains of 4.9 ms may take 6 % of the loop, not half of it.
+FAIR_CHECK_S = 0.0015
+SURCHARGE = 10.0
 # Sources and authorities that are remembered; whoever was heard of longest ago goes first.
 MAX_REMEMBERED = 4_096
 
@@ -70,7 +73,9 @@ class HandshakeAccounts:
         that the source has proven before.
         """
         is_expensive = check_s > EXPENSIVE_S
-        cost_s = (max(0.0, cpu_s - TYPICAL_S) if is_inline else 0.0) + (PENALTY_S if is_expensive else 0.0)
+        cost_s = PENALTY_S if is_expensive else 0.0
+        if is_inline:
+            cost_s += max(0.0, cpu_s - TYPICAL_S) + SURCHARGE * max(0.0, check_s - FAIR_CHECK_S)
         if is_inline and source not in self._authority:
             self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
         if authority:

@@ -47,7 +47,7 @@ _PIECE_BYTES = 4096
 # What may wait for a peer that makes us answer and does not read the answers: 600 key updates.
 _ANSWER_BYTES = 16 * 1024
 # All that a client may send until its handshake is done. A hello has up to 2 KB, an honest chain up to
-# 8 KB (leaf and three intermediates of RSA-4096); OpenSSL alone would take 100 KB, which is a second of
+# 8 KB (leaf and three intermediates of RSA-4096); OpenSSL alone would take 100 KB, which cost 360 ms of
 # CPU to check and 3.5 MB to keep. What is behind the handshake waits in the socket meanwhile.
 MAX_HANDSHAKE_BYTES = 12 * 1024
 # What is received at once from a client: little at first and more as data comes, as a receive is handled

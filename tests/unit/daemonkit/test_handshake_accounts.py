@@ -91,6 +91,18 @@ def test_one_expensive_check_keeps_all_sources_of_its_authority_off_the_loop() -
     assert accounts.try_begin_inline("s2", PENALTY_S / SHARE + 1)
 
 
+def test_chains_that_are_nearly_expensive_get_a_small_part_of_the_loop() -> None:
+    """By one source for a minute, as many as it likes."""
+    accounts = known("s")
+    check_s, used_s = EXPENSIVE_S * 0.98, 0.0
+    for tick in range(60 * 1_000):
+        now_s = tick / 1_000
+        if accounts.try_begin_inline("s", now_s):
+            charge(accounts, "s", check_s=check_s, now_s=now_s)
+            used_s += check_s
+    assert 0.02 * 60 < used_s < 0.08 * 60
+
+
 def test_an_expensive_check_beside_the_loop_counts_too_and_a_cheap_one_does_not() -> None:
     accounts = known("s")
     for _ in range(10_000):
