@@ -28,6 +28,19 @@ class Bucket:
         self.tokens -= 1
         return wait_s
 
+    def spend(self, amount: float) -> None:
+        """Take so many, be they there or not: who spends waits for `wait_s` before the next time."""
+        self.tokens -= amount
+
+    def wait_s(self, now_s: float) -> float:
+        """How long it takes until what was spent too much has come again."""
+        self._fill(now_s)
+        return max(0.0, -self.tokens) / self.per_s
+
+    def is_full(self, now_s: float) -> bool:
+        self._fill(now_s)
+        return self.tokens >= self.burst
+
     def _fill(self, now_s: float) -> None:
         self.tokens = min(self.burst, self.tokens + (now_s - self.at_s) * self.per_s)
         self.at_s = now_s

@@ -5,6 +5,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import time
 
 from daemonkit import logs
@@ -34,6 +35,8 @@ FIRST_READ_S = 5.0
 # A connection outlives its certificates by this at most.
 EXPIRY_PERIOD_S = 1.0
 GC_THRESHOLD = 20_000
+# How long the loop waits for a thread that renders a page; Python's own 5 ms are ten echoes.
+SWITCH_S = 0.0005
 
 _log = logs.get(__name__)
 
@@ -54,10 +57,11 @@ class Service:
         kubelet = config.kubelet
         address = KubeletAddress(kubelet.address, kubelet.port, kubelet.server_name or kubelet.address)
         self._kubelet = KubeletPool(self._channels, address, kubelet_context(config))
+        self._pages = PageService(self._kubelet, config.pages.max_age_seconds, self._tasks)
         self.agent = Agent(
             channels=self._channels,
             kubelet=self._kubelet,
-            pages=PageService(self._kubelet, config.pages.max_age_seconds, self._tasks),
+            pages=self._pages,
             limits=Limits(
                 config.limits.connections_per_tenant,
                 config.limits.tunnels_per_tenant,
@@ -169,6 +173,7 @@ class Service:
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
+        sys.setswitchinterval(SWITCH_S)
         life.on_reload(self._reload)
         # A signal of its own: SIGHUP comes from logrotate each night, and must remove no tenant.
         life.on_signal(signal.SIGUSR1, self._feeds.release_tenants)
@@ -224,6 +229,7 @@ class Service:
         await self.agent.drain(self._config.drain.seconds)
         self._kubelet.close_idle()
         await self._tasks.close(2.0)
+        self._pages.close()
         if self._state is not None:
             await self._state.write_due()
         self._channels.stop()

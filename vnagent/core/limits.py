@@ -97,5 +97,15 @@ def has_memory(use: Buffered) -> bool:
     return not use.max_unsent_bytes or use.unsent_bytes <= use.max_unsent_bytes
 
 
+def can_hold(use: Use, size: int) -> bool:
+    """Whether a reply of `size` bytes may be kept for the tenant until its client takes it.
+
+    A reply that is larger than half of the limit is kept as long as little else is: it could never be
+    had otherwise. So a tenant has the limit in memory at most, or half of it and one page.
+    """
+    limit = use.max_unsent_bytes
+    return not limit or use.unsent_bytes + size <= limit or 2 * use.unsent_bytes <= limit
+
+
 def has_room(held: int, limit: int) -> bool:
     return not limit or held < limit

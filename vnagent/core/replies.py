@@ -41,6 +41,7 @@ _TEXTS = {
     "too-many-tunnels": "too many open streams of this tenant on this node; close some or try again",
     "too-many-requests": "too many requests of this tenant on this node; try again later",
     "too-many-connections": "too many connections of this tenant on this node; try again later",
+    "too-many-pages": "this tenant asks for more pages of this node than it is served; try again later",
     "too-much-unread": "this tenant's clients have not read what they asked for, or have left requests "
     "incomplete; try again later",
     "audit-unavailable": "the node agent cannot record this stream in its audit log and so does not open it; "
@@ -120,13 +121,17 @@ def page(
     is_head: bool = False,
     extra: str = "",
     date: str = "",
+    length: int = -1,
 ) -> bytes:
-    """Render a complete reply; for HEAD the length is told and the body left out (RFC 9110, 9.3.2)."""
+    """Render a complete reply; for HEAD the length is told and the body left out (RFC 9110, 9.3.2).
+    `length` is that of the body where it is sent apart."""
+    if length < 0:
+        length = len(body)
     closing = "Connection: close\r\n" if is_close else ""
     stamp = f"Date: {date}\r\n" if date else ""
     head = (
         f"HTTP/1.1 {status} {_phrase(status)}\r\n{stamp}Content-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\n"
+        f"Content-Length: {length}\r\nX-Content-Type-Options: nosniff\r\n"
         f"X-Request-Id: {request_id}\r\n{extra}{closing}\r\n"
     ).encode("ascii")
     return head if is_head else head + body

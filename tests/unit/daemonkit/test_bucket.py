@@ -23,3 +23,15 @@ def test_who_draws_waits_behind_those_who_drew_before() -> None:
     assert [bucket.draw(0.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
     assert bucket.draw(1.5) == 0.0
     assert not bucket.take(1.5)
+
+
+def test_what_was_spent_too_much_is_waited_for() -> None:
+    bucket = Bucket(burst=4.0, per_s=2.0, tokens=4.0, at_s=0.0)
+    assert bucket.is_full(0.0)
+    assert bucket.wait_s(0.0) == 0.0
+    bucket.spend(10.0)
+    assert not bucket.is_full(0.0)
+    assert bucket.wait_s(0.0) == 3.0
+    assert bucket.wait_s(2.0) == 1.0
+    assert bucket.wait_s(3.0) == 0.0
+    assert bucket.is_full(5.0)

@@ -3,6 +3,9 @@
 
 import asyncio
 import json
+import threading
+from collections import Counter
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -12,13 +15,22 @@ from daemonkit.testing.kubelet_pods import StandInPod, page_for
 from tenancy import keys
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.tenant import Role
+from vnagent import page_service
 from vnagent.client import ClientConnection
 from vnagent.core.access import Caller
 from vnagent.core.head import parse_response_head
 from vnagent.core.requests import Endpoint, Page
 from vnagent.fetch import FetchError
 from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
-from vnagent.page_service import INLINE_BYTES, PageExchange, PageService
+from vnagent.page_service import (
+    INLINE_BYTES,
+    PAGE_BURST_BYTES,
+    PAGE_BYTES_PER_S,
+    LaneFullError,
+    PageExchange,
+    PageService,
+)
+from vnagent.pages import page as pages
 from vnagent.pages.page import PageError
 
 pytestmark = pytest.mark.asyncio
@@ -87,9 +99,9 @@ class Served:
 
     async def uids(self, tenant: str, page: Page = PODS) -> list[str]:
         """The uids of the pods on a tenant's page."""
-        kind, body = await self.service.render(page, lambda: self.index, tenant)
-        assert kind == "application/json"
-        document = json.loads(body)
+        async with self.service.rendered(page, lambda: self.index, tenant) as found:
+            assert found.content_type == "application/json"
+            document = json.loads(found.body)
         if page.endpoint is Endpoint.STATS_SUMMARY:
             return [each["podRef"]["uid"] for each in document["pods"]]
         return [each["metadata"]["uid"] for each in document["items"]]
@@ -184,6 +196,116 @@ async def test_a_large_page_is_the_same_page() -> None:
     assert len(page[1]) > INLINE_BYTES
     assert await served.uids("ten-a") == [each.annotations[keys.UID] for each in many]
     assert await served.uids("ten-b") == ["t-ten-b-bank"]
+
+
+# ---- one tenant's pages, one after the other
+
+
+class Rendering:
+    """Stands for the page of `/pods`; counts its renders and how many there are at once, by tenant."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, body: bytes = b"page") -> None:
+        self.body = body
+        self.count = 0
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.may_end = threading.Event()
+        self.may_end.set()
+        page = pages.Page(pages.JSON, lambda raw: raw, self._render)
+        monkeypatch.setitem(page_service._PAGES, Endpoint.PODS, page)  # noqa: SLF001 - its own page
+
+    def _render(self, _parsed: bytes, _index: OwnerIndex, tenant: str) -> bytes:
+        self.count += 1
+        self.now[tenant] += 1
+        self.most[tenant] = max(self.most[tenant], self.now[tenant])
+        self.may_end.wait(10)
+        self.now[tenant] -= 1
+        return self.body
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1_000_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came true")
+
+
+async def take(served: Served, tenant: str) -> bytes:
+    async with served.service.rendered(PODS, lambda: served.index, tenant) as found:
+        return found.body
+
+
+async def test_a_tenant_has_one_render_at_once_and_its_neighbour_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the clients leave: a thread cannot be stopped, so the next one waits for it."""
+    monkeypatch.setattr(page_service, "INLINE_BYTES", 0)
+    rendering = Rendering(monkeypatch)
+    served, tasks = Served(Kubelet(A), 30.0), Tasks("test")
+    rendering.may_end.clear()
+    for _ in range(20):
+        asked = tasks.spawn(take(served, "ten-a"), "ask")
+        await until(lambda: rendering.count > 0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        asked.cancel()
+    left = [tasks.spawn(take(served, "ten-a"), "ask") for _ in range(20)]
+    other = tasks.spawn(take(served, "ten-b"), "ask")
+    await until(lambda: rendering.count == 2)
+    assert rendering.now == {"ten-a": 1, "ten-b": 1}
+    rendering.may_end.set()
+    await asyncio.gather(other, *left)
+    assert rendering.most == {"ten-a": 1, "ten-b": 1}
+
+
+async def test_requests_that_wait_share_what_was_rendered_after_they_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And none gets what was begun before: it may have been asked for because something changed."""
+    monkeypatch.setattr(page_service, "INLINE_BYTES", 0)
+    rendering = Rendering(monkeypatch, b"old")
+    served, tasks = Served(Kubelet(A), 30.0), Tasks("test")
+    rendering.may_end.clear()
+    first = tasks.spawn(take(served, "ten-a"), "ask")
+    await until(lambda: rendering.count > 0)
+    later = [tasks.spawn(take(served, "ten-a"), "ask") for _ in range(50)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    rendering.may_end.set()
+    assert await first == b"old"
+    rendering.body = b"new"
+    await asyncio.gather(*later)
+    assert rendering.count == 2
+    assert await take(served, "ten-a") == b"new"
+    assert rendering.count == 3  # nothing is kept for those who come when nobody waits
+
+
+async def test_a_tenants_pages_have_a_rate_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    Rendering(monkeypatch, b"x" * (4 << 20))
+    served, loop = Served(Kubelet(A), 3600.0), asyncio.get_running_loop()
+    begin_s, taken = loop.time(), 0
+    while loop.time() - begin_s < 60:
+        taken += len(await take(served, "ten-a"))
+        assert taken <= PAGE_BURST_BYTES + PAGE_BYTES_PER_S * (loop.time() - begin_s) + 2 * (4 << 20)
+    assert taken >= PAGE_BYTES_PER_S * 60
+    begin_s = loop.time()
+    await take(served, "ten-b")  # another tenant has its own
+    assert loop.time() == begin_s
+
+
+async def test_a_page_that_waits_too_long_for_the_tenants_others_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Rendering(monkeypatch, b"x" * (16 << 20))
+    served = Served(Kubelet(A), 3600.0)
+    found = await asyncio.gather(*(take(served, "ten-a") for _ in range(50)), return_exceptions=True)
+    refused = sum(isinstance(each, LaneFullError) for each in found)
+    assert refused + sum(isinstance(each, bytes) for each in found) == 50
+    # The burst, and 5 s at the rate.
+    assert 50 - refused <= (PAGE_BURST_BYTES + 5 * PAGE_BYTES_PER_S) // (16 << 20) + 2
+    await asyncio.sleep(10)
+    assert len(await take(served, "ten-a")) == 16 << 20
 
 
 class BrokenIndex(OwnerIndex):

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's memory at each limit that the configuration promises, with clients that do not read.
+
+The bounds are those of `vnagent/README.md`, *Memory*.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemonkit.testing.kubelet_pods import StandInPod
+from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, switching
+from tests.cases.client import Client
+from tests.cases.daemon import wait_for
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, tenant_pod
+from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
+
+MIB = 1 << 20
+# The formula's figures.
+BASE_BYTES = 64 * MIB
+CONNECTION_BYTES = 40 << 10
+TUNNEL_BYTES = 40 << 10
+PAGE_FACTOR = 12  # of the kubelet's largest page
+
+READERS = 200
+UNREAD = b"x" * (4 * MIB)
+BUFFERED = 8 * MIB
+EXEC = "POST /exec/web/shop/app?command=cat&output=1"
+
+
+def bound_bytes(
+    *, connections: int = 0, tunnels: int = 0, buffered_tenants: int = 0, page_bytes: int = 0
+) -> float:
+    return (
+        BASE_BYTES
+        + CONNECTION_BYTES * connections
+        + TUNNEL_BYTES * tunnels
+        + 1.25 * BUFFERED * buffered_tenants
+        + PAGE_FACTOR * page_bytes
+    )
+
+
+@contextlib.contextmanager
+def running(directory: Path, *pods: StandInPod, max_age_s: int = 2, **limits: int) -> Iterator[Node]:
+    settings: dict[str, Any] = {
+        "limits": {"bufferedBytesPerTenant": BUFFERED} | limits,
+        "pages": {"maxAgeSeconds": max_age_s},
+    }
+    node = Node(directory / "n", ["ten-a", "ten-b"], [SHOP, BANK, *pods], settings)
+    pod_file = directory / "pods.json"
+    node.write_pod_file(pod_file)
+    node.settings["pods"] = {"source": "file", "file": str(pod_file)}
+    with node:
+        yield node
+
+
+@contextlib.contextmanager
+def readers(node: Node, count: int, key: str = "ten-a") -> Iterator[list[Client]]:
+    """Connections that read nothing but what a test asks them to; their kernel takes little for them."""
+    clients = []
+    try:
+        for _ in range(count):
+            address = ("127.0.0.1", node.daemon.port)
+            client = Client(address, node.context(key), sni=NAME, receive_buffer_bytes=4096)
+            client.handshake()
+            clients.append(client)
+        yield clients
+    finally:
+        for client in clients:
+            client.reset()
+
+
+def statuses(node: Node, endpoint: str) -> dict[str, int]:
+    """How many of ten-a's requests were answered with which status."""
+    found = {}
+    for name, value in node.daemon.samples().items():
+        if name.startswith(f'vcnode_requests_total{{tenant="ten-a",endpoint="{endpoint}"'):
+            found[name.partition('code="')[2][:3]] = int(value)
+    return found
+
+
+def peak_bytes(node: Node) -> int:
+    """The most memory that the daemon ever had resident."""
+    text = Path(f"/proc/{node.daemon.pid}/status").read_text(encoding="ascii")
+    return 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM:"))
+
+
+def settled_peak_bytes(node: Node) -> int:
+    """As `peak_bytes`, once the daemon has nothing to do any more: its clients do not read."""
+
+    def is_idle() -> bool:
+        before = processor_ticks(node)
+        wait_for(lambda: False, 0.5)
+        return processor_ticks(node) - before <= 5  # of 50
+
+    assert wait_for(is_idle, 4 * DEADLINE_S)
+    return peak_bytes(node)
+
+
+def processor_ticks(node: Node) -> int:
+    fields = Path(f"/proc/{node.daemon.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_connections(tmp_path: Path) -> None:
+    limit = 300
+    with running(tmp_path, connectionsPerTenant=limit) as node, readers(node, limit) as clients:
+        for client in clients:
+            client.send(head("GET /healthz"))
+            assert received(client, b"\r\n\r\nok")
+        with readers(node, 1) as (late,):
+            late.send(head("GET /healthz"))
+            assert received(late, b"HTTP/1.1 429 ")
+        assert node.daemon.metric("vcnode_connections") == limit
+        assert settled_peak_bytes(node) <= bound_bytes(connections=limit)
+
+
+def test_tunnels(tmp_path: Path) -> None:
+    limit = 300
+    with running(tmp_path, tunnelsPerTenant=limit) as node, readers(node, limit) as clients:
+        for client in clients:
+            client.send(head(EXEC, *SPDY))
+            assert received(client, SHOP.marker.encode())
+        assert node.daemon.metric("vcnode_tunnels") == limit
+        assert settled_peak_bytes(node) <= bound_bytes(tunnels=limit)
+
+
+def test_tunnels_that_are_not_read(tmp_path: Path) -> None:
+    def flood(exchange: Exchange) -> Reply | None:
+        plain = switching(exchange, Tunnel.SINK)
+        return Reply(101, plain.headers, tunnel=Tunnel.SINK, first_bytes=UNREAD)
+
+    with running(tmp_path) as node, readers(node, READERS) as clients:
+        node.kubelet.script = flood
+        for client in clients:
+            client.send(head(EXEC, *SPDY))
+        assert wait_for(lambda: node.daemon.metric("vcnode_tunnels") == READERS, 4 * DEADLINE_S)
+        assert settled_peak_bytes(node) <= bound_bytes(tunnels=READERS, buffered_tenants=1)
+        assert status_of(node.ask("ten-b", "GET /healthz")) == 200
+
+
+def test_logs_that_are_not_read(tmp_path: Path) -> None:
+    with running(tmp_path) as node, readers(node, READERS) as clients:
+        node.kubelet.script = lambda _: Reply(body=UNREAD)
+        for client in clients:
+            client.send(head("GET /containerLogs/web/shop/app"))
+        # Of a log, the client's connection and the kubelet's.
+        assert settled_peak_bytes(node) <= bound_bytes(connections=2 * READERS, buffered_tenants=1)
+        assert sum(statuses(node, "containerLogs").values()) > 0
+        node.kubelet.script = None
+        assert status_of(node.logs("ten-b", "web", "bank")) == 200
+
+
+@pytest.mark.parametrize("max_age_s", [2, 0])
+def test_pages_that_are_not_read(tmp_path: Path, max_age_s: int) -> None:
+    """2 MiB of an own page for each of 200 readers: they used to be charged when they were sent."""
+    many = [tenant_pod("ten-a", "web", f"p{number}") for number in range(3000)]
+    with running(tmp_path, *many, max_age_s=max_age_s) as node:
+        page = node.ask("ten-a", "GET /pods")
+        assert page is not None
+        assert len(page.body) > 2 * MIB
+        page_bytes = len(page.body)
+        with readers(node, READERS) as clients:
+            for client in clients:
+                client.send(head("GET /pods"))
+            # Each is answered: one that waits too long for the tenant's others with 429.
+            assert wait_for(lambda: sum(statuses(node, "pods").values()) > READERS, 4 * DEADLINE_S)
+            most = settled_peak_bytes(node)
+            answered = statuses(node, "pods")
+        assert most <= bound_bytes(connections=READERS, buffered_tenants=1, page_bytes=page_bytes)
+        assert answered["429"] > answered["200"] > BUFFERED // page_bytes
+        assert sum(answered.values()) == READERS + 1
+
+        def is_served_again() -> bool:
+            reply = node.ask("ten-a", "GET /pods")
+            return reply is not None and reply.status == 200
+
+        assert wait_for(is_served_again, DEADLINE_S)
+    lines = (node.directory / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sum(json.loads(line)["endpoint"] == "pods" for line in lines) >= READERS + 2
+
+
+def test_requests_whose_answers_are_not_read(tmp_path: Path) -> None:
+    """Pipelined, at the default rate and without one: who does not read is not listened to."""
+    with running(tmp_path, requestsPerSecondPerTenant=0) as node, readers(node, READERS) as clients:
+        for client in clients:
+            client.send(head("GET /healthz") * 1000)
+        most = settled_peak_bytes(node)
+        # In the kernel and in the agent, what a connection may send ahead: 64 KiB.
+        assert most <= bound_bytes(connections=READERS, buffered_tenants=1) + READERS * (64 << 10)
+        assert node.daemon.metric("vcnode_audit_lost_total") == 0
+
+
+def test_requests_that_wait_for_their_rate(tmp_path: Path) -> None:
+    with running(tmp_path, requestsPerSecondPerTenant=10) as node, readers(node, READERS) as clients:
+        for client in clients:
+            client.send(head("GET /healthz") * 1000)
+        assert wait_for(lambda: statuses(node, "healthz").get("200", 0) >= 20, DEADLINE_S)
+        most = peak_bytes(node)
+        assert most <= bound_bytes(connections=READERS) + READERS * (64 << 10)
+        assert status_of(node.ask("ten-b", "GET /healthz")) == 200
