@@ -25,11 +25,6 @@ from vnagent.pages.exposition import (
 )
 from vnagent.pages.page import PROMETHEUS_TEXT, Page, PageError
 
-# cadvisor gives a pod's sandbox the same labels as the pod as a whole, but for the cgroup and
-# runtime ids, which stay here. This is what the kubelet called the sandbox when it ran Docker; it
-# is no container name, so it can be no tenant's.
-_SANDBOX = "POD"
-
 # The cgroup of a pod ends in its uid, which tells a pod from a predecessor of its name:
 # .../pod<uid> with the cgroupfs driver, ...-pod<uid with underscores>.slice with systemd's
 # (k8s.io/kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go). Another layout says nothing.
@@ -57,7 +52,9 @@ class Who:
     """Whose a row is, and its other labels as they will stand before and after namespace and pod.
 
     `pod` is the super namespace and name. `uid` is empty where the row has none; it is written only
-    where it was a label of its own. `container` is empty for the pod as a whole.
+    where it was a label of its own. `container` is empty for the pod as a whole, and for its sandbox:
+    cadvisor gives both the same labels but for the cgroup and runtime ids, which stay here. `whole` is
+    the pod as a whole for a sandbox, whose row comes through where the pod has none.
     """
 
     pod: tuple[str, str]
@@ -66,6 +63,7 @@ class Who:
     container: str
     before: str
     after: str
+    whole: "Who | None" = None
 
 
 @dataclass(slots=True)
@@ -135,8 +133,7 @@ class _Owners:
         if not namespace or not pod:
             return None
         container = found.get("container", "")
-        if "container" in found and not container and found.get("name"):
-            container = found["container"] = _SANDBOX
+        is_sandbox = "container" in found and not container and bool(found.get("name"))
         uid = found.get("pod_uid", "")
         if not uid and (cgroup := _POD_CGROUP.search(found.get("id", ""))):
             uid = cgroup[1].replace("_", "-")
@@ -151,7 +148,8 @@ class _Owners:
             f"{before}," if before else "",
             f",{after}" if after else "",
         )
-        return self._known.setdefault(fields, Who(*fields))
+        who = self._known.setdefault(fields, Who(*fields))
+        return self._known.setdefault((*fields, who), Who(*fields, who)) if is_sandbox else who
 
 
 def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed) -> bytes:
@@ -171,9 +169,11 @@ def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed
 
 
 def _mine(family: Family, pod: Owned) -> Iterable[tuple[str, Who, Sample]]:
-    for (name, who), sample in family.rows.get((pod.super_namespace, pod.super_name), {}).items():
-        is_container_mine = who.container in ("", _SANDBOX) or who.container in pod.containers
-        if is_container_mine and who.uid in ("", pod.super_uid):
+    rows = family.rows.get((pod.super_namespace, pod.super_name), {})
+    for (name, who), sample in rows.items():
+        is_container_mine = not who.container or who.container in pod.containers
+        is_twice = who.whole is not None and (name, who.whole) in rows
+        if is_container_mine and not is_twice and who.uid in ("", pod.super_uid):
             yield name, who, sample
 
 

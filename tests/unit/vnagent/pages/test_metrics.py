@@ -165,18 +165,31 @@ def test_cadvisor() -> None:
 # HELP container_cpu_usage_seconds_total Words
 # TYPE container_cpu_usage_seconds_total counter
 container_cpu_usage_seconds_total{container="",cpu="total",namespace="web",pod="shop"} 5 17
-container_cpu_usage_seconds_total{container="POD",cpu="total",namespace="web",pod="shop"} 1 17
 container_cpu_usage_seconds_total{container="app",cpu="total",namespace="web",pod="shop"} 2 17
 # HELP container_fs_reads_total Words
 # TYPE container_fs_reads_total counter
 container_fs_reads_total{container="app",device="/dev/vda",namespace="web",pod="shop"} 8 17
 # HELP container_network_receive_bytes_total Words
 # TYPE container_network_receive_bytes_total counter
-container_network_receive_bytes_total{container="POD",interface="eth0",namespace="web",pod="shop"} 4876 17
+container_network_receive_bytes_total{container="",interface="eth0",namespace="web",pod="shop"} 4876 17
 # HELP container_scrape_error Words
 # TYPE container_scrape_error gauge
 container_scrape_error 0
 """
+    )
+
+
+def test_a_sandboxs_row_gives_way_to_its_pods_whichever_comes_first() -> None:
+    """As the kubelet writes them since 1.24 (dockershim's "POD" is gone): both with an empty container."""
+    pod = 'namespace="ten-a-web",pod="shop"'
+    rows = [
+        f'container_threads{{container="",id="{POD}/84d7",image="p",name="84d7",{pod}}} 1',
+        f'container_threads{{container="",id="{POD}",image="",name="",{pod}}} 5',
+    ]
+    for page in ("\n".join(rows) + "\n", "\n".join(reversed(rows)) + "\n"):
+        assert rebuilt(CADVISOR, page) == 'container_threads{container="",namespace="web",pod="shop"} 5\n'
+    assert rebuilt(CADVISOR, rows[0] + "\n") == (
+        'container_threads{container="",namespace="web",pod="shop"} 1\n'
     )
 
 
@@ -290,7 +303,7 @@ def test_a_real_kubelets_page(name: str, page: Page[Any]) -> None:
         assert len(of_pods) > 10
         for each in of_pods:
             pod = mine[each.labels["namespace"], each.labels["pod"]]
-            assert each.labels.get("container", "") in {"", "POD", *pod.containers}
+            assert each.labels.get("container", "") in {"", *pod.containers}
         assert {each.name for each in samples if not each.labels} <= {
             "node_cpu_usage_seconds_total",
             "node_memory_working_set_bytes",
