@@ -16,6 +16,9 @@ from tenancy.names import is_pod_name
 KIND = "VnAgentConfiguration"
 DEFAULT_PORT = 10550
 KUBELET_PORT = 10250
+# Containers of our own that are added to tenants' pods (packaging/guest/sidecar.yaml). Who executes in one
+# has its certificate: it is the tenant's in no pod, whatever else is configured.
+OWN_CONTAINERS = frozenset({"vcnode-guest-agent"})
 
 # SPIFFE-ID, 2.1.
 _TRUST_DOMAIN = re.compile(r"[a-z0-9._-]{1,255}")
@@ -157,7 +160,8 @@ class VnAgentConfiguration:
     listen: Listen = field(default_factory=Listen)
     pods: Pods = field(default_factory=Pods)
     injected_containers: tuple[str, ...] = setting(
-        (), doc="names of containers that the super cluster adds to tenants' pods"
+        (),
+        doc="names of containers that the super cluster adds to tenants' pods, beside those of vcnode",
     )
     state_directory: Path | None = setting(None, doc="where the last good state is kept")
     audit: Audit = field(default_factory=Audit)
@@ -180,6 +184,11 @@ class VnAgentConfiguration:
         is_watched = self.pods.source is PodSource.SUPER_CLUSTER
         if is_watched and self.pods_kubeconfig_file is None:
             yield "pods.kubeconfigFile: needed for source: superCluster"
+
+    @property
+    def foreign_containers(self) -> frozenset[str]:
+        """The names of containers in tenants' pods that are not the tenants'."""
+        return OWN_CONTAINERS.union(self.injected_containers)
 
     @property
     def pods_kubeconfig_file(self) -> Path | None:

@@ -67,9 +67,7 @@ class Feeds:
         self._unused: TenantsReading | None = None
         self._distrust: Distrust | None = None
         self._retained: frozenset[str] = frozenset()
-        self._policy = ContainerPolicy(
-            frozenset(config.injected_containers), config.pods.trust_containers_annotation
-        )
+        self._policy = ContainerPolicy(config.foreign_containers, config.pods.trust_containers_annotation)
         agent.registry = Registry(spiffe=spiffe_trust(config))
 
     # ---- what is asked of it
