@@ -55,6 +55,7 @@ def test_what_is_accepted_as_a_request_means_the_same_to_h11(raw: bytes) -> None
         return  # `find_head` hands on what is before the first one
     ours = read_or_refused(parse_request_head, raw)
     if isinstance(ours, HeadError):
+        # Any bytes at all: malformed, an expectation, too large. Which one is the table's, not this one's.
         assert ours.status in {400, 417, 431}
         return
     if ours.has_transfer_coding or ours.content_length:

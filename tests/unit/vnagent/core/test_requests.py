@@ -167,6 +167,7 @@ def test_every_target_is_one_of_the_closed_set(
     except HeadError:
         return  # a target that ends the head early, or is none
     if isinstance(found, Refusal):
+        # Any request at all: that a refusal is one of the closed set; the tables above say which.
         assert found.status in {400, 403, 404, 405, 422}
         assert (found.allow is not None) == (found.status == 405)
         return
