@@ -242,6 +242,12 @@ _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
 )
 
 
+_NO_SUBPROTOCOL = (
+    "unable to upgrade: the kubelet of this node speaks none of the WebSocket subprotocols "
+    "that were offered; try v4.channel.k8s.io, or SPDY"
+)
+
+
 def translate_refusal(
     request: ContainerLogs | Stream, status: int, body: bytes
 ) -> tuple[int, str, str | None]:
@@ -249,6 +255,10 @@ def translate_refusal(
 
     400, 404, 422 and 429 are about the request and keep their number; a 401 or 403 is about our own
     credential, and the rest about the node: 502. `body` is at most a few KiB of the kubelet's text.
+
+    A 403 without a word in answer to a WebSocket is about the stream: no subprotocol in common
+    (golang.org/x/net/websocket writes a status line and nothing else; tests/k8s/samples/replies.yaml,
+    "exec by WebSocket version 5"). What refuses our credential says for what.
     """
     text = body[:2048].decode("utf-8", "replace").strip()
     said = None
@@ -261,6 +271,9 @@ def translate_refusal(
         return 404, "kubelet-not-found", None
     if status in {400, 422, 429}:
         return status, "kubelet-rejected", said or "the kubelet of this node rejected the request"
+    is_websocket = isinstance(request, Stream) and request.upgrade.protocol is Protocol.WEBSOCKET
+    if status == 403 and is_websocket and not body:
+        return 403, "kubelet-refused-upgrade", _NO_SUBPROTOCOL
     if status in {401, 403}:
         return 502, "kubelet-refused", None
     if said is not None:

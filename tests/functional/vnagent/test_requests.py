@@ -2,6 +2,7 @@
 """Single requests that the case files do not spell out: HEAD, odd Connection lines, leaving early,
 control characters, pages for many tenants, limits."""
 
+import dataclasses
 import email.utils
 import json
 import socket
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, switching
+from daemonkit.testing.kubelet_replies import Ending, Exchange, Reply, Tunnel, switching
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
 from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of, tenant_pod
+from tests.functional.vnagent.shop_and_bank import status_of
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -131,6 +133,60 @@ def test_other_tokens_beside_upgrade(node: Node, connection: str) -> None:
     (exchange,) = node.kubelet.exchanges
     assert exchange.values("Connection") == ["Upgrade"]
     assert exchange.values("Keep-Alive") == []
+
+
+WEBSOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    "Sec-WebSocket-Protocol: v5.channel.k8s.io",
+)
+FORBIDDEN = b"Forbidden (user=system:vn-agent:node-1, verb=get, resource=nodes, subresource(s)=[proxy])"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (b"HTTP/1.1 403 Forbidden\r\n\r\n", 403, "none of the WebSocket subprotocols"),
+        (b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n", 403, "none of the WebSocket subprotocols"),
+        (
+            b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(FORBIDDEN), FORBIDDEN),
+            502,
+            "refused the node agent",
+        ),
+    ],
+    ids=["bare", "as by the kubelet", "rights"],
+)
+def test_a_subprotocol_that_is_refused_is_no_matter_of_rights(
+    node: Node, answer: bytes, status: int, words: str
+) -> None:
+    """A kubelet older than v5 refuses it with a bare 403; what our credential may not comes with words."""
+    node.kubelet.script = lambda _: Reply(raw=answer, ending=Ending.CLOSE)
+    reply = node.ask("ten-a", "GET /exec/web/shop/app?command=id&output=1", *WEBSOCKET)
+    assert reply is not None
+    assert reply.status == status
+    assert words in json.loads(reply.body)["message"]
+    assert b"vn-agent" not in reply.body
+
+
+def test_our_own_containers_in_a_tenants_pod_are_not_the_tenants(tmp_path: Path) -> None:
+    """Without any setting: who executes in the sidecar has its certificate."""
+    pod = tenant_pod("ten-a", "web", "sided")
+    sided = dataclasses.replace(pod, injected=("vcnode-guest-agent",))
+    with Node(tmp_path / "n", ["ten-a"], [sided], {"injectedContainers": ["mesh"]}) as node:
+        for line, headers in (
+            ("POST /exec/web/sided/vcnode-guest-agent?command=id&output=1", SPDY),
+            ("GET /containerLogs/web/sided/vcnode-guest-agent", ()),
+        ):
+            reply = node.ask("ten-a", line, *headers)
+            assert reply is not None
+            assert reply.status == 404
+        assert status_of(node.logs("ten-a", "web", "sided")) == 200
+        page = node.ask("ten-a", "GET /pods")
+        assert page is not None
+        assert b"vcnode-guest-agent" not in page.body
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "finish"])

@@ -321,6 +321,18 @@ def test_refusals_of_the_kubelet(
     assert translate_refusal(SPDY, status, body) == of_streams
 
 
+def test_a_websocket_refused_without_a_word_is_about_its_subprotocol() -> None:
+    """With a word it is about our credential; so is any other stream's or log's."""
+    status, reason, text = translate_refusal(WEBSOCKET, 403, b"")
+    assert (status, reason) == (403, "kubelet-refused-upgrade")
+    assert "none of the WebSocket subprotocols" in (text or "")
+    refused = (502, "kubelet-refused", None)
+    assert translate_refusal(WEBSOCKET, 403, b"Forbidden (user=system:vn-agent:node-1)") == refused
+    assert translate_refusal(WEBSOCKET, 401, b"") == refused
+    assert translate_refusal(SPDY, 403, b"") == refused
+    assert translate_refusal(LOGS, 403, b"") == refused
+
+
 @pytest.mark.parametrize(
     "body",
     [
