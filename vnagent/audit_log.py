@@ -93,7 +93,8 @@ class AuditLog:
         if not self.has_room(tenant):
             return False
         self._reserved[tenant] = self._reserved.get(tenant, 0) + LINE_BYTES
-        self._add(tenant, LINE_BYTES)
+        self._held[tenant] = self._held.get(tenant, 0) + LINE_BYTES
+        self._size += LINE_BYTES
         return True
 
     def release(self, tenant: str) -> None:
@@ -108,21 +109,20 @@ class AuditLog:
         """Add a line, line end included. `is_reserved`: `reserve` kept room for it."""
         if is_reserved:
             self.release(tenant)
-        elif self._held.get(tenant, 0) + len(line) > MAX_WAITING_BYTES - self._size:
+        size = len(line)
+        held = self._held.get(tenant, 0) + size
+        if held > MAX_WAITING_BYTES - self._size and not is_reserved:
             self._lose(1)
             return
+        self._held[tenant] = held
+        self._size += size
         self._lines.append(line)
         self._tenants.append(tenant)
-        self._add(tenant, len(line))
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_later(GATHER_S, self.flush)
         elif self._size >= FLUSH_BYTES and not self._is_behind:
             self._write_out()
-
-    def _add(self, tenant: str, size: int) -> None:
-        self._held[tenant] = self._held.get(tenant, 0) + size
-        self._size += size
 
     @staticmethod
     def _take(counts: dict[str, int], tenant: str, size: int) -> None:
@@ -158,6 +158,12 @@ class AuditLog:
         that none is torn in two."""
         lines, count = self._lines, 0
         self._size -= written
+        if self._size == sum(self._reserved.values()):
+            # All of it, as nearly always.
+            self._held = self._reserved.copy()
+            lines.clear()
+            self._tenants.clear()
+            return
         while count < len(lines) and written >= len(lines[count]):
             written -= len(lines[count])
             self._take(self._held, self._tenants[count], len(lines[count]))
