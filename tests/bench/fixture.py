@@ -47,6 +47,7 @@ class Fixture:
     serving_ca: Path
     serving: Pair
     caller: Pair
+    caller_authority: Authority
     neighbour: Pair
     neighbour_pod: str
     tenants: Path
@@ -68,10 +69,11 @@ def make(directory: Path) -> Fixture:
     tenants = directory / "tenants"
     tenants.mkdir()
     super_ca, serving_ca = Authority.create("super-ca"), Authority.create("serving-ca")
-    clients, callers = [], []
+    clients, callers, authorities = [], [], []
     for index in range(TENANTS):
         key, authority = tenant_key(index), Authority.create(f"tenant-{index}-ca")
         leaf = _leaf(authority, "kube-apiserver")
+        authorities.append(authority)
         callers.append(_write(leaf, directory, f"tenant-{index}"))
         pem = authority.cert_pem.decode()
         clients.append({"tenant": key, "spkisha256": leaf.spki_sha256, "authority": pem})
@@ -92,6 +94,7 @@ def make(directory: Path) -> Fixture:
         serving_ca=serving_ca.write(directory, "serving-ca"),
         serving=_write(_leaf(serving_ca, node), directory, "serving"),
         caller=callers[0],
+        caller_authority=authorities[0],
         neighbour=callers[1],
         neighbour_pod=next(str(pod["name"]) for pod in pods if pod["tenant"] == tenant_key(1)),
         tenants=tenants,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from daemonkit.testing.pki import Leaf
+from daemonkit.testing.pki import Authority, Leaf
 from tests.functional.vnagent import attacks
 from tests.functional.vnagent.node import NAME, SPDY, Node, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP
@@ -95,7 +95,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="vcnode-bench-") as scratch,
         Node(Path(scratch) / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node,
     ):
-        _write_chains(node)
+        write_chains(node.tenants["ten-a"].authority, node.directory)
         quiet = _measure(node, arguments.seconds)
         _print("quiet", quiet, quiet)
         for name in arguments.only:
@@ -132,12 +132,12 @@ def _attacker(name: str, node: Node) -> Iterator[None]:
         process.wait()
 
 
-def _write_chains(node: Node) -> None:
-    tenant = node.tenants["ten-a"]
-    stray: Leaf = tenant.authority.issue("stray")  # its key is not registered: the authority's word is enough
+def write_chains(authority: Authority, directory: Path) -> None:
+    """What the attacks show, as `slow.pem` and `large.pem`."""
+    stray: Leaf = authority.issue("stray")  # its key is not registered: the authority's word is enough
     for name, count in (("slow.pem", 7), ("large.pem", 70)):
-        chain = attacks.slow_chain(tenant.authority, stray.key, count)
-        (node.directory / name).write_bytes(chain + stray.key_pem)
+        chain = attacks.slow_chain(authority, stray.key, count)
+        (directory / name).write_bytes(chain + stray.key_pem)
 
 
 def _measure(node: Node, seconds: float) -> dict[str, list[float]]:

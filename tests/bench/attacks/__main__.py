@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from daemonkit.status import StatusError, fetch
-from tests.bench import fixture, setting, usage
+from tests.bench import fixture, handshakes, setting, usage
 from tests.bench.figures import laid_out, number
 from tests.bench.fixture import CONTAINER, NAMESPACE, NODE, PODS, Fixture
 from tests.bench.processes import Process, RunError
@@ -132,6 +132,7 @@ class Bench:
                 *("--address", agent.address, "--server-name", NODE, "--ca", files.serving_ca),
                 *("--certificate", files.caller.certificate, "--key", files.caller.key),
                 *("--log-path", f"/containerLogs/{NAMESPACE}/{PODS[0]}/{CONTAINER}"),
+                *("--chains", str(files.directory)),
             ],
             self.place.load_core,
             self.place.directory / f"attacker-{name}.log",
@@ -206,6 +207,7 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> li
     cores = sorted(os.sched_getaffinity(0))
     place = Place(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
     files = fixture.make(scratch)
+    handshakes.write_chains(files.caller_authority, files.directory)
     upstream, address = start_upstream(place, files)
     try:
         bench = Bench(place, files, address, shlex.split(arguments.program), arguments.seconds)

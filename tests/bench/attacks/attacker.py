@@ -12,22 +12,24 @@ bench has made, or with none.
 
 import argparse
 import asyncio
-import contextlib
 import json
 import resource
 import ssl
 import sys
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemonkit.tasks import Tasks
+from tests.bench import handshakes
 
 # A tenant reads as much as it likes; what is never read stays in buffers.
 _CHUNK = 1 << 16
 _PIPELINED = 100
 _PAUSE_S = 0.05
+_SETTLE_S = 2.0
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class Target:
     key: Path
     # A log of the attacker's own.
     log_path: str
+    # Where chains of its own authority are, for attacks on handshakes.
+    chains: Path
     counted: Counter[str] = field(default_factory=Counter)
     _is_ready: bool = False
 
@@ -71,23 +75,6 @@ class Target:
 
 
 Attack = Callable[[Target], Awaitable[None]]
-
-
-async def silent_connections(target: Target) -> None:
-    """No credential: 500 connections a second on which nothing is ever sent."""
-    held = [(await target.plain())[1] for _ in range(500)]
-    target.is_under_way()
-    loop = asyncio.get_running_loop()
-    next_s = loop.time()
-    while True:
-        next_s += 1 / 500
-        await asyncio.sleep(max(0.0, next_s - loop.time()))
-        with contextlib.suppress(OSError):
-            held.append((await target.plain())[1])
-            target.count("connections")
-        # As many as descriptors allow: the oldest are the first that the agent has cut.
-        if len(held) > 4000:
-            held.pop(0).close()
 
 
 async def pipelined_healthz(target: Target) -> None:
@@ -165,7 +152,7 @@ async def _read_body(reader: asyncio.StreamReader, head: bytes) -> None:
     await reader.readexactly(int(length or b"0"))
 
 
-async def handshakes(target: Target) -> None:
+async def own_handshakes(target: Target) -> None:
     """A tenant's own certificate, 4 handshakes at once, each connection closed when it stands."""
 
     async def shake(target: Target) -> None:
@@ -197,13 +184,29 @@ async def _many(target: Target, count: int, each: Attack) -> None:
     await asyncio.Event().wait()
 
 
+def _by_thread(name: str) -> Attack:
+    """One of `tests.bench.handshakes`, at its rate."""
+    run, rate = handshakes.ATTACKS[name]
+
+    async def attack(target: Target) -> None:
+        # It never ends; a thread of this kind does not keep the process.
+        arguments = (target.port, target.chains, rate)
+        threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
+        await asyncio.sleep(_SETTLE_S)
+        target.is_under_way()
+        await asyncio.Event().wait()
+
+    return attack
+
+
 ATTACKS: dict[str, Attack] = {
-    "silent-connections": silent_connections,
+    # Handshakes: silent ones, hellos without an end, and chains that are long or large.
+    **{name: _by_thread(name) for name in handshakes.ATTACKS},
     "pipelined-healthz": pipelined_healthz,
     "unread-pages": unread_pages,
     "pages": pages,
     "logs": logs,
-    "handshakes": handshakes,
+    "own-handshakes": own_handshakes,
 }
 
 
@@ -231,6 +234,7 @@ def main() -> None:
     for option in ("--ca", "--certificate", "--key"):
         parser.add_argument(option, required=True, type=Path)
     parser.add_argument("--log-path", required=True)
+    parser.add_argument("--chains", required=True, type=Path)
     chosen = parser.parse_args()
     host, _, port = chosen.address.rpartition(":")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -241,6 +245,7 @@ def main() -> None:
         chosen.server_name,
         *(chosen.ca, chosen.certificate, chosen.key),
         chosen.log_path,
+        chosen.chains,
     )
     asyncio.run(_run(chosen.name, target))
 
