@@ -91,6 +91,10 @@ lab_vm: $(VENV)/dev $(call require,programs guest-kernel)  ## the lab_vm ring: g
 k8s: $(VENV)/dev $(call require,programs)  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
 	$(call pytest,--drawn-seed=--oracle-seed) tests/k8s $(call require,--require-k8s) $(K8S_ARGS)
 
+.PHONY: gate-soak
+gate-soak: $(VENV)/dev programs  ## PODS=10000 pods at the real gate, in waves, while the daemons are ended; needs root
+	$(BIN)/python -m pytest tests/k8s/test_gate_under_load.py --require-k8s -s --gate-pods $(or $(PODS),10000) $(ARGS)
+
 mutants: $(VENV)/dev  ## take cures out of the code one at a time: each time a test must fail; ARGS="NAME ..."
 	$(BIN)/python -m tests.mutation $(ARGS)
 

@@ -71,8 +71,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--gate-pods",
         type=int,
-        default=60,
+        default=200,
         help="how many pods start while kata-bridge is ended again and again",
+    )
+    group.addoption(
+        "--gate-wave",
+        type=int,
+        default=200,
+        help="how many of them start between two looks at what kata-bridge keeps",
     )
 
 

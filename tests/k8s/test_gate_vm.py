@@ -33,7 +33,7 @@ _UNTIL_TOLD = "until [ -e /tmp/end ]; do sleep 0.1; done"
 def node(ring: Ring) -> Iterator[Node]:
     settings: JsonObject = {
         "directory": str(ring.directory / "pods-vm"),
-        "superCluster": gating.allow_bridge(ring),
+        **gating.allow_bridge(ring),
     }
     with serving(ring, settings) as made:
         yield made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the ring's guests: a stand-in of stock Kata, and our agent as a native sidecar."""
+"""What runs in the ring's guests: a stand-in of stock Kata, our agent in an image or as a sidecar."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ _SIDECAR = _ROOT / "packaging" / "guest" / "sidecar.yaml"
 
 # Long enough for a question or two, and for one that is under way to be cut off.
 _MOMENT_S = 0.03
+# An agent has begun and is not attached yet.
+_CRASH_S = 0.3
 
 
 class StockKata(WatchingPlugin):
@@ -100,6 +102,76 @@ class StockKata(WatchingPlugin):
             await stack.aclose()
 
 
+class GuestAgents(WatchingPlugin):
+    """Starts our agent in guests whose image has it, a while after their sandbox.
+
+    It runs in the pod's network namespace, and its credentials are where kata-bridge keeps those of
+    the sandbox: a node whose VMM shares that directory with the guest.
+    """
+
+    def __init__(self, ring: Ring, credentials: Path) -> None:
+        """`credentials` has a directory for each sandbox."""
+        super().__init__(ring.node.nri_socket, SANDBOXES, index="11")
+        # How long a guest of this pod needs before its agent starts; None: it has none.
+        self.boot_s: Callable[[str], float | None] = lambda _: None
+        # Whether the first agent crashes as it begins, and is started again.
+        self.is_crashing: Callable[[str], bool] = lambda _: False
+        self._ring = ring
+        self._credentials = credentials
+        self._agent = install_agent(ring.directory) / "site-packages"
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._booting = Tasks("boot")
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        wait_for("agents' guests have registered", lambda: self.plugin.is_connected, timeout_s=10)
+        return self
+
+    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
+        await super().run_pod_sandbox(pod)
+        boot_s = self.boot_s(pod.name)
+        if boot_s is not None:
+            self._booting.spawn(self._come_up(pod, boot_s), pod.name)
+
+    async def _come_up(self, pod: PodSandbox, boot_s: float) -> None:
+        await asyncio.sleep(boot_s)
+        self._start(pod)
+        if self.is_crashing(pod.name):
+            await asyncio.sleep(_CRASH_S)
+            self._end(pod.id)
+            self._start(pod)
+
+    def _start(self, pod: PodSandbox) -> None:
+        if any((what, each.id) == ("stop", pod.id) for what, each in self.events):
+            return  # it has ended before
+        state = self._ring.directory / "agents" / pod.id
+        state.mkdir(parents=True, exist_ok=True)
+        node = f"tcp:{self._ring.node.namespace.address}:{AGENT_PORT}"
+        argv = ["nsenter", f"--net={self._ring.node.outside(pod.network_namespace)}"]
+        # This thread is the plugin's, and the agents end with it.
+        argv += ["setpriv", "--pdeathsig", "KILL", sys.executable, "-ISEB", "-c", _AGENT]
+        argv += [str(self._agent), "--node", node, "--credentials", str(self._credentials / pod.id)]
+        with (state / "log").open("ab") as log:
+            self._running[pod.id] = subprocess.Popen(
+                [*argv, "--state", str(state)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def _end(self, sandbox: str) -> None:
+        process = self._running.pop(sandbox, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
+        await super().stop_pod_sandbox(pod)
+        self._end(pod.id)
+
+    async def stopping(self) -> None:
+        await self._booting.close(1.0)
+        for sandbox in list(self._running):
+            self._end(sandbox)
+
+
 def install_agent(directory: Path) -> Path:
     """Put the guest's agent where pods can mount it, by its own packaging; returns where it is."""
     root = directory / "agent-root"
@@ -118,9 +190,9 @@ _MACHINE = {
     "/etc/alternatives": "/etc/alternatives",
 }
 _AGENT = (
-    "import sys; sys.path.insert(0, '/agent/site-packages')\n"
+    "import sys; sys.path.insert(0, sys.argv[1])\n"
     "from kata_bridge.guest.__main__ import main\n"
-    "sys.exit(main(sys.argv[1:]))"
+    "sys.exit(main(sys.argv[2:]))"
 )
 
 
@@ -143,7 +215,7 @@ def with_agent_at(directory: Path, node_address: str, spec: JsonObject) -> JsonO
         written["name"],
         [f"{sys.base_prefix}/bin/{version}", "-ISEB", "-c", _AGENT],
         **kept,
-        args=arguments,
+        args=["/agent/site-packages", *arguments],
         volumeMounts=[
             {"name": f"m{number}", "mountPath": where, "readOnly": True}
             for number, where in enumerate(mounts)

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many pods at two networks of one tenant, started while kata-bridge, dnsconfig and a network go away and
+come back. The first act of each container is a connect and a lookup at its own network.
+
+A quarter of the pods are guests of our agent, half of these with it in their image and half as a sidecar.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from tests.k8s.ring import gate_networks, gating, guests, services
+from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.daemons import NodeDaemon, credentials_of
+from tests.k8s.ring.gate_networks import Network
+from tests.k8s.ring.processes import RingError, wait_for
+from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, STOCK, Node, serving, web_address
+from tests.k8s.ring.tenants import Tenant
+
+AT_ONCE = 14
+# Of a guest that is never reached; they wait all the time.
+LOST = 3
+
+IMAGE, SIDECAR = "agent in its image", "agent as a sidecar"
+AGENT_SHARE = 4
+"""One pod of so many has our agent."""
+
+# What a pod may say that waits: what it lacks, in our words; and where kata-bridge is away, containerd's word
+# that it is.
+REASONS = ("waiting: ", gating.LACKS_PLUGIN)
+# No reason, and no author can make anything of it: containerd's words for a call that was under way. They are
+# there after a kill alone, which gives nobody time to answer, and until the kubelet's next try: 11 to 15 s.
+CUT_OFF, CUT_OFF_S, KILL_SEEN_S = "ttrpc: closed", 20.0, 5.0
+
+# What the kubelet writes before anybody was asked about the container.
+_BEFORE = ("ContainerCreating", "PodInitializing")
+# A pod takes about a second, on a machine that does other things as well three.
+_POD_S, _FIRST_S = 4.0, 300.0
+_CLEARED_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node with all of us, and two networks of one tenant.
+
+    A Service has the same address in both, and another page; each has a DNS server of its own.
+    """
+
+    node: Node
+    names: NodeDaemon
+    agents: guests.GuestAgents
+    networks: dict[str, Network]
+    pages: dict[str, str]
+    resolv_confs: Path
+
+    def first_act(self, network: str, *, has_agent: bool = False) -> JsonObject:
+        server = self.networks[network].address
+        return gating.first_act(OWN_IP, server, self.pages[network], has_agent=has_agent)
+
+
+@contextmanager
+def placed(ring: Ring, tenant: Tenant) -> Iterator[Place]:
+    """The node with everything that pods need."""
+    directory = ring.directory / "pods-load"
+    gate: JsonObject = {
+        "directory": str(directory),
+        **gating.allow_bridge(ring),
+        "namespaces": [{"namespaces": ["*-unguarded"], "policy": "off"}],
+    }
+    with ExitStack() as stack:
+        stack.callback(gating.start_dns_server(ring).stop)
+        node = stack.enter_context(serving(ring, gate))
+        agents = stack.enter_context(guests.GuestAgents(ring, credentials_of(node.bridge)))
+        other_web = web_address(ring, tenant, "only-acme")
+        stack.enter_context(services.service(ring, tenant, other_web, own_ip=OWN_IP, network="blue"))
+        names = stack.enter_context(gate_networks.naming(ring))
+        networks = {
+            name: stack.enter_context(gate_networks.network(ring, tenant, name, gating.DNS_ADDRESS))
+            for name in ("default", "blue")
+        }
+        yield Place(node, names, agents, networks, {"default": "acme", "blue": "only"}, directory)
+
+
+class Unrest:
+    """Does something again and again while `with` lasts; what went wrong with that is raised at its end."""
+
+    def __init__(
+        self, act: Callable[[Callable[[float], object]], None], pause_s: Callable[[], float]
+    ) -> None:
+        """`act` gets what to wait with, for seconds; `pause_s` says how long nothing happens before it."""
+        self.count = 0
+        self._act, self._pause_s = act, pause_s
+        self._is_over = threading.Event()
+        self._threads = ThreadPoolExecutor(1, "unrest")
+        self._ends: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._ends = self._threads.submit(self._run)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._threads.shutdown()
+        assert self._ends is not None
+        self._ends.result()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self._pause_s()):
+            self._act(self._is_over.wait)
+            self.count += 1
+
+
+def unrest(place: Place, luck: random.Random, kills_s: list[float]) -> tuple[Unrest, Unrest, Unrest]:
+    """Ends of kata-bridge, ends of dnsconfig, and a network that is not ready for a while.
+
+    `kills_s` gets the times at which kata-bridge was killed.
+    """
+
+    def end(daemon: NodeDaemon, away_s: list[float]) -> Callable[[Callable[[float], object]], None]:
+        def act(wait: Callable[[float], object]) -> None:
+            number = luck.choice([signal.SIGTERM, signal.SIGKILL])
+            if daemon is place.node.bridge and number is signal.SIGKILL:
+                kills_s.append(time.monotonic())
+            daemon.stop(number)
+            wait(luck.choice(away_s))
+            daemon.start(is_ready=False)
+
+        return act
+
+    def close_network(wait: Callable[[float], object]) -> None:
+        place.networks["blue"].set_phase("Pending", "it is still being made")
+        wait(luck.uniform(2, 5))
+        place.networks["blue"].set_phase("Ready")
+
+    return (
+        Unrest(end(place.node.bridge, [0.0, 0.5, 3.0]), lambda: luck.uniform(4, 10)),
+        Unrest(end(place.names, [0.0, 1.0]), lambda: luck.uniform(8, 20)),
+        Unrest(close_network, lambda: luck.uniform(3, 6)),
+    )
+
+
+@dataclass(slots=True)
+class Seen:
+    """One pod, as it was seen. `kind` is its handler, or where its agent is."""
+
+    pod: services.Pod
+    kind: str
+    network: str
+    began_s: float
+    # With the times from and until which it was seen, each time anew.
+    said: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    _saying: set[str] = field(default_factory=set)
+    took_s: float = 0.0
+
+    def note(self, status: JsonObject) -> None:
+        """Keep why its containers wait."""
+        now_s = time.monotonic()
+        saying = reasons(status)
+        for reason in saying:
+            spans = self.said.setdefault(reason, [])
+            from_s = spans.pop()[0] if reason in self._saying else now_s
+            spans.append((from_s, now_s))
+        self._saying = saying
+
+
+def reasons(status: JsonObject) -> set[str]:
+    """Why containers of a pod wait that somebody was asked about, the sidecar too."""
+    found = set()
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(kind, []):
+            said = gating.waiting({"containerStatuses": [each]})
+            if said and not said.startswith(_BEFORE):
+                found.add(said)
+    return found
+
+
+def lists(ring: Ring, namespace: str) -> dict[str, JsonObject]:
+    """The status of each pod of a namespace."""
+    items = ring.super_cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    return {each["metadata"]["name"]: each["status"] for each in items}
+
+
+class Load:
+    """Starts pods in waves and watches each until it ends."""
+
+    def __init__(self, place: Place, tenant: Tenant, luck: random.Random) -> None:
+        self.ended: list[Seen] = []
+        self.lost: list[Seen] = []
+        self.failures: list[str] = []
+        self.stuck: dict[str, set[str]] = {}
+        self.fates: Counter[str] = Counter()
+        self.kills_s: list[float] = []
+        """When kata-bridge was killed."""
+        self.luck = luck
+        self._place, self._tenant = place, tenant
+        self._ring = place.node.ring
+        self._boot_s: dict[str, float] = {}
+        self._deaf_s: dict[str, float] = {}
+        self._in_image: set[str] = set()
+        place.node.stock.boot_s = lambda name: self._boot_s.get(name, 0.0)
+        place.node.stock.deaf_s = lambda name: self._deaf_s.get(name, 0.0)
+        place.agents.boot_s = lambda name: self._boot_s[name] if name in self._in_image else None
+        place.agents.is_crashing = lambda name: self._deaf_s[name] > 0
+
+    @property
+    def namespace(self) -> str:
+        """Where all its pods are, in the super cluster."""
+        return self._tenant.super_namespace("default")
+
+    @contextmanager
+    def lose(self) -> Iterator[Sequence[Seen]]:
+        """Pods whose guests are never reached: they have to wait as long as they are there."""
+        place = self._place
+        for number in range(LOST):
+            spec = place.first_act("default")
+            made = gating.gated_pod(self._ring, self._tenant, f"lost-{number}", AGENT, spec)
+            self.lost.append(Seen(made, AGENT, "default", time.monotonic()))
+        try:
+            yield self.lost
+        finally:
+            for seen in self.lost:
+                self._ring.super_cluster.api.delete(seen.pod.path)
+
+    def run(self, numbers: Sequence[int]) -> None:
+        """Start the pods of these numbers, `AT_ONCE` at once, and wait until all have ended, or are stuck."""
+        ring = self._ring
+        waiting: dict[str, Seen] = {}
+        makes = iter(numbers)
+        remaining = len(numbers)
+        end_s = time.monotonic() + _FIRST_S + _POD_S * len(numbers)
+        try:
+            while remaining and time.monotonic() < end_s:
+                for number in itertools.islice(makes, AT_ONCE - len(waiting)):
+                    waiting[f"load-{number}"] = self._start(number)
+                statuses = lists(ring, self.namespace)
+                for seen in self.lost:
+                    seen.note(statuses[seen.pod.name])
+                for name, seen in list(waiting.items()):
+                    status = statuses.get(name, {})
+                    seen.note(status)
+                    if status.get("phase") in ("Succeeded", "Failed"):
+                        self._end(waiting.pop(name), status)
+                        remaining -= 1
+                time.sleep(0.2)
+            statuses = lists(ring, self.namespace)
+            self.stuck = {name: reasons(statuses.get(name, {})) for name in waiting}
+        finally:
+            for seen in waiting.values():
+                ring.super_cluster.api.delete(seen.pod.path)
+
+    def _start(self, number: int) -> Seen:
+        name, luck = f"load-{number}", self.luck
+        self._boot_s[name] = luck.choice([0.0, 1.0, 4.0])
+        self._deaf_s[name] = luck.choice([0.0, 0.0, 2.0])
+        kind = luck.choice([KATA, KATA, STOCK])
+        if number % AGENT_SHARE == 0:
+            kind = SIDECAR if number % (2 * AGENT_SHARE) else IMAGE
+        network = luck.choice(["default", "blue"])
+        has_agent = kind in (SIDECAR, IMAGE)
+        spec = self._place.first_act(network, has_agent=has_agent)
+        if kind == SIDECAR:
+            spec = guests.with_agent(self._ring, spec)
+        if kind == IMAGE:
+            self._in_image.add(name)
+        handler = AGENT if has_agent else kind
+        made = gating.gated_pod(self._ring, self._tenant, name, handler, spec, network=network)
+        return Seen(made, kind, network, time.monotonic())
+
+    def _end(self, seen: Seen, status: JsonObject) -> None:
+        seen.took_s = time.monotonic() - seen.began_s
+        (container,) = status["containerStatuses"]
+        complaint = container["state"]["terminated"].get("message", "")
+        self.fates[status["phase"]] += 1
+        if complaint or container["restartCount"] or status["phase"] != "Succeeded":
+            self.failures.append(f"{seen.pod.name} {seen.kind} {seen.network}: {complaint} {status}")
+        self._ring.super_cluster.api.delete(seen.pod.path)
+        self.ended.append(seen)
+
+    def unreasonable(self, seen: Seen) -> list[str]:
+        """What a pod said that is no reason, but for what a kill leaves behind for one try."""
+        return [
+            f"{seen.pod.name}: {said}, for {last_s - first_s:.1f} s"
+            for said, spans in seen.said.items()
+            for first_s, last_s in spans
+            if not any(reason in said for reason in REASONS)
+            and not (
+                CUT_OFF in said
+                and last_s - first_s < CUT_OFF_S
+                and any(0 <= first_s - kill_s < KILL_SEEN_S for kill_s in self.kills_s)
+            )
+        ]
+
+    def refused(self) -> set[str]:
+        """The pods that kata-bridge has held, by its log."""
+        return {line["pod"] for line in self._place.node.bridge.lines("container held")}
+
+    def started_ungated(self) -> list[str]:
+        """Pods of which a container runs that the gate was not asked about."""
+        lines = self._place.node.bridge.lines("a container runs of which the gate was not asked")
+        return [line["pod"] for line in lines if "/load-" in line["pod"] or "/lost-" in line["pod"]]
+
+
+def told_why(ring: Ring, namespace: str) -> set[str]:
+    """The pods of which an Event says in our words what they wait for, also those that are gone."""
+    items = ring.super_cluster.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+    return {
+        f"{namespace}/{each['involvedObject']['name']}" for each in items if "waiting: " in each["message"]
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What kata-bridge takes as a process."""
+
+    pid: int
+    rss_kib: int
+    descriptors: int
+    tasks: int
+
+    @classmethod
+    def of(cls, place: Place) -> Footprint:
+        """As it is now; the daemon runs."""
+        bridge = place.node.bridge
+        assert bridge.process is not None
+        process = Path(f"/proc/{bridge.process.pid}")
+        lines = (line.split() for line in (process / "status").read_text().splitlines())
+        sizes = {words[0]: words[1] for words in lines if len(words) > 1}
+        descriptors = len(list((process / "fd").iterdir()))
+        tasks = int(bridge.metric("vcnode_tasks"))
+        return cls(bridge.process.pid, int(sizes["VmRSS:"]), descriptors, tasks)
+
+
+def files_of_the_gone(place: Place) -> list[Path]:
+    """What kata-bridge keeps of sandboxes of the load's pods; all of these pods are deleted."""
+    gone = {pod.id for what, pod in place.agents.events if what == "run" and not pod.name.startswith("lost-")}
+    state = credentials_of(place.node.bridge).parent
+    directories = credentials_of(place.node.bridge), place.resolv_confs, state / "netns"
+    return [path for each in directories for path in each.iterdir() if path.name.partition(".")[0] in gone]
+
+
+def wait_cleared(place: Place) -> None:
+    """Wait until nothing is left of pods that are gone. Raises `RingError`."""
+    try:
+        wait_for("no files of sandboxes", lambda: not files_of_the_gone(place), timeout_s=_CLEARED_S)
+    except RingError as error:
+        raise RingError(f"{error}: {files_of_the_gone(place)[:5]}") from None
