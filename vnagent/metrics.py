@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from daemonkit.kube import too_large
 from daemonkit.metrics import Counter, Registry
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = Registry()
+        too_large.add_metric(self.registry)
         self._requests = self.registry.counter(
             "vcnode_requests_total",
             "Decisions, by tenant, endpoint and the status of the answer.",

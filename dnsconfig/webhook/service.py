@@ -13,6 +13,7 @@ from typing import Protocol
 from aiohttp import web
 
 from daemonkit import logs, metrics
+from daemonkit.kube import too_large
 from daemonkit.kube.client import MAX_RESPONSE_BYTES
 from daemonkit.kube.late_client import LateClient
 from daemonkit.kube.reflector import Transport
@@ -82,6 +83,7 @@ class Service:
             turn_s=turn_s,
         )
         self.registry = metrics.Registry()
+        too_large.add_metric(self.registry)
         self._reviews = self.registry.counter(
             "vcnode_dns_reviews_total", "Reviews of pods, by what came of them.", ("result",)
         )
