@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What counts now: what the API server has told, and for the rest what was saved before. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from daemonkit.kube.resources import Key
 from daemonkit.kube.store import Spoiled
@@ -15,6 +16,8 @@ from dnsconfig.core.wire import (
 )
 from dnsconfig.core.world import KUBE_SYSTEM, Absence, World
 from tenancy import keys
+
+T = TypeVar("T")
 
 # core/v1 PodPhase: no container of such a pod starts again.
 _OVER = frozenset({"Succeeded", "Failed"})
@@ -60,8 +63,8 @@ class Picture:
         places = self.places.items()
         return World(
             self.namespaces or {},
-            {(where, name): value for where, place in places for name, value in place.services.items()},
-            {(where, name): value for where, place in places for name, value in place.networks.items()},
+            _Placed({where: place.services for where, place in places}),
+            _Placed({where: place.networks for where, place in places}),
             self.clusters or {},
             self.unreadable,
             heard=frozenset(self.places),
@@ -76,6 +79,22 @@ class Picture:
     def live_pods(self) -> dict[Key, PodObject]:
         """The pods whose containers may still start."""
         return {key: pod for key, pod in (self.pods or {}).items() if pod.status.phase not in _OVER}
+
+
+class _Placed(Mapping[Key, T]):
+    """Objects by (namespace, name), looked up where they are: nothing is copied for each decision."""
+
+    def __init__(self, places: Mapping[str, Mapping[str, T]]) -> None:
+        self._places = places
+
+    def __getitem__(self, key: Key) -> T:
+        return self._places[key[0]][key[1]]
+
+    def __iter__(self) -> Iterator[Key]:
+        return ((where, name) for where, place in self._places.items() for name in place)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._places.values()))
 
 
 def tenants_of(pods: Mapping[Key, PodObject]) -> frozenset[str]:

@@ -51,6 +51,7 @@ class _Followed:
         self._changed = watch.told
         # Namespaces of which an event said that their last server was deleted. A list only lacks it.
         self._emptied: set[str] = set()
+        self._places: tuple[object, dict[str, Place]] = (None, {})
         self.services: Reflector[ServiceObject] = watch.reflector(
             SERVICES,
             ServiceObject,
@@ -79,11 +80,29 @@ class _Followed:
         self._changed(changes)
 
     def place(self, namespace: str) -> Place:
-        services = _in(namespace, self.services)
-        is_told = bool(services) or namespace in self._emptied
-        is_told = is_told or any(where == namespace for where, _ in self.services.spoiled)
-        absence = Absence.TOLD if is_told else Absence.DOUBTED
-        return Place(services, _in(namespace, self.networks), absence)
+        """What there is in a namespace: gone through again only when something of it has changed.
+
+        Every change of any pod asks for all namespaces, and how much a tenant has in its own is its choice.
+        """
+        state = tuple((each.resource_version, each.lists) for each in (self.services, self.networks))
+        if self._places[0] != state:
+            self._places = state, self._grouped()
+        return self._places[1].get(namespace) or Place(absence=self._absence(namespace))
+
+    def _grouped(self) -> dict[str, Place]:
+        services, networks = _by_namespace(self.services), _by_namespace(self.networks)
+        spoiled = {where for where, _ in self.services.spoiled}
+        return {
+            where: Place(
+                services.get(where, {}),
+                networks.get(where, {}),
+                Absence.TOLD if where in services or where in spoiled else self._absence(where),
+            )
+            for where in services.keys() | networks.keys() | spoiled
+        }
+
+    def _absence(self, namespace: str) -> Absence:
+        return Absence.TOLD if namespace in self._emptied else Absence.DOUBTED
 
 
 def _is_a_server(metadata: Identity) -> bool:
@@ -99,8 +118,11 @@ def _is_the_same(change: Change[Any]) -> bool:
     )
 
 
-def _in(namespace: str, reflector: Reflector[Any]) -> dict[str, Any]:
-    return {name: value for (where, name), value in reflector.objects.items() if where == namespace}
+def _by_namespace(reflector: Reflector[Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for (where, name), value in reflector.objects.items():
+        found.setdefault(where, {})[name] = value
+    return found
 
 
 class Watch:

@@ -2,11 +2,13 @@
 """What is asked of the API server, and for how long."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import PODS, SERVICES, VIRTUAL_CLUSTERS
+from dnsconfig import watch
 from dnsconfig.core.world import Absence
 from dnsconfig.watch import LINGER_S, MAX_NAMESPACES
 from tests.unit.dnsconfig.node import Node
@@ -161,3 +163,31 @@ async def test_without_virtual_clusters_tenants_have_the_default_domain() -> Non
         await asyncio.sleep(31)
         assert "search shop.svc.b.example" in here.bridge.texts[second]
         assert "search shop.svc.cluster.local" in here.bridge.texts[first]
+
+
+async def test_what_a_tenant_has_is_gone_through_when_it_changes_and_not_at_every_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    went: list[str] = []
+    by_namespace = watch._by_namespace  # noqa: SLF001 - what is counted
+
+    def counted(reflector: Any) -> Any:
+        went.append(reflector.name)
+        return by_namespace(reflector)
+
+    monkeypatch.setattr(watch, "_by_namespace", counted)
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
+    here.put(*(service("a", f"net{number}", "10.0.1.1") for number in range(50)))
+    for number in range(5):
+        here.put_pod("a", f"web-{number}")
+    mine = here.put_pod("b")
+    async with here.running():
+        went.clear()
+        for number in range(5):
+            here.put_pod("b", labels={"version": str(number)}, network="default")
+            here.put(service("b", "default", f"10.0.2.{number}"))
+            await asyncio.sleep(1)
+        assert here.servers(mine) == ["10.0.2.4"]
+        # Services and Networks of b, once for each change of a Service; of a nothing.
+        assert len(went) == 2 * 5
