@@ -190,8 +190,17 @@ class Engine:
     def _compute_fresh(self, now: float) -> None:
         """Compute for guests that came or changed; their tenant need not be due."""
         self._fresh_pace = self._fresh_pace.ran(now, now, GUEST_GAP_S)
-        fresh, self._fresh = self._fresh, set()
-        self._want([guest_id for guest_id in fresh if guest_id in self.delivery.guests])
+        fresh: dict[str, list[str]] = {}
+        for guest_id in self._fresh & self.delivery.guests.keys():
+            fresh.setdefault(self.delivery.guests[guest_id].guest.tenant, []).append(guest_id)
+        self._fresh.clear()
+        costs = {name: self.tenants[name].took_s if name in self.tenants else 0.0 for name in fresh}
+        for number, tenant in enumerate(sorted(fresh, key=lambda name: (costs[name], name))):
+            if number and self._now() - now + costs[tenant] >= TURN_S:
+                self._fresh.update(fresh[tenant])  # in a turn of its own, as `_compute_due`
+                self._fresh_pace = self._fresh_pace.changed(now)
+            else:
+                self._want(fresh[tenant])
 
     def _prune(self) -> None:
         """Forget what was made for guests that are gone, or that see other Services now."""

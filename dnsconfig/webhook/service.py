@@ -179,5 +179,6 @@ class Service:
             "pid": os.getpid(),
             "port": self._port,
             "authorities": len(self._credentials.authorities),
+            "unreadable": self.sources.unreadable,
             "certificateUntil": None if leaf is None else leaf.certificate.not_valid_after_utc.isoformat(),
         }

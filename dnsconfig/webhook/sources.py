@@ -49,6 +49,15 @@ class Sources:
         """What has not been listed yet."""
         return tuple(each.name for each in self._all() if not each.synced.is_set())
 
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Objects that exist and do not decode or are too large, by kind and name, with the reason."""
+        return {
+            f"{each.resource.plural} {namespace}/{name}": why
+            for each in self._all()
+            for (namespace, name), why in each.unreadable.items()
+        }
+
     def world(self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False) -> World:
         """All that has been heard. It is built anew when something has changed since."""
         state = tuple((each.resource_version, each.synced.is_set(), each.lists) for each in self._all())

@@ -63,6 +63,11 @@ async def test_nobody_waits_for_the_rules_of_a_tenant_that_has_more() -> None:
         it.put_slice("b", "web", "10.0.0.7")
         await asyncio.sleep(2)
         assert done == ["computed b", "sent g2", "computed a", "sent g1"]
+        done.clear()
+        it.bridge.add("g3", "a", ips=("10.9.0.3",))
+        it.bridge.add("g4", "b", ips=("10.9.0.4",))
+        await asyncio.sleep(2)
+        assert done == ["computed b", "sent g4", "computed a", "sent g3"]
 
 
 async def test_a_guest_that_claims_a_generation_beyond_all_moves_nothing() -> None:

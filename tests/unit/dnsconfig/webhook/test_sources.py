@@ -131,6 +131,7 @@ async def test_what_does_not_decode_is_there_and_cannot_be_read() -> None:
         ((key, why),) = here.world.unreadable.items()
         assert key == ("Network", ("a-kube-system", "blue"))
         assert "Expected `str`" in why
+        assert here.sources.unreadable == {"networks a-kube-system/blue": why}
 
 
 async def test_clusters_that_are_not_installed_are_none() -> None:
