@@ -19,7 +19,8 @@ import msgspec
 from daemonkit import directories, logs
 from daemonkit.files import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
-from kubeproxy_ext.core.wire import EndpointSliceObject, NamespaceObject, NodeObject, ServiceObject
+from kubeproxy_ext.core.packed import PackedSlice, endpoints_of, pack
+from kubeproxy_ext.core.wire import NamespaceObject, NodeObject, ServiceObject
 from tenancy.names import is_label
 
 # Older rules are more likely to send packets to what is somebody else's by now.
@@ -33,7 +34,8 @@ INTERVAL_S = 30.0
 CONFIRM_S = 60.0
 
 _SUFFIX = ".json"
-_VERSION = 1
+# Version 1 has the endpoints of slices one by one.
+_VERSION, _READABLE = 2, (1, 2)
 _log = logs.get(__name__)
 
 
@@ -43,7 +45,7 @@ class TenantState(msgspec.Struct, rename="camel"):
     tenant: str
     namespaces: list[NamespaceObject]
     services: list[ServiceObject]
-    slices: list[EndpointSliceObject]
+    slices: list[PackedSlice]
     node: NodeObject | None = None
     version: int = _VERSION
 
@@ -104,13 +106,16 @@ class SavedState:
                 data = file.read(MAX_FILE_BYTES + 1)
                 confirmed_at = os.fstat(file.fileno()).st_mtime
             state = msgspec.json.decode(data, type=TenantState)
+            state.slices = [pack(each) for each in state.slices]
+            for each in state.slices:
+                endpoints_of(each)  # raises for what is damaged
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _log.error("saved state cannot be read", file=path, reason=error)
             return None
         restored = Restored(state, self._age(confirmed_at))
-        if state.version != _VERSION or state.tenant != tenant or restored.age_s > MAX_AGE_S:
+        if state.version not in _READABLE or state.tenant != tenant or restored.age_s > MAX_AGE_S:
             _log.warning("saved state is not used", file=path, age_s=round(restored.age_s))
             return None
         return restored

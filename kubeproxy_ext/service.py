@@ -16,7 +16,7 @@ from daemonkit.status import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.api.client import BridgeClient
 from kubeproxy_ext.config import KubeproxyExtConfiguration, LastKnownPolicy
-from kubeproxy_ext.core.packed import unpack
+from kubeproxy_ext.core.packed import pack
 from kubeproxy_ext.delivery import Push
 from kubeproxy_ext.engine import Engine
 from kubeproxy_ext.metrics import Metrics
@@ -176,7 +176,7 @@ class Service:
             tenant,
             [feed.namespaces[name] for name in namespaces],
             [service for name in namespaces for service in feed.services(name)],
-            [unpack(each) for name in namespaces for each in feed.slices(name)],
+            [pack(each) for name in namespaces for each in feed.slices(name)],
             self._watch.node,
         )
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kubeproxy_ext.core.pace import Pace
-from kubeproxy_ext.core.packed import pack
 from kubeproxy_ext.core.wire import ServiceObject
 from kubeproxy_ext.core.world import World
 from kubeproxy_ext.feed import Feed
@@ -54,7 +53,7 @@ def put_restored(
             feed.put_namespace(namespace)
     for each in found.state.slices:
         if not is_source_of(each.metadata.namespace):
-            feed.put(pack(each))
+            feed.put(each)
     lacking: dict[str, list[ServiceObject]] = {}
     for service in found.state.services:
         if is_source_of(service.metadata.namespace):

@@ -20,14 +20,14 @@ _DECODER = msgspec.msgpack.Decoder(list[_Packed])
 
 
 class PackedSlice(EndpointSliceObject, frozen=True):
-    """`endpoints` is None; `packed` is empty where there are none."""
+    """`endpoints` is None, but where it was read from the disk of an older version. `packed` may be empty."""
 
     packed: bytes = b""
 
 
 def pack(item: EndpointSliceObject) -> PackedSlice:
     """The slice with the first address of each endpoint, the only one that counts (service-proxy)."""
-    if isinstance(item, PackedSlice):
+    if isinstance(item, PackedSlice) and item.endpoints is None:
         return item
     packed = [_packed(each) for each in item.endpoints or ()]
     return PackedSlice(
@@ -36,22 +36,14 @@ def pack(item: EndpointSliceObject) -> PackedSlice:
 
 
 def has_endpoints(item: EndpointSliceObject) -> bool:
-    return bool(item.packed if isinstance(item, PackedSlice) else item.endpoints)
+    return bool(item.endpoints or (isinstance(item, PackedSlice) and item.packed))
 
 
 def endpoints_of(item: EndpointSliceObject) -> Sequence[SliceEndpoint]:
     """The endpoints of a slice, packed or not."""
-    if not isinstance(item, PackedSlice):
-        return item.endpoints or ()
-    return [_unpacked(each) for each in _DECODER.decode(item.packed)] if item.packed else ()
-
-
-def unpack(item: EndpointSliceObject) -> EndpointSliceObject:
-    """The slice as it is written to disk."""
-    if not isinstance(item, PackedSlice):
-        return item
-    endpoints = list(endpoints_of(item)) or None
-    return EndpointSliceObject(item.metadata, item.address_type, endpoints, item.ports)
+    if isinstance(item, PackedSlice) and item.packed:
+        return [_unpacked(each) for each in _DECODER.decode(item.packed)]
+    return item.endpoints or ()
 
 
 def _packed(item: SliceEndpoint) -> _Packed:

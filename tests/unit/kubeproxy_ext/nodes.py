@@ -9,6 +9,7 @@ from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICE
 from daemonkit.tasks import Tasks
 from daemonkit.testing.kube_storage import Storage
 from daemonkit.testing.kube_transport import StorageTransport
+from kubeproxy_ext.core.packed import pack
 from kubeproxy_ext.delivery import Push
 from kubeproxy_ext.engine import Engine
 from kubeproxy_ext.metrics import Metrics
@@ -119,7 +120,7 @@ class Node:
             tenant,
             [feed.namespaces[name] for name in names],
             [each for name in names for each in feed.services(name)],
-            [each for name in names for each in feed.slices(name)],
+            [pack(each) for name in names for each in feed.slices(name)],
             self.watch.node,
         )
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 
 import kubeproxy_ext.saved_state
 from daemonkit.metrics import Counter
+from kubeproxy_ext.core.packed import PackedSlice, pack
 from kubeproxy_ext.core.wire import EndpointSliceObject, Meta, NamespaceObject, ServiceObject, SliceEndpoint
 from kubeproxy_ext.saved_state import CONFIRM_S, INTERVAL_S, MAX_AGE_S, Restored, SavedState, TenantState
 
@@ -19,7 +21,7 @@ def state(tenant: str = "a", *services: str) -> TenantState:
         tenant,
         [NamespaceObject(Meta(name=f"{tenant}-web", annotations={"tenancy.x-k8s.io/cluster": tenant}))],
         [ServiceObject(Meta(name=name, namespace=f"{tenant}-web")) for name in services],
-        [EndpointSliceObject(Meta(name="x"), endpoints=[SliceEndpoint(addresses=["10.0.0.1"])])],
+        [pack(EndpointSliceObject(Meta(name="x"), endpoints=[SliceEndpoint(addresses=["10.0.0.1"])]))],
     )
 
 
@@ -174,3 +176,28 @@ async def test_what_was_confirmed_the_longest_ago_makes_room(
     disk.saved.changed({"d"})
     await disk.saved.keep({"d": 0.0})
     assert sorted(file.name for file in disk.directory.iterdir()) == ["a.json", "c.json", "d.json"]
+
+
+async def test_what_an_older_version_saved_is_read(disk: Disk) -> None:
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 0.0})
+    (path,) = disk.directory.iterdir()
+    value = json.loads(path.read_text(encoding="utf-8"))
+    (item,) = value["slices"]
+    del item["packed"]
+    item["endpoints"] = [{"addresses": ["10.0.0.1"]}]
+    path.write_text(json.dumps(value | {"version": 1}), encoding="utf-8")
+    os.utime(path, (disk.wall, disk.wall))
+    restored = await disk.started().load("a")
+    assert restored is not None
+    assert restored.state.slices == state("a").slices
+
+
+async def test_endpoints_that_are_damaged_are_told_before_they_are_used(
+    disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk.known["a"].slices = [PackedSlice(Meta(name="x"), packed=b"\xc1")]
+    disk.saved.changed({"a"})
+    await disk.saved.keep({"a": 0.0})
+    assert await disk.started().load("a") is None
+    assert "saved state cannot be read" in capsys.readouterr().err
