@@ -48,7 +48,9 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "tiny"
     path.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(path)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", str(path)],
+        capture_output=True,
+        check=False,
     )
     if done.returncode != 0:
         pytest.skip(f"cannot mount: {done.stderr.decode(errors='replace').strip()}")

@@ -21,7 +21,7 @@ MESSAGE_BYTES = 4 << 20
 # Run as the daemon: its state is on a disk of its own, of 128 KiB, which is full where `full` says so.
 _SMALL_DISK = """
 state=$1 full=$2; shift 2
-mkdir -p "$state" && mount -t tmpfs -o size=128k tmpfs "$state" || exit 9
+mkdir -p "$state" && mount -t tmpfs -o size=128k,mode=0700 tmpfs "$state" || exit 9
 if [ "$full" = full ]; then dd if=/dev/zero of="$state/filler" bs=4k 2> /dev/null; fi
 exec "$@"
 """
