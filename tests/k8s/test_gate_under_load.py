@@ -108,7 +108,7 @@ def check_wave(
     began = len(load.ended)
     with ExitStack() as stack:
         for name, each in zip(
-            _UNREST, unrest(place, load.luck, load.kills_s) if is_unrest else (), strict=False
+            _UNREST, unrest(place, load.luck, load.ends_s) if is_unrest else (), strict=False
         ):
             # Called when it is over.
             stack.callback(count, counts, name, each)

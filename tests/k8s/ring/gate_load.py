@@ -40,9 +40,10 @@ AGENT_SHARE = 4
 # What a pod may say that waits: what it lacks, in our words; and where kata-bridge is away, containerd's word
 # that it is.
 REASONS = ("waiting: ", gating.LACKS_PLUGIN)
-# No reason, and no author can make anything of it: containerd's words for a call that was under way. They are
-# there after a kill alone, which gives nobody time to answer, and until the kubelet's next try: 11 to 15 s.
-CUT_OFF, CUT_OFF_S, KILL_SEEN_S = "ttrpc: closed", 20.0, 5.0
+# No reason, and no author can make anything of it: containerd's words for containers that it creates after an
+# end of kata-bridge and before it has noticed that. They are never there without such an end just before,
+# and stay until the kubelet's next try: 11 to 15 s.
+CUT_OFF, CUT_OFF_S, END_SEEN_S = "ttrpc: closed", 20.0, 10.0
 
 # What the kubelet writes before anybody was asked about the container.
 _BEFORE = ("ContainerCreating", "PodInitializing")
@@ -122,18 +123,17 @@ class Unrest:
             self.count += 1
 
 
-def unrest(place: Place, luck: random.Random, kills_s: list[float]) -> tuple[Unrest, Unrest, Unrest]:
+def unrest(place: Place, luck: random.Random, ends_s: list[float]) -> tuple[Unrest, Unrest, Unrest]:
     """Ends of kata-bridge, ends of dnsconfig, and a network that is not ready for a while.
 
-    `kills_s` gets the times at which kata-bridge was killed.
+    `ends_s` gets the times at which kata-bridge was ended.
     """
 
     def end(daemon: NodeDaemon, away_s: list[float]) -> Callable[[Callable[[float], object]], None]:
         def act(wait: Callable[[float], object]) -> None:
-            number = luck.choice([signal.SIGTERM, signal.SIGKILL])
-            if daemon is place.node.bridge and number is signal.SIGKILL:
-                kills_s.append(time.monotonic())
-            daemon.stop(number)
+            if daemon is place.node.bridge:
+                ends_s.append(time.monotonic())
+            daemon.stop(luck.choice([signal.SIGTERM, signal.SIGKILL]))
             wait(luck.choice(away_s))
             daemon.start(is_ready=False)
 
@@ -201,8 +201,8 @@ class Load:
         self.failures: list[str] = []
         self.stuck: dict[str, set[str]] = {}
         self.fates: Counter[str] = Counter()
-        self.kills_s: list[float] = []
-        """When kata-bridge was killed."""
+        self.ends_s: list[float] = []
+        """When kata-bridge was ended."""
         self.luck = luck
         self._place, self._tenant = place, tenant
         self._ring = place.node.ring
@@ -289,7 +289,7 @@ class Load:
         self.ended.append(seen)
 
     def unreasonable(self, seen: Seen) -> list[str]:
-        """What a pod said that is no reason, but for what a kill leaves behind for one try."""
+        """What a pod said that is no reason, but for what an end of kata-bridge leaves for one try."""
         return [
             f"{seen.pod.name}: {said}, for {last_s - first_s:.1f} s"
             for said, spans in seen.said.items()
@@ -298,7 +298,7 @@ class Load:
             and not (
                 CUT_OFF in said
                 and last_s - first_s < CUT_OFF_S
-                and any(0 <= first_s - kill_s < KILL_SEEN_S for kill_s in self.kills_s)
+                and any(0 <= first_s - end_s < END_SEEN_S for end_s in self.ends_s)
             )
         ]
 
