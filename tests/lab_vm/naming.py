@@ -167,7 +167,7 @@ def _start_daemons(planes: Planes, site: Site, directory: Path, stack: ExitStack
         ),
         "dnsconfig": (
             "dnsconfig",
-            {"superCluster.hasVirtualClusters": False, "resolvConf": str(node_file)},
+            {"resolvConf": str(node_file)},
         ),
     }
     started = []

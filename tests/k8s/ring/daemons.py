@@ -207,7 +207,6 @@ def dnsconfig(ring: Ring, python: str, *, tree: Path | None = None) -> NodeDaemo
         {
             "nodeName": ring.node.name,
             "superCluster.kubeconfigFile": str(kubeconfig),
-            "superCluster.hasVirtualClusters": False,
             "bridge.socket": str(bridge_socket(ring)),
             "stateDirectory": str(daemon.directory / "state"),
         },

@@ -54,7 +54,6 @@ REASONS = {
     "gate.namespaces": "each policy is tested",
     "lastKnown": "both values are tested",
     "canary": "the canary is tested",
-    "superCluster.hasVirtualClusters": "the ring's cluster has no VirtualClusters",
 }
 
 

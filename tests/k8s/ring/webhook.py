@@ -114,7 +114,6 @@ def daemon(ring: Ring, address: str) -> NodeDaemon:
     made.configure(
         "dnsconfig-webhook.yaml",
         {
-            "superCluster.hasVirtualClusters": False,
             "listen.address": address,
             "listen.port": _PORT,
             "stateDirectory": str(made.directory / "state"),
