@@ -88,7 +88,7 @@ guest-kernel:  ## build the kernel of guests with nft (ring lab_vm) into its cac
 lab_vm: $(VENV)/dev $(call require,programs guest-kernel)  ## the lab_vm ring: guests with kernels of their own (User-mode Linux); needs root
 	$(pytest) tests/lab_vm $(call require,--require-lab-vm --require-lab-vm-names) $(LAB_VM_ARGS)
 
-k8s: $(VENV)/dev $(call require,programs)  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
+k8s: $(VENV)/dev $(TREE)/bin/vn-agent $(call require,programs)  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
 	$(call pytest,--drawn-seed=--oracle-seed) tests/k8s $(call require,--require-k8s) $(K8S_ARGS)
 
 .PHONY: gate-soak
