@@ -20,7 +20,7 @@ pytest = $(BIN)/python -m $(if $(REQUIRE_RINGS),tests.rings pytest $@ $(1) --,py
 recorded = $(if $(REQUIRE_RINGS),$(BIN)/python -m tests.rings command $@ --)
 require = $(if $(REQUIRE_RINGS),$(1))
 # Tests of these rings mostly wait, and have directories, ports and namespaces of their own.
-SIDE_BY_SIDE := $(call require,-n 4 --dist worksteal)
+SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint format examples unit functional cases compiled lab lab_vm k8s first_start programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
@@ -79,7 +79,7 @@ $(TREE)/bin/vn-agent: $(VENV)/dev setup.py packaging/tree.py $(shell find $(PACK
 	$(BIN)/python packaging/tree.py $(TREE)
 
 lab: $(VENV)/dev  ## the lab ring: network namespaces as guests, real iptables and nft; needs root
-	$(pytest) tests/lab $(call require,--require-lab) $(LAB_ARGS)
+	$(pytest) tests/lab $(SIDE_BY_SIDE) $(call require,--require-lab) $(LAB_ARGS)
 
 .PHONY: guest-kernel
 guest-kernel:  ## build the kernel of guests with nft (ring lab_vm) into its cache, or wait for a build that runs
