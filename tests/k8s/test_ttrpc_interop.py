@@ -108,7 +108,8 @@ async def test_our_client_refused(go_server: tuple[object, Path]) -> None:
             await ask(client, "Echo", bytes(TOO_LARGE_BYTES))
         with pytest.raises(StatusError) as damaged:
             await client.call(SERVICE, "Echo", b"\x0a\x7f", TIMEOUT_S)
-        assert damaged.value.code in (Code.INVALID_ARGUMENT, Code.INTERNAL, Code.UNKNOWN)
+        # What containerd/ttrpc's services.go answers for a payload that is no message.
+        assert damaged.value.code == Code.INTERNAL
         assert await ask(client, "Echo", b"still there") == b"still there"
 
 
