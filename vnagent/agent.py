@@ -12,7 +12,7 @@ import os
 import socket
 import ssl
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from daemonkit.connection_slots import ConnectionSlots
@@ -97,7 +97,8 @@ class Agent:
         # Whether a stream needs a place for its audit line, or is refused.
         self.is_audit_required = is_audit_required
         self._is_wake_scheduled = False
-        self._waiting: dict[str, deque[ClientConnection]] = {}
+        # By tenant, in order.
+        self._waiting: dict[str, OrderedDict[ClientConnection, None]] = {}
         # By a digest: the chains are the clients' to choose, and may have 12 KiB each.
         self._identified: dict[str, identity.Identified] = {}
         self._said: dict[tuple[str | None, str], str] = {}
@@ -212,6 +213,7 @@ class Agent:
         self._uncounted.discard(connection)
         if is_counted and connection.caller.tenant is not None:
             self._use(connection.caller.tenant).connections -= 1
+        self._leave_queue(connection)
         self._check_drained()
 
     # ---- limits
@@ -236,9 +238,18 @@ class Agent:
     def await_turn(self, connection: ClientConnection) -> None:
         """Call `stop_waiting` when the connection's turn may have come."""
         tenant = connection.caller.tenant or ""
-        self._waiting.setdefault(tenant, deque()).append(connection)
+        self._waiting.setdefault(tenant, OrderedDict())[connection] = None
         self._use(tenant).waiting += 1
         self._schedule_wake()
+
+    def _leave_queue(self, connection: ClientConnection) -> None:
+        """A connection that ends does not wait any longer: its request may have 192 KiB, which no account
+        answers for from now on."""
+        tenant = connection.caller.tenant or ""
+        queue = self._waiting.get(tenant)
+        if queue is not None and connection in queue:
+            del queue[connection]
+            self._use(tenant).waiting -= 1
 
     def _schedule_wake(self) -> None:
         if not self._is_wake_scheduled:
@@ -252,7 +263,7 @@ class Agent:
             use = self._use(tenant)
             ready = 0 if self._audit_log.must_wait(tenant) else ready_count(use, self._limits, now_s)
             for _ in range(min(ready, _MAX_WOKEN)):
-                connection = queue.popleft()
+                connection = queue.popitem(last=False)[0]
                 use.waiting -= 1
                 self.channels.soon(connection.channel, connection.stop_waiting)
             if not queue:

@@ -37,7 +37,7 @@ class Use:
 
     @property
     def is_idle(self) -> bool:
-        return not (self.connections or self.tunnels or self.unsent_bytes)
+        return not (self.connections or self.tunnels or self.unsent_bytes or self.waiting)
 
 
 class Turn(enum.Enum):
