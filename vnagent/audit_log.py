@@ -50,6 +50,8 @@ class AuditLog:
         self._lines: list[bytes] = []
         self._tenants: list[str] = []  # whose each line is
         self._size = 0  # of the lines and of what is reserved
+        self._reserved_size = 0
+        self._begun = b""  # what the file has of the first line already
         self._held: dict[str, int] = {}  # by tenant
         self._reserved: dict[str, int] = {}  # by tenant, of what is held
         self._is_scheduled = False
@@ -65,12 +67,26 @@ class AuditLog:
         if self._path is None:
             self._is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
             return
+        before = self._descriptor
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o640)
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = descriptor
-        self._is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if before >= 0:
+            # A named pipe without a reader would stop the loop until one comes. ENXIO says so instead, and
+            # the descriptor that is open is written to again when one has come.
+            flags |= os.O_NONBLOCK
+        self._descriptor = descriptor = os.open(self._path, flags, 0o640)
+        opened = os.fstat(descriptor)
+        self._is_regular = stat.S_ISREG(opened.st_mode)
+        if before >= 0:
+            if not os.path.samestat(os.fstat(before), opened):
+                self._begin_line_again()
+            os.close(before)
+
+    def _begin_line_again(self) -> None:
+        """A file that was moved away has the beginning of a line: who reads the new one needs all of it."""
+        begun, self._begun = self._begun, b""
+        if begun:
+            self._lines[0] = begun + self._lines[0]
+            self._hold(self._tenants[0], len(begun))
 
     # ---- room
 
@@ -93,15 +109,20 @@ class AuditLog:
         if not self.has_room(tenant):
             return False
         self._reserved[tenant] = self._reserved.get(tenant, 0) + LINE_BYTES
-        self._held[tenant] = self._held.get(tenant, 0) + LINE_BYTES
-        self._size += LINE_BYTES
+        self._reserved_size += LINE_BYTES
+        self._hold(tenant, LINE_BYTES)
         return True
 
     def release(self, tenant: str) -> None:
         """Give a reservation back."""
         self._take(self._reserved, tenant, LINE_BYTES)
         self._take(self._held, tenant, LINE_BYTES)
+        self._reserved_size -= LINE_BYTES
         self._size -= LINE_BYTES
+
+    def _hold(self, tenant: str, size: int) -> None:
+        self._held[tenant] = self._held.get(tenant, 0) + size
+        self._size += size
 
     # ---- lines
 
@@ -121,7 +142,7 @@ class AuditLog:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_later(GATHER_S, self.flush)
-        elif self._size >= FLUSH_BYTES and not self._is_behind:
+        elif self._size - self._reserved_size >= FLUSH_BYTES and not self._is_behind:
             self._write_out()
 
     @staticmethod
@@ -158,8 +179,9 @@ class AuditLog:
         that none is torn in two."""
         lines, count = self._lines, 0
         self._size -= written
-        if self._size == sum(self._reserved.values()):
+        if self._size == self._reserved_size:
             # All of it, as nearly always.
+            self._begun = b""
             self._held = self._reserved.copy()
             lines.clear()
             self._tenants.clear()
@@ -168,9 +190,12 @@ class AuditLog:
             written -= len(lines[count])
             self._take(self._held, self._tenants[count], len(lines[count]))
             count += 1
+        if count:
+            self._begun = b""
         del lines[:count]
         del self._tenants[:count]
         if written:
+            self._begun += lines[0][:written]
             lines[0] = lines[0][written:]
             self._take(self._held, self._tenants[0], written)
 
@@ -186,6 +211,8 @@ class AuditLog:
             poll.register(self._descriptor, select.POLLOUT)
             while written < len(data) and poll.poll(0):
                 written += os.write(self._descriptor, data[written : written + _PAGE_BYTES])
+        except BlockingIOError:
+            return written, ""
         except OSError as error:
             return written, str(error.strerror)
         return written, ""
@@ -237,6 +264,7 @@ class AuditLog:
             self._lose(len(self._lines))
             self._lines.clear()
             self._tenants.clear()
+            self._begun = b""
         self._is_behind = self._is_losing = False
         self._failure = ""
         if self._path is not None and self._descriptor >= 0:

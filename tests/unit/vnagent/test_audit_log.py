@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,79 @@ async def test_lines_of_one_moment_are_one_write(tmp_path: Path, disk: Disk) -> 
     assert disk.writes == 1
     assert (tmp_path / "audit").read_bytes() == b"".join(lines(0, 100))
     log.close()
+
+
+async def test_streams_that_are_being_opened_make_no_write_of_their_own(tmp_path: Path, disk: Disk) -> None:
+    """Their reservations fill no batch: with 256 KiB of them each line once was a write."""
+    log = opened(tmp_path / "audit")
+    while log.reserve("ten-b"):
+        pass
+    for line in lines(0, 100):
+        log.write(line, "ten-a")
+    assert disk.writes == 0
+    await asyncio.sleep(2 * GATHER_S)
+    assert disk.writes == 1
+    log.close()
+
+
+async def test_a_file_that_was_moved_away_in_mid_line_leaves_no_half_of_it_in_the_new_one(
+    tmp_path: Path, disk: Disk
+) -> None:
+    path = tmp_path / "audit"
+    log = opened(path)
+    disk.room = 12
+    for line in lines(0, 3):
+        log.write(line, "ten-a")
+    log.flush()
+    assert path.read_bytes() == b'{"n":0}\n{"n"'
+    path.rename(tmp_path / "audit.1")
+    disk.room = 1 << 30
+    log.open()
+    log.flush()
+    assert path.read_bytes() == b"".join(lines(1, 3))
+    for tenant in ("ten-a", "ten-b"):
+        assert log.has_room(tenant)
+    log.close()
+
+
+async def test_the_same_file_opened_again_gets_the_rest_of_a_line(tmp_path: Path, disk: Disk) -> None:
+    log = opened(tmp_path / "audit")
+    disk.room = 12
+    for line in lines(0, 3):
+        log.write(line, "ten-a")
+    log.flush()
+    disk.room = 1 << 30
+    log.open()
+    log.flush()
+    assert (tmp_path / "audit").read_bytes() == b"".join(lines(0, 3))
+    log.close()
+
+
+async def test_a_named_pipe_without_a_reader_is_not_waited_for(tmp_path: Path) -> None:
+    """SIGHUP once stopped the daemon until a reader came. What waits is written when one is there again."""
+    path = tmp_path / "audit"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = opened(path)
+    log.write(b"first\n", "ten-a")
+    log.flush()
+    assert os.read(reader, 100) == b"first\n"
+    os.close(reader)
+    log.write(b"second\n", "ten-a")
+    log.flush()
+    assert "Broken pipe" in log.report()
+    rescue = threading.Timer(5.0, os.open, (path, os.O_RDONLY | os.O_NONBLOCK))
+    rescue.start()  # or a daemon that waits would make the test wait with it
+    with pytest.raises(OSError, match="No such device or address"):
+        log.open()
+    rescue.cancel()
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log.open()
+    log.flush()
+    assert os.read(reader, 100) == b"second\n"
+    assert log.report() == "audit: ok"
+    log.close()
+    os.close(reader)
 
 
 async def test_close_writes_what_waits(tmp_path: Path) -> None:
