@@ -48,8 +48,9 @@ class Cipher:
     `ended` is how the peer's stream ended, "closed" or "broken", once it has. `answer_bytes` is how much
     OpenSSL has made in answer to what the peer sent since the handshake; whoever sees that sent may
     set it back to 0. `idle_bytes` is how much the peer sent in records without data (key updates, empty
-    records, a record that is incomplete yet). `cpu_s` is what the handshake has cost, `check_s` the
-    part of it that the client's chain and signature have, `handshake_bytes` what came until it was done.
+    records, a record that is incomplete yet). `record_count` is how many records with data the last `unseal`
+    has decrypted. `cpu_s` is what the handshake has cost, `check_s` the part of it that the client's chain
+    and signature have, `handshake_bytes` what came until it was done.
 
     With `has_own_bios` the handshake may run in any thread, one call at a time.
     """
@@ -66,6 +67,7 @@ class Cipher:
         "idle_bytes",
         "is_handshaken",
         "piece_bytes",
+        "record_count",
         "sealed",
         "tls",
     )
@@ -91,6 +93,7 @@ class Cipher:
         self.is_handshaken = False
         self.answer_bytes = 0
         self.idle_bytes = 0
+        self.record_count = 0
         self.handshake_bytes = 0
         self.cpu_s = 0.0
         self.check_s = 0.0
@@ -152,6 +155,7 @@ class Cipher:
                     data_records += 1
                     if not got:
                         self._end("closed")
+            self.record_count = data_records
             self.idle_bytes += fed - at - data_records * _RECORD_OVERHEAD_BYTES
             if self._out.pending:
                 self.answer_bytes += self._out.pending
