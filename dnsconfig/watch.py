@@ -240,15 +240,19 @@ class Watch:
     def picture(self) -> Picture:
         """What has been heard, of the tenants that are followed."""
         pods = dict(self._pods.objects) if self._pods.synced.is_set() else None
+        spoiled = dict(self._pods.spoiled)
         namespaces = None
         if self._namespaces.synced.is_set():
             tenants = tenants_of(self._pods.objects)
             namespaces = {n: item for tenant in tenants for n, item in self._owned.get(tenant, {}).items()}
+            # A pod that was not decoded says of no tenant, but its Namespace does.
+            for name, _ in spoiled:
+                if (item := self._namespaces.objects.get(("", name))) is not None:
+                    namespaces[name] = item
         clusters: Any = {}
         if self._clusters is not None:
             # Without the resource there are none, and each tenant has the default cluster domain.
             clusters = dict(self._clusters.objects) if self._clusters.synced.is_set() else None
-        spoiled = dict(self._pods.spoiled)
         return Picture(namespaces, pods, clusters, self._places(), self.unreadable(), spoiled)
 
     def _places(self) -> dict[str, Place]:

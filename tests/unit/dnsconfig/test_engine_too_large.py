@@ -40,6 +40,14 @@ async def test_a_pod_that_is_too_large_gets_an_event_and_others_their_resolver()
         assert here.watch.unreadable()["Pod", ("a-shop", "large")] == REASON
 
 
+async def test_a_tenants_only_pod_gets_its_event_too() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"))
+    here.put_pod("a", "large", dnsConfig={"options": OPTIONS})
+    async with here.running():
+        assert [event.reason for _, event in here.events] == ["ObjectTooLarge"]
+
+
 async def test_a_guest_whose_pod_is_too_large_waits_with_the_reason() -> None:
     here = node()
     uid = here.put_pod("a", "large", dnsConfig={"options": OPTIONS})
