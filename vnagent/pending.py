@@ -40,3 +40,5 @@ class LearningExchange:
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        agent = self._client.agent
+        agent.audit(self._client.caller, self._request, "client-left", 499, agent.next_request_id())

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from daemonkit.testing.kubelet_replies import Reply
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, reply_of
@@ -201,3 +202,22 @@ def fill(node: Node, count: int) -> None:
             client.send(head("GET /healthz") * 100)
             while client.received.count(b"\r\n\r\nok") < 100:
                 assert client.receive(DEADLINE_S)
+
+
+def test_a_request_that_is_left_while_the_kubelet_is_asked_has_its_line(tmp_path: Path) -> None:
+    """A pod that the index does not know is looked for at the kubelet once more, and the client leaves."""
+    with Node(tmp_path / "n", ["ten-a"], [SHOP]) as node:
+        node.kubelet.script = lambda exchange: (
+            Reply(503, (), b"", delay_s=DEADLINE_S) if exchange.path == "/pods" else None
+        )
+
+        def is_waiting() -> bool:
+            """The kubelet is asked once a second at most: what comes sooner is answered at once."""
+            with node.client("ten-a") as client:
+                client.send(head("GET /containerLogs/web/new/app"))
+                return client.receive(0.3) == b""
+
+        assert wait_for(is_waiting, DEADLINE_S)
+        assert wait_for(lambda: "client-left" in (node.directory / "audit.jsonl").read_text(), DEADLINE_S)
+        (line,) = [each for each in lines_of(node.directory / "audit.jsonl") if each["status"] == 499]
+        assert (line["tenant"], line["endpoint"], line["reason"]) == ("ten-a", "containerLogs", "client-left")
