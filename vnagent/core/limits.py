@@ -8,8 +8,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Per tenant; 0 means none. `requests_per_second` allows bursts of one second's worth, and a
-    tenth of it on top is answered 429."""
+    """Per tenant; 0 means none. `requests_per_second` allows bursts of one second's worth, and some of
+    what exceeds it is answered 429 (`REFUSED_PART`)."""
 
     connections: int
     tunnels: int
@@ -51,6 +51,9 @@ class Turn(enum.Enum):
 # Of the rate. Every 429 is an answer and an audit line: without a bound of their own, a tenant that
 # does not care would be limited in nothing.
 REFUSED_PART = 0.1
+# Where the rate is small: so many at once cost nothing, and a client learns at once why it is slow.
+MIN_REFUSALS = 100.0
+MIN_REFUSALS_PER_SECOND = 10.0
 
 
 def take_turn(use: Use, limits: Limits, now_s: float, *, has_waited: bool = False) -> Turn:
@@ -84,7 +87,10 @@ def _fill(use: Use, rate: int, now_s: float) -> None:
     passed_s = now_s - use.counted_at_s
     use.counted_at_s = now_s
     use.tokens = min(float(rate), use.tokens + passed_s * rate)
-    use.refusals = min(max(1.0, rate * REFUSED_PART), use.refusals + passed_s * rate * REFUSED_PART)
+    refused = rate * REFUSED_PART
+    use.refusals = min(
+        max(MIN_REFUSALS, refused), use.refusals + passed_s * max(MIN_REFUSALS_PER_SECOND, refused)
+    )
 
 
 class Buffered(Protocol):

@@ -48,17 +48,27 @@ def test_never_more_than_a_second_of_burst_on_top_of_the_rate(per_second: int, s
         assert 0 <= use.tokens <= per_second
 
 
-def test_refusals_have_a_rate_of_their_own() -> None:
-    """One tenth of the requests'; what exceeds both waits without an answer."""
+@pytest.mark.parametrize(
+    ("per_second", "at_first", "a_second_later"),
+    [
+        (10, [10, 100, 2890], [10, 10, 2980]),
+        (100, [100, 100, 2800], [100, 10, 2890]),
+        (1000, [1000, 100, 1900], [1000, 100, 1900]),
+        (2000, [2000, 200, 800], [2000, 200, 800]),
+    ],
+)
+def test_refusals_have_a_rate_of_their_own(
+    per_second: int, at_first: list[int], a_second_later: list[int]
+) -> None:
+    """A tenth of the requests', 10 at least, after a burst of 100. What exceeds both waits unanswered."""
     use = Use()
-    turns = [take_turn(use, rate(100), 5.0) for _ in range(1000)]
-    assert [turns.count(turn) for turn in (Turn.SERVE, Turn.REFUSE, Turn.WAIT)] == [100, 10, 890]
-    turns = [take_turn(use, rate(100), 6.0) for _ in range(1000)]
-    assert [turns.count(turn) for turn in (Turn.SERVE, Turn.REFUSE, Turn.WAIT)] == [100, 10, 890]
+    for now_s, expected in ((5.0, at_first), (6.0, a_second_later)):
+        turns = [take_turn(use, rate(per_second), now_s) for _ in range(3000)]
+        assert [turns.count(turn) for turn in (Turn.SERVE, Turn.REFUSE, Turn.WAIT)] == expected
 
 
 def test_requests_that_wait_go_first() -> None:
-    use = Use(waiting=3, refusals=1.0, counted_at_s=9.0)
+    use = Use(waiting=3, tokens=2.0, refusals=1.0, counted_at_s=10.0)
     assert take_turn(use, rate(2), 10.0) is Turn.REFUSE
     assert take_turn(use, rate(2), 10.0) is Turn.WAIT
     assert ready_count(use, rate(2), 10.0) == 2
