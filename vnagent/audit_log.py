@@ -18,7 +18,7 @@ from pathlib import Path
 from daemonkit import logs
 from daemonkit.metrics import Counter
 
-# 12 000 lines; half of it has room for the reservations of 1024 streams that begin at once.
+# 12 000 lines; half of it has room for the lines of 1024 streams that begin at once.
 MAX_WAITING_BYTES = 4 << 20
 # Under load this fills before GATHER_S is over. It is far below what one tenant may have in the buffer,
 # so nothing is lost as long as the file takes what is written.
@@ -49,11 +49,11 @@ class AuditLog:
         self._descriptor = sys.stderr.fileno() if path is None else -1
         self._lines: list[bytes] = []
         self._tenants: list[str] = []  # whose each line is
-        self._size = 0  # of the lines and of what is reserved
+        self._size = 0  # of the lines
         self._reserved_size = 0
         self._begun = b""  # what the file has of the first line already
         self._held: dict[str, int] = {}  # by tenant
-        self._reserved: dict[str, int] = {}  # by tenant, of what is held
+        self._reserved: dict[str, int] = {}  # by tenant
         self._is_scheduled = False
         self._is_behind = False
         self._behind_since_s = 0.0
@@ -86,13 +86,15 @@ class AuditLog:
         begun, self._begun = self._begun, b""
         if begun:
             self._lines[0] = begun + self._lines[0]
-            self._hold(self._tenants[0], len(begun))
+            self._held[self._tenants[0]] += len(begun)
+            self._size += len(begun)
 
     # ---- room
 
     def has_room(self, tenant: str) -> bool:
         """Whether one more line of this tenant can be kept, whatever happens to the file."""
-        return self._held.get(tenant, 0) + LINE_BYTES <= MAX_WAITING_BYTES - self._size
+        used = self._held.get(tenant, 0) + self._reserved.get(tenant, 0)
+        return used + LINE_BYTES <= MAX_WAITING_BYTES - self._size - self._reserved_size
 
     def must_wait(self, tenant: str) -> bool:
         """Whether this tenant's requests come faster than a pipe's reader takes their lines.
@@ -105,24 +107,21 @@ class AuditLog:
         return 2 * self._held.get(tenant, 0) >= MAX_WAITING_BYTES - self._size
 
     def reserve(self, tenant: str) -> bool:
-        """Keep room for a line that comes later; False if there is none."""
-        if not self.has_room(tenant):
+        """Keep room for a line that comes later; False if there is none.
+
+        As long as the file does not fail there is always room, beside that of the lines: a stream that is
+        being opened has far more memory than its line, and tenants that open many must keep no other's out.
+        """
+        if self._failure and not self.has_room(tenant):
             return False
         self._reserved[tenant] = self._reserved.get(tenant, 0) + LINE_BYTES
         self._reserved_size += LINE_BYTES
-        self._hold(tenant, LINE_BYTES)
         return True
 
     def release(self, tenant: str) -> None:
         """Give a reservation back."""
         self._take(self._reserved, tenant, LINE_BYTES)
-        self._take(self._held, tenant, LINE_BYTES)
         self._reserved_size -= LINE_BYTES
-        self._size -= LINE_BYTES
-
-    def _hold(self, tenant: str, size: int) -> None:
-        self._held[tenant] = self._held.get(tenant, 0) + size
-        self._size += size
 
     # ---- lines
 
@@ -142,7 +141,7 @@ class AuditLog:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_later(GATHER_S, self.flush)
-        elif self._size - self._reserved_size >= FLUSH_BYTES and not self._is_behind:
+        elif self._size >= FLUSH_BYTES and not self._is_behind:
             self._write_out()
 
     @staticmethod
@@ -179,10 +178,10 @@ class AuditLog:
         that none is torn in two."""
         lines, count = self._lines, 0
         self._size -= written
-        if self._size == self._reserved_size:
+        if not self._size:
             # All of it, as nearly always.
             self._begun = b""
-            self._held = self._reserved.copy()
+            self._held.clear()
             lines.clear()
             self._tenants.clear()
             return
