@@ -86,7 +86,7 @@ class Engine:
         self._send = send
         self._ask_saved = ask_saved
         self._is_connected = False
-        self._fresh: set[str] = set()
+        self._fresh: dict[str, float] = {}  # since when
         self._fresh_pace = Pace()
         self._is_prune_due = False
         self._to_save: set[str] = set()
@@ -161,15 +161,21 @@ class Engine:
         self.tenants[tenant].pace = self.tenants[tenant].pace.changed(now)
 
     def _compute_due(self, now: float) -> None:
-        """Compute for the tenants whose turn it is, the cheapest first, as long as that is soon done.
+        """Compute for the tenants whose turn it is, as long as that is soon done.
 
-        What is left comes in the next turn: what has been computed is sent before that, and whatever
-        else has happened is looked at. So nobody's rules wait for those of a tenant that has more.
+        In the order in which they became due, each later by what its rules take: so nobody's rules wait
+        for those of a tenant that has more, and that one waits no longer for others than it makes them
+        wait. What is left comes in the next turn: what has been computed is sent before that, and
+        whatever else has happened is looked at.
         """
-        due = sorted((each.took_s, name) for name, each in self.tenants.items() if each.pace.is_due(now))
-        for number, (took_s, tenant) in enumerate(due):
+        due = sorted(
+            (each.pace.due_at + each.took_s, each.took_s, name)
+            for name, each in self.tenants.items()
+            if each.pace.due_at is not None and each.pace.is_due(now)
+        )
+        for number, (_, took_s, tenant) in enumerate(due):
             if number and self._now() - now + took_s >= TURN_S:
-                break
+                continue
             self._compute(tenant)
 
     def _compute(self, name: str) -> None:
@@ -190,12 +196,14 @@ class Engine:
     def _compute_fresh(self, now: float) -> None:
         """Compute for guests that came or changed; their tenant need not be due."""
         self._fresh_pace = self._fresh_pace.ran(now, now, GUEST_GAP_S)
-        fresh: dict[str, list[str]] = {}
-        for guest_id in self._fresh & self.delivery.guests.keys():
-            fresh.setdefault(self.delivery.guests[guest_id].guest.tenant, []).append(guest_id)
+        fresh: dict[str, dict[str, float]] = {}
+        for guest_id, since in self._fresh.items():
+            if guest_id in self.delivery.guests:
+                fresh.setdefault(self.delivery.guests[guest_id].guest.tenant, {})[guest_id] = since
         self._fresh.clear()
         costs = {name: self.tenants[name].took_s if name in self.tenants else 0.0 for name in fresh}
-        for number, tenant in enumerate(sorted(fresh, key=lambda name: (costs[name], name))):
+        order = sorted((min(guests.values()) + costs[name], name) for name, guests in fresh.items())
+        for number, (_, tenant) in enumerate(order):
             if number and self._now() - now + costs[tenant] >= TURN_S:
                 self._fresh.update(fresh[tenant])  # in a turn of its own, as `_compute_due`
                 self._fresh_pace = self._fresh_pace.changed(now)
@@ -264,7 +272,7 @@ class Engine:
         before = None if known is None else known.guest
         self.delivery.present(guest, self._now())
         if before is None or asks_otherwise(before, guest):
-            self._fresh.add(guest.id)
+            self._fresh.setdefault(guest.id, self._now())
             self._fresh_pace = self._fresh_pace.changed(self._now())
         self._is_connected = True
         self._wake()
@@ -285,7 +293,7 @@ class Engine:
 
     def _forget(self, guest_id: str) -> None:
         self.asked.pop(guest_id, None)
-        self._fresh.discard(guest_id)
+        self._fresh.pop(guest_id, None)
         self._is_prune_due = True
         self._wake()
 

@@ -70,6 +70,69 @@ async def test_nobody_waits_for_the_rules_of_a_tenant_that_has_more() -> None:
         assert done == ["computed b", "sent g4", "computed a", "sent g3"]
 
 
+async def test_a_tenant_that_has_more_has_its_turn_while_others_change_all_the_time() -> None:
+    it = node()
+    busy = [f"busy{number}" for number in range(4)]
+    for number, tenant in enumerate(busy):
+        it.put_tenant(tenant)
+        it.put(tenant, "web", f"10.96.9.{number}", "10.9.0.1")
+        it.bridge.add(f"g-{tenant}", tenant)
+    it.bridge.add("g1", "a")
+    done: list[str] = []
+    wanted = it.engine.groups.wanted
+
+    def computed(guests: Mapping[str, Asked]) -> dict[str, Wanted]:
+        tenants = {guest.views[0].tenant or "" for guest in guests.values()}
+        it.lag_s += 0.5 if "a" in tenants else 0.04
+        done.extend(tenants)
+        return wanted(guests)
+
+    async with it.running():
+        it.engine.groups.wanted = computed  # type: ignore[method-assign]  # what computing takes
+        it.put_slice("a", "web", "10.0.0.5")
+        await asyncio.sleep(2)
+        for turn in range(200):  # four of 40 ms are due again before all of them were computed
+            for tenant in busy:
+                it.put_slice(tenant, "web", f"10.9.1.{turn}")
+            if turn == 100:
+                done.clear()
+                it.put_slice("a", "web", "10.0.0.6")
+            await asyncio.sleep(0.002)
+        assert "a" in done
+        # It waits for as long as its own rules take, and not for all that others have.
+        assert done.index("a") <= 0.5 / 0.04 + len(busy)
+        assert "10.0.0.6" in it.text("g1")
+
+
+async def test_new_guests_of_a_tenant_that_has_more_have_their_turn_while_others_come() -> None:
+    it = node()
+    for number in range(2):
+        it.put_tenant(f"busy{number}")
+        it.put(f"busy{number}", "web", f"10.96.9.{number}", "10.9.0.1")
+        it.bridge.add(f"g-busy{number}", f"busy{number}")
+    it.bridge.add("g1", "a")
+    done: list[str] = []
+    wanted = it.engine.groups.wanted
+
+    def computed(guests: Mapping[str, Asked]) -> dict[str, Wanted]:
+        tenants = {guest.views[0].tenant or "" for guest in guests.values()}
+        it.lag_s += 0.5 if "a" in tenants else 0.04
+        done.extend(tenants)
+        return wanted(guests)
+
+    async with it.running():
+        it.engine.groups.wanted = computed  # type: ignore[method-assign]  # what computing takes
+        it.put_slice("a", "web", "10.0.0.5")
+        await asyncio.sleep(2)
+        done.clear()
+        it.bridge.add("g2", "a", ips=("10.9.0.200",))
+        for number in range(100):
+            it.bridge.add(f"n{number}", f"busy{number % 2}", ips=(f"10.9.2.{number}",))
+            await asyncio.sleep(0.002)
+        assert "a" in done
+        assert done.index("a") <= 0.5 / 0.04 + 2
+
+
 async def test_a_guest_that_claims_a_generation_beyond_all_moves_nothing() -> None:
     it = node()
     it.bridge.add("good", "a")
