@@ -4,7 +4,6 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
 from daemonkit import logs
@@ -149,7 +148,7 @@ class Plugin:
             while await receive():
                 pass
         except asyncio.CancelledError:
-            await _drain(receive, serving)
+            await self._drain(receive, serving)
             raise
         except (OSError, BadTrunk) as error:
             reason = str(error)
@@ -180,18 +179,33 @@ class Plugin:
         writer.close()
         return reason
 
+    async def _drain(self, receive: Callable[[], Awaitable[bool]], serving: Serving) -> None:
+        """Serve on until nothing is under way and nothing has come for `QUIET_S`, at most for `DRAIN_S`.
 
-async def _drain(receive: Callable[[], Awaitable[bool]], serving: Serving) -> None:
-    """Serve on until nothing is under way and nothing has come for `QUIET_S`, at most for `DRAIN_S`."""
-    with suppress(TimeoutError, OSError, BadTrunk):
-        async with asyncio.timeout(DRAIN_S):
-            while True:
-                try:
-                    async with asyncio.timeout(QUIET_S):
-                        is_open = await receive()
-                except TimeoutError:
-                    is_open = True
-                    if serving.is_idle:
+        Not by `asyncio.timeout`: in a task that was cancelled it ends in `CancelledError` (until 3.12).
+        """
+
+        async def received() -> bool:
+            try:
+                return await receive()
+            except (OSError, BadTrunk):
+                return False
+
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + DRAIN_S
+        receiving: asyncio.Task[bool] | None = None
+        try:
+            while (left_s := ends_at - loop.time()) > 0:
+                if receiving is None:
+                    receiving = self._tasks.spawn(received(), "drain")
+                was_idle = serving.is_idle
+                done, _ = await asyncio.wait({receiving}, timeout=min(QUIET_S, left_s))
+                if done:
+                    if not receiving.result():
                         return
-                if not is_open:
+                    receiving = None
+                elif was_idle and serving.is_idle:
                     return
+        finally:
+            if receiving is not None:
+                receiving.cancel()
