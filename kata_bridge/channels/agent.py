@@ -229,7 +229,7 @@ class GuestLinks:
             hello,
             connection.origin.transport,
             self._carry,
-            allow=lambda: connection.allowance.renew(MAX_FROM_GUEST_BYTES),
+            expect=lambda is_long: connection.allowance.expect(MAX_FROM_GUEST_BYTES if is_long else 0),
             reading_back=self._reading_back,
         )
         self._joined().attached(connection)

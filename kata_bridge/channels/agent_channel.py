@@ -49,10 +49,10 @@ class AgentChannel:
         transport: str,
         carry: Callable[[Ruleset | RulesetDelta], messages.Ruleset],
         *,
-        allow: Callable[[], None] = lambda: None,
+        expect: Callable[[bool], None] = lambda _: None,
         reading_back: asyncio.Semaphore | None = None,
     ) -> None:
-        """`allow` lets the guest send an answer as long as rules are; `reading_back` is all guests'."""
+        """`expect` says whether an answer as long as rules is waited for; `reading_back` is all guests'."""
         self.sandbox = sandbox
         self.boot_id = word(hello.boot_id)
         self.transport = transport
@@ -66,7 +66,7 @@ class AgentChannel:
         self.outbox: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNSENT)
         self._capabilities = _capabilities(hello)
         self._carry = carry
-        self._allow = allow
+        self._expect = expect
         self._reading_back = asyncio.Semaphore() if reading_back is None else reading_back
         self._last_id = 0
         self._asked: asyncio.Future[FromGuest] | None = None
@@ -97,11 +97,12 @@ class AgentChannel:
 
     async def _read_back(self) -> tuple[Document, ...]:
         self.is_reading_back = True
-        self._allow()
+        self._expect(True)
         try:
             answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
         finally:
             self.is_reading_back = False
+            self._expect(False)
         if answer.held is None:
             self._outcome(answer)
             raise Unreachable("the guest's agent answered something else than what was asked")

@@ -18,16 +18,23 @@ BETWEEN_MESSAGES_BYTES = 256 << 10
 class Allowance:
     """Of one connection."""
 
-    __slots__ = ("_left_bytes",)
+    __slots__ = ("_expected_bytes", "_left_bytes")
 
     def __init__(self) -> None:
         self._left_bytes = BEFORE_ATTACHED_BYTES
+        self._expected_bytes = 0
 
     def spend(self, size: int) -> bool:
         """Take in that so many bytes came; return whether they were allowed."""
-        self._left_bytes -= size
-        return self._left_bytes >= 0
+        beyond = max(0, size - self._left_bytes)
+        self._left_bytes -= size - beyond
+        self._expected_bytes -= beyond
+        return self._expected_bytes >= 0
 
-    def renew(self, extra_bytes: int = 0) -> None:
-        """A message has come; or one of `extra_bytes` was asked for."""
-        self._left_bytes = BETWEEN_MESSAGES_BYTES + extra_bytes
+    def renew(self) -> None:
+        """A message has come. What is expected may come all the same."""
+        self._left_bytes = BETWEEN_MESSAGES_BYTES
+
+    def expect(self, size: int) -> None:
+        """An answer of so many bytes was asked for; 0: none is waited for any more."""
+        self._expected_bytes = size

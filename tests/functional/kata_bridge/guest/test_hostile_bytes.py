@@ -7,18 +7,21 @@ import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
-from daemonkit.protobuf import encode
-from kata_bridge.api.messages import Capabilities
+from daemonkit.protobuf import decode, encode
+from kata_bridge.api.messages import Capabilities, Part
 from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES
 from kata_bridge.channels.allowance import BEFORE_ATTACHED_BYTES, BETWEEN_MESSAGES_BYTES, Allowance
-from kata_bridge.channels.channel import GuestState, Refused
+from kata_bridge.channels.channel import GuestState, Refused, Unreachable
 from kata_bridge.credentials import SERVER_NAME
 from kata_bridge.guest.http2 import Call
-from kata_bridge.guest.messages import ATTACH, FromGuest, Hello, State
+from kata_bridge.guest.messages import ATTACH, FromGuest, HeldRules, Hello, State, ToGuest
+from ruleset.model import Family
+from ruleset.names import Backend
 from tests.functional.kata_bridge.guest.conftest import Node, StartAgent, until
 from tests.functional.kata_bridge.guest.dialling import DIGEST, answer, attached, dialled, hello, refusal
 
@@ -135,6 +138,34 @@ async def test_an_agent_that_answers_is_never_cut(node: Node, target: str) -> No
         assert channel.ended == ""
 
 
+async def test_an_agent_that_reports_a_drift_while_it_is_read_back_is_not_cut(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks at a guest that has drifted asks at the very time when its agent reports that."""
+    renewed, renew = asyncio.Event(), Allowance.renew
+
+    def anew(self: Allowance) -> None:
+        renewed.set()
+        renew(self)
+
+    async def guest(call: Any) -> None:
+        question = decode(ToGuest, await call.read())
+        renewed.clear()
+        await call.write(encode(FromGuest(state=State(7, DIGEST, True))))
+        await renewed.wait()
+        # Four times what may come unasked.
+        part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
+        await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
+
+    monkeypatch.setattr(Allowance, "renew", anew)
+    async with asyncio.timeout(30), attached(node, target) as (call, channel):
+        answered, _ = await asyncio.gather(channel.read_back(), guest(call), return_exceptions=True)
+        # The text is none of ours, and it was read: nothing was hung up on.
+        assert isinstance(answered, Unreachable)
+        assert "not what we write" in str(answered)
+        assert channel.ended == ""
+
+
 async def test_who_names_itself_at_length_is_cut(node: Node, target: str) -> None:
     """Its version is in /status and in every event of it that a watcher gets."""
     said = Hello("", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), State())
@@ -164,10 +195,10 @@ async def test_the_largest_push_takes_half_of_the_allowance_at_most(
         most = max(most, spent)
         return spend(self, size)
 
-    def anew(self: Allowance, extra_bytes: int = 0) -> None:
+    def anew(self: Allowance) -> None:
         nonlocal spent
         spent = 0
-        renew(self, extra_bytes)
+        renew(self)
 
     monkeypatch.setattr(Allowance, "spend", noted)
     monkeypatch.setattr(Allowance, "renew", anew)
