@@ -13,7 +13,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from vnagent.core.head import ResponseHead
-from vnagent.core.requests import STREAMS, ContainerLogs, Endpoint, Protocol, Stream
+from vnagent.core.requests import STREAMS, SUBPROTOCOL, ContainerLogs, Endpoint, Protocol, Stream
 
 _REASONS = {
     400: "BadRequest",
@@ -199,14 +199,16 @@ def _phrase(status: int) -> str:
 # ---- What of the kubelet's own refusals may reach a tenant.
 
 _ACCEPTED = b"x-accepted-stream-protocol-versions"
-_PROTOCOLS = re.compile(rb"[A-Za-z0-9./+, _-]{1,256}")
+_MAX_ACCEPTED_BYTES = 256
 
 
 def accepted_protocols(head: ResponseHead) -> str | None:
     """The protocols that a kubelet would have spoken: a 403 that carries them is a failed handshake,
-    not a refusal of our credential, and kubectl needs it to fall back to an older protocol."""
-    values = [value for value in head.fields.all(_ACCEPTED) if _PROTOCOLS.fullmatch(value)]
-    return ", ".join(value.decode("ascii") for value in values) or None
+    not a refusal of our credential, and kubectl needs it to fall back to an older protocol.
+
+    Names of stream protocols alone are passed on, and nothing else that the kubelet may say there."""
+    value = b",".join(head.fields.all(_ACCEPTED))[:_MAX_ACCEPTED_BYTES].decode("latin-1")
+    return ", ".join(filter(SUBPROTOCOL.fullmatch, re.split(r",[ \t]*", value))) or None
 
 
 def _say_waiting(match: re.Match[str]) -> str:

@@ -181,7 +181,7 @@ _LOGS_TARGET = re.compile(
 )
 # The subprotocols of Kubernetes streams, past and to come. An entry of another shape is not
 # passed on: one shape of entry carries the caller's bearer token (base64url.bearer.authorization.k8s.io).
-_SUBPROTOCOL = re.compile(
+SUBPROTOCOL = re.compile(
     r"(?:v[1-9][0-9]?\.)?(?:base64\.)?(?:channel|portforward)\.k8s\.io|SPDY/3\.1\+portforward\.k8s\.io"
 )
 _MAX_SUBPROTOCOLS = 16
@@ -322,4 +322,4 @@ def _parse_upgrade(head: RequestHead) -> Upgrade | str:
 
 def _subprotocols(lines: tuple[bytes, ...]) -> tuple[str, ...]:
     entries = [entry.strip(b" \t").decode("latin-1") for line in lines for entry in line.split(b",")]
-    return tuple(entry for entry in entries if _SUBPROTOCOL.fullmatch(entry))[:_MAX_SUBPROTOCOLS]
+    return tuple(entry for entry in entries if SUBPROTOCOL.fullmatch(entry))[:_MAX_SUBPROTOCOLS]

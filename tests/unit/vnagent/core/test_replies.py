@@ -229,9 +229,17 @@ def test_switching(request_: Stream, head: ResponseHead, expected: bytes | None)
         ((), None),
         (("X-Accepted-Stream-Protocol-Versions: v4.channel.k8s.io",), "v4.channel.k8s.io"),
         (
-            ("X-Accepted-Stream-Protocol-Versions: v4, v3", "x-accepted-stream-protocol-versions: v2"),
-            "v4, v3, v2",
+            (
+                "X-Accepted-Stream-Protocol-Versions: v4.channel.k8s.io, channel.k8s.io",
+                "x-accepted-stream-protocol-versions: portforward.k8s.io",
+            ),
+            "v4.channel.k8s.io, channel.k8s.io, portforward.k8s.io",
         ),
+        (
+            ("X-Accepted-Stream-Protocol-Versions: v4.channel.k8s.io, ten-b-web/bank, x v4",),
+            "v4.channel.k8s.io",
+        ),
+        (("X-Accepted-Stream-Protocol-Versions: pod ten-b-web/bank of node-1",), None),
         (("X-Accepted-Stream-Protocol-Versions: <script>",), None),
         (("X-Accepted-Stream-Protocol-Versions: caf\xe9",), None),
     ],
