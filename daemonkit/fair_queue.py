@@ -51,8 +51,11 @@ class FairQueue(Generic[T]):
     def discard(self, one: T) -> None:
         """`one` does not wait any longer; nothing happens if it did not."""
         account = self._account.pop(one, None)
-        if account is not None:
-            del self._waiting[account][one]
+        if account is None:
+            return
+        del self._waiting[account][one]
+        if len(self._waiting) > len(self._account) + MAX_IDLE_ACCOUNTS:
+            self._sweep()
 
     def pop(self) -> T | None:
         """Serve the next one; None if nothing waits."""
@@ -66,7 +69,7 @@ class FairQueue(Generic[T]):
             else:
                 self._served_tag = tag
                 one = next(iter(waiting))
-                self.discard(one)
+                del waiting[one], self._account[one]
                 if waiting:
                     self._push(account)
                 else:
@@ -84,6 +87,15 @@ class FairQueue(Generic[T]):
     def _push(self, account: str) -> None:
         self._count += 1
         heapq.heappush(self._heap, (self._tags[account], self._count, account))
+
+    def _sweep(self) -> None:
+        """Forget accounts of which all was discarded; of the tags of those that are idle the oldest."""
+        self._waiting = {account: waiting for account, waiting in self._waiting.items() if waiting}
+        self._heap = [entry for entry in self._heap if entry[2] in self._waiting]
+        heapq.heapify(self._heap)
+        idle = [account for account in self._tags if account not in self._waiting]
+        for account in idle[: max(0, len(idle) - MAX_IDLE_ACCOUNTS)]:
+            del self._tags[account]
 
     def _forget(self) -> None:
         """Nothing waits: all are equal again."""

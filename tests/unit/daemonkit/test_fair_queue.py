@@ -110,3 +110,15 @@ def test_no_account_is_ahead_of_another_that_waits_by_more_than_one_piece(accoun
         left[one[0]] -= 1
         waits = [had[account] for account in "abc" if left[account]]
         assert not waits or had[one[0]] - min(waits) <= 1
+
+
+def test_accounts_that_come_and_go_unserved_are_forgotten() -> None:
+    """Nobody pops while all that the queue is for is taken, and accounts may be as many as addresses."""
+    queue = queued("a1", "a2", "b1")
+    served(queue, 1)
+    for number in range(5 * MAX_IDLE_ACCOUNTS):
+        queue.add(f"x{number}", f"of {number}")
+        queue.discard(f"x{number}")
+    assert queue.accounts <= 2 * (MAX_IDLE_ACCOUNTS + 2)
+    # What waits is where it was.
+    assert served(queue, 9) == "b1 a2"
