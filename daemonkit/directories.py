@@ -147,7 +147,10 @@ def _check(path: Path, status: os.stat_result, *, is_last: bool) -> None:
         raise UnusableDirectoryError(
             path,
             f"others than its owner may write it (mode {mode:04o})",
-            f"chmod go-w {path}, and look at what was put there",
+            # /tmp and its like are meant to be so.
+            "name a directory below it"
+            if status.st_mode & stat.S_ISVTX
+            else f"chmod go-w {path}, and look at what was put there",
         )
 
 

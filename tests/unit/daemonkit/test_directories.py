@@ -35,14 +35,15 @@ def test_what_is_there_is_tightened_and_never_opened(
     assert mode(tmp_path / "state") == left
 
 
-@pytest.mark.parametrize("writable", [0o775, 0o757, 0o1777])
-def test_one_that_others_may_write_is_refused(tmp_path: Path, writable: int) -> None:
+@pytest.mark.parametrize(
+    ("writable", "remedy"),
+    [(0o775, "chmod go-w"), (0o757, "chmod go-w"), (0o1777, "name a directory below it")],
+)
+def test_one_that_others_may_write_is_refused(tmp_path: Path, writable: int, remedy: str) -> None:
     """Tightened it would still hold what was put there before."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(writable)
-    with pytest.raises(
-        UnusableDirectoryError, match=rf"state: others .* \(mode {writable:04o}\); chmod go-w"
-    ):
+    with pytest.raises(UnusableDirectoryError, match=rf"state: others .* \(mode {writable:04o}\); {remedy}"):
         directories.prepare(tmp_path / "state", 0o700)
     assert "others than its owner may write it" in directories.problem(tmp_path / "state")
     assert mode(tmp_path / "state") == writable
