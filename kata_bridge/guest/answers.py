@@ -148,6 +148,8 @@ class Answers:
                 return self._made(OutcomeCode.REFUSED, str(error))
             except OSError as error:
                 return self._made(OutcomeCode.FAILED, f"{path}: {error.strerror}")
+            except RuntimeError:  # of `resolve`, where links lead in a circle (OSError since Python 3.13)
+                return self._made(OutcomeCode.FAILED, f"{path}: too many links")
         return self._made(OutcomeCode.DONE if is_new else OutcomeCode.UNCHANGED)
 
     def _made(self, code: OutcomeCode, message: str = "") -> Outcome:

@@ -220,6 +220,13 @@ def test_conntrack_alone(guest: Guest) -> None:
     assert answer.outcome.code is OutcomeCode.FAILED
 
 
+def test_a_resolv_conf_that_is_a_circle_of_links_is_said_to_be_one(guest: Guest) -> None:
+    guest.resolv_conf.symlink_to(guest.resolv_conf)
+    outcome = guest.ask(ToGuest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n")))
+    assert outcome.code is OutcomeCode.FAILED
+    assert "too many links" in outcome.message
+
+
 def test_resolv_conf(guest: Guest) -> None:
     question = ToGuest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n"))
     assert guest.ask(question).code is OutcomeCode.DONE
