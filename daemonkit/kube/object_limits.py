@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from daemonkit.kube import deep
 from daemonkit.kube.resources import (
     ENDPOINT_SLICES,
     NAMESPACES,
@@ -135,7 +136,7 @@ class ObjectLimits:
         if size > MAX_OBJECT_BYTES:
             return f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
         try:
-            outline = self._outline.decode(raw)
+            outline = deep.decode(self._outline, raw)
             for limit, path in self._limits:
                 found = _at(outline, path)
                 if len(found) > limit.max_bytes:
@@ -149,9 +150,9 @@ class ObjectLimits:
     def _entries(self, found: msgspec.Raw) -> int:
         match bytes(memoryview(found)[:1]):
             case b"[":
-                return len(self._list.decode(found))
+                return len(deep.decode(self._list, found))
             case b"{":
-                return len(self._map.decode(found))
+                return len(deep.decode(self._map, found))
             case _:
                 return 0
 

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube import too_large
+from daemonkit.kube import deep, too_large
 from daemonkit.kube.client import (
     MAX_RESPONSE_BYTES,
     AnswerTooLargeError,
@@ -323,7 +323,7 @@ class Reflector(Generic[T]):
 
     def _page(self, body: bytes) -> Page:
         try:
-            return self._pages.decode(body)
+            return deep.decode(self._pages, body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise GarbageError(f"an answer that is no list: {error}") from None
 

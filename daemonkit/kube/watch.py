@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from daemonkit.kube import deep
 from daemonkit.kube.object_limits import ObjectLimits
 from daemonkit.kube.resources import Identity, KubeObject, Named, NameOnly, Status
 
@@ -125,14 +126,14 @@ class EventDecoder(Generic[T]):
     def line(self, line: bytes) -> Event[T]:
         """The event of one line. Raises GarbageError for what is none."""
         try:
-            envelope = self._envelope.decode(line)
+            envelope = deep.decode(self._envelope, line)
             match envelope.type:
                 case "ADDED" | "MODIFIED":
                     return self.item(envelope.object)
                 case "DELETED":
                     return Removed(self._named(envelope.object))
                 case "BOOKMARK":
-                    version = self._name.decode(envelope.object).metadata.resource_version
+                    version = deep.decode(self._name, envelope.object).metadata.resource_version
                     if not version:
                         raise GarbageError("a bookmark without a resource version")
                     return Bookmark(version)
@@ -150,7 +151,7 @@ class EventDecoder(Generic[T]):
         if excess is not None:
             return Unreadable(self._named(raw), excess, is_too_large=True)
         try:
-            value = self._value.decode(raw)
+            value = deep.decode(self._value, raw)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             return Unreadable(self._named(raw), str(error))
         except (msgspec.DecodeError, RecursionError) as error:
@@ -160,7 +161,7 @@ class EventDecoder(Generic[T]):
 
     def _named(self, raw: msgspec.Raw | bytes) -> NameOnly:
         try:
-            metadata = self._name.decode(raw).metadata
+            metadata = deep.decode(self._name, raw).metadata
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise GarbageError(f"an object without usable metadata: {error}") from None
         _check(metadata)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An object that is nested deeper than the interpreter's stack does not hide the others of its kind."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.resources import VIRTUAL_CLUSTERS, MetadataOnly
+from daemonkit.kube.watch import EventDecoder, GarbageError, Put
+from daemonkit.tasks import Tasks
+
+# As deep as sigs.k8s.io/json takes it, the levels around it among them.
+DEEP = b'{"metadata":{"name":"deep","resourceVersion":"5"},"spec":{"x":%s}}' % (b"[" * 9_990 + b"]" * 9_990)
+PLAIN = b'{"metadata":{"name":"plain","resourceVersion":"4"},"spec":{}}'
+ENDLESS = b'{"metadata":{"name":"a","resourceVersion":"5"},"spec":%s' % (b"[" * 1_000_000)
+
+
+class Server:
+    """One list, and a watch without events."""
+
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = 0
+    ) -> bytes:
+        return b'{"metadata":{"resourceVersion":"6"},"items":[%s,%s]}' % (DEEP, PLAIN)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def nothing() -> AsyncIterator[bytes]:
+            await asyncio.Event().wait()
+            yield b""
+
+        yield nothing()
+
+
+@pytest.mark.asyncio
+async def test_a_list_with_a_deep_object_is_read() -> None:
+    limit = sys.getrecursionlimit()
+    reflector = Reflector(Server(), VIRTUAL_CLUSTERS, MetadataOnly)
+    tasks = Tasks("test")
+    tasks.spawn(reflector.run(), "reflector")
+    await asyncio.wait({tasks.spawn(reflector.synced.wait(), "synced")}, timeout=1)
+    assert sorted(name for _, name in reflector.objects) == ["deep", "plain"]
+    assert await tasks.close(1) == ()
+    assert sys.getrecursionlimit() == limit
+
+
+@pytest.mark.parametrize("kind", [b"ADDED", b"DELETED"])
+def test_an_event_with_a_deep_object_is_read(kind: bytes) -> None:
+    event = EventDecoder(MetadataOnly).line(b'{"type":"%s","object":%s}' % (kind, DEEP))
+    metadata = event.value.metadata if isinstance(event, Put) else getattr(event, "metadata", None)
+    assert metadata is not None
+    assert metadata.name == "deep"
+
+
+def test_what_no_api_server_takes_is_garbage() -> None:
+    limit = sys.getrecursionlimit()
+    with pytest.raises(GarbageError):
+        EventDecoder(MetadataOnly).line(b'{"type":"ADDED","object":%s}' % ENDLESS)
+    assert sys.getrecursionlimit() == limit
