@@ -6,17 +6,34 @@ The bounds are those of `vnagent/README.md`, *Memory*.
 
 import contextlib
 import dataclasses
+import datetime as dt
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+
 from daemonkit.testing.kubelet_pods import StandInPod
 from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, switching
+from daemonkit.testing.pki import common_name
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, tenant_pod
+from tests.functional.vnagent.attacks import chain_bytes, client_context
+from tests.functional.vnagent.node import (
+    DEADLINE_S,
+    NAME,
+    SPDY,
+    Node,
+    Tenant,
+    head,
+    received,
+    tenant_pod,
+)
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
+from vnagent.agent import MAX_TENANT_HANDSHAKE_BYTES
 
 MIB = 1 << 20
 # The formula's figures.
@@ -24,6 +41,7 @@ BASE_BYTES = 64 * MIB
 CONNECTION_BYTES = 40 << 10
 TUNNEL_BYTES = 40 << 10
 PAGE_FACTOR = 12  # of the kubelet's largest page
+CHAINS_BYTES = 140 * MIB  # of a tenant whose certificates are made for it
 
 # What a kernel takes for a connection whose client does not read: tcp_wmem, and the client's buffer.
 KERNEL_BYTES = 4 * MIB + (64 << 10)
@@ -34,7 +52,12 @@ EXEC = "POST /exec/web/shop/app?command=cat&output=1"
 
 
 def bound_bytes(
-    *, connections: int = 0, tunnels: int = 0, buffered_tenants: int = 0, page_bytes: int = 0
+    *,
+    connections: int = 0,
+    tunnels: int = 0,
+    buffered_tenants: int = 0,
+    page_bytes: int = 0,
+    chain_tenants: int = 0,
 ) -> float:
     return (
         BASE_BYTES
@@ -42,6 +65,7 @@ def bound_bytes(
         + TUNNEL_BYTES * tunnels
         + 1.25 * BUFFERED * buffered_tenants
         + PAGE_FACTOR * page_bytes
+        + CHAINS_BYTES * chain_tenants
     )
 
 
@@ -117,6 +141,47 @@ def test_connections(tmp_path: Path) -> None:
             assert received(late, b"HTTP/1.1 429 ")
         assert node.daemon.metric("vcnode_connections") == limit
         assert settled_peak_bytes(node) <= bound_bytes(connections=limit)
+
+
+def test_chains_that_take_much_memory(tmp_path: Path) -> None:
+    """A leaf of 10 KB, all short names. OpenSSL keeps it taken apart, for as long as its connection lives."""
+    with running(tmp_path) as node, contextlib.ExitStack() as stack:
+        tenant = node.tenants["ten-a"]
+        leaf = leaf_of_names(tenant)
+        context = client_context(node.serving, leaf, tenant.leaf)
+        most = MAX_TENANT_HANDSHAKE_BYTES // chain_bytes(leaf)
+
+        def ask() -> Client:
+            client = Client(("127.0.0.1", node.daemon.port), context, sni=NAME)
+            stack.callback(client.reset)
+            client.handshake()
+            client.send(head("GET /healthz"))
+            return client
+
+        taken = 0
+        while taken <= most and received(ask(), b" 200 OK\r\n", 2.0):
+            taken += 1
+        assert 300 < taken < most
+        assert received(ask(), b" 429 ")
+        assert settled_peak_bytes(node) <= bound_bytes(connections=taken, chain_tenants=1)
+
+
+def leaf_of_names(tenant: Tenant) -> bytes:
+    """PEM of a certificate for the tenant's registered key."""
+    now, issuer = dt.datetime.now(dt.UTC), tenant.authority
+    names = [x509.DNSName(f"a{number % 10}") for number in range(2400)]
+    return (
+        x509.CertificateBuilder()
+        .subject_name(common_name("client"))
+        .issuer_name(issuer.certificate.subject)
+        .public_key(tenant.leaf.key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(issuer.key, hashes.SHA256())
+        .public_bytes(Encoding.PEM)
+    )
 
 
 def test_tunnels(tmp_path: Path) -> None:
