@@ -176,9 +176,8 @@ class Connections:
         if arrival.timer is not None:
             arrival.timer.cancel()
         self._forget()
-        if len(self) >= self._most and not self._make_room():
-            self._end(arrival)
-            return
+        if len(self) >= self._most:
+            self._make_room()
         self._taken += 1
         if self._taken % _COLLECT_AFTER == 0:
             gc.collect()
@@ -215,25 +214,20 @@ class Connections:
                     del held[protocol]
                     self._new_by_source.discard(protocol)
 
-    def _make_room(self) -> bool:
-        """End one; not where all are about to end by themselves."""
-        while (protocol := self._new_by_source.evict()) is not None:
-            if _abort(protocol, self._new.pop(protocol)):
-                return True
-        for protocol, handshake in self._used.items():
-            if _abort(protocol, handshake):
-                del self._used[protocol]
-                return True
-        return False
+    def _make_room(self) -> None:
+        """End one."""
+        protocol = self._new_by_source.evict()
+        if protocol is not None:
+            _abort(protocol, self._new.pop(protocol))
+        elif self._used:
+            protocol = next(iter(self._used))
+            _abort(protocol, self._used.pop(protocol))
 
 
-def _abort(protocol: asyncio.BaseProtocol, handshake: asyncio.Task[None]) -> bool:
-    """End a connection; False if it is about to end by itself."""
+def _abort(protocol: asyncio.BaseProtocol, handshake: asyncio.Task[None]) -> None:
+    """End a connection; one without a transport is closed, and its handler is about to end."""
     transport = getattr(protocol, "transport", None)
     if not handshake.done():
         handshake.cancel()
     elif transport is not None:
         transport.abort()
-    else:
-        return False
-    return True

@@ -5,12 +5,14 @@ A new certificate goes to the next connection: the context that listens hands ev
 context of the moment, as one that has connections must not be changed.
 """
 
+import logging
 import ssl
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from daemonkit import tls
 from daemonkit.status import Readiness
@@ -41,6 +43,16 @@ _BUFFER_BYTES = 64 << 10  # of each connection, twice
 # API servers and kubelets send ten headers at most, of which a trace's is the longest.
 _MAX_HEADERS, _MAX_HEADER_BYTES = 32, 4 << 10
 _STOP_S = 2.0
+
+
+def _is_no_clients_fault(record: logging.LogRecord) -> bool:
+    """What a client sends or leaves out is answered, and is no line: anyone on the network can be one."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, ConnectionError | HttpProcessingError | web.RequestPayloadError)
+
+
+_http_log = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(_is_no_clients_fault)
 
 Judge = Callable[[bytes], web.Response]
 """A body to its answer, on the loop, without waiting."""
@@ -79,6 +91,7 @@ class WebhookServer:
             app,
             access_log=None,
             handle_signals=False,
+            logger=_http_log,
             shutdown_timeout=_STOP_S,
             keepalive_timeout=_IDLE_S,
             lingering_time=_LINGER_S,

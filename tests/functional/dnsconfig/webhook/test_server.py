@@ -198,6 +198,50 @@ async def test_silent_connections_cost_no_place_and_evict_their_own_kind(tmp_pat
             assert await here.post(b"{}") == (200, "2 bytes")
 
 
+async def test_connections_that_were_reset_keep_no_place(tmp_path: Path) -> None:
+    """A newcomer was reset while those that had just gone were still being forgotten."""
+    async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
+        for _ in range(5):
+            gone = [await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context()) for _ in "abc"]
+            for _, writer in gone:
+                writer.write(SLOW)
+            await asyncio.sleep(0.05)  # until they are being read; a shorter time asks less of it
+            for _, writer in gone:
+                writer.transport.abort()
+            assert await here.post(b"{}") == (200, "2 bytes")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        SLOW,
+        b"\0\1\2 x\r\n\r\n",
+        SLOW.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked") + b"ZZ\r\n",
+    ],
+    ids=["reset", "no HTTP", "bad chunk"],
+)
+async def test_who_sends_nonsense_writes_no_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    """Each was an error with a trace, as many as anyone on the network liked."""
+    async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
+        _, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
+        writer.write(sent)
+        await asyncio.sleep(0.05)  # until it is being read; a shorter time asks less of it
+        writer.transport.abort()
+        assert await here.post(b"{}") == (200, "2 bytes")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_fault_of_ours_is_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
+        monkeypatch.setattr(here.server, "_judge", lambda _: 1 / 0)
+        assert (await here.post(b"{}"))[0] == 500
+    assert any(record.exc_info and "Error handling" in record.getMessage() for record in caplog.records)
+
+
 async def test_half_handshakes_lose_their_turns_to_others(tmp_path: Path) -> None:
     async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
         sources = [f"127.0.1.{number}" for number in range(1, MAX_HANDSHAKES + 1)] * 2
