@@ -24,6 +24,9 @@ _READ_BYTES = 64 << 10
 _STOP_S = 1.0
 
 
+ENDING = "waiting: this server is ending; ask again"
+
+
 class Serving:
     """The calls that one connection brings, for whoever moves its bytes.
 
@@ -70,6 +73,10 @@ class Serving:
             async with asyncio.timeout(min(limits, default=None)):
                 payload = await self._answer(call.service, call.method, call.payload)
             reply = answer(call.stream_id, payload)
+        except asyncio.CancelledError:
+            # Who reads it is the author of a pod whose container is asked about again.
+            reply = refusal(call.stream_id, Code.FAILED_PRECONDITION, ENDING)
+            raise
         except TimeoutError:
             reply = refusal(call.stream_id, Code.DEADLINE_EXCEEDED, "timeout")
         except StatusError as error:

@@ -121,4 +121,4 @@ async def test_what_is_under_way_at_the_end_is_refused() -> None:
     world.asks(1, "sleep", b"100")
     await asyncio.sleep(1)
     assert await world.tasks.close(1) == ()
-    assert world.got() == [(1, "INTERNAL: failed; the log of the server says why")]
+    assert world.got() == [(1, f"FAILED_PRECONDITION: {server.ENDING}")]
