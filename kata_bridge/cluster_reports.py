@@ -236,14 +236,12 @@ steps may have been without Services or with another DNS server."
             finally:
                 later = self._under_way.pop(key)
                 if later is not None:
-                    self._again(what, sandbox, later)
+                    self._begin(what, sandbox, later)
 
-        self._tasks.spawn(done(), f"{what} {sandbox[:12]}")
-
-    def _again(self, what: str, sandbox: str, work: Coroutine[object, object, object]) -> None:
         try:
-            self._begin(what, sandbox, work)
-        except RuntimeError:  # the daemon ends
+            self._tasks.spawn(done(), f"{what} {sandbox[:12]}")
+        except RuntimeError:  # the daemon ends: no gate waits for a report
+            del self._under_way[key]
             work.close()
 
     async def _write(self, method: str, path: str, value: Mapping[str, object], content_type: str) -> str:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 # are heard, watchers get no SYNCED and absent guests are unknown.
 FIRST_SYNC_S = 5.0
 GC_THRESHOLD = 20_000
+# Of which the drain and the end of what is still under way then take 1.6 s at most.
+RUNTIME_END_S = 4.0
 
 _log = logs.get(__name__)
 
@@ -68,6 +70,7 @@ class Service:
         self._lock = Lock(config.lock_file)
         self._metrics = Metrics()
         self._tasks = Tasks("kata-bridge")
+        self._runtime_tasks = Tasks("runtime")
         # The directory is root's alone, so what listens in it is behind the front for everybody.
         notes = config.state_directory / "netns"
         for directory in (config.state_directory, config.inner_socket.parent, notes):
@@ -258,7 +261,7 @@ class Service:
         if self._gatehouse is not None:
             self._gatehouse.start()
         if self._plugin is not None:
-            self._tasks.spawn(self._plugin.run(), "nri")
+            self._runtime_tasks.spawn(self._plugin.run(), "nri")
         try:
             async with asyncio.timeout(FIRST_SYNC_S):
                 await self._synced.wait()
@@ -315,6 +318,8 @@ class Service:
         await front.stop()
         _log.info("draining", seconds=self._config.drain.seconds)
         await self._server.stop(self._config.drain.seconds)
+        # Before the rest: the last containers are answered by a gate that is whole.
+        await self._runtime_tasks.close(RUNTIME_END_S)
         self.guests.stop()
         await front.close()
         if self._links is not None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is nudged when its gate opens after a restart of the bridge: exactly who was refused before."""
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +13,10 @@ from kata_bridge.cluster_reports import ClusterReports
 from kata_bridge.config import KataBridgeConfiguration, SuperCluster
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.testing.stand_in_runtime import StandInRuntime
-from tests.functional.kata_bridge.gated_node import TEXT, configuration, pod, serving
+from kata_bridge.ttrpc.server import ENDING
+from kata_bridge.ttrpc.status import StatusError
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.functional.kata_bridge.gated_node import NOBODY_SAID, TEXT, configuration, pod, serving
 
 pytestmark = pytest.mark.asyncio
 
@@ -72,3 +77,33 @@ async def test_a_container_beside_one_that_runs(
         for waits in (WAITS, ""):
             await node.client.set_resolv_conf(refused.id, TEXT, waits=waits)
         assert nudged == ["s3", "s1"]
+
+
+async def test_who_is_refused_while_the_bridge_ends_reads_why(
+    place: Path, runtime: StandInRuntime, config: KataBridgeConfiguration
+) -> None:
+    """Each of these pods is new, and a report of it is begun at its refusal."""
+    said: list[str] = []
+
+    async def ask_until_the_bridge_is_gone() -> None:
+        for number in itertools.count():
+            new = pod(f"s{number}", tenant=f"vc-{number}-123abc-shop")
+            await runtime.run_pod(new)
+            try:
+                await node.start(new)
+            except StatusError as refusal:
+                said.append(refusal.message)
+            except ConnectionError:
+                return
+            else:
+                assert runtime.plugin is None
+                return
+
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        asyncio.TaskGroup() as group,
+        serving(config, place, runtime) as node,
+    ):
+        group.create_task(ask_until_the_bridge_is_gone())
+    assert said
+    assert {each for each in said if each != ENDING and NOBODY_SAID not in each} == set()
