@@ -7,10 +7,10 @@
 Everything that gRPC can raise becomes one of the errors of this file, here and nowhere else.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -38,7 +38,8 @@ MAX_REPLY_BYTES = 32 << 20
 # A bridge that restarts is back within a second.
 _RECONNECT_MIN_MS, _RECONNECT_MAX_MS = 100, 2_000
 
-T = TypeVar("T")
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 
 class BridgeError(Exception):
@@ -89,23 +90,23 @@ class BridgeClient:
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]:
         """Every guest, SYNCED, then every change, until the bridge goes away."""
-        return self._stream(rpc.WATCH_GUESTS.stub(self._channel)(WatchGuestsRequest()))
+        return self._stream(rpc.WATCH_GUESTS, WatchGuestsRequest(), None)
 
     def set_ruleset(
         self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()
     ) -> AsyncIterator[GuestResult]:
         """Let guests hold `ruleset`; one result for each, as they come."""
         request = SetRulesetRequest(tuple(guests), to_message(ruleset), tuple(flush))
-        return self._stream(rpc.SET_RULESET.stub(self._channel)(request, timeout=self._timeout_s))
+        return self._stream(rpc.SET_RULESET, request, self._timeout_s)
 
     def check_drift(self, guests: Sequence[str] = ()) -> AsyncIterator[GuestResult]:
         """Compare what guests hold with what they shall hold; repairs nothing. None named: all."""
         request = CheckDriftRequest(tuple(guests))
-        return self._stream(rpc.CHECK_DRIFT.stub(self._channel)(request, timeout=self._timeout_s))
+        return self._stream(rpc.CHECK_DRIFT, request, self._timeout_s)
 
     def flush_conntrack(self, guests: Sequence[str], flows: Sequence[Flow]) -> AsyncIterator[GuestResult]:
         request = FlushConntrackRequest(tuple(guests), tuple(flows))
-        return self._stream(rpc.FLUSH_CONNTRACK.stub(self._channel)(request, timeout=self._timeout_s))
+        return self._stream(rpc.FLUSH_CONNTRACK, request, self._timeout_s)
 
     async def set_resolv_conf(
         self, guest: str, text: str, *, waits: str = "", pod_uid: str = "", networks: Sequence[str] = ()
@@ -116,20 +117,28 @@ class BridgeClient:
         `networks` are those that this is said for; a sandbox in others gets nothing of it.
         """
         request = SetResolvConfRequest(guest, text, waits, pod_uid, tuple(networks))
-        return await self._one(rpc.SET_RESOLV_CONF.stub(self._channel)(request, timeout=self._timeout_s))
+        return await self._one(rpc.SET_RESOLV_CONF, request)
 
     async def read_back(self, guest: str) -> ReadBackReply:
         """What the guest's packet filter holds now, beside what it shall hold."""
         request = ReadBackRequest(guest)
-        return await self._one(rpc.READ_BACK.stub(self._channel)(request, timeout=self._timeout_s))
+        return await self._one(rpc.READ_BACK, request)
 
-    async def _one(self, call: Awaitable[T]) -> T:
+    async def _one(self, method: rpc.Unary[Q, A], request: Q) -> A:
         try:
-            return await call
+            return await method.stub(self._channel)(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
             raise self._translated(error) from None
+        except grpc.aio.UsageError:
+            raise self._closed() from None
 
-    async def _stream(self, call: "grpc.aio.UnaryStreamCall[Any, T]") -> AsyncIterator[T]:
+    async def _stream(
+        self, method: rpc.ReplyStream[Q, A], request: Q, timeout_s: float | None
+    ) -> AsyncIterator[A]:
+        try:
+            call = method.stub(self._channel)(request, timeout=timeout_s)
+        except grpc.aio.UsageError:
+            raise self._closed() from None
         try:
             async for message in call:
                 yield message
@@ -137,6 +146,10 @@ class BridgeClient:
             raise self._translated(error) from None
         finally:
             call.cancel()
+
+    def _closed(self) -> BridgeAway:
+        """For a call that was begun before `close` and sent after it."""
+        return BridgeAway(f"{self._path}: this connection is closed")
 
     def _translated(self, error: grpc.aio.AioRpcError) -> BridgeError:
         text = f"{self._path}: {error.details() or error.code().name}"

@@ -270,3 +270,12 @@ async def test_an_absent_bridge_is_away(tmp_path: Path) -> None:
     async with BridgeClient(tmp_path / "nobody.sock", timeout_s=2) as client:
         with pytest.raises(BridgeAway, match=r"nobody\.sock"):
             await client.read_back("g")
+
+
+async def test_what_is_asked_of_a_closed_connection_is_away(node: Bridge) -> None:
+    client = BridgeClient(node.socket)
+    await client.close()
+    with pytest.raises(BridgeAway, match="this connection is closed"):
+        await client.read_back("g")
+    with pytest.raises(BridgeAway, match="this connection is closed"):
+        await results(client.check_drift())
