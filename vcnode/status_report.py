@@ -20,9 +20,12 @@ class Failure(msgspec.Struct):
     seconds: float = 0.0
 
 
-class Retained(msgspec.Struct):
+class Retained(msgspec.Struct, rename="camel"):
+    """`client_lists` are tenants whose ConfigMap vn-agent-clients is missing."""
+
     tenants: tuple[str, ...] = ()
     seconds: float = 0.0
+    client_lists: tuple[str, ...] = ()
 
 
 class Source(msgspec.Struct, rename="camel"):
@@ -194,9 +197,14 @@ def _source(name: str, source: Source) -> Iterator[tuple[str, str]]:
         since = duration(source.failure.seconds)
         yield "PROBLEM", f"{name} cannot be read for {since}: {source.failure.message}"
     if source.retained is not None:
-        since, names = duration(source.retained.seconds), _names(source.retained.tenants)
+        since, retained = duration(source.retained.seconds), source.retained
         remedy = "restore them, or `vcnode tenant release`"
-        yield "RETAINED", f"for {since}, missing from the source: {names}; {remedy}"
+        if retained.tenants:
+            names = _names(retained.tenants)
+            yield "RETAINED", f"for {since}, missing from the source: {names}; {remedy}"
+        if retained.client_lists:
+            names = _names(retained.client_lists)
+            yield "RETAINED", f"for {since}, missing vn-agent-clients of: {names}; {remedy}"
 
 
 def _served(pods: tuple[ServedPod, ...]) -> Iterator[tuple[str, str]]:

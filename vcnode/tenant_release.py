@@ -26,8 +26,9 @@ _POLL_S = 0.1
 _CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
 
 
-class _Retained(msgspec.Struct):
+class _Retained(msgspec.Struct, rename="camel"):
     tenants: tuple[str, ...] = ()
+    client_lists: tuple[str, ...] = ()
 
 
 class _Source(msgspec.Struct):
@@ -40,7 +41,14 @@ class _Status(msgspec.Struct):
 
     @property
     def retained(self) -> tuple[str, ...]:
-        return self.sources["tenants"].retained.tenants if "tenants" in self.sources else ()
+        """What is retained, a line each."""
+        if "tenants" not in self.sources:
+            return ()
+        retained = self.sources["tenants"].retained
+        return (
+            *(f"tenant {key}: retained, its source lacks it" for key in retained.tenants),
+            *(f"vn-agent-clients of tenant {key}: retained, it is missing" for key in retained.client_lists),
+        )
 
 
 def add_to(verbs: Any) -> None:
@@ -68,8 +76,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if not retained:
         terminal.line("no tenant is retained")
         return 0
-    for tenant in retained:
-        terminal.line(f"tenant {tenant}: retained, its source lacks it")
+    for line in retained:
+        terminal.line(line)
     if not arguments.yes:
         terminal.line("nothing was removed: run it again with --yes, or restore the tenants in their source")
         return 1

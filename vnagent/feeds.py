@@ -9,6 +9,7 @@ there, once for each new problem.
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daemonkit import logs
@@ -18,6 +19,7 @@ from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
 from tenancy.registry import Problem, Registry, merge
 from tenancy.removals import Distrust, judge, present_in
 from vnagent.agent import Agent
+from vnagent.client_lists import ClientLists, judge_lists
 from vnagent.config import PodSource, VnAgentConfiguration
 from vnagent.reload import Reloadable
 from vnagent.saved_state import SavedState
@@ -67,6 +69,7 @@ class Feeds:
         self._unused: TenantsReading | None = None
         self._distrust: Distrust | None = None
         self._retained: frozenset[str] = frozenset()
+        self._lists = ClientLists()
         self._policy = ContainerPolicy(config.foreign_containers, config.pods.trust_containers_annotation)
         agent.registry = Registry(spiffe=spiffe_trust(config))
 
@@ -98,14 +101,24 @@ class Feeds:
     def retained_sources(self) -> frozenset[str]:
         return self._retained
 
+    @property
+    def retained_lists(self) -> frozenset[str]:
+        return self._lists.retained
+
     def retained(self) -> Retained | None:
-        """The tenants that are served though their source lacks them."""
-        if self._distrust is None or not self._retained:
+        """The tenants, and the lists of clients, that are served though their source lacks them."""
+        lists = self._lists
+        causes = ((self._distrust, self._retained), (lists.distrust, lists.retained))
+        since = [distrust.since_s for distrust, sources in causes if distrust is not None and sources]
+        if not since:
             return None
-        served = self._agent.registry.sources
-        tenants = sorted(served[source].key for source in self._retained if source in served)
         # A wall clock that was set back makes no negative time.
-        return Retained(tuple(tenants), max(0.0, self._wall_clock() - self._distrust.since_s))
+        for_s = max(0.0, self._wall_clock() - min(since))
+        return Retained(self._keys_of(self._retained), for_s, self._keys_of(lists.retained))
+
+    def _keys_of(self, sources: frozenset[str]) -> tuple[str, ...]:
+        served = self._agent.registry.sources
+        return tuple(sorted(served[source].key for source in sources if source in served))
 
     # ---- building
 
@@ -115,7 +128,7 @@ class Feeds:
             return
         tenants = self._state.load_tenants(self._agent.registry.spiffe)
         if tenants is not None and self._swap(tenants.value.registry, tenants.value.problems):
-            self._distrust = tenants.value.distrust
+            self._distrust, self._lists = tenants.value.distrust, tenants.value.lists
             self._restored(TENANTS, tenants.age_s)
         pods = self._state.load_pods()
         if pods is not None:
@@ -205,7 +218,7 @@ class Feeds:
             if self._is_saved[name] or age() > CONFIRM_S:
                 continue
             if name == TENANTS:
-                self._state.tenants_confirmed(self._agent.registry, self._distrust, is_new=False)
+                self._state.tenants_confirmed(self._agent.registry, self._distrust, self._lists, is_new=False)
                 self._confirm_rotations(is_new=False)
             else:
                 self._state.pods_confirmed(self._agent.index, is_new=False)
@@ -254,15 +267,17 @@ class Feeds:
         """Merge a complete reading of all tenants; False if nothing of it could be used."""
         before = self._agent.registry
         known = self._agent.tenant_problems
+        now_s = self._wall_clock()
         removals = judge(
             frozenset(before.sources),
             present_in(before, reading.tenants),
             reading.deleted,
             self._distrust,
-            self._wall_clock(),
+            now_s,
         )
         retained = {source: before.sources[source] for source in removals.retained}
-        registry, bad = merge(before, {**reading.tenants, **retained})
+        lists, tenants = judge_lists(self._lists, reading, removals.retained, now_s)
+        registry, bad = merge(before, {**tenants, **retained})
         for problem in bad:
             if problem not in known:
                 _log.error(
@@ -276,28 +291,33 @@ class Feeds:
             self._unused = reading
             return False
         self._unused = None
-        is_new = registry != before or removals.distrust != self._distrust
+        is_new = (registry, removals.distrust, lists) != (before, self._distrust, self._lists)
         has_new_rotations = self._reading is None or reading.rotations != self._reading.rotations
-        self._report_removals(removals.retained, len(before.sources))
+        self._report_removals("tenants", removals.retained, self._retained, len(before.sources))
+        self._report_removals("client lists", lists.retained, self._lists.retained, len(self._lists.served))
         self._reading, self._retained, self._distrust = reading, removals.retained, removals.distrust
+        self._lists = lists
         self._heard(TENANTS)
         if self._state is not None:
-            self._state.tenants_confirmed(registry, removals.distrust, is_new=is_new)
+            self._state.tenants_confirmed(registry, removals.distrust, lists, is_new=is_new)
             self._confirm_rotations(is_new=has_new_rotations)
         return True
 
-    def _report_removals(self, retained: frozenset[str], known: int) -> None:
-        if retained and not self._retained:
+    def _report_removals(
+        self, what: str, retained: frozenset[str], before: frozenset[str], known: int
+    ) -> None:
+        if retained and not before:
             self._agent.metrics.distrusted_removals.inc()
             _log.error(
-                "most tenants are missing from their source and are retained; restore them there, or run"
-                " `vcnode tenant release` to remove them",
+                "most of what a source provided is missing there and is retained; restore it, or run"
+                " `vcnode tenant release` to remove it",
+                what=what,
                 missing=len(retained),
                 known=known,
                 sources=sorted(retained)[:_MAX_NAMES],
             )
-        elif self._retained and not retained:
-            _log.info("no tenant is retained any more")
+        elif before and not retained:
+            _log.info("nothing is retained any more", what=what)
 
     def _confirm_rotations(self, *, is_new: bool) -> None:
         reading = self._reading
@@ -310,15 +330,22 @@ class Feeds:
         )
 
     def release_tenants(self) -> None:
-        """Remove the tenants that are retained: a person confirms that their source is right."""
-        reading, retained = self._reading, self._retained
-        if reading is None or not retained:
+        """Remove what is retained of tenants: a person confirms that their source is right."""
+        reading, tenants, lists = self._reading, self._retained, self._lists.retained
+        if reading is None or not (tenants or lists):
             _log.warning("no tenant is retained: there is nothing to release")
             return
-        _log.warning(
-            "retained tenants are released", sources=sorted(retained)[:_MAX_NAMES], count=len(retained)
+        for what, retained in (("tenants", tenants), ("client lists", lists)):
+            if retained:
+                sources = sorted(retained)[:_MAX_NAMES]
+                _log.warning("retained ones are released", what=what, sources=sources, count=len(retained))
+        self.publish_tenants(
+            replace(
+                reading,
+                deleted=reading.deleted | tenants,
+                deleted_lists=reading.deleted_lists | lists,
+            )
         )
-        self.publish_tenants(TenantsReading(reading.tenants, reading.deleted | retained, reading.rotations))
 
     def reload_trust(self) -> str | None:
         """Read the serving certificate and the SPIFFE authority again; what is wrong, or None."""

@@ -59,7 +59,7 @@ class Metrics:
         )
         self.distrusted_removals = self.registry.counter(
             "vcnode_removals_distrusted_total",
-            "Times that most tenants were missing from their source and were retained.",
+            "Times that most tenants, or lists of clients, were missing from their source and were retained.",
         )
         self.state_errors = self.registry.counter(
             "vcnode_state_errors_total", "Failures to keep the last good state on disk."
@@ -72,10 +72,15 @@ class Metrics:
             cell = self._cells[key] = self._requests.labels(tenant or "", endpoint, str(status))
         cell.inc()
 
-    def watch_retained(self, count: Callable[[], int]) -> None:
-        """Register how many tenants are retained."""
+    def watch_retained(self, tenants: Callable[[], int], client_lists: Callable[[], int]) -> None:
+        """Register how many tenants and lists of clients are retained."""
         self.registry.gauge_function(
-            "vcnode_retained_tenants", "Tenants that are served though their source lacks them.", count
+            "vcnode_retained_tenants", "Tenants that are served though their source lacks them.", tenants
+        )
+        self.registry.gauge_function(
+            "vcnode_retained_client_lists",
+            "Lists of clients (vn-agent-clients) that are served though the super cluster lacks them.",
+            client_lists,
         )
 
     def watch(self, agent: "Agent") -> None:

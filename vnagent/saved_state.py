@@ -9,7 +9,7 @@ reported and ignored.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -23,6 +23,8 @@ from tenancy.document import TenantError
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry, SpiffeTrust
 from tenancy.removals import Distrust
+from tenancy.tenant import Role
+from vnagent.client_lists import ClientLists
 
 TENANTS_FILE = "tenants.json"
 PODS_FILE = "pods.json"
@@ -36,31 +38,37 @@ CONFIRM_S = 60.0
 SETTLE_S = 0.5
 
 _VERSION = 1
+_NO_LISTS = ClientLists()
 _log = logs.get(__name__)
 
 T = TypeVar("T")
 
 
-class _Saved(msgspec.Struct, rename="camel"):
+class _Saved(msgspec.Struct, rename="camel", omit_defaults=True):
     version: int
     confirmed_at: float
     content: msgspec.Raw
     # With tenants, while readings of their source are distrusted.
     distrust: Distrust | None = None
+    # With tenants: the clients that a list beside each source adds, and the same for these lists.
+    client_lists: Mapping[str, Mapping[str, Role]] = {}
+    lists_distrust: Distrust | None = None
 
 
 class _Due(NamedTuple):
     content: Callable[[], bytes]
     confirmed_at: float
     distrust: Distrust | None
+    lists: ClientLists
 
 
 class SavedTenants(NamedTuple):
-    """The tenants that were served, and the distrust of their source at that time."""
+    """The tenants that were served with their lists of clients, and the distrust of each at that time."""
 
     registry: Registry
     problems: tuple[Problem, ...]
     distrust: Distrust | None
+    lists: ClientLists
 
 
 class Restored(NamedTuple, Generic[T]):
@@ -97,7 +105,8 @@ class SavedState:
         except TenantError as error:
             _log.error("saved tenants cannot be used", reason=error)
             return None
-        return Restored(SavedTenants(registry, problems, saved.distrust), self._age(saved))
+        lists = ClientLists(saved.client_lists, distrust=saved.lists_distrust)
+        return Restored(SavedTenants(registry, problems, saved.distrust, lists), self._age(saved))
 
     def load_rotations(self) -> bytes | None:
         """What was given to `rotations_confirmed`."""
@@ -136,9 +145,16 @@ class SavedState:
     # ---- writing
 
     def tenants_confirmed(
-        self, registry: Registry, distrust: Distrust | None = None, *, is_new: bool
+        self,
+        registry: Registry,
+        distrust: Distrust | None = None,
+        lists: ClientLists = _NO_LISTS,
+        *,
+        is_new: bool,
     ) -> None:
-        self._confirm(TENANTS_FILE, lambda: registries.dump(registry), is_new=is_new, distrust=distrust)
+        self._confirm(
+            TENANTS_FILE, lambda: registries.dump(registry), is_new=is_new, distrust=distrust, lists=lists
+        )
 
     def rotations_confirmed(self, content: Callable[[], bytes], *, is_new: bool) -> None:
         """`content` makes JSON of the certificates in rotation, when it is written."""
@@ -148,11 +164,17 @@ class SavedState:
         self._confirm(PODS_FILE, lambda: msgspec.json.encode(tuple(index)), is_new=is_new)
 
     def _confirm(
-        self, name: str, content: Callable[[], bytes], *, is_new: bool, distrust: Distrust | None = None
+        self,
+        name: str,
+        content: Callable[[], bytes],
+        *,
+        is_new: bool,
+        distrust: Distrust | None = None,
+        lists: ClientLists = _NO_LISTS,
     ) -> None:
         now = self._clock()
         if is_new or now - self._written_at.get(name, float("-inf")) >= CONFIRM_S:
-            self._due[name] = _Due(content, now, distrust)
+            self._due[name] = _Due(content, now, distrust, lists)
 
     async def run(self) -> None:
         """Write what is due, for ever; a failure is tried again with the next turn."""
@@ -163,7 +185,8 @@ class SavedState:
     async def write_due(self) -> None:
         for name, due in list(self._due.items()):
             # The age counts from when the source was heard: the disk may have been full since.
-            saved = _Saved(_VERSION, due.confirmed_at, msgspec.Raw(due.content()), due.distrust)
+            content, lists = msgspec.Raw(due.content()), due.lists
+            saved = _Saved(_VERSION, due.confirmed_at, content, due.distrust, lists.served, lists.distrust)
             data = msgspec.json.encode(saved)
             try:
                 await asyncio.to_thread(write_atomically, self._directory / name, data)

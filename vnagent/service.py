@@ -82,7 +82,9 @@ class Service:
         self._sources = (*self._certificates(), *self._feeds.reloadables())
         self._reloader = Reloader(self._sources, self._metrics.reloads)
         self._metrics.watch(self.agent)
-        self._metrics.watch_retained(lambda: len(self._feeds.retained_sources))
+        self._metrics.watch_retained(
+            lambda: len(self._feeds.retained_sources), lambda: len(self._feeds.retained_lists)
+        )
         self._handshakes = Handshakes(loop, self.agent)
         self._listener = Listener(
             loop,

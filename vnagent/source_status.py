@@ -8,10 +8,19 @@ from vnagent.sources.port import Failure
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """Tenants that are served though their source lacks them."""
+    """Tenants that are served though their source lacks them, and those whose list of clients is missing."""
 
     tenants: tuple[str, ...]
     for_s: float
+    client_lists: tuple[str, ...] = ()
+
+    def subject(self) -> str:
+        parts = []
+        if self.tenants:
+            parts.append(f"{len(self.tenants)} tenants")
+        if self.client_lists:
+            parts.append(f"the vn-agent-clients of {len(self.client_lists)} tenants")
+        return " and ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,8 @@ class SourceStatus:
             return f"saved state, age {self.age_s:.0f} s"
         if self.retained is not None:
             return (
-                f"degraded, age {self.age_s:.0f} s; {len(self.retained.tenants)} tenants are missing from the"
-                f" source and retained for {self.retained.for_s:.0f} s: restore them, or run"
-                " `vcnode tenant release`"
+                f"degraded, age {self.age_s:.0f} s; {self.retained.subject()} are missing from the source and"
+                f" retained for {self.retained.for_s:.0f} s: restore them, or run `vcnode tenant release`"
             )
         return f"{'ok' if self.failure is None else 'stale'}, age {self.age_s:.0f} s"
 
@@ -54,5 +62,11 @@ class SourceStatus:
         if self.failure is not None:
             found["failure"] = {"message": self.failure.message, "seconds": round(self.failure.for_s, 3)}
         if self.retained is not None:
-            found["retained"] = {"tenants": self.retained.tenants, "seconds": round(self.retained.for_s, 3)}
+            retained: dict[str, object] = {
+                "tenants": self.retained.tenants,
+                "seconds": round(self.retained.for_s, 3),
+            }
+            if self.retained.client_lists:
+                retained["clientLists"] = self.retained.client_lists
+            found["retained"] = retained
         return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tenancy.ownership import Owned
 from tenancy.registry import Bad
-from tenancy.tenant import Tenant
+from tenancy.tenant import Role, Tenant
 
 if TYPE_CHECKING:
     from vnagent.sources.virtualcluster import Rotation
@@ -18,12 +18,16 @@ class TenantsReading:
     """A complete reading of all tenants, by the name of their source (a file, an object).
 
     `deleted` are sources whose deletion is confirmed; what is in neither is only missing. `rotations` are the
-    certificates in rotation of each source that has any, for the saved state.
+    certificates in rotation of each source that has any, for the saved state. `client_lists` has for each
+    source with a list of clients beside it what that list adds to the tenant, and `deleted_lists` the sources
+    whose list is confirmed to be deleted.
     """
 
     tenants: Mapping[str, Tenant | Bad]
     deleted: frozenset[str] = frozenset()
     rotations: "Mapping[str, Rotation]" = field(default_factory=dict)
+    client_lists: Mapping[str, Mapping[str, Role]] = field(default_factory=dict)
+    deleted_lists: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ Still, that role reads the tenants' private keys, as RBAC knows no fields. Where
 able to, give it tenants by files.
 
 A VirtualCluster is confirmed to be no tenant any more by a DELETED event, by another object of its name, and
-by a phase that is not served. A list that lacks it confirms nothing: `tenancy.removals` judges that.
+by a phase that is not served. A list that lacks it confirms nothing: `tenancy.removals` judges that, and of
+ConfigMaps likewise. A Secret that is missing makes its tenant bad, which keeps its last good state.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, Key
 from daemonkit.kube.store import Change, Cleared, Deleted
 from tenancy.names import Refused
 from tenancy.registry import Bad
-from tenancy.tenant import Tenant
+from tenancy.tenant import Role, Tenant
 from vnagent.sources.port import Failure, PublishTenants, TenantsReading
 from vnagent.sources.virtualcluster import (
     APISERVER_CERTIFICATE,
@@ -51,6 +52,16 @@ _log = logs.get(__name__)
 
 T = TypeVar("T", bound=KubeObject)
 
+# A VirtualCluster, its two Secrets and its ConfigMap; a text is why one does not decode.
+_Inputs = tuple[
+    VirtualCluster,
+    CertificateSecret | str | None,
+    CertificateSecret | str | None,
+    ClientsConfigMap | str | None,
+]
+# What was read of one source, with the objects that it was read from.
+_Reading = tuple[_Inputs, Registered | Bad]
+
 
 class SuperTenants:
     """Publishes all tenants of the super cluster, named `<namespace>/<name>/<uid>` of the VirtualCluster.
@@ -74,12 +85,12 @@ class SuperTenants:
         self._clock = clock
         self._changed = asyncio.Event()
         self._is_published = False
-        # What was read of each source, with the objects that it was read from.
-        self._read: dict[str, tuple[tuple[object, ...], Registered | Bad]] = {}
+        self._read: dict[str, _Reading] = {}
         self._rotations: dict[str, Rotation] = dict(rotations or {})
         # By which source each VirtualCluster was last published: one that does not decode shows no UID.
         self._names: dict[Key, str] = {key_of_source(source): source for source in self._rotations}
         self._deleted: set[str] = set()
+        self._deleted_lists: set[Key] = set()
 
         def follow(
             resource: Any,
@@ -100,7 +111,7 @@ class SuperTenants:
         self._clusters = follow(VIRTUAL_CLUSTERS, VirtualCluster, on_change=self._clusters_changed)
         self._authorities = follow(SECRETS, CertificateSecret, ROOT_CA)
         self._certificates = follow(SECRETS, CertificateSecret, APISERVER_CERTIFICATE)
-        self._clients = follow(CONFIG_MAPS, ClientsConfigMap, CLIENTS)
+        self._clients = follow(CONFIG_MAPS, ClientsConfigMap, CLIENTS, self._clients_changed)
         self._all: tuple[Reflector[Any], ...] = (
             self._clusters,
             self._authorities,
@@ -149,9 +160,13 @@ class SuperTenants:
             unserved = {source_of(each) for each in self._clusters.objects.values() if not is_served(each)}
             deleted = frozenset(self._deleted | unserved) - tenants.keys()
             self._drop_past_rotations(tenants, deleted)
-            is_used = self._publish(TenantsReading(tenants, deleted, dict(self._rotations)))
+            lists, deleted_lists = self._client_lists()
+            is_used = self._publish(
+                TenantsReading(tenants, deleted, dict(self._rotations), lists, deleted_lists)
+            )
             if is_used is not False:
                 self._deleted.clear()
+                self._deleted_lists.clear()
             self._is_published = True
             # What is bad now is published again when it changes, not when its past ends.
             good = [r for source, r in self._rotations.items() if isinstance(tenants.get(source), Tenant)]
@@ -176,12 +191,30 @@ class SuperTenants:
                 self._deleted.add(self._names.pop(change.key))
         self._changed.set()
 
+    def _clients_changed(self, changes: Sequence[Change[ClientsConfigMap]]) -> None:
+        """Note which ConfigMaps are confirmed to be deleted, as for VirtualClusters."""
+        if not self._clients.is_relisting:
+            self._deleted_lists.update(each.key for each in changes if isinstance(each, Deleted | Cleared))
+        self._changed.set()
+
+    def _client_lists(self) -> tuple[Mapping[str, Mapping[str, Role]], frozenset[str]]:
+        """What each ConfigMap adds to its source's tenant, and the sources whose ConfigMap is deleted."""
+        lists: dict[str, Mapping[str, Role]] = {}
+        deleted: set[str] = set()
+        for source, ((cluster, _, _, clients), registered) in self._read.items():
+            key = key_of(cluster)
+            if clients is None and (key, CLIENTS) in self._deleted_lists:
+                deleted.add(source)
+            elif clients is not None and isinstance(registered, Registered):
+                lists[source] = registered.extra
+        return lists, frozenset(deleted)
+
     def _tenants(self, now_s: float) -> Mapping[str, Tenant | Bad]:
         found: dict[str, Tenant | Bad] = {
             self._names.get(key, "/".join(key)): Bad(f"VirtualCluster does not decode: {reason}")
             for key, reason in self._clusters.unreadable.items()
         }
-        read_now: dict[str, tuple[tuple[object, ...], Registered | Bad]] = {}
+        read_now: dict[str, _Reading] = {}
         for key, cluster in self._clusters.objects.items():
             if not is_served(cluster):
                 continue
@@ -201,9 +234,7 @@ class SuperTenants:
             or (source not in deleted and r.next_end_s is not None and r.next_end_s > now_s)
         }
 
-    def _registered(
-        self, source: str, cluster: VirtualCluster
-    ) -> tuple[tuple[object, ...], Registered | Bad]:
+    def _registered(self, source: str, cluster: VirtualCluster) -> _Reading:
         key = key_of(cluster)
         home = "" if isinstance(key, Refused) else key
         authority = _at(self._authorities, home, ROOT_CA)

@@ -57,12 +57,12 @@ def test_a_source_that_fails_and_tenants_that_are_retained() -> None:
         "tenants": {
             "ageSeconds": 6.0,
             "failure": {"message": "/t: No such file or directory", "seconds": 5.0},
-            "retained": {"tenants": ["a", "b"], "seconds": 61.0},
+            "retained": {"tenants": ["a", "b"], "seconds": 61.0, "clientLists": ["c"]},
         },
         "pods": {"ageSeconds": None, "failure": {"message": "kubelet /pods: refused", "seconds": 1.0}},
     }
     lines = status_report.render(report(sources=sources), "x", STARTED)
-    assert [line.split(maxsplit=1) for line in lines[4:9]] == [
+    assert [line.split(maxsplit=1) for line in lines[4:10]] == [
         ["source", "pods     not heard yet"],
         ["PROBLEM", "pods cannot be read for 1 s: kubelet /pods: refused"],
         ["source", "tenants  age 6 s"],
@@ -70,6 +70,10 @@ def test_a_source_that_fails_and_tenants_that_are_retained() -> None:
         [
             "RETAINED",
             "for 1 min 1 s, missing from the source: 2: a, b; restore them, or `vcnode tenant release`",
+        ],
+        [
+            "RETAINED",
+            "for 1 min 1 s, missing vn-agent-clients of: 1: c; restore them, or `vcnode tenant release`",
         ],
     ]
 

@@ -16,6 +16,7 @@ from tenancy.registry import Registry, SpiffeTrust, merge
 from tenancy.removals import Distrust
 from tenancy.tenant import Role, Tenant
 from vnagent import saved_state
+from vnagent.client_lists import ClientLists
 from vnagent.saved_state import CONFIRM_S, MAX_AGE_S, PODS_FILE, TENANTS_FILE, SavedState
 
 pytestmark = pytest.mark.asyncio
@@ -76,8 +77,8 @@ async def test_what_was_saved_comes_back_with_its_age(make: Make, clock: Clock) 
     clock.now += 12.5
     tenants = make().load_tenants(None)
     assert tenants is not None
-    registry, problems, distrust = tenants.value
-    assert distrust is None
+    registry, problems, distrust, lists = tenants.value
+    assert (distrust, lists) == (None, ClientLists())
     assert (registry.sources, problems, tenants.age_s) == ({"a.yaml": A}, (), 12.5)
     pods = make().load_pods()
     assert pods is not None

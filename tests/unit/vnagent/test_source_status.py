@@ -48,6 +48,16 @@ RETAINED = Retained(("ten-a", "ten-b"), 61.5)
                 "retained": {"tenants": ("ten-a", "ten-b"), "seconds": 61.5},
             },
         ),
+        (
+            SourceStatus("tenants", 0.0, retained=Retained((), 2.0, ("ten-a", "ten-b"))),
+            "tenants: degraded, age 0 s; the vn-agent-clients of 2 tenants are missing from the source and"
+            " retained for 2 s: restore them, or run `vcnode tenant release`",
+            {
+                "ageSeconds": 0.0,
+                "isSavedState": False,
+                "retained": {"tenants": (), "seconds": 2.0, "clientLists": ("ten-a", "ten-b")},
+            },
+        ),
     ],
 )
 def test_lines_and_documents(status: SourceStatus, line: str, document: dict[str, object]) -> None:

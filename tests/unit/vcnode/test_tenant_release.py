@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb without a daemon; tests/functional/vnagent/test_removals.py has it with one."""
+
+import argparse
+import datetime as dt
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vcnode import daemons, tenant_release
+from vcnode.terminal import Terminal
+
+
+def test_what_is_retained_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {"tenants": {"retained": {"tenants": ["a"], "clientLists": ["b"]}}}
+    status = {"daemon": "vn-agent", "sources": sources}
+    monkeypatch.setattr(daemons, "ask", lambda _where, _path, kind, _daemon: msgspec.convert(status, kind))
+    out = io.StringIO()
+    terminal = Terminal(out, io.StringIO(), dt.datetime(2027, 3, 1, tzinfo=dt.UTC))
+    arguments = argparse.Namespace(socket=Path("/s"), yes=False)
+    assert tenant_release.run(arguments, terminal) == 1
+    assert out.getvalue().splitlines()[:2] == [
+        "tenant a: retained, its source lacks it",
+        "vn-agent-clients of tenant b: retained, it is missing",
+    ]
