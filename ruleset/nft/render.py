@@ -93,14 +93,16 @@ def _choice(target: Target, chain: str, ip: str, address: str) -> dict[str, tupl
         choices = ", ".join(f"{i} : {_pair(endpoint)}" for i, endpoint in enumerate(target.endpoints))
         return {f"chain {chain}": (f"{translate} {ip} to {one_of} map {{ {choices} }}",)}
     names = [endpoint_chain(target, endpoint) for endpoint in target.endpoints]
-    returning = (f"{ip} saddr @{name} goto {name}" for name in names)
+    # nft has no command for another timeout. In the name of the set it makes another set, and all other
+    # Services' clients stay remembered.
+    time = duration(target.affinity_s)
+    returning = (f"{ip} saddr @{name}-{time} goto {name}" for name in names)
     choices = ", ".join(f"{i} : goto {name}" for i, name in enumerate(names))
     fresh = f"{one_of} vmap {{ {choices} }}" if len(names) > 1 else f"goto {names[0]}"
     made = {f"chain {chain}": (*returning, fresh)}
-    timeout = f"timeout {duration(target.affinity_s)}"
-    clients = (f"type {address}", f"size {AFFINITY_CLIENTS}", "flags dynamic,timeout", timeout)
+    clients = (f"type {address}", f"size {AFFINITY_CLIENTS}", "flags dynamic,timeout", f"timeout {time}")
     for name, endpoint in zip(names, target.endpoints, strict=True):
         # Each new connection starts the time anew, as it does with `recent --set`.
-        made[f"chain {name}"] = (f"update @{name} {{ {ip} saddr }} {translate} to {endpoint}",)
-        made[f"set {name}"] = clients
+        made[f"chain {name}"] = (f"update @{name}-{time} {{ {ip} saddr }} {translate} to {endpoint}",)
+        made[f"set {name}-{time}"] = clients
     return made

@@ -52,6 +52,25 @@ def _ranged(protocol: str, mode: str) -> Callable[[World], None]:
     return fill
 
 
+def _sticky(protocol: str) -> Callable[[World], None]:
+    """A Service with affinity, and so many endpoints that a client who is forgotten goes elsewhere."""
+
+    def fill(world: World) -> None:
+        _service(world, [_port("p0", 443, protocol)], **_remembering(600)["spec"])
+        _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, n) for n in range(3, 23)])
+
+    return fill
+
+
+def _remembering(timeout_s: int) -> Json:
+    config = {"clientIP": {"timeoutSeconds": timeout_s}}
+    return {"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}}
+
+
+def _remembered(timeout_s: int) -> Step:
+    return lambda world: _patched(world, _remembering(timeout_s))
+
+
 def _balanced(mode: str) -> Step:
     return lambda world: _patched(world, {"status": {"loadBalancer": _balancer(world, mode)}}, is_status=True)
 
@@ -171,5 +190,18 @@ SHAPES = (
             ),
         )
         for protocol in ("TCP", "UDP")
+    )
+    + (
+        Shape(
+            name="an affinity timeout that changes",
+            fill=_sticky("TCP"),
+            steps=(_remembered(86400), _remembered(600)),
+        ),
+        Shape(
+            # nft cannot change the timeout of a set: what is made anew for that must not be this one's.
+            name="clients that stay while another Service's affinity timeout changes",
+            fill=_sticky("UDP"),
+            steps=(None, None),
+        ),
     )
 )

@@ -7,7 +7,7 @@ from ruleset.delta import NotTheBase, document_difference
 from ruleset.document import Document, Ruleset
 from ruleset.held import Held, expected, held_objects, nothing
 from ruleset.iptables.render import render
-from ruleset.model import Family
+from ruleset.model import Family, GuestRules
 from ruleset.names import Backend
 from ruleset.nft.render import render as render_nft
 from ruleset.restore import delta_restore, full_restore, removal
@@ -169,10 +169,30 @@ def test_nft_changes_what_differs() -> None:
 
 
 def test_nft_replaces_the_table_where_no_command_changes_it() -> None:
-    old, new = (render_nft(services(3, 2, affinity_s=age)) for age in (60, 120))
+    new = render_nft(services(3, 2))
+    changed = new.objects["set service-cidrs"]
+    other = ("type ipv6_addr" if line == "type ipv4_addr" else line for line in changed)
+    old = Document(new.family, new.backend, {**new.objects, "set service-cidrs": tuple(other)})
     held = expected(old)
     assert full_restore(new, held) == new.text()
     assert delta_restore(document_difference(old, new), old, held) == new.text()
+
+
+@pytest.mark.parametrize("family", Family)
+def test_nft_keeps_the_clients_of_others_when_one_affinity_timeout_changes(family: Family) -> None:
+    _, *others = services(3, 2, family, affinity_s=60).services
+    before, after = (
+        render_nft(GuestRules(family, (*services(1, 2, family, affinity_s=age).services, *others), ()))
+        for age in (60, 120)
+    )
+    text = delta_restore(document_difference(before, after), before, expected(before))
+    kept = [name for name in before.objects if name.startswith("set VCN-SEP-") and name in after.objects]
+    assert len(kept) == 4
+    assert not any(name.removeprefix("set ") in text for name in kept)
+    made = [line for line in text.splitlines() if line.startswith("add set ")]
+    gone = [line for line in text.splitlines() if line.startswith("delete set ")]
+    assert (len(made), len(gone)) == (2, 2)
+    assert "delete table" not in text
 
 
 def test_nft_removal() -> None:

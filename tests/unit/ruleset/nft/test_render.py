@@ -55,12 +55,13 @@ def test_affinity_of_one_endpoint() -> None:
     target = Target("ns1/svc1:p80", TCP, False, (Endpoint("fd00::3", 80),), affinity_s=3661)
     capture = Capture("fd00:172::1", 80, TCP, target.service_port, target)
     objects = render(GuestRules(Family.IPV6, (ServiceRules("ns1/svc1", (capture,)),))).objects
-    (name,) = (name.removeprefix("set ") for name in objects if name.startswith("set VCN-SEP-"))
-    assert objects["chain VCN-SVC-XPGD46QRK7WJZT7O"] == (f"ip6 saddr @{name} goto {name}", f"goto {name}")
+    (name,) = (name.removeprefix("chain ") for name in objects if name.startswith("chain VCN-SEP-"))
+    clients = f"{name}-1h1m1s"
+    assert objects["chain VCN-SVC-XPGD46QRK7WJZT7O"] == (f"ip6 saddr @{clients} goto {name}", f"goto {name}")
     assert objects[f"chain {name}"] == (
-        f"update @{name} {{ ip6 saddr }} meta l4proto tcp dnat to [fd00::3]:80",
+        f"update @{clients} {{ ip6 saddr }} meta l4proto tcp dnat to [fd00::3]:80",
     )
-    assert objects[f"set {name}"] == (
+    assert objects[f"set {clients}"] == (
         "type ipv6_addr",
         "size 1024",
         "flags dynamic,timeout",
