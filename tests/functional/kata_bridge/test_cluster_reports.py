@@ -229,3 +229,12 @@ async def test_a_kubeconfig_that_is_not_there_yet_is_an_api_server_that_is_away(
     reports.opened(POD)
     await until(lambda: results == ["failed"])
     assert "kubeconfig" in reports.problem
+
+
+async def test_what_is_told_after_the_end_is_dropped(told: Told) -> None:
+    await told.tasks.close(1.0)
+    for _ in range(2):
+        told.reports.held(POD, (REASON,))
+        told.reports.opened(POD)
+    await told.all_said()
+    assert told.server.of(POD_PATH) == []
