@@ -333,7 +333,6 @@ class GuestLinks:
             if message.answers and channel.answered(message):
                 connection.allowance.renew()
                 continue
-            # An answer that nobody waits for may be one that was given up on.
             if not _is_within(unasked, self._clock(), MAX_UNASKED, UNASKED_S):
                 channel.end("it talks without being asked")
                 return

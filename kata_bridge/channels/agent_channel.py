@@ -61,14 +61,18 @@ class AgentChannel:
         """What the guest held when it attached."""
         self.ended = ""
         """Empty, or why the stream is over."""
-        self.is_reading_back = False
-        """Whether its answer may be as long as rules are."""
         self.outbox: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNSENT)
         self._capabilities = _capabilities(hello)
         self._carry = carry
         self._expect = expect
         self._reading_back = asyncio.Semaphore() if reading_back is None else reading_back
-        self._last_id = 0
+        # An agent answers in the order of the calls, each once. So the calls whose answers are still to
+        # come are those after `_answered_id`, up to `_last_id`, also where their callers have given up.
+        self._last_id = self._answered_id = 0
+        self._read_back_id = 0
+        """The call whose answer may be as long as rules are, until it has come; 0: there is none."""
+        self._abandoned: asyncio.TimerHandle | None = None
+        """The deadline of a read-back whose caller has given up."""
         self._asked: asyncio.Future[FromGuest] | None = None
         self._is_over = asyncio.Event()
 
@@ -92,17 +96,28 @@ class AgentChannel:
         return guest_state(self._outcome(await self._ask(question, APPLY_S)).state)
 
     async def read_back(self) -> tuple[Document, ...]:
-        async with self._reading_back:
+        """Return the documents that the guest has.
+
+        A caller may give up, but the agent answers all the same. That answer keeps its place: it may
+        be as long as rules are, and no other guest reads back until it has come or is late.
+        """
+        await self._reading_back.acquire()
+        due_s = asyncio.get_running_loop().time() + ANSWER_S
+        try:
             return await self._read_back()
+        finally:
+            if self._read_back_id:
+                late = f"no answer within {ANSWER_S:g} s"
+                self._abandoned = asyncio.get_running_loop().call_at(due_s, self.end, late)
+            else:
+                self._reading_back.release()
 
     async def _read_back(self) -> tuple[Document, ...]:
-        self.is_reading_back = True
+        if self.ended:
+            raise Unreachable(self.ended)
+        self._read_back_id = self._last_id + 1
         self._expect(True)
-        try:
-            answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
-        finally:
-            self.is_reading_back = False
-            self._expect(False)
+        answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
         if answer.held is None:
             self._outcome(answer)
             raise Unreachable("the guest's agent answered something else than what was asked")
@@ -131,6 +146,7 @@ class AgentChannel:
             return
         self.ended = f"the guest's agent is not attached: {why}"
         self._is_over.set()
+        self._finish_read_back()
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(Unreachable(self.ended))
 
@@ -139,27 +155,50 @@ class AgentChannel:
         await self._is_over.wait()
 
     @property
+    def is_reading_back(self) -> bool:
+        """Whether an answer is still to come that may be as long as rules are."""
+        return self._read_back_id != 0
+
+    @property
     def is_asked(self) -> bool:
-        """Whether it has a question to answer."""
-        return self._asked is not None
+        """Whether an answer is still to come, also where its caller has given up."""
+        return self._answered_id < self._last_id
 
     def answered(self, message: FromGuest) -> bool:
-        """Take an answer of the guest; False if nobody waits for it (any more)."""
-        if message.answers != self._last_id or self._asked is None or self._asked.done():
+        """Take an answer of the guest; False if it answers no call, or one that was answered.
+
+        The answer to a call that was given up is dropped: the agent could not know of that.
+        """
+        if not self._answered_id < message.answers <= self._last_id:
             return False
-        self._asked.set_result(message)
+        self._answered_id = message.answers
+        if self._answered_id >= self._read_back_id:
+            self._finish_read_back()
+        if message.answers == self._last_id and self._asked is not None and not self._asked.done():
+            self._asked.set_result(message)
         return True
+
+    def _finish_read_back(self) -> None:
+        """The answer that may be as long as rules are has come, or comes no more."""
+        if not self._read_back_id:
+            return
+        self._read_back_id = 0
+        self._expect(False)
+        if self._abandoned is not None:
+            self._abandoned.cancel()
+            self._abandoned = None
+            self._reading_back.release()
 
     async def _ask(self, question: ToGuest, timeout_s: float) -> FromGuest:
         if self.ended:
             raise Unreachable(self.ended)
-        self._last_id += 1
-        self._asked = asyncio.get_running_loop().create_future()
-        data = encode(replace(question, id=self._last_id))
+        data = encode(replace(question, id=self._last_id + 1))
         if len(data) > MAX_TO_GUEST_BYTES:
             raise Refused(
                 f"the ruleset is {len(data)} bytes, a message to a guest has {MAX_TO_GUEST_BYTES} at most"
             )
+        self._last_id += 1
+        self._asked = asyncio.get_running_loop().create_future()
         try:
             self.outbox.put_nowait(data)
         except asyncio.QueueFull:

@@ -166,6 +166,21 @@ async def test_an_agent_that_reports_a_drift_while_it_is_read_back_is_not_cut(
         assert channel.ended == ""
 
 
+async def test_an_agent_whose_caller_has_left_is_not_cut(node: Node, target: str) -> None:
+    """Who reads a guest back may press Ctrl-C; the answer, as long as rules are, is under way then."""
+    async with asyncio.timeout(30), attached(node, target) as (call, channel):
+        reading = asyncio.ensure_future(channel.read_back())  # noqa: TID251 - left alone, as its client does
+        question = decode(ToGuest, await call.read())
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
+        await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
+        state, _ = await asyncio.gather(channel.state(), answer(call, State(7, DIGEST, False)))
+        assert state == GuestState(7, DIGEST, False)
+        assert channel.ended == ""
+
+
 async def test_who_names_itself_at_length_is_cut(node: Node, target: str) -> None:
     """Its version is in /status and in every event of it that a watcher gets."""
     said = Hello("", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), State())

@@ -2,7 +2,8 @@
 """One attached agent as a channel, with a guest that answers what the test says."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,12 @@ async def answering(channel: AgentChannel, answer: FromGuest) -> ToGuest:
     question = decode(ToGuest, await channel.outbox.get())
     channel.answered(FromGuest(question.id, outcome=answer.outcome, held=answer.held))
     return question
+
+
+async def answering_all(channel: AgentChannel, calls: int) -> None:
+    """Play the guest for some calls, in their order, as an agent does."""
+    for _ in range(calls):
+        await answering(channel, done())
 
 
 async def outcome_of(
@@ -193,6 +200,86 @@ async def test_an_answer_to_another_question_is_dropped() -> None:
     assert state == GuestState(0, "", False)
 
 
+async def abandoned(call: Coroutine[Any, Any, object]) -> None:
+    """Begin a call and give it up before the guest has answered, as a client that is cancelled does."""
+    task = asyncio.ensure_future(call)  # noqa: TID251 - given up at once, as a caller may
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.asyncio
+async def test_the_answer_to_an_abandoned_call_is_dropped() -> None:
+    """The agent cannot know that its caller has left; only an answer to no call at all is its fault."""
+    channel = attached()
+    await abandoned(channel.read_back())
+    await abandoned(channel.state())
+    was_asked = channel.is_asked  # a name of its own, or mypy takes the later answer for this one
+    assert was_asked
+    assert not channel.answered(FromGuest(3, outcome=Outcome(OutcomeCode.DONE)))
+
+    assert channel.answered(FromGuest(1, held=HeldRules(())))
+    assert channel.answered(FromGuest(2, outcome=Outcome(OutcomeCode.DONE)))
+    assert not channel.is_asked
+    for again in (1, 2):
+        assert not channel.answered(FromGuest(again, outcome=Outcome(OutcomeCode.DONE)))
+
+
+@pytest.mark.asyncio
+async def test_the_next_call_does_not_take_an_abandoned_ones_answer() -> None:
+    channel = attached()
+    await abandoned(channel.read_back())
+
+    async def guest() -> None:
+        abandoned_call = decode(ToGuest, await channel.outbox.get())
+        question = decode(ToGuest, await channel.outbox.get())
+        channel.answered(FromGuest(abandoned_call.id, outcome=Outcome(OutcomeCode.REFUSED)))
+        channel.answered(FromGuest(question.id, outcome=Outcome(OutcomeCode.DONE)))
+
+    state, _ = await asyncio.gather(channel.state(), guest())
+    assert state == GuestState(0, "", False)
+
+
+@pytest.mark.asyncio
+async def test_an_abandoned_read_back_keeps_its_place() -> None:
+    """Its answer may be as long as rules are, and such answers come one at a time on the whole node."""
+    long: list[bool] = []
+    reading_back = asyncio.Semaphore(1)
+    channel = AgentChannel(
+        "sb", Hello("sb", "1", "boot", CAN), "unix", to_message, expect=long.append, reading_back=reading_back
+    )
+    await abandoned(channel.read_back())
+    assert (channel.is_reading_back, reading_back.locked()) == (True, True)
+
+    state, _ = await asyncio.gather(channel.state(), answering_all(channel, 2))
+    assert state == GuestState(0, "", False)
+    assert (channel.is_reading_back, reading_back.locked()) == (False, False)
+    assert long == [True, False]
+
+    # The deadline of the call that was given up went with its answer.
+    await asyncio.sleep(100)
+    assert channel.ended == ""
+    documents, _ = await outcome_of(channel, channel.read_back(), FromGuest(held=HeldRules(())))
+    assert documents == ()
+    assert long == [True, False, True, False]
+    assert not reading_back.locked()
+
+
+@pytest.mark.asyncio
+async def test_an_abandoned_read_back_has_the_deadline_of_any_other() -> None:
+    """A guest that does not answer keeps the others from being read back for no longer than that."""
+    reading_back = asyncio.Semaphore(1)
+    channel = AgentChannel("sb", Hello("sb", "1", "boot", CAN), "unix", to_message, reading_back=reading_back)
+    await abandoned(channel.read_back())
+    await asyncio.wait_for(channel.over(), 10.1)
+    assert channel.ended.endswith("no answer within 10 s")
+    assert reading_back.locked() is False
+    with pytest.raises(Unreachable):
+        await channel.read_back()
+    assert reading_back.locked() is False
+
+
 @pytest.mark.asyncio
 async def test_silence_ends_the_stream() -> None:
     channel = attached()
@@ -224,11 +311,7 @@ async def test_the_end_of_the_stream_wakes_whoever_waits() -> None:
 async def test_a_guest_that_does_not_read_is_given_up_when_its_queue_is_full() -> None:
     channel = attached()
     for _ in range(4):
-        task = asyncio.ensure_future(channel.state())  # noqa: TID251 - given up on at once, as a caller may
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await abandoned(channel.state())
     with pytest.raises(Unreachable, match="does not read"):
         await channel.state()
 
