@@ -36,8 +36,7 @@ class Report:
     def readiness(self) -> Readiness:
         """Ready when kata-bridge has told its guests, and all that decides is known, be it saved."""
         lines = [f"kata-bridge: {self._bridge.problem or 'ok'}"]
-        for name, age in self._watch.ages().items():
-            lines.append(f"{name}: not heard yet" if age is None else f"{name}: ok, age {age:.0f} s")
+        lines += [each.line(name) for name, each in self._watch.freshness().items()]
         if self._engine.is_restored:
             lines.append("saved state counts for what was not heard yet")
         if self._file.problem:
@@ -54,10 +53,7 @@ class Report:
         return {
             "isDraining": self.is_draining,
             "bridge": {"isSynced": self._bridge.is_synced, "problem": self._bridge.problem},
-            "sources": {
-                name: {"ageSeconds": None if age is None else round(age, 3)}
-                for name, age in self._watch.ages().items()
-            },
+            "sources": {name: each.document() for name, each in self._watch.freshness().items()},
             "watches": self._watch.count,
             "usesSavedState": engine.is_restored,
             "nodeResolver": {"problem": self._file.problem},

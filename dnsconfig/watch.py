@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity
 from daemonkit.kube.store import Change, Cleared, Deleted, Modified
@@ -276,17 +277,21 @@ class Watch:
 
     # ---- what is shown
 
+    def freshness(self) -> dict[str, Freshness]:
+        """How current each kind is, as a whole."""
+        kinds: dict[str, list[Reflector[Any]]] = {"pods": [self._pods], "namespaces": [self._namespaces]}
+        if self._clusters is not None:
+            kinds["virtualClusters"] = [self._clusters]
+        followed = [each for each in self._followed.values() if each.unwanted_since is None]
+        if followed:
+            kinds["services"] = [each.services for each in followed]
+            kinds["networks"] = [each.networks for each in followed]
+        now = self._clock()
+        return {name: freshness_of(reflectors, now) for name, reflectors in kinds.items()}
+
     def ages(self) -> dict[str, float | None]:
         """Seconds since each kind was last confirmed as a whole; None before it was."""
-        found = {"pods": self._pods.age_s(), "namespaces": self._namespaces.age_s()}
-        if self._clusters is not None:
-            found["virtualClusters"] = self._clusters.age_s()
-        for name in ("services", "networks"):
-            followed = [each for each in self._followed.values() if each.unwanted_since is None]
-            ages = [getattr(each, name).age_s() for each in followed]
-            if followed:
-                found[name] = None if None in ages else max(ages)
-        return found
+        return {name: each.age_s for name, each in self.freshness().items()}
 
     @property
     def count(self) -> int:

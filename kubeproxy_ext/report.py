@@ -37,8 +37,7 @@ class Report:
         """Ready when kata-bridge has told its guests and every tenant here is known, be it from saved
         state: a node without tenants is ready as soon as it knows that."""
         lines = [f"kata-bridge: {self._bridge.problem or 'ok'}"]
-        for name, age in self._watch.ages().items():
-            lines.append(f"{name}: not heard yet" if age is None else f"{name}: ok, age {age:.0f} s")
+        lines += [each.line(name) for name, each in self._watch.freshness().items()]
         unknown = [n for n, tenant in self._engine.tenants.items() if tenant.knowledge in ("unknown", "held")]
         lines += [f"tenant {name}: {self._engine.tenants[name].knowledge}" for name in sorted(unknown)]
         is_known = not unknown and (self._watch.has_listed or bool(self._engine.tenants))
@@ -68,10 +67,7 @@ class Report:
         return {
             "isDraining": self.is_draining,
             "bridge": {"isSynced": self._bridge.is_synced, "problem": self._bridge.problem},
-            "sources": {
-                name: {"ageSeconds": None if age is None else round(age, 3)}
-                for name, age in self._watch.ages().items()
-            },
+            "sources": {name: each.document() for name, each in self._watch.freshness().items()},
             "watches": self._watch.count,
             "services": services,
             "endpointSlices": slices,

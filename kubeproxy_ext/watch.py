@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from daemonkit import logs
+from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, Identity, Key
 from daemonkit.kube.store import Added, Change, Cleared, Deleted, Modified, Spoiled
@@ -187,15 +188,21 @@ class Watch:
     def node(self) -> NodeObject | None:
         return next(iter(self._node.objects.values()), None)
 
+    def freshness(self) -> dict[str, Freshness]:
+        """How current each kind is, as a whole."""
+        parts = [followed for part, followed in self._followed.items() if part in self._scope.parts]
+        kinds: dict[str, list[Reflector[Any]]] = {
+            "namespaces": [self._namespaces],
+            "node": [self._node],
+            "services": [each.services for each in parts],
+            "endpointSlices": [each.slices for each in parts],
+        }
+        now = self._clock()
+        return {name: freshness_of(reflectors, now) for name, reflectors in kinds.items()}
+
     def ages(self) -> dict[str, float | None]:
         """Seconds since each kind was last confirmed as a whole; None before it was."""
-        parts = [followed for part, followed in self._followed.items() if part in self._scope.parts]
-        return {
-            "namespaces": self._namespaces.age_s(),
-            "node": self._node.age_s(),
-            "services": _oldest([each.services for each in parts]),
-            "endpointSlices": _oldest([each.slices for each in parts]),
-        }
+        return {name: each.age_s for name, each in self.freshness().items()}
 
     @property
     def lists(self) -> int:
@@ -347,9 +354,3 @@ def _in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> dict[str, Any]:
 
 def _spoiled_in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> frozenset[str]:
     return frozenset(name for each in reflectors for where, name in each.spoiled if where == namespace)
-
-
-def _oldest(reflectors: Iterable[Reflector[Any]]) -> float | None:
-    ages = [each.age_s() for each in reflectors]
-    known = [age for age in ages if age is not None]
-    return max(known) if known and len(known) == len(ages) else None

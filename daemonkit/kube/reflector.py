@@ -24,6 +24,8 @@ from daemonkit.kube.client import (
     DeadlineError,
     UnreachableError,
 )
+from daemonkit.kube.failures import Failures
+from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.progress import (
     Absent,
@@ -77,15 +79,6 @@ class Timing:
     idle_timeout_s: float = 90.0
     # What the server may be late with ending a watch.
     margin_s: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why the last list or watch failed, since when (reflector's clock), and a refusal's HTTP code."""
-
-    message: str
-    since: float
-    code: int = 0
 
 
 class Transport(Protocol):
@@ -155,7 +148,7 @@ class Reflector(Generic[T]):
         self._proofs = 0
         self._is_relisting = False
         self._warnings = too_large.Warnings(resource, clock)
-        self._failure: Failure | None = None
+        self._failures = Failures(self.name)
         self.synced = asyncio.Event()
         too_large.follow(self)
 
@@ -198,7 +191,7 @@ class Reflector(Generic[T]):
     @property
     def failure(self) -> Failure | None:
         """What failed since the server last proved that we are up to date; None if nothing did."""
-        return self._failure
+        return self._failures.current
 
     @property
     def lists(self) -> int:
@@ -303,7 +296,7 @@ class Reflector(Generic[T]):
         self._is_relisting = True
         self._deliver(changes, is_due=self.is_absent or not self.synced.is_set())
         self._is_relisting = self.is_absent = False
-        self._proved(asked_at)
+        self._proved(asked_at, Action.LIST)
         self.synced.set()
 
     def _takes_absence(self) -> bool:
@@ -313,7 +306,7 @@ class Reflector(Generic[T]):
         if not self.is_absent:
             _log.info("resource is not installed, watching for it", resource=self.name)
         self.is_absent = True
-        self._proved(self._clock())
+        self._proved(self._clock(), Action.LIST)
         self._deliver([], is_due=not self.synced.is_set())
         self.synced.set()
         return True
@@ -367,15 +360,15 @@ class Reflector(Generic[T]):
                 if isinstance(event, Put | Unreadable) and not self._is_kept(event):
                     event = Removed(_metadata(event))
                 changes += self._store.apply(event)
-                self._proved(self._clock())
+                self._proved(self._clock(), Action.WATCH)
         finally:
             # Also when a later line is bad: these are in the store already.
             self._deliver(changes, is_due=False)
 
-    def _proved(self, at: float) -> None:
+    def _proved(self, at: float, action: Action) -> None:
         self._proofs += 1
         self._heard_at = at
-        self._failure = None
+        self._failures.proved(action)
 
     def _deliver(self, changes: Sequence[Change[T]], *, is_due: bool) -> None:
         self._warnings.log(changes)
@@ -420,16 +413,8 @@ class Reflector(Generic[T]):
                 reason = f"the server offers version {offered}, which is older than {held}"
             case Garbage(reason) | Unreachable(reason):
                 pass
-        since = self._clock() if self._failure is None else self._failure.since
-        self._failure = Failure(reason[:300], since, code)
-        _log.warning(
-            "list or watch failed",
-            **fields,
-            reason=reason[:300],
-            failures=following.failures,
-            next=following.step.action,
-            delay_s=round(following.step.delay_s, 3),
-        )
+        version = self._store.version
+        self._failures.failed(step, reason, code, self._clock(), version=version, following=following)
 
 
 def _body_limit(params: Mapping[str, str]) -> int:

@@ -69,7 +69,9 @@ class Service:
         self._tasks = Tasks("dnsconfig-webhook", on_failure=self._failed)
         self._life: Lifecycle | None = None
         self._client = client or LateClient(config.super_cluster.kubeconfig_file, "dnsconfig-webhook")
-        self.sources = Sources(self._client, has_clusters=config.super_cluster.has_virtual_clusters)
+        self.sources = Sources(
+            self._client, has_clusters=config.super_cluster.has_virtual_clusters, clock=clock
+        )
         path = Path(config.resolv_conf) if config.resolv_conf else None
         self._file = NodeFile(path, (), clock)
         self._domains = {tenant.key: tenant.cluster_domain for tenant in config.tenants}
@@ -168,6 +170,7 @@ class Service:
             not missing and self.rotation.is_published,
             (
                 f"lists: missing {', '.join(missing)}" if missing else "lists: ok",
+                *self.sources.problems,
                 f"registration: {self.rotation.problem or 'ok'}",
             ),
         )

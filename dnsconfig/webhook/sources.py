@@ -4,9 +4,11 @@
 The role that this needs, and the webhook's registration, is packaging/webhook/rbac.yaml.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from daemonkit.kube.freshness import freshness_of
 from daemonkit.kube.reflector import Reflector, Transport
 from daemonkit.kube.resources import NAMESPACES, SERVICES, VIRTUAL_CLUSTERS, Identity
 from daemonkit.tasks import Tasks
@@ -25,10 +27,15 @@ from dnsconfig.core.world import World
 class Sources:
     """The super cluster as it is now; nothing is kept over a restart, as nothing waits for us then."""
 
-    def __init__(self, client: Transport, *, has_clusters: bool) -> None:
-        self._namespaces = Reflector(client, NAMESPACES, NamespaceObject, shape=shape.namespace)
-        self._services = Reflector(client, SERVICES, ServiceObject, shape=shape.service, keep=_is_a_server)
-        self._networks = Reflector(client, NETWORKS, NetworkObject, shape=shape.network)
+    def __init__(
+        self, client: Transport, *, has_clusters: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._namespaces = Reflector(client, NAMESPACES, NamespaceObject, shape=shape.namespace, clock=clock)
+        self._services = Reflector(
+            client, SERVICES, ServiceObject, shape=shape.service, keep=_is_a_server, clock=clock
+        )
+        self._networks = Reflector(client, NETWORKS, NetworkObject, shape=shape.network, clock=clock)
         self._clusters: Reflector[VirtualClusterObject] | None = None
         if has_clusters:
             self._clusters = Reflector(
@@ -37,6 +44,7 @@ class Sources:
                 VirtualClusterObject,
                 shape=shape.virtual_cluster,
                 may_be_absent=True,
+                clock=clock,
             )
         self._world: tuple[object, World] | None = None
 
@@ -48,6 +56,13 @@ class Sources:
     def missing(self) -> tuple[str, ...]:
         """What has not been listed yet."""
         return tuple(each.name for each in self._all() if not each.synced.is_set())
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A line for each kind that cannot be read now; what was listed of it counts."""
+        now = self._clock()
+        shown = [(each.resource.plural, freshness_of([each], now)) for each in self._all()]
+        return tuple(each.line(kind) for kind, each in shown if each.problem)
 
     @property
     def unreadable(self) -> dict[str, str]:

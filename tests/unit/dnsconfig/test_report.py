@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from daemonkit.kube.resources import SERVICES
 from daemonkit.status import Reply
+from daemonkit.testing import kube_wire as wire
+from daemonkit.testing.kube_storage import StatusError
+from dnsconfig.core.wire import NETWORKS
 from dnsconfig.keeping import LOSS_S
 from dnsconfig.node_file import NodeFile
 from dnsconfig.report import Report
@@ -37,6 +41,34 @@ async def test_ready_when_all_has_told(tmp_path: Path) -> None:
         here.bridge.forget_everything()
         await asyncio.sleep(0.01)
         assert not report.readiness().is_ready
+
+
+async def test_a_kind_that_vanished_is_stale_and_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its definition was deleted. What was known counts, and readiness tells why it gets no newer."""
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"))
+    here.put_pod("a")
+    report = shown(here)
+    async with here.running():
+        here.storage.absent.add(NETWORKS)
+        here.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
+        await asyncio.sleep(10)
+        capsys.readouterr()
+        await asyncio.sleep(3600)
+        assert "failed" not in capsys.readouterr().err
+        readiness = report.readiness()
+        assert readiness.is_ready
+        (line,) = [line for line in readiness.lines if line.startswith("networks: ")]
+        stale = r"networks: stale, age \d+ s; cannot be read for 36\d\d s: networks\.\S+: 404 NotFound: .*"
+        assert re.fullmatch(stale, line)
+        sources = report.status(here.clock())["sources"]
+        assert isinstance(sources, dict)
+        assert "404" in sources["networks"]["failure"]["message"]
+
+        here.storage.absent.clear()
+        await asyncio.sleep(60)
+        assert "list and watch work again" in capsys.readouterr().err
+        assert not any("stale" in line for line in report.readiness().lines)
 
 
 async def test_status_and_explain() -> None:

@@ -9,6 +9,8 @@ import pytest
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import ENDPOINT_SLICES, SERVICES
 from daemonkit.metrics import Counter
+from daemonkit.testing import kube_wire as wire
+from daemonkit.testing.kube_storage import StatusError
 from kubeproxy_ext.engine import GRACE_S
 from kubeproxy_ext.saved_state import SavedState, TenantState
 from ruleset.document import Ruleset
@@ -44,6 +46,27 @@ async def test_nothing_is_sent_before_everything_has_been_listed() -> None:
         await asyncio.sleep(120)
         assert "10.96.0.1" in it.text("g")
         assert it.report.readiness().is_ready
+
+
+async def test_a_kind_that_cannot_be_read_is_stale_and_logged_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    it = Node()
+    it.put_tenant("a")
+    it.put("a", "web", "10.96.0.1", "10.0.0.1")
+    it.bridge.add("g", "a")
+    async with it.running():
+        assert it.report.readiness().lines[3].startswith("services: ok, age ")
+        it.storage.absent.add(SERVICES)
+        it.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
+        await asyncio.sleep(10)
+        capsys.readouterr()
+        await asyncio.sleep(3600)
+        assert "failed" not in capsys.readouterr().err
+        readiness = it.report.readiness()
+        assert readiness.is_ready
+        assert readiness.lines[3].startswith("services: stale, age 36")
+        assert "s: services: 404 " in readiness.lines[3]
 
 
 async def test_an_api_server_that_is_away_leaves_known_guests_alone_and_gives_new_ones_what_is_known() -> (

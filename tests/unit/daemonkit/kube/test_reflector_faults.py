@@ -6,8 +6,9 @@ import asyncio
 import pytest
 
 from daemonkit.kube import too_large
+from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
-from daemonkit.kube.reflector import PAGE_BYTES, Failure, Timing
+from daemonkit.kube.reflector import PAGE_BYTES, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.metrics import Registry
 from daemonkit.testing import kube_wire as wire
@@ -183,6 +184,64 @@ async def test_what_was_listed_is_not_taken_back_by_a_404() -> None:
         assert list(world.reflector.objects) == [("ns", "a")]
         assert not world.reflector.is_absent
         assert world.age_s() > 90
+
+
+def _logged_codes(log: str) -> list[str]:
+    """The HTTP codes of the failures that were logged."""
+    lines = [line for line in log.splitlines() if "list or watch failed" in line]
+    return [line.partition('reason="')[2][:3] for line in lines]
+
+
+async def test_a_resource_that_vanished_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its definition was deleted. It is asked for every 30 s, for days; the log has its begin and its end."""
+    world = World(may_be_absent=True)
+    world.put("a")
+    async with world.running():
+        await asyncio.sleep(1)
+        world.storage.absent.add(CONFIG_MAPS)
+        world.transport.inject(expired())
+        capsys.readouterr()
+        await asyncio.sleep(3600)
+        assert len(lists(world)) > 60
+        assert _logged_codes(capsys.readouterr().err) == ["410", "404"]
+        failure = _failure(world)
+        assert failure is not None
+        assert (failure.code, failure.since < 10) == (404, True)
+
+        world.storage.absent.clear()
+        await asyncio.sleep(60)
+        back, listed = capsys.readouterr().err.splitlines()
+        assert "list and watch work again" in back
+        assert "listed" in listed
+        assert _failure(world) is None
+
+
+async def test_another_reason_is_logged_again(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.transport.failures = [*[refused(503)] * 5, *[refused(403)] * 5, *[refused(503)] * 5]
+    async with world.running():
+        await world.reflector.synced.wait()
+    codes = [
+        line.split('reason="')[1][:3] for line in capsys.readouterr().err.splitlines() if "failed" in line
+    ]
+    assert codes == ["503", "403", "503"]
+
+
+async def test_a_watch_that_never_works_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The lists in between succeed, and end nothing."""
+    world = World()
+    async with world.running():
+        for _ in range(20):
+            await asyncio.sleep(40)
+            world.transport.inject(b"<html>502</html>\n")
+        await asyncio.sleep(40)
+        assert len(lists(world)) > 20
+        lines = capsys.readouterr().err.splitlines()
+        assert sum("list or watch failed" in line for line in lines) == 1
+        assert not any("work again" in line for line in lines)
+        world.put("a")
+        await asyncio.sleep(1)
+    assert "work again" in capsys.readouterr().err
 
 
 async def test_a_resource_that_has_to_be_there_is_not_synced_by_a_404() -> None:

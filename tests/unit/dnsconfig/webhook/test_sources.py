@@ -10,7 +10,8 @@ import pytest
 from daemonkit.kube.client import MAX_RESPONSE_BYTES
 from daemonkit.kube.resources import SERVICES, VIRTUAL_CLUSTERS
 from daemonkit.tasks import Tasks
-from daemonkit.testing.kube_storage import Storage
+from daemonkit.testing import kube_wire as wire
+from daemonkit.testing.kube_storage import StatusError, Storage
 from daemonkit.testing.kube_transport import StorageTransport
 from dnsconfig.core.world import World, world_of
 from dnsconfig.webhook.sources import Sources
@@ -41,7 +42,8 @@ class Here:
     def __init__(self, *items: Json, has_clusters: bool = True) -> None:
         self.transport = Transport(Storage())
         self.put(*items)
-        self.sources = Sources(self.transport, has_clusters=has_clusters)
+        clock = asyncio.get_running_loop().time
+        self.sources = Sources(self.transport, has_clusters=has_clusters, clock=clock)
 
     def put(self, *items: Json) -> None:
         for item in items:
@@ -151,3 +153,16 @@ async def test_clusters_are_not_asked_for_where_there_is_no_such_resource() -> N
     async with here.running():
         assert here.sources.missing == ()
         assert here.world.has_clusters
+
+
+async def test_a_kind_that_vanished_is_named_with_its_age() -> None:
+    here = Here(*tenant("a", default="10.0.0.1"))
+    async with here.running():
+        assert not here.sources.problems
+        here.transport.storage.absent.add(SERVICES)
+        here.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
+        await asyncio.sleep(100)
+        (problem,) = here.sources.problems
+        assert problem.startswith("services: stale, age 10")
+        assert "s: services: 404 " in problem
+        assert here.sources.missing == ()
