@@ -20,7 +20,8 @@ class Owned:
     """One super pod and the tenant pod that it is the body of.
 
     `containers` are the names a tenant may reach: its own, init and ephemeral ones, never those
-    that something in the super cluster injected.
+    that something in the super cluster injected. `problem` is empty, or why nothing but its owner is
+    known of the pod: it exists, so it is not missing, and it cannot be served.
     """
 
     tenant: str
@@ -31,6 +32,7 @@ class Owned:
     super_name: str
     super_uid: str
     containers: frozenset[str]
+    problem: str = ""
 
 
 class NotOwned(enum.Enum):
@@ -152,7 +154,8 @@ class OwnerIndex:
         return self._by_super.get((super_namespace, super_name))
 
     def pods_of(self, tenant: str) -> tuple[Owned, ...]:
-        return tuple(self._by_tenant.get(tenant, {}).values())
+        """Those that can be served."""
+        return tuple(pod for pod in self._by_tenant.get(tenant, {}).values() if not pod.problem)
 
     def __iter__(self) -> Iterator[Owned]:
         return iter(self._by_super.values())

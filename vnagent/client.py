@@ -361,6 +361,7 @@ class ClientConnection:
             deny.status,
             deny.reason,
             is_close=deny.must_close,
+            text=deny.text,
             allow=deny.allow,
             retry_after_s=retry_after_s,
         )

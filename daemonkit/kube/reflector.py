@@ -102,6 +102,7 @@ class Reflector(Generic[T]):
     is nothing" can be told from "not synced". What `keep` is false for never gets into the store:
     for what no selector of the server's can say; it must give the same answer for a name each time.
     `shape` makes of each object what is told and held of it, without annotations that nobody reads.
+    `annotations` is a Struct of those that are kept of objects that do not decode, or are too large.
     `may_be_absent`: the resource need not be installed. A server that has never had it says 404, which
     is then synced and empty, and looked at again. (Since Kubernetes 1.23 a server that is still starting
     says 503 for what it may come to know: k8s.io/apiserver, util/notfoundhandler.) Objects that were
@@ -119,6 +120,7 @@ class Reflector(Generic[T]):
         field_selector: str = "",
         keep: Callable[[Identity], bool] | None = None,
         shape: Callable[[T], T] | None = None,
+        annotations: type[msgspec.Struct] | None = None,
         may_be_absent: bool = False,
         on_change: Callable[[Sequence[Change[T]]], None] | None = None,
         timing: Timing | None = None,
@@ -140,7 +142,7 @@ class Reflector(Generic[T]):
         self._timing = timing or Timing()
         self._clock = clock
         self._rng = rng
-        self._decoder = EventDecoder(kind, shape, limits_of(resource))
+        self._decoder = EventDecoder(kind, shape, limits_of(resource), annotations)
         self._pages = msgspec.json.Decoder(Page)
         self._store: Store[T] = Store()
         self._heard_at: float | None = None

@@ -47,6 +47,8 @@ class Spoiled:
     reason: str
     uid: str = ""
     is_too_large: bool = False
+    annotations: object = None
+    """Those that the reflector was asked to keep of such an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ class Store(Generic[T]):
 
 def _spoiled(item: Unreadable) -> Spoiled:
     metadata = item.metadata
-    return Spoiled(key_of(metadata), item.reason, metadata.uid, item.is_too_large)
+    return Spoiled(key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.annotations)
 
 
 def _difference(key: Key, old: T | None, new: T) -> list[Change[T]]:

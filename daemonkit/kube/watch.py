@@ -6,9 +6,10 @@ objects exceed (a Secret may be 1 MiB, base64 a third more), hence a splitter of
 has to end somewhere, hence its bound.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -83,6 +84,8 @@ class Unreadable:
     metadata: Identity
     reason: str
     is_too_large: bool = False
+    annotations: object = None
+    """Those that the decoder was asked to keep of such an object; None where they do not decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +114,22 @@ class EventDecoder(Generic[T]):
     """Decodes the lines of a watch, and the items of a list, into one type.
 
     `shape` makes of each object what is told and held of it. What exceeds `limits` is not decoded.
+    `annotations` is a Struct of those that are kept of an object that does not decode.
     """
 
     def __init__(
-        self, kind: type[T], shape: Callable[[T], T] | None = None, limits: ObjectLimits | None = None
+        self,
+        kind: type[T],
+        shape: Callable[[T], T] | None = None,
+        limits: ObjectLimits | None = None,
+        annotations: type[msgspec.Struct] | None = None,
     ) -> None:
         self._shape = shape
         self._limits = limits
         self._envelope = msgspec.json.Decoder(_Envelope)
         self._value: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
         self._name = msgspec.json.Decoder(Named)
+        self._annotated = None if annotations is None else msgspec.json.Decoder(_annotated(annotations))
         self._status = msgspec.json.Decoder(Status)
 
     def line(self, line: bytes) -> Event[T]:
@@ -149,15 +158,22 @@ class EventDecoder(Generic[T]):
         """One object, of an event or a list. Raises GarbageError if even its name is missing."""
         excess = None if self._limits is None else self._limits.excess(raw)
         if excess is not None:
-            return Unreadable(self._named(raw), excess, is_too_large=True)
+            return self._unreadable(raw, excess, is_too_large=True)
         try:
             value = deep.decode(self._value, raw)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
-            return Unreadable(self._named(raw), str(error))
+            return self._unreadable(raw, str(error), is_too_large=False)
         except (msgspec.DecodeError, RecursionError) as error:
             raise GarbageError(f"an object that is no JSON: {error}") from None
         _check(value.metadata)
         return Put(value if self._shape is None else self._shape(value))
+
+    def _unreadable(self, raw: msgspec.Raw | bytes, reason: str, *, is_too_large: bool) -> Unreadable:
+        annotations = None
+        if self._annotated is not None:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                annotations = deep.decode(self._annotated, raw).metadata.annotations
+        return Unreadable(self._named(raw), reason, is_too_large, annotations)
 
     def _named(self, raw: msgspec.Raw | bytes) -> NameOnly:
         try:
@@ -166,6 +182,12 @@ class EventDecoder(Generic[T]):
             raise GarbageError(f"an object without usable metadata: {error}") from None
         _check(metadata)
         return metadata
+
+
+def _annotated(annotations: type[msgspec.Struct]) -> type[Any]:
+    """An object of which nothing but these annotations is wanted."""
+    metadata = msgspec.defstruct("AnnotationsOnly", [("annotations", annotations)], frozen=True)
+    return msgspec.defstruct("Annotated", [("metadata", metadata)], frozen=True)
 
 
 def _check(metadata: Identity) -> None:

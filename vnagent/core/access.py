@@ -40,12 +40,13 @@ class AnswerHealth(NamedTuple):
 
 
 class Deny(NamedTuple):
-    """`must_close`: the connection ends with this answer."""
+    """`must_close`: the connection ends with this answer. `text` replaces the standard sentence."""
 
     status: int
     reason: str
     must_close: bool = False
     allow: str | None = None
+    text: str | None = None
 
 
 class NotYetKnown(NamedTuple):
@@ -89,6 +90,10 @@ def _decide_pod(
         return NotYetKnown("not-synced")
     if pod is NotOwned.FOREIGN:
         return Deny(404, NOT_THERE, must_close)
+    if pod.problem and request.uid in (None, pod.uid):
+        # Its containers are not known. 500 is the one status of which a tenant's apiserver passes the
+        # text of a log's refusal on and says that the fault is not in the request.
+        return Deny(500, "pod-unreadable", must_close, text=_unreadable(pod))
     if request.container is not None and request.container not in pod.containers:
         return Deny(404, "no-such-container-of-tenant", must_close)
     # The tenant's own UID or nothing: the super pod's UID is none of the tenant's business.
@@ -98,3 +103,11 @@ def _decide_pod(
         # The kubelet would say the same, after a connection was spent on it.
         return Deny(400, "no-stream-asked", must_close)
     return Forward(request, pod)
+
+
+def _unreadable(pod: Owned) -> str:
+    """`problem` names fields and numbers of Kubernetes, never a value of the pod."""
+    return (
+        f"the node agent cannot serve pod {pod.namespace}/{pod.name}, as its object in the super cluster is"
+        f" {pod.problem}; create the pod again without that, or ask the operator of this node"
+    )

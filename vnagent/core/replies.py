@@ -30,6 +30,8 @@ _REASONS = {
 }
 _TEXTS = {
     "no-such-pod-of-tenant": "no such pod or container on this node; compare with kubectl get pods -o wide",
+    "pod-unreadable": "the node agent cannot read this pod's object in the super cluster; "
+    "ask the operator of this node",
     "no-such-endpoint": "no such endpoint",
     "endpoint-shut": "this endpoint of the node is not open to tenants",
     "unregistered-identity": "this client certificate is not registered for a tenant; "

@@ -7,11 +7,13 @@ authorizer, which allows it for `spec.nodeName=<its node>` alone; RBAC cannot sa
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import PODS, Key, ObjectMeta
+from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned, owned_pod
 from vnagent.sources.port import Failure, PublishPods
 
@@ -40,6 +42,18 @@ class Pod(msgspec.Struct, frozen=True):
         return [container.name for containers in every for container in containers or ()]
 
 
+class _Ownership(msgspec.Struct, frozen=True):
+    """The annotations that say whose a pod is, also of one that is too large to be decoded."""
+
+    cluster: str | None = msgspec.field(name=keys.CLUSTER, default=None)
+    namespace: str | None = msgspec.field(name=keys.NAMESPACE, default=None)
+    uid: str | None = msgspec.field(name=keys.UID, default=None)
+
+    def mapping(self) -> dict[str, str]:
+        written = {keys.CLUSTER: self.cluster, keys.NAMESPACE: self.namespace, keys.UID: self.uid}
+        return {key: value for key, value in written.items() if value is not None}
+
+
 class SuperPods:
     """Publishes this node's tenant pods at each change."""
 
@@ -61,6 +75,7 @@ class SuperPods:
             PODS,
             Pod,
             field_selector=f"spec.nodeName={node_name}",
+            annotations=_Ownership,
             on_change=lambda _: self._publish_all(),
             timing=timing,
             clock=clock,
@@ -90,7 +105,16 @@ class SuperPods:
 
     def _publish_all(self) -> None:
         owned: list[Owned] = []
-        problems = [f"pod {_shown(key)}: {why}" for key, why in self._reflector.unreadable.items()]
+        problems: list[str] = []
+        for key, spoiled in self._reflector.spoiled.items():
+            problems.append(f"pod {_shown(key)}: {spoiled.reason}")
+            if isinstance(spoiled.annotations, _Ownership):
+                # It exists: to its tenant it is not missing.
+                annotations = spoiled.annotations.mapping()
+                found = owned_pod(*key, spoiled.uid, annotations, (), self._policy)
+                if isinstance(found, Owned):
+                    problem = spoiled.reason if spoiled.is_too_large else f"unreadable: {spoiled.reason}"
+                    owned.append(replace(found, problem=problem))
         for key, pod in self._reflector.objects.items():
             meta = pod.metadata
             found = owned_pod(

@@ -201,3 +201,13 @@ def test_a_pod_is_whose_its_annotations_say_or_nobodys(
         assert found.containers <= set(containers)
     else:
         assert (found is None) == annotations.keys().isdisjoint([CLUSTER, NAMESPACE, UID])
+
+
+def test_a_pod_that_cannot_be_served_is_found_and_on_no_page() -> None:
+    huge = dataclasses.replace(
+        SHOP, name="huge", super_name="huge", containers=frozenset(), problem="too large: x"
+    )
+    index = OwnerIndex([SHOP, huge])
+    assert index.lookup(huge.tenant, huge.namespace, "huge") == huge
+    assert index.pods_of(huge.tenant) == (SHOP,)
+    assert set(index) == {SHOP, huge}

@@ -25,7 +25,7 @@ CA = Authority.create("ca")
 A = Tenant("ten-a", (CA.der,), {"01" * 32: Role.APISERVER}, "a.local")
 REGISTRY, _ = merge(Registry(), {"a.yaml": A})
 SHOP = Owned("ten-a", "web", "shop", "t-1", "ten-a-web", "shop", "s-1", frozenset({"app", "setup"}))
-CART = Owned("ten-a", "web", "cart", "t-2", "ten-a-web", "cart", "s-2", frozenset())
+CART = Owned("ten-a", "web", "cart", "t-2", "ten-a-web", "cart", "s-2", frozenset(), "too large: x")
 INDEX = OwnerIndex([SHOP, CART])
 
 

@@ -127,3 +127,24 @@ def test_what_is_too_large_is_known_by_its_name() -> None:
     assert decoder.line(b'{"type": "ADDED", "object": %s}' % raw) == too_large
     assert decoder.item(raw) == too_large
     assert decoder.line(b'{"type": "DELETED", "object": %s}' % raw) == Removed(_NAME)
+
+
+class Owner(msgspec.Struct, frozen=True):
+    owner: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        (b'{"owner": "a", "other": "x"}', Owner("a")),
+        (b'{"other": "x"}', Owner()),
+        (b'{"owner": 1}', None),
+        (b"null", None),
+    ],
+)
+def test_annotations_of_what_does_not_decode(annotations: bytes, expected: Owner | None) -> None:
+    decoder = EventDecoder(Thing, annotations=Owner)
+    raw = b'{"metadata": {"name": "a", "resourceVersion": "1", "annotations": %s}, "size": "odd"}'
+    item = decoder.item(raw % annotations)
+    assert isinstance(item, Unreadable)
+    assert item.annotations == expected

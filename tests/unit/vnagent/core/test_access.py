@@ -136,6 +136,32 @@ def test_names_of_an_apiserver(request_: ContainerLogs | Stream, expected: Decis
     assert decide(request_, API, SYNCED) == expected
 
 
+TOO_LARGE = Owned(
+    *("ten-a", "web", "huge", "a-2", "ten-a-web", "huge", "s-9"), frozenset(), problem="too large: x has more"
+)
+HUGE = LOGS._replace(pod="huge")
+
+
+@pytest.mark.parametrize("request_", [HUGE, HUGE._replace(container="mesh-proxy"), EXEC._replace(pod="huge")])
+def test_a_pod_that_is_too_large_is_not_missing(request_: ContainerLogs | Stream) -> None:
+    """Nothing but its owner is known. A 404 would say that it is not there."""
+    text = (
+        "the node agent cannot serve pod web/huge, as its object in the super cluster is too large: x has"
+        " more; create the pod again without that, or ask the operator of this node"
+    )
+    found = decide(request_, API, OwnerIndex([SHOP, TOO_LARGE]))
+    assert found == Deny(500, "pod-unreadable", isinstance(request_, Stream), text=text)
+
+
+def test_a_pod_that_is_too_large_is_missing_to_others() -> None:
+    index = OwnerIndex([BANK, TOO_LARGE])
+    other = API._replace(tenant="ten-b")
+    assert decide(HUGE, other, index) == decide(HUGE, other, OwnerIndex([BANK])) == MISSING
+    # Nor is it the one that was before it under its name.
+    before = decide(EXEC._replace(pod="huge", container=None, uid="a-1"), API, index)
+    assert before == Deny(404, "other-uid", must_close=True)
+
+
 def test_names_that_collide_when_joined_are_told_apart() -> None:
     """Tenant `a` + namespace `b-c` and tenant `a-b` + namespace `c` join to one super namespace."""
     left = Owned("a", "b-c", "web", "u-1", "a-b-c", "web", "s-1", frozenset({"app"}))

@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from vnagent.sources.super_pods import SuperPods
 
 pytestmark = pytest.mark.asyncio
 
+CONTAINERS = frozenset({"app", "init"})
 UID = "11111111-2222-3333-4444-555555555555"
 
 
@@ -96,3 +98,47 @@ async def test_what_is_wrong_with_a_pod_is_said_and_the_others_are_served() -> N
             "pod 'x/odd': Expected `array | null`, got `int` - at `$.spec.containers`",
             "pod 'a-web/half': not all of its ownership annotations are set",
         )
+
+
+async def test_a_pod_that_is_too_large_is_still_its_tenants() -> None:
+    world = World()
+    made = world.put("p")
+    async with world.running():
+        options = [{"name": f"o{number}"} for number in range(257)]
+        large = {**made, "spec": {**made["spec"], "dnsConfig": {"options": options}}}
+        world.storage.put(PODS, large)
+        world.storage.put(PODS, {**large, "metadata": {"name": "host", "namespace": "kube-system"}})
+        await asyncio.sleep(1)
+        reason = "too large: spec.dnsConfig.options has more than 256 entries"
+        expected = Owned(
+            *("a", "web", "p", UID, "a-web", "p", made["metadata"]["uid"]), frozenset(), problem=reason
+        )
+        pods, problems = world.published[-1]
+        assert pods == (expected,)
+        assert sorted(problems) == [f"pod 'a-web/p': {reason}", f"pod 'kube-system/host': {reason}"]
+
+        # Smaller again: served again.
+        world.storage.put(PODS, made)
+        await asyncio.sleep(1)
+        (served,), _ = world.published[-1]
+        assert served == replace(expected, containers=CONTAINERS, problem="")
+
+
+async def test_a_pod_that_does_not_decode_is_still_its_tenants() -> None:
+    world = World()
+    made = world.put("p")
+    world.storage.put(PODS, {**made, "spec": {**made["spec"], "containers": 1}})
+    async with world.running():
+        (pod,), _ = world.published[-1]
+        assert (pod.tenant, pod.name, pod.containers) == ("a", "p", frozenset())
+        assert pod.problem.startswith("unreadable: Expected `array | null`")
+
+
+async def test_one_without_usable_ownership_annotations_is_nobodys() -> None:
+    world = World()
+    for name, annotations in (("half", {keys.CLUSTER: "a"}), ("odd", {keys.CLUSTER: 1})):
+        metadata = {"name": name, "namespace": "a-web", "annotations": annotations}
+        world.storage.put(PODS, {"metadata": metadata, "spec": {"nodeName": "n1", "containers": 1}})
+    async with world.running():
+        pods, problems = world.published[-1]
+        assert (pods, len(problems)) == ((), 2)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tenant's pod whose object is too large to be read: what its tenant reads, and what others read."""
+
+import json
+from pathlib import Path
+
+from daemonkit.testing.pki import Authority
+from tenancy import keys
+from tests.cases.daemon import wait_for
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, Tenant
+from tests.functional.vnagent.shop_and_bank import status_of
+from vcnode.demo.super_cluster import SuperCluster
+
+TEXT = (
+    "vcnode: the node agent cannot serve pod web/huge, as its object in the super cluster is too large:"
+    " metadata.labels has more than 1000 entries; create the pod again without that, or ask the operator"
+    " of this node"
+)
+
+
+def test_its_tenant_reads_what_to_do_and_others_that_it_is_missing(tmp_path: Path) -> None:
+    super_cluster = SuperCluster(NAME)
+    super_cluster.start()
+    try:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(super_cluster.kubeconfig("vn-agent"), encoding="utf-8")
+        settings = {"tenants": {"kubeconfigFile": str(kubeconfig)}, "pods": {"source": "superCluster"}}
+        tenants = {}
+        for owner in ("a", "b"):
+            authority = Authority.create("kubernetes")
+            leaf = authority.issue("apiserver")
+            key = super_cluster.add_tenant(owner, authority, leaf, authority.issue("metrics"))
+            tenants[key] = Tenant(key, authority, leaf)
+        mine, other = tenants
+        pod = super_cluster.add_tenant_pod("a", mine, "web", "shop", "t-1")
+        annotations = {keys.CLUSTER: mine, keys.NAMESPACE: "web", keys.UID: "t-2"}
+        super_cluster.add_pod(pod.namespace, "huge", annotations, {f"l{n}": "x" for n in range(1_001)})
+        node = Node(tmp_path / "n", [], [pod], settings)
+        node.tenants |= tenants
+        with node:
+            assert wait_for(lambda: status_of(node.logs(mine, "web", "shop")) == 200, DEADLINE_S)
+            logs = node.logs(mine, "web", "huge")
+            assert logs is not None
+            assert (logs.status, logs.body.decode()) == (500, TEXT + "\n")
+            stream = node.ask(mine, "POST /exec/web/huge/app?command=id&output=1", *SPDY)
+            assert stream is not None
+            status = json.loads(stream.body)
+            assert (stream.status, status["kind"], status["message"]) == (500, "Status", TEXT)
+
+            missing = node.logs(other, "web", "nothing")
+            theirs = node.logs(other, "web", "huge")
+            assert missing is not None
+            assert theirs is not None
+            assert (theirs.status, theirs.body) == (missing.status, missing.body)
+            assert theirs.status == 404
+    finally:
+        super_cluster.stop()
