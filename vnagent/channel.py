@@ -54,10 +54,13 @@ MAX_HANDSHAKE_BYTES = 12 * 1024
 # in one piece, and 128 KiB of key updates would hold everyone up for 40 ms.
 FIRST_RECEIVE_BYTES = 4096
 _MAX_RECEIVE_BYTES = 32 * 1024
-# A client that sends many records smaller than this is received from in pieces of the first size: a record
-# costs 1.6 us whatever is in it, so that 32 KiB in records of a byte take 2.3 ms, and in large ones 0.1 ms.
-_SMALL_RECORD_BYTES = 128
-_MANY_RECORDS = FIRST_RECEIVE_BYTES // _SMALL_RECORD_BYTES
+# A record costs 1.6 us whatever is in it: 32 KiB in records of a byte take 2.3 ms, and in large ones 0.1 ms.
+# So the next receive has no more bytes than so many records of the size that came last: 4 KiB where each has
+# a byte of data, as a container's writes or a client's may, 16 KiB where each is a line of a log.
+_MAX_RECORDS = 178
+# From a kubelet more is received at once, as most of what comes is a pod's output. More again only by
+# degrees: who alternates large and small records pays for each receive of many small ones with 2 MiB.
+_KUBELET_GROWTH_BYTES = 4096
 # Records without data: a client may send this much of them, more than one that is incomplete (16 KiB), in
 # so many seconds. That is 38 key updates a second; honest ones come once in gigabytes, or hourly.
 IDLE_BYTES = 32 * 1024
@@ -120,7 +123,7 @@ class TlsChannel:
         self._is_watched = True
         self._saw_eof = False
         # Until the handshake is done: how much of it may come still.
-        self._receive_bytes = MAX_HANDSHAKE_BYTES if is_server else RECEIVE_BYTES
+        self._receive_bytes = MAX_HANDSHAKE_BYTES if is_server else _MAX_RECEIVE_BYTES
         self._idle_since = channels.now
         self.deadline: float | None = None
         channels.by_fd[self._fd] = self
@@ -379,10 +382,8 @@ class TlsChannel:
             size = 0
         plaintext_bytes = cipher.unseal(size)
         record_count = cipher.record_count
-        if record_count > _MANY_RECORDS and record_count * _SMALL_RECORD_BYTES > size and self._is_server:
-            self._receive_bytes = FIRST_RECEIVE_BYTES
-        elif plaintext_bytes and size == self._receive_bytes:
-            self._receive_bytes = min(2 * size, self._max_receive_bytes(cipher))
+        if record_count > _MAX_RECORDS or (record_count and size == self._receive_bytes):
+            self._receive_bytes = self._next_receive_bytes(cipher, size)
         if is_new:
             owner.on_handshake()
         if plaintext_bytes and (owner := self._hearer()) is not None:
@@ -413,8 +414,13 @@ class TlsChannel:
         cipher.idle_bytes = 0
         return True
 
-    def _max_receive_bytes(self, cipher: Cipher) -> int:
-        return min(_MAX_RECEIVE_BYTES, cipher.piece_bytes) if self._is_server else RECEIVE_BYTES
+    def _next_receive_bytes(self, cipher: Cipher, size: int) -> int:
+        """How much to receive at once after `size` bytes that were full, or had many records."""
+        if self._is_server:
+            most = min(2 * size, _MAX_RECEIVE_BYTES, cipher.piece_bytes)
+        else:
+            most = min(size + _KUBELET_GROWTH_BYTES, RECEIVE_BYTES)
+        return min(most, max(FIRST_RECEIVE_BYTES, size * _MAX_RECORDS // cipher.record_count))
 
     def _hearer(self) -> Owner | None:
         """The owner, as long as it wants to hear of anything."""
