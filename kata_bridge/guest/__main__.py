@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from daemonkit import logs
-from kata_bridge.guest import arguments, state_file
+from kata_bridge.guest import arguments, kernel_random, state_file
 from kata_bridge.guest.answers import Answers
 from kata_bridge.guest.arguments import Arguments
 from kata_bridge.guest.keeper import Keeper
@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: os._exit(0))
     try:
         given.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kernel_random.wait_until_ready()
         _link(given).run()
     except OSError as error:
         _log.error("cannot start", error=error)

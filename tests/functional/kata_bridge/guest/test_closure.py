@@ -66,3 +66,29 @@ def test_a_wrong_command_line_is_told_and_ends_it() -> None:
     )
     assert done.returncode == 2
     assert "carrier-pigeon" in done.stderr
+
+
+_WITHOUT_RANDOMNESS = """
+import os, sys
+
+def getrandom(size, flags=0):
+    if flags & os.GRND_NONBLOCK:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    os._exit(7)  # the agent waits here
+
+os.getrandom = getrandom
+from kata_bridge.guest.__main__ import main
+main(["--state", sys.argv[1]])
+"""
+
+
+def test_a_guest_without_randomness_is_told_before_the_agent_waits(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_RANDOMNESS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 7
+    assert "virtio-rng" in done.stderr
