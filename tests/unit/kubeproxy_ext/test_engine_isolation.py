@@ -2,7 +2,8 @@
 """No guest holds up or moves another, and no event of one tenant reaches the guests of another."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +71,29 @@ async def test_nobody_waits_for_the_rules_of_a_tenant_that_has_more() -> None:
         assert done == ["computed b", "sent g4", "computed a", "sent g3"]
 
 
+# What computing takes: of the tenant that has more, and of any other.
+LARGER_S, OTHER_S = 0.5, 0.04
+
+
+@contextlib.asynccontextmanager
+async def running_with_a_larger_tenant(it: Node, larger: str) -> AsyncIterator[list[str]]:
+    """The node at work, once a change of `larger` was sent; its tenants in the order they are computed in."""
+    done: list[str] = []
+    wanted = it.engine.groups.wanted
+
+    def computed(guests: Mapping[str, Asked]) -> dict[str, Wanted]:
+        tenants = {guest.views[0].tenant or "" for guest in guests.values()}
+        it.lag_s += LARGER_S if larger in tenants else OTHER_S
+        done.extend(tenants)
+        return wanted(guests)
+
+    async with it.running():
+        it.engine.groups.wanted = computed  # type: ignore[method-assign]  # what computing takes
+        it.put_slice(larger, "web", "10.0.0.5")
+        await asyncio.sleep(2)
+        yield done
+
+
 async def test_a_tenant_that_has_more_has_its_turn_while_others_change_all_the_time() -> None:
     it = node()
     busy = [f"busy{number}" for number in range(4)]
@@ -78,19 +102,7 @@ async def test_a_tenant_that_has_more_has_its_turn_while_others_change_all_the_t
         it.put(tenant, "web", f"10.96.9.{number}", "10.9.0.1")
         it.bridge.add(f"g-{tenant}", tenant)
     it.bridge.add("g1", "a")
-    done: list[str] = []
-    wanted = it.engine.groups.wanted
-
-    def computed(guests: Mapping[str, Asked]) -> dict[str, Wanted]:
-        tenants = {guest.views[0].tenant or "" for guest in guests.values()}
-        it.lag_s += 0.5 if "a" in tenants else 0.04
-        done.extend(tenants)
-        return wanted(guests)
-
-    async with it.running():
-        it.engine.groups.wanted = computed  # type: ignore[method-assign]  # what computing takes
-        it.put_slice("a", "web", "10.0.0.5")
-        await asyncio.sleep(2)
+    async with running_with_a_larger_tenant(it, "a") as done:
         for turn in range(200):  # four of 40 ms are due again before all of them were computed
             for tenant in busy:
                 it.put_slice(tenant, "web", f"10.9.1.{turn}")
@@ -100,7 +112,7 @@ async def test_a_tenant_that_has_more_has_its_turn_while_others_change_all_the_t
             await asyncio.sleep(0.002)
         assert "a" in done
         # It waits for as long as its own rules take, and not for all that others have.
-        assert done.index("a") <= 0.5 / 0.04 + len(busy)
+        assert done.index("a") <= LARGER_S / OTHER_S + len(busy)
         assert "10.0.0.6" in it.text("g1")
 
 
@@ -111,26 +123,14 @@ async def test_new_guests_of_a_tenant_that_has_more_have_their_turn_while_others
         it.put(f"busy{number}", "web", f"10.96.9.{number}", "10.9.0.1")
         it.bridge.add(f"g-busy{number}", f"busy{number}")
     it.bridge.add("g1", "a")
-    done: list[str] = []
-    wanted = it.engine.groups.wanted
-
-    def computed(guests: Mapping[str, Asked]) -> dict[str, Wanted]:
-        tenants = {guest.views[0].tenant or "" for guest in guests.values()}
-        it.lag_s += 0.5 if "a" in tenants else 0.04
-        done.extend(tenants)
-        return wanted(guests)
-
-    async with it.running():
-        it.engine.groups.wanted = computed  # type: ignore[method-assign]  # what computing takes
-        it.put_slice("a", "web", "10.0.0.5")
-        await asyncio.sleep(2)
+    async with running_with_a_larger_tenant(it, "a") as done:
         done.clear()
         it.bridge.add("g2", "a", ips=("10.9.0.200",))
         for number in range(100):
             it.bridge.add(f"n{number}", f"busy{number % 2}", ips=(f"10.9.2.{number}",))
             await asyncio.sleep(0.002)
         assert "a" in done
-        assert done.index("a") <= 0.5 / 0.04 + 2
+        assert done.index("a") <= LARGER_S / OTHER_S + 2
 
 
 async def test_a_guest_that_claims_a_generation_beyond_all_moves_nothing() -> None:
