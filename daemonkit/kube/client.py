@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -112,6 +113,21 @@ class _Answer:
             if size > limit_bytes:
                 break
         return b"".join(parts)
+
+
+class Requester(Protocol):
+    """What makes single requests to an API server: a `Client`, one that is opened late, or a fake."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> bytes: ...
 
 
 class Client:

@@ -5,11 +5,12 @@ Somebody else creates it. Ours is `caBundle` alone: get and patch of this one ob
 """
 
 import base64
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
+from daemonkit.kube.client import Requester
 from tenancy import keys
 
 NAME = "dnsconfig.vcnode.io"
@@ -24,20 +25,6 @@ _LIVING = MAX_AUTHORITIES // 2
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 Json = dict[str, Any]
-
-
-class Api(Protocol):
-    """What is asked of an API server's client."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
-    ) -> bytes: ...
 
 
 class RegistrationError(Exception):
@@ -87,7 +74,7 @@ def registration(client_config: Json) -> Json:
     }
 
 
-async def publish(api: Api, authorities: Sequence[bytes], stale: Sequence[bytes]) -> bool:
+async def publish(api: Requester, authorities: Sequence[bytes], stale: Sequence[bytes]) -> bool:
     """Put our authorities into the bundle, and take `stale` ones out; whether it had to be changed.
 
     Others' stay, as replicas have their own, while there is room. Raises RegistrationError, and

@@ -6,10 +6,10 @@ import datetime as dt
 from collections.abc import Callable
 
 from daemonkit import logs
-from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from dnsconfig.webhook import registration
 from dnsconfig.webhook.credentials import Credentials, CredentialsError
-from dnsconfig.webhook.registration import Api, RegistrationError
+from dnsconfig.webhook.registration import RegistrationError
 
 # How often dates and the registration are looked at. An API server has heard of an authority that
 # was published one turn before, and the next turn may sign with it.
@@ -29,7 +29,7 @@ class Rotation:
 
     def __init__(
         self,
-        api: Api,
+        api: Requester,
         credentials: Credentials,
         show: Callable[[], None],
         now: Callable[[], dt.datetime],

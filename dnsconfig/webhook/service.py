@@ -6,7 +6,7 @@ import datetime as dt
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from daemonkit import logs, metrics
 from daemonkit.kube import too_large
-from daemonkit.kube.client import MAX_RESPONSE_BYTES
+from daemonkit.kube.client import Requester
 from daemonkit.kube.late_client import LateClient
 from daemonkit.kube.reflector import Transport
 from daemonkit.run import Lifecycle
@@ -24,7 +24,6 @@ from dnsconfig.node_file import NodeFile
 from dnsconfig.webhook import review
 from dnsconfig.webhook.config import DnsWebhookConfiguration
 from dnsconfig.webhook.credentials import Credentials
-from dnsconfig.webhook.registration import Api
 from dnsconfig.webhook.review import BadReview
 from dnsconfig.webhook.rotation import TURN_S, Rotation, utc_now
 from dnsconfig.webhook.server import WebhookServer
@@ -35,19 +34,8 @@ POLL_S = 1.0
 _log = logs.get(__name__)
 
 
-class SuperCluster(Api, Transport, Protocol):
+class SuperCluster(Requester, Transport, Protocol):
     """What is asked of the super cluster's client: lists, watches, and a patch."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
-        limit_bytes: int = MAX_RESPONSE_BYTES,
-    ) -> bytes: ...
 
     async def close(self) -> None: ...
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, UnreachableError
 from dnsconfig.webhook import registration
 from dnsconfig.webhook.registration import split
 
@@ -29,6 +29,7 @@ class Api:
         body: bytes | None = None,
         *,
         content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
     ) -> bytes:
         self.asked += 1
         if self.is_away:
