@@ -9,6 +9,7 @@ alone takes half of it, and there is always room for the first lines of another 
 """
 
 import asyncio
+import errno
 import os
 import select
 import stat
@@ -32,6 +33,8 @@ BEHIND_S = 0.02
 STALLED_S = 5.0
 # Under load a write for each turn of the loop costs as much as the request that it tells of.
 GATHER_S = 0.005
+
+NO_READER = "no process reads the named pipe: start its reader"
 
 _BATCH_LINES = 1024
 _PAGE_BYTES = 4096
@@ -61,25 +64,42 @@ class AuditLog:
         self._lost_before = 0.0  # when this episode began
         self._is_losing = False
         self._is_regular = True
+        self._is_awaiting_reader = False
+        self._pause_s = BEHIND_S
 
     def open(self) -> None:
-        """Open the file, or open it again after it was moved away. Raises OSError."""
+        """Open the file, or open it again after it was moved away. Raises OSError.
+
+        A named pipe that has had no reader since the start is opened when it has one; lines wait until then.
+        """
         if self._path is None:
             self._is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
             return
         before = self._descriptor
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        if before >= 0:
-            # A named pipe without a reader would stop the loop until one comes. ENXIO says so instead, and
-            # the descriptor that is open is written to again when one has come.
-            flags |= os.O_NONBLOCK
-        self._descriptor = descriptor = os.open(self._path, flags, 0o640)
+        # Without O_NONBLOCK a named pipe without a reader would stop the loop until one comes. ENXIO says so
+        # instead, and the descriptor that is open is written to again when one has come.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            self._descriptor = descriptor = os.open(self._path, flags, 0o640)
+        except OSError as error:
+            # A socket answers ENXIO too.
+            if before >= 0 or error.errno != errno.ENXIO or not self._path.is_fifo():
+                raise
+            self._await_reader()
+            return
+        self._is_awaiting_reader = False
         opened = os.fstat(descriptor)
         self._is_regular = stat.S_ISREG(opened.st_mode)
         if before >= 0:
             if not os.path.samestat(os.fstat(before), opened):
                 self._begin_line_again()
             os.close(before)
+
+    def _await_reader(self) -> None:
+        if not self._is_awaiting_reader:
+            self._is_awaiting_reader = True
+            self._fall_behind(0, NO_READER)
+            self._schedule(self._pause_s)
 
     def _begin_line_again(self) -> None:
         """A file that was moved away has the beginning of a line: who reads the new one needs all of it."""
@@ -139,8 +159,7 @@ class AuditLog:
         self._lines.append(line)
         self._tenants.append(tenant)
         if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_later(GATHER_S, self.flush)
+            self._schedule(GATHER_S)
         elif self._size >= FLUSH_BYTES and not self._is_behind:
             self._write_out()
 
@@ -159,10 +178,15 @@ class AuditLog:
         self._is_scheduled = False
         self._write_out()
         if self._is_behind:
-            self._is_scheduled = True
-            self._loop.call_later(RETRY_S if self._failure else BEHIND_S, self.flush)
+            self._schedule(self._pause_s)
+
+    def _schedule(self, seconds: float) -> None:
+        self._is_scheduled = True
+        self._loop.call_later(seconds, self.flush)
 
     def _write_out(self) -> None:
+        if self._is_awaiting_reader and not self._has_found_reader():
+            return
         while self._lines:
             data = b"".join(self._lines[:_BATCH_LINES])
             written, failure = self._write(data)
@@ -172,6 +196,14 @@ class AuditLog:
                 self._fall_behind(written, failure)
                 return
         self._catch_up()
+
+    def _has_found_reader(self) -> bool:
+        """Try to open the pipe, now that it may have a reader."""
+        try:
+            self.open()
+        except OSError as error:
+            self._failure = str(error.strerror)
+        return not self._is_awaiting_reader
 
     def _drop(self, written: int) -> None:
         """Forget what was written. A line that was written in part keeps its place with its rest, so
@@ -218,7 +250,9 @@ class AuditLog:
 
     def _fall_behind(self, written: int, failure: str) -> None:
         now = self._loop.time()
-        if not self._is_behind or (written and not failure):
+        # A reader that has come back gets all that waits at its own pace.
+        is_read = bool(written) and not failure
+        if not self._is_behind or is_read:
             self._behind_since_s = now
         self._is_behind = True
         if not failure and now - self._behind_since_s >= STALLED_S:
@@ -227,6 +261,7 @@ class AuditLog:
             self._begin_episode()
             _log.error("audit log cannot be written", path=self._path, error=failure)
         self._failure = failure or self._failure
+        self._pause_s = RETRY_S if self._failure and not is_read else BEHIND_S
 
     def _catch_up(self) -> None:
         if self._failure or self._is_losing:
@@ -264,7 +299,7 @@ class AuditLog:
             self._lines.clear()
             self._tenants.clear()
             self._begun = b""
-        self._is_behind = self._is_losing = False
+        self._is_behind = self._is_losing = self._is_awaiting_reader = False
         self._failure = ""
         if self._path is not None and self._descriptor >= 0:
             os.close(self._descriptor)

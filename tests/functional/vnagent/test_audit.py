@@ -2,6 +2,7 @@
 """The audit log under attack: no tenant makes its own or another one's lines vanish, and a stream whose
 line cannot be kept is refused."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -14,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from daemonkit.metrics import Registry
 from daemonkit.testing.kubelet_replies import Reply
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
+from vnagent.audit_log import AuditLog
 
 CONNECTIONS = 200
 LOGS, EXECS = 60, 20
@@ -183,6 +186,45 @@ def test_streams_are_refused_while_their_lines_cannot_be_kept(tmp_path: Path) ->
             client.send(head("POST /exec/web/bank/app?command=cat&output=1", *SPDY))
             assert status_of(reply_of(client)) == 101
         assert node.daemon.metric("vcnode_audit_lost_total") == before + 2
+
+
+def test_a_pipe_without_a_reader_does_not_delay_the_start(tmp_path: Path) -> None:
+    """The start once hung. The agent serves; streams are refused once their lines find no room."""
+    fifo = tmp_path / "audit"
+    os.mkfifo(fifo)
+    settings = {"audit": {"file": str(fifo)}, "limits": {"requestsPerSecondPerTenant": 0}}
+    with new_node(tmp_path, **settings) as node:
+        assert "audit: cannot be written (no process reads the named pipe" in node.daemon.get("/readyz")[1]
+        assert open_exec(node) == 101
+        fill(node, 10_000)
+        assert open_exec(node) == 503
+        found: list[bytes] = []
+        descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+
+        def has_all() -> bool:
+            with contextlib.suppress(BlockingIOError):
+                found.append(os.read(descriptor, 1 << 20))
+            lines = b"".join(found).count(b"\n")
+            lost = node.daemon.metric("vcnode_audit_lost_total")
+            return lost > 0 and lines + lost == node.daemon.metric("vcnode_requests_total")
+
+        assert wait_for(has_all, 4 * DEADLINE_S)
+        assert "audit: ok" in node.daemon.get("/readyz")[1]
+        assert open_exec(node) == 101
+        os.close(descriptor)
+        first = json.loads(b"".join(found).splitlines()[0])
+        assert (first["endpoint"], first["status"]) == ("exec", 101)
+
+
+def test_a_socket_in_the_place_of_the_log_is_refused(tmp_path: Path) -> None:
+    """open(2) answers as for a pipe without a reader, and no reader will ever come."""
+    path = tmp_path / "audit"
+    loop = asyncio.new_event_loop()
+    lost = Registry().counter("vcnode_audit_lost_total", "Lines.")
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.closing(loop):
+        listener.bind(str(path))
+        with pytest.raises(OSError, match="No such device or address"):
+            AuditLog(loop, path, lost).open()
 
 
 def test_streams_are_served_without_a_line_where_audit_is_not_required(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ import pytest
 from daemonkit.metrics import Counter, Registry
 from tenancy.tenant import Role
 from vnagent.audit_log import (
+    BEHIND_S,
     GATHER_S,
     LINE_BYTES,
     MAX_WAITING_BYTES,
+    NO_READER,
     RETRY_S,
     STALLED_S,
     AuditLog,
@@ -27,6 +29,8 @@ from vnagent.core.audit import HOP_FAILURES, identity_of, render
 from vnagent.core.requests import ContainerLogs
 
 pytestmark = pytest.mark.asyncio
+
+PIPE_BYTES = 64 << 10  # pipe(7)
 
 
 @dataclass
@@ -152,6 +156,49 @@ async def test_a_named_pipe_without_a_reader_is_not_waited_for(tmp_path: Path) -
     assert os.read(reader, 100) == b"second\n"
     assert log.report() == "audit: ok"
     log.close()
+    os.close(reader)
+
+
+async def test_a_start_waits_for_no_reader_of_a_named_pipe(tmp_path: Path) -> None:
+    """The start once hung in open(2). Lines wait for the reader, streams are refused once that is full."""
+    path = tmp_path / "audit"
+    os.mkfifo(path)
+    rescue = threading.Timer(5.0, os.open, (path, os.O_RDONLY | os.O_NONBLOCK))
+    rescue.start()  # or a daemon that waits would make the test wait with it
+    lost = lost_counter()
+    log = opened(path, lost)
+    rescue.cancel()
+    assert log.report() == f"audit: cannot be written ({NO_READER}), 0 lines wait, 0 lines lost since start"
+    log.write(b"first\n", "ten-a")
+    await asyncio.sleep(10 * RETRY_S)
+    assert log.report() == f"audit: cannot be written ({NO_READER}), 1 lines wait, 0 lines lost since start"
+    while log.has_room("ten-a"):
+        log.write(b"x" * 999 + b"\n", "ten-a")
+    assert not log.reserve("ten-a")
+    log.open()  # SIGHUP
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    await asyncio.sleep(2 * RETRY_S)
+    assert os.read(reader, 6) == b"first\n"
+    async with asyncio.timeout(3 * RETRY_S):  # and not RETRY_S for each 64 KiB
+        while log.report() != "audit: ok":
+            os.read(reader, PIPE_BYTES)
+            await asyncio.sleep(BEHIND_S)
+    assert lost.value == 0
+    log.close()
+    os.close(reader)
+
+
+async def test_lines_that_no_reader_came_for_are_counted_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    os.mkfifo(path)
+    lost = lost_counter()
+    log = opened(path, lost)
+    log.write(b"first\n", "ten-a")
+    log.close()
+    assert lost.value == 1
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    await asyncio.sleep(10 * RETRY_S)
+    assert os.read(reader, 6) == b""
     os.close(reader)
 
 
