@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -131,7 +131,7 @@ class Authority:
             decipher_only=False,
         )
         builder = (
-            _builder(whole, whole, own, not_before, not_after)
+            certificate_builder(whole, whole, own, not_before, not_after)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(usage, critical=True)
         )
@@ -176,7 +176,7 @@ class Authority:
         own = key or new_key()
         whole = subject if subject is not None else common_name(name, organization=organization)
         builder = _leaf_extensions(
-            _builder(whole, self.certificate.subject, own, not_before, not_after),
+            certificate_builder(whole, self.certificate.subject, own, not_before, not_after),
             _alternative_names(sans_dns, sans_ip, uris),
             usages,
         )
@@ -200,20 +200,21 @@ def self_signed(
     own = key or new_key()
     whole = subject if subject is not None else common_name(name)
     builder = _leaf_extensions(
-        _builder(whole, whole, own, None, None),
+        certificate_builder(whole, whole, own),
         _alternative_names(sans_dns, sans_ip, uris),
         usages,
     )
     return Leaf.of(builder.sign(own, hashes.SHA256()), own)
 
 
-def _builder(
+def certificate_builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: Key,
-    not_before: dt.datetime | None,
-    not_after: dt.datetime | None,
+    key: Key | rsa.RSAPrivateKey,
+    not_before: dt.datetime | None = None,
+    not_after: dt.datetime | None = None,
 ) -> x509.CertificateBuilder:
+    """A certificate of `key` without extensions, to be signed."""
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()

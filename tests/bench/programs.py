@@ -4,12 +4,20 @@
 import hashlib
 import shutil
 import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+from .processes import RunError
 
 SOURCE = Path(__file__).parent
 NAMES = ("peer", "upstream", "load")
 # A cold build compiles crypto/tls and net/http for the first time on a slow machine.
 BUILD_TIMEOUT_S = 600
+
+T = TypeVar("T")
 
 
 class BuildError(Exception):
@@ -41,6 +49,20 @@ def build(cache: Path) -> Path:
     if done.returncode != 0:
         raise BuildError(f"go build failed:\n{done.stderr}")
     return place
+
+
+def run_with(cache: Path, measure: Callable[[Path, Path], T]) -> T | None:
+    """Build the programs and call `measure` with their directory and a scratch one.
+
+    None, and a line on stderr, where the build or something that `measure` runs fails.
+    """
+    try:
+        programs = build(cache)
+        with tempfile.TemporaryDirectory(prefix="vcnode-bench-") as scratch:
+            return measure(programs, Path(scratch))
+    except (BuildError, RunError) as error:
+        sys.stderr.write(f"bench: {error}\n")
+        return None
 
 
 def _source_hash(go_version: bytes) -> str:

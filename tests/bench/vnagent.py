@@ -12,7 +12,6 @@ import platform
 import shlex
 import ssl
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,8 +19,7 @@ from . import fixture
 from .figures import table
 from .measuring import Bench, as_json
 from .parts import PARTS, SLICES, Collected, rows, run_loads, run_memory
-from .processes import RunError
-from .programs import BuildError, build
+from .programs import run_with
 from .subjects import OURS, GoPeer, Place, Subject, VnAgent, start_upstream
 
 FULL = {"requests": 6, "stream": 7, "exec": 7, "memory": 3}
@@ -34,12 +32,8 @@ QUIET_SHARE = 0.03
 def main() -> int:
     arguments = _arguments()
     begin = time.monotonic()
-    try:
-        programs = build(arguments.cache)
-        with tempfile.TemporaryDirectory(prefix="vcnode-bench-") as scratch:
-            collected = _measure(arguments, programs, Path(scratch))
-    except (BuildError, RunError) as error:
-        sys.stderr.write(f"bench: {error}\n")
+    collected = run_with(arguments.cache, lambda programs, scratch: _measure(arguments, programs, scratch))
+    if collected is None:
         return 1
     made = rows(collected)
     sys.stdout.write(f"{_setting(collected)}\n\n{table(made)}\n")

@@ -12,7 +12,6 @@ import os
 import shlex
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,7 +22,7 @@ from tests.bench import fixture, handshakes, setting, usage
 from tests.bench.figures import laid_out, number
 from tests.bench.fixture import CONTAINER, NAMESPACE, NODE, PODS, Fixture
 from tests.bench.processes import Process, RunError
-from tests.bench.programs import BuildError, build
+from tests.bench.programs import run_with
 from tests.bench.subjects import Place, Running, VnAgent, start_upstream
 
 from .attacker import ATTACKS
@@ -157,12 +156,8 @@ class Bench:
 def main() -> int:
     arguments = _arguments()
     others = usage.Others()
-    try:
-        programs = build(arguments.cache)
-        with tempfile.TemporaryDirectory(prefix="vcnode-attacks-") as scratch:
-            results = _measure(arguments, programs, Path(scratch))
-    except (BuildError, RunError) as error:
-        sys.stderr.write(f"bench: {error}\n")
+    results = run_with(arguments.cache, lambda programs, scratch: _measure(arguments, programs, scratch))
+    if results is None:
         return 1
     sys.stdout.write(f"{setting.describe(others.share())}\n\n{table(results)}\n")
     for result in results:

@@ -6,7 +6,6 @@ notices.
 """
 
 import contextlib
-import datetime as dt
 import math
 import os
 import resource
@@ -20,9 +19,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from daemonkit.testing.pki import Authority, Leaf, common_name, new_key
+from daemonkit.testing.pki import Authority, Leaf, certificate_builder, common_name, new_key
 
-_DAY = dt.timedelta(days=1)
 _AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
@@ -53,12 +51,12 @@ def chain_of(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, keys: I
     pem: list[bytes] = []
     for number, key in enumerate(keys):
         name = common_name(f"i{number}")
-        certificate = _builder(name, issuer, key).add_extension(
+        certificate = certificate_builder(name, issuer, key).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
         pem.append(certificate.sign(signing, hashes.SHA256()).public_bytes(Encoding.PEM))
         issuer, signing = name, key
-    leaf = _builder(common_name("client"), issuer, leaf_key)
+    leaf = certificate_builder(common_name("client"), issuer, leaf_key)
     pem.append(leaf.sign(signing, hashes.SHA256()).public_bytes(Encoding.PEM))
     return b"".join(reversed(pem))
 
@@ -160,16 +158,3 @@ def is_closed(sock: socket.socket) -> bool:
 def raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _builder(subject: x509.Name, issuer: x509.Name, key: _AnyKey) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _DAY)
-        .not_valid_after(now + _DAY)
-    )
