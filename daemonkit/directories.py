@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories in which a daemon keeps files: who else may change what is in them is found out here.
+"""Checks the owner and mode of the directories in which a daemon keeps files, and of all their parents.
 
-Whoever may write a directory may put a link in the place of a file, and a daemon that opens files
-there writes what the link leads to, as root in the case of kata-bridge. So a directory is of use only
-if it, and every directory on the way to it, belongs to root or to the daemon's own user, and nobody
-else may write it. On the way, one with the sticky bit (/tmp) will do: nobody can replace what is the
-daemon's own. Links on the way are followed by hand, so that whoever may change one is found out too.
+A user with write permission on a directory can replace a file in it by a symbolic link. A daemon that opens
+files there then writes the link's target, and kata-bridge does that as root. So the directory and each of its
+parents must belong to root or to the daemon's own user, and must be writable by that owner alone. A parent
+with the sticky bit (/tmp) is accepted, because other users cannot replace the daemon's own entries there.
+The check resolves symbolic links itself, one by one, and checks the owner of each link too.
 
-For /run/vcnode that means: root's, mode 0755; a daemon that is not root has a directory of its own
+/run/vcnode therefore belongs to root, mode 0755. A daemon that runs as another user has its own directory
 below it (`/run/vcnode/dnsconfig`, systemd's `RuntimeDirectory=vcnode/dnsconfig`).
 """
 
@@ -107,11 +107,11 @@ def _make(path: Path, mode: int) -> None:
 def _walk(path: Path) -> tuple[Path, list[str]]:
     """The last directory on the way that is there, free of links, and the names that are missing."""
     place = Path("/")
-    todo = list(reversed(path.absolute().parts[1:]))
+    remaining = list(reversed(path.absolute().parts[1:]))
     links = 0
     _check(place, place.lstat(), is_last=False)
-    while todo:
-        name = todo.pop()
+    while remaining:
+        name = remaining.pop()
         if name == "..":
             place = place.parent
             continue
@@ -119,7 +119,7 @@ def _walk(path: Path) -> tuple[Path, list[str]]:
         try:
             status = inside.lstat()
         except FileNotFoundError:
-            return place, [name, *reversed(todo)]
+            return place, [name, *reversed(remaining)]
         except OSError as error:
             raise UnusableDirectoryError(inside, error.strerror or "cannot be looked at") from None
         if stat.S_ISLNK(status.st_mode):
@@ -130,9 +130,9 @@ def _walk(path: Path) -> tuple[Path, list[str]]:
             target = inside.readlink()
             if target.is_absolute():
                 place = Path("/")
-            todo += [part for part in reversed(target.parts) if part != "/"]
+            remaining += [part for part in reversed(target.parts) if part != "/"]
             continue
-        _check(inside, status, is_last=not todo)
+        _check(inside, status, is_last=not remaining)
         place = inside
     return place, []
 

@@ -89,7 +89,7 @@ class FairQueue(Generic[T]):
         heapq.heappush(self._heap, (self._tags[account], self._count, account))
 
     def _sweep(self) -> None:
-        """Forget accounts of which all was discarded; of the tags of those that are idle the oldest."""
+        """Drop accounts whose entries were all discarded, and the oldest tags of idle accounts."""
         self._waiting = {account: waiting for account, waiting in self._waiting.items() if waiting}
         self._heap = [entry for entry in self._heap if entry[2] in self._waiting]
         heapq.heapify(self._heap)

@@ -27,7 +27,7 @@ PENALTY_S = 60.0
 # Between the two, each second counts as so many: chains of 4.9 ms may take 6 % of the loop, not half of it.
 FAIR_CHECK_S = 0.0015
 SURCHARGE = 10.0
-# Sources and authorities that are remembered; whoever was heard of longest ago goes first.
+# How many sources and authorities are remembered; the least recently used one is dropped first.
 MAX_REMEMBERED = 4_096
 
 _UNPROVEN = ""
@@ -69,8 +69,8 @@ class HandshakeAccounts:
     ) -> None:
         """A handshake of `source` ended after `cpu_s`, of which `check_s` for the client's last flight.
 
-        `authority` is where its chain ends, empty if it was not verified: then it counts for the authority
-        that the source has proven before.
+        `authority` verified its chain. If none did it is empty, and the cost is charged to the authority that
+        the source has proven before.
         """
         is_expensive = check_s > EXPENSIVE_S
         cost_s = PENALTY_S if is_expensive else 0.0

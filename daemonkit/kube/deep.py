@@ -12,8 +12,9 @@ import msgspec
 
 T = TypeVar("T")
 
-# API servers refuse what is deeper (sigs.k8s.io/json, maxNestingDepth). A list and an event have some
-# levels around it, and whoever calls some below. Of C's stack it takes less than 512 KB.
+# API servers refuse JSON that is nested deeper than 10 000 levels (sigs.k8s.io/json, maxNestingDepth). A
+# list or an event adds some levels around the object, and the caller's own frames count too. All of it takes
+# less than 512 KB of C's stack.
 MAX_DEPTH = 10_000 + 2_000
 
 

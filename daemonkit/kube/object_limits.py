@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large an object may be before it is decoded in full, for each kind that any daemon watches. Pure.
+"""The size limits that each watched kind of object must meet before it is decoded in full. Pure.
 
-Tenants write objects, and an API server lets many of their lists be as long as a request. Whoever
-decodes all of it pays in proportion, again at each event and on each node, and whatever follows may
-pay more. So the decoder of watched objects looks at the bytes first. What has more than an object of
-its kind has in honest use is *too large*: neither absent nor empty. It stays known by its name, and
-everything else is computed without it.
+Tenants write objects, and an API server accepts lists as long as a request. Each node that watches such an
+object decodes it at each event, and what is computed from it may cost even more. So the decoder measures the
+bytes first. An object above a limit is *too large*: neither absent nor empty. The store keeps its name, and
+the daemon computes everything else without it.
 
-- An object of `FREE_BYTES` (a pod: of less) is decoded as it is: its lists have no room for harm.
-- One of more than `MAX_OBJECT_BYTES` is too large as a whole.
-- In between the lists, maps and texts that some daemon decodes are measured where they stand, first by
-  bytes and then by entries; all else in the object is skipped, here as by the decoder.
+- An object of up to `FREE_BYTES` (a pod: of less) is decoded without measuring: its lists are short.
+- An object of more than `MAX_OBJECT_BYTES` is too large as a whole.
+- In any other object the lists, maps and strings that some daemon decodes are measured, first in bytes and
+  then in entries. All other fields are skipped, as the decoder skips them.
 
-Every figure is what Kubernetes itself allows where it allows a number at all, and far above honest use
-where it does not.
+Each limit is the one that Kubernetes validates, or far above honest use where Kubernetes validates none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,7 +63,7 @@ _METADATA = (
 _SERVICE = (
     # As many as a slice of it may have.
     Limit("spec.ports", 4 << 20, 20_000),
-    # A Service has those that somebody routes to its nodes by hand.
+    # An operator routes each of these to the nodes by hand.
     Limit("spec.externalIPs", 64 << 10, 1_000),
     # Published lists of clouds' and countries' ranges have some thousands.
     Limit("spec.loadBalancerSourceRanges", 256 << 10, 5_000),
@@ -113,7 +111,7 @@ _VIRTUAL_CLUSTER = (
 
 
 class ObjectLimits:
-    """The limits of one kind. Of a path that is not there nothing is measured."""
+    """The limits of one kind. A path that is missing in an object is not measured."""
 
     def __init__(self, limits: Iterable[Limit], free_bytes: int = FREE_BYTES) -> None:
         self._free_bytes = free_bytes
@@ -129,7 +127,7 @@ class ObjectLimits:
         self._map = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     def excess(self, raw: msgspec.Raw | bytes) -> str | None:
-        """What is too large about an object, None for nothing. The same excess gives the same words."""
+        """The limit that an object exceeds, or None. The same excess gives the same message."""
         size = len(raw)
         if size <= self._free_bytes:
             return None
@@ -144,7 +142,7 @@ class ObjectLimits:
                 if limit.max_entries is not None and self._entries(found) > limit.max_entries:
                     return f"{TOO_LARGE}{limit.path} has more than {limit.max_entries} entries"
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # what is wrong with it says whoever decodes it, with the place
+            pass  # the full decoding reports the error with its place
         return None
 
     def _entries(self, found: msgspec.Raw) -> int:
@@ -161,7 +159,7 @@ _NOTHING = msgspec.Raw(b"")
 
 
 def _outline(tree: Mapping[str, Any]) -> type[msgspec.Struct]:
-    """A Struct of the tree, whose leaves are the bytes that stand there."""
+    """A Struct of the tree, whose leaves are undecoded bytes."""
     fields: list[tuple[str, Any, Any]] = [
         (name, msgspec.Raw, _NOTHING) if below is None else (name, _outline(below) | None, None)
         for name, below in tree.items()
@@ -180,7 +178,7 @@ _BY_KIND: Mapping[str, ObjectLimits] = MappingProxyType(
     {
         str(SERVICES): ObjectLimits(_METADATA + _SERVICE),
         str(ENDPOINT_SLICES): ObjectLimits(_METADATA + _ENDPOINT_SLICE),
-        # Where fewer options have room than it may have: each is looked at again for every decision.
+        # Below this a pod has no room for too many options: every decision reads each option.
         str(PODS): ObjectLimits(_METADATA + _POD, free_bytes=3 << 10),
         str(NAMESPACES): _OF_ALL,
         str(NODES): _OF_ALL,
@@ -191,8 +189,8 @@ _BY_KIND: Mapping[str, ObjectLimits] = MappingProxyType(
 
 
 def limits_of(resource: Resource) -> ObjectLimits:
-    """The limits of a kind; of one that is not listed, those that every object has.
+    """The limits of a kind; an unlisted kind has those of metadata alone.
 
-    Of Secrets and ConfigMaps the API server itself takes 1 MiB at most.
+    The API server accepts at most 1 MiB of Secrets and ConfigMaps.
     """
     return _BY_KIND.get(str(resource), _OF_ALL)

@@ -23,7 +23,10 @@ from tests.functional.vnagent.node import NAME, SPDY, Node, head, received, repl
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 
 _ECHO = "POST /exec/web/bank/app?command=cat&input=1&output=1"
-_EVERY_S, _DIAL_EVERY_S, _SETTLE_S = 0.004, 0.05, 2.0
+# An interactive shell's echoes and an apiserver's dials: far apart, so that the neighbour itself is no load.
+_EVERY_S, _DIAL_EVERY_S = 0.004, 0.05
+# The attacker's process starts and reaches its rate in less.
+_SETTLE_S = 2.0
 
 
 def _chains(port: int, directory: Path, rate: float) -> None:
@@ -74,6 +77,7 @@ def _open(port: int, rate: float, sources: list[str], first: bytes) -> None:
 def _paced(rate: float) -> Iterator[int]:
     begin = time.monotonic()
     for number in itertools.count():
+        # The attack has a rate: it waits until the next connection is due.
         time.sleep(max(0.0, begin + number / rate - time.monotonic()))
         yield number
 
@@ -125,7 +129,7 @@ def _attacker(name: str, node: Node) -> Iterator[None]:
     command += ["--attack-port", str(node.daemon.port), "--directory", str(node.directory)]
     process = subprocess.Popen(command)
     try:
-        time.sleep(_SETTLE_S)
+        time.sleep(_SETTLE_S)  # what is measured before is a quiet daemon
         yield
     finally:
         process.terminate()
@@ -153,7 +157,7 @@ def _measure(node: Node, seconds: float) -> dict[str, list[float]]:
                 if reply_of(client) is None:
                     continue
             dials.append((time.monotonic() - begin) * 1000)
-            time.sleep(_DIAL_EVERY_S)
+            time.sleep(_DIAL_EVERY_S)  # samples of the whole slice, at the neighbour's own pace
 
     dialler = threading.Thread(target=dial)
     echoes: list[float] = []
@@ -170,7 +174,7 @@ def _measure(node: Node, seconds: float) -> dict[str, list[float]]:
             client.send(data)
             received(client, data)
             echoes.append((time.monotonic() - begin) * 1000)
-            time.sleep(_EVERY_S)
+            time.sleep(_EVERY_S)  # as above
     dialler.join()
     return {"echo": echoes, "new connection": dials}
 

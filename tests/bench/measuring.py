@@ -130,8 +130,8 @@ class Bench:
             load.read_line()
             load.write_line("go")
             load.read_line()
-            # Nobody tells when it has been given back; at once, what opening took for a moment would
-            # count as what idle tunnels hold. All that are measured have the same time.
+            # No event reports that freed memory is returned. Measured at once, the memory for opening
+            # tunnels would count as that of idle ones. Each subject waits for the same time.
             time.sleep(MEMORY_SETTLE_S)
             open_ = usage.memory(proxy.process.pid)
             load.finish()

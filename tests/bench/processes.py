@@ -110,8 +110,8 @@ class Process:
         end = time.monotonic() + deadline_s
         before = self.cpu_s()
         while time.monotonic() < end:
-            # Of what still works it would use far more than what is compared below; a shorter look
-            # could take a pause between two steps for the end.
+            # A process that is still busy uses far more CPU in this interval than the 0.5 ms below. In a
+            # shorter interval a pause between two steps would look like the end.
             time.sleep(0.02)
             now = self.cpu_s()
             if now - before < 0.0005:

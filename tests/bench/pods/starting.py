@@ -44,8 +44,8 @@ class Starter:
         """Milliseconds of each."""
         took_ms = []
         for _ in range(count):
-            # Each begins when the kubelet has seen the end of the one before: without a wait that is
-            # always the same point of its second, and all samples would be of one kind.
+            # A pod is created when the kubelet has observed the end of the one before. Without a random wait
+            # that is always the same phase of the kubelet's period, and all samples would share it.
             time.sleep(luck.uniform(0, _KUBELET_LOOKS_S))
             took_ms += self.at_once(place, 1, demands=demands, has_agent=has_agent)
         return took_ms

@@ -23,7 +23,9 @@ LIVE_S = 30.0
 _DEFAULT_GAP_S = (1.15, 1.4)
 _GAP_S = (0.15, 0.35)
 _CHURN_GAP_S = (0.1, 0.5)
+# The churn's process starts, connects and makes its first changes in less.
 _CHURN_SETTLE_S = 1.5
+# kube-proxy's minimum between two syncs, and then some.
 _KUBE_PROXY_SETTLE_S = 1.5
 
 
@@ -143,8 +145,8 @@ class Theirs:
         self.proxy.start()
         (seen_s,) = wait_for_all(self.witnesses, LIVE_S)
         self.took_s.append(seen_s - self.proxy.started_s)
-        # It syncs again when all its caches have been told, and does not say that this is over: the
-        # first change would wait for that sync, and its CPU time would count as the changes'.
+        # kube-proxy syncs again once all its caches have synced, and reports no end of that. The first change
+        # would wait for this sync, and its CPU time would count as the changes'.
         time.sleep(_KUBE_PROXY_SETTLE_S)
 
     def stop(self) -> None:
@@ -167,8 +169,7 @@ def run(cluster: Cluster, subject: Subject, tenant: Tenant, count: int, *, has_c
             disturber = churn.start(cluster, tenant, churning)
             stack.callback(_put_back, writer, tenant, churning)
             stack.callback(disturber.stop)
-            # Its process has to start and to connect, and the subject has to be in the midst of it: what
-            # is measured before is a quiet cluster.
+            # Samples from before the churn has started would be those of a quiet cluster.
             time.sleep(_CHURN_SETTLE_S)
         chosen = list(itertools.islice(itertools.cycle(measured), count))
         stack.callback(_put_back, writer, tenant, chosen)
@@ -188,8 +189,8 @@ def changes(
     witnesses = subject.witnesses
     before = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
     for name in services:
-        # So that none waits for the subject's minimum since the one before; of a random length, as
-        # changes that keep step with a timer of the subject would all meet it at the same point.
+        # Longer than the subject's minimum interval between syncs, so that no change waits for it. Random,
+        # because changes in step with a timer of the subject would all meet the same phase.
         time.sleep(random.uniform(*gap_s))  # noqa: S311 - no secret
         address = cluster.addresses.next()
         for witness in witnesses:
@@ -197,8 +198,8 @@ def changes(
         endpoints = (*tenant.services[name], address)
         written = writer.set_endpoints(tenant.namespace, name, tenant.key, endpoints)
         made.append(Change(written, wait_for_all(witnesses, LIVE_S)))
-    # What is done when a change is live already costs too: the last one has as much time for that as
-    # those before had, or its CPU time would be missing.
+    # A change costs CPU time also after it is live. The last change gets the same time as the others, or its
+    # cost would be missing.
     time.sleep(gap_s[0])
     after = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
     return Slice(made, {part: after[part] - before[part] for part in after})
