@@ -126,8 +126,8 @@ class Bench:
         attacker = Process(
             name,
             [
-                # Attackers have machines of their own: what runs idle gives way to the neighbour at once, where
-                # a low priority keeps the core for some milliseconds.
+                # Attackers have machines of their own. A process of the idle policy yields the core at
+                # once; one of a low priority keeps it for some milliseconds.
                 *("chrt", "--idle", "0", sys.executable, "-m", "tests.bench.attacks.attacker", name),
                 *("--address", agent.address, "--server-name", NODE, "--ca", files.serving_ca),
                 *("--certificate", files.caller.certificate, "--key", files.caller.key),
