@@ -59,7 +59,11 @@ def canonical_ip(text: str) -> str | None:
         ip = ipaddress.IPv6Address(text)
     except ValueError:
         return None
-    return str(ip.ipv4_mapped or ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    if 0xFFFF < int(ip) <= 0xFFFFFFFF:  # as inet_ntop(3) has it, and so iptables and nft
+        return f"::{ipaddress.IPv4Address(int(ip))}"
+    return str(ip)
 
 
 def _canonical_ipv4(text: str) -> str | None:
