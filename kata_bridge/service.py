@@ -126,6 +126,7 @@ class Service:
         credentials = Credentials.open(config.state_directory)
         links = GuestLinks(
             credentials,
+            config.inner_socket.with_name("agents.sock"),
             on_attached=self._attached,
             on_detached=self._attached,
             on_state=lambda channel, state: self.guests.reported(channel.sandbox, state),

@@ -76,6 +76,7 @@ class GuestLinks:
     def __init__(
         self,
         register: Register,
+        behind: Path,
         *,
         on_attached: Callable[[AgentChannel], None],
         on_detached: Callable[[AgentChannel], None],
@@ -83,7 +84,12 @@ class GuestLinks:
         addresses: Addresses | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`behind` is where the gRPC server listens, for the relay alone: in a directory of root's.
+
+        On a port of loopback every process of the node would get past the relay and all its bounds.
+        """
         self._register = register
+        self._behind = behind
         self._on_attached, self._on_detached, self._on_state = on_attached, on_detached, on_state
         self._addresses = Addresses() if addresses is None else addresses
         self._clock = clock
@@ -97,7 +103,7 @@ class GuestLinks:
         self._relay: Relay | None = None
 
     async def start(self) -> None:
-        """Start the server behind the relay; nobody reaches it before a `listen_*`."""
+        """Start the server behind the relay; nobody reaches it before a `listen_*`. Raises `OSError`."""
         identity = self._register.server
         server = grpc.aio.server(
             options=[
@@ -122,15 +128,14 @@ class GuestLinks:
         credentials = grpc.ssl_server_credentials(
             [(identity.key_pem, identity.certificate_pem)], identity.authority_pem, require_client_auth=True
         )
-        port = server.add_secure_port("127.0.0.1:0", credentials)
+        self._behind.unlink(missing_ok=True)
+        try:
+            server.add_secure_port(f"unix:{self._behind}", credentials)
+        except RuntimeError as error:
+            raise OSError(f"{self._behind}: {error}") from None
         await server.start()
         self._server = server
-        self._relay = Relay(port, is_guests=self._addresses.is_guests, clock=self._clock)
-
-    @property
-    def inner_port(self) -> int:
-        """Where the server itself listens, on loopback, for the relay alone."""
-        return self._joined().port
+        self._relay = Relay(self._behind, is_guests=self._addresses.is_guests, clock=self._clock)
 
     async def listen_tcp(self, address: str, port: int) -> int:
         """Take guests on an address; return the port. Raises `OSError`."""
@@ -205,7 +210,7 @@ class GuestLinks:
         """Serve one stream from its hello to its end."""
         connection = self._joined().connection(context.peer())
         if connection is None:
-            # Somebody on the node found the port behind the relay.
+            # Root on the node dialled the socket behind the relay.
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "dial the address that is for guests")
         try:
             await self._serve_guest(connection, context)
@@ -223,6 +228,10 @@ class GuestLinks:
         if not _is_within(self._attaches.setdefault(sandbox, []), self._clock(), MAX_ATTACHES, ATTACHES_S):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "it attaches too often")
         hello = await self._hello(sandbox, context)
+        # Its sandbox may have ended while the hello was waited for, when there was no channel to end yet.
+        sandbox, refusal = self._identity(connection, context)
+        if refusal:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
         connection.allowance.renew()
         channel = AgentChannel(
             sandbox,

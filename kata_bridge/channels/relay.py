@@ -10,10 +10,12 @@ ciphertext. That the server can be reached in no other way gives three things it
 """
 
 import asyncio
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from daemonkit import logs
@@ -70,17 +72,17 @@ class Connection:
 
 
 class Relay:
-    """Joins each accepted connection with one of its own to `127.0.0.1:port` of the server."""
+    """Joins each accepted connection with one of its own to the server's unix socket `behind`."""
 
     def __init__(
         self,
-        port: int,
+        behind: Path,
         *,
         is_guests: Callable[[Address], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`is_guests` says of an address whether it is one guest's own."""
-        self.port = port
+        self.behind = behind
         self.doors = Doors(lambda origin_of: _Outer(self, origin_of), is_guests)
         self._clock = clock
         self._tasks = Tasks("relay")
@@ -225,9 +227,8 @@ class Relay:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_DIAL_S):
-                inner, _ = await loop.create_connection(
-                    lambda: _Inner(connection.outer), "127.0.0.1", self.port
-                )
+                bound = await _connected(self.behind)
+                inner, _ = await loop.create_unix_connection(lambda: _Inner(connection.outer), sock=bound)
         except (OSError, TimeoutError) as error:
             _log.error("the server for guests does not answer", error=error)
             return
@@ -266,10 +267,22 @@ class Relay:
             self._by_inner.pop(_peer(connection.inner), None)
 
 
+async def _connected(behind: Path) -> socket.socket:
+    """A connection to the server, with a name of its own that the kernel chooses. Raises `OSError`."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        made.bind(b"")  # unix(7), autobind: five hexadecimal digits in the abstract namespace
+        await asyncio.get_running_loop().sock_connect(made, str(behind))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
 def _peer(inner: asyncio.Transport) -> str:
     """How grpc's server names the other end of a connection of ours."""
-    host, port = inner.get_extra_info("sockname")[:2]
-    return f"ipv4:{host}:{port}"
+    name: bytes = inner.get_extra_info("sockname")
+    return f"unix-abstract:{name[1:].decode('ascii')}"
 
 
 def _buffered(transport: asyncio.BaseTransport) -> asyncio.Transport:

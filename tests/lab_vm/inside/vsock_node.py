@@ -31,7 +31,11 @@ async def main(directory: Path, port: int) -> None:
     credentials = Credentials.open(directory / "state")
     attached: list[AgentChannel] = []
     links = GuestLinks(
-        credentials, on_attached=attached.append, on_detached=lambda _: None, on_state=lambda *_: None
+        credentials,
+        directory / "agents.sock",
+        on_attached=attached.append,
+        on_detached=lambda _: None,
+        on_state=lambda *_: None,
     )
     await links.start()
     await links.listen_vsock(port)

@@ -23,7 +23,7 @@ _DEADLINE_S = 20.0
 class Node:
     """The node's side, with what it was told."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, behind: Path) -> None:
         self.credentials = credentials
         self.attached: list[AgentChannel] = []
         self.detached: list[AgentChannel] = []
@@ -31,6 +31,7 @@ class Node:
         self.addresses = Addresses()
         self.links = GuestLinks(
             credentials,
+            behind,
             addresses=self.addresses,
             on_attached=self.attached.append,
             on_detached=self.detached.append,
@@ -62,7 +63,7 @@ def directory() -> Iterator[Path]:
 @pytest_asyncio.fixture
 async def node(directory: Path) -> AsyncIterator[Node]:
     """A node whose guests come in by the unix socket `node.sock` in `directory`."""
-    made = Node(Credentials.open(directory / "state"))
+    made = Node(Credentials.open(directory / "state"), directory / "agents.sock")
     await made.links.start()
     await made.links.listen_unix(directory / "node.sock")
     yield made

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who a guest is: whom its certificate names, out of its own door, while its sandbox lives."""
 
+import asyncio
 from pathlib import Path
 
 import grpc
@@ -106,9 +107,47 @@ async def test_by_tcp_a_certificate_comes_from_its_sandboxs_address(node: Node) 
 
 
 async def test_the_server_behind_the_relay_is_not_for_guests(node: Node, directory: Path) -> None:
-    inner = node.links.inner_port
-    async with dialled(f"127.0.0.1:{inner}", node.credentials.issue("sb").directory) as call:
+    async with dialled(f"unix:{directory}/agents.sock", node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+def _listening() -> list[str]:
+    """The TCP ports that this process listens on."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    sockets = {str(link.readlink()) for link in links}
+    return [
+        fields[1]
+        for table in ("tcp", "tcp6")
+        for fields in map(str.split, Path(f"/proc/self/net/{table}").read_text().splitlines()[1:])
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets
+    ]
+
+
+async def test_nothing_listens_where_any_process_of_the_node_gets_past_the_relay(node: Node) -> None:
+    """A port of loopback took every connection: 400 silent ones were 400 of the daemon's descriptors."""
+    assert await asyncio.to_thread(_listening) == []
+
+
+async def test_a_sandbox_that_ends_before_its_hello_is_not_attached(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[str | None] = []
+    sandbox_of = node.credentials.sandbox_of
+
+    def noted(leaf_pem: bytes) -> str | None:
+        known.append(sandbox_of(leaf_pem))
+        return known[-1]
+
+    monkeypatch.setattr(node.credentials, "sandbox_of", noted)
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        await until(lambda: known == ["sb"])
+        node.credentials.revoke("sb")
+        node.links.forget("sb")
+        assert await refusal(call, hello("sb")) == (
+            grpc.StatusCode.UNAUTHENTICATED,
+            "this certificate is of no sandbox that lives",
+        )
+    assert node.attached == []
 
 
 async def test_revoking_ends_the_stream_at_once(node: Node, target: str) -> None:

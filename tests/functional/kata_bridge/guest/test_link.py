@@ -129,7 +129,7 @@ async def test_an_agent_waits_for_its_credentials(
 
 @pytest.mark.asyncio
 async def test_an_agent_comes_back_to_a_node_that_was_away(directory: Path, start_agent: StartAgent) -> None:
-    first = Node(Credentials.open(directory / "state"))
+    first = Node(Credentials.open(directory / "state"), directory / "agents.sock")
     await first.links.start()
     await first.links.listen_unix(directory / "node.sock")
     agent = start_agent(first.credentials.issue("sb").directory)
@@ -140,7 +140,7 @@ async def test_an_agent_comes_back_to_a_node_that_was_away(directory: Path, star
     with pytest.raises(Unreachable):
         await channel.state()
 
-    second = Node(Credentials.open(directory / "state"))
+    second = Node(Credentials.open(directory / "state"), directory / "agents.sock")
     await second.links.start()
     try:
         await second.links.listen_unix(directory / "node.sock")

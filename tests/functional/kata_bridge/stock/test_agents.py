@@ -31,6 +31,7 @@ async def agents_of(place: Path, kata: StandInKata, *, is_copying: bool = True) 
     credentials = Credentials.open(place / "state")
     links = GuestLinks(
         credentials,
+        place / "agents.sock",
         on_attached=lambda _: None,
         on_detached=lambda _: None,
         on_state=lambda _, __: None,

@@ -93,6 +93,7 @@ class Node:
         self.attached: list[AgentChannel] = []
         self.links = GuestLinks(
             self.credentials,
+            directory / "agents.sock",
             on_attached=self.attached.append,
             on_detached=lambda _: None,
             on_state=lambda channel, state: self.states.append((channel.sandbox, state)),

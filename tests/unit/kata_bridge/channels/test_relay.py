@@ -2,12 +2,15 @@
 """How many connections of one origin are taken; the bytes are for tests/functional."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from kata_bridge.channels import origins, relay
 from kata_bridge.channels.origins import Origin
 from kata_bridge.channels.relay import Relay
+
+NOWHERE = Path("/nonexistent/agents.sock")
 
 
 class Clock:
@@ -24,7 +27,7 @@ def admitted(made: Relay, origin: Origin, times: int) -> int:
 
 def test_who_connects_too_often_is_let_in_again_later() -> None:
     clock = Clock()
-    made = Relay(1, clock=clock)
+    made = Relay(NOWHERE, clock=clock)
     guest, other = Origin("unix", "pid 1"), Origin("unix", "pid 2")
     assert admitted(made, guest, 100) == origins.MAX_CONNECTS_PER_GUEST
     assert admitted(made, other, 1) == 1
@@ -33,12 +36,12 @@ def test_who_connects_too_often_is_let_in_again_later() -> None:
 
 
 def test_behind_an_address_there_may_be_many_guests() -> None:
-    made = Relay(1, clock=Clock())
+    made = Relay(NOWHERE, clock=Clock())
     assert admitted(made, Origin("tcp", "10.0.0.1"), 2_000) == origins.MAX_CONNECTS_PER_ADDRESS
 
 
 def test_what_comes_through_a_door_that_is_shut_is_not_taken() -> None:
-    assert Relay(1, clock=Clock()).admits(Origin("hybrid-vsock", "sb", "sb")) == "its door is closed"
+    assert Relay(NOWHERE, clock=Clock()).admits(Origin("hybrid-vsock", "sb", "sb")) == "its door is closed"
 
 
 class Wire(asyncio.Transport):
@@ -52,7 +55,7 @@ class Wire(asyncio.Transport):
 
 @pytest.mark.asyncio
 async def test_a_few_addresses_that_stay_silent_keep_nobody_out() -> None:
-    made = Relay(1, clock=Clock())
+    made = Relay(NOWHERE, clock=Clock())
     attached = made.opened(Wire(), Origin("tcp", "10.1.0.1"))
     assert attached is not None
     made.attached(attached)
@@ -75,4 +78,4 @@ async def test_a_few_addresses_that_stay_silent_keep_nobody_out() -> None:
 
 
 def test_a_call_is_known_by_the_connection_that_it_came_through() -> None:
-    assert Relay(1, clock=Clock()).connection("ipv4:127.0.0.1:5") is None
+    assert Relay(NOWHERE, clock=Clock()).connection("unix-abstract:00005") is None
