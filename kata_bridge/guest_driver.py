@@ -37,6 +37,7 @@ from kata_bridge.core.guest import GuestMachine
 from kata_bridge.core.rulesets import Rulesets
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.metrics import Metrics
+from kata_bridge.turns import Turns
 from ruleset.document import Ruleset
 
 # Channels have shorter deadlines of their own; this one is for a channel that forgets.
@@ -45,8 +46,11 @@ CALL_S = 90.0
 YOUNG_S = 30.0
 # Calls at once, by channel. An agent's work is done in the guest; a namespace's is done by processes
 # of this node, and the more of them run the later each is done.
-PARALLEL = {"agent": 128, "stock": 16, "netns": 4}
+PARALLEL = {"agent": 128, "stock": 20, "netns": 4}
 PARALLEL_OTHER = 16
+# Of one tenant's guests. A stock guest can make each of its calls last; a node has fewer agents than turns
+# of theirs, and no call into a namespace waits for who is in it.
+PARALLEL_OF_A_TENANT = {"stock": 16}
 
 T = TypeVar("T")
 
@@ -61,7 +65,7 @@ class Shared:
     rulesets: Rulesets
     metrics: Metrics
     tasks: Tasks
-    turns: Mapping[str, asyncio.Semaphore]
+    turns: Mapping[str, Turns]
     luck: Callable[[], float]
     check_s: float
 
@@ -164,7 +168,8 @@ class GuestDriver:
         """
         async with self._one_call:
             name = self.chosen.name if self.chosen is not None else self.channels[0] if self.channels else ""
-            async with self._shared.turns.get(name) or self._shared.turns[""]:
+            turns = self._shared.turns.get(name) or self._shared.turns[""]
+            async with turns.turn(self.sandbox.tenant):
                 try:
                     async with asyncio.timeout(CALL_S):
                         return await call()
@@ -387,6 +392,7 @@ def _fields(said: tuple[str, str]) -> dict[str, object]:
     return {"state": said[0], "reason": said[1]}
 
 
-def turns() -> dict[str, asyncio.Semaphore]:
-    """The semaphores of `PARALLEL`."""
-    return {name: asyncio.Semaphore(count) for name, count in (*PARALLEL.items(), ("", PARALLEL_OTHER))}
+def turns() -> dict[str, Turns]:
+    """The turns of `PARALLEL`."""
+    counts = (*PARALLEL.items(), ("", PARALLEL_OTHER))
+    return {name: Turns(count, PARALLEL_OF_A_TENANT.get(name, count)) for name, count in counts}
