@@ -26,6 +26,12 @@ MAX_CERTIFICATES = 2_000
 # Forward secrecy and AEAD only for TLS 1.2 (RFC 9325, 4.2); TLS 1.3 has its own list.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:@SECLEVEL=2"
 
+# SSL_OP_NO_TX_CERTIFICATE_COMPRESSION and SSL_OP_NO_RX_CERTIFICATE_COMPRESSION (RFC 8879), for which `ssl`
+# has no names. OpenSSL takes compressed chains from 3.2 on where it was built with zlib, brotli or zstd:
+# 12 KiB on the wire may be 100 KB of certificates then, and CVE-2025-66199 is more. Before 3.2 the bits mean
+# nothing.
+_NO_COMPRESSED_CERTIFICATES = 1 << 32 | 1 << 33
+
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 _END = "-----END CERTIFICATE-----"
 
@@ -191,6 +197,8 @@ def _context(protocol: int) -> ssl.SSLContext:
     # Both sides' lists are sound; the client knows what its processor does in hardware, and a Go
     # client then asks for AES-128, which costs a tenth less than OpenSSL's own first choice.
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    # Last: `~` above forgets bits without a name.
+    context.options |= _NO_COMPRESSED_CERTIFICATES
     return context
 
 
