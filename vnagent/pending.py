@@ -4,6 +4,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from vnagent.core.audit import LEFT_UNDECIDED
 from vnagent.core.requests import Request
 from vnagent.sources.port import PodFeed
 
@@ -41,4 +42,4 @@ class LearningExchange:
         if self._task is not None:
             self._task.cancel()
         agent = self._client.agent
-        agent.audit(self._client.caller, self._request, "client-left", 499, agent.next_request_id())
+        agent.audit(self._client.caller, self._request, LEFT_UNDECIDED, 499, agent.next_request_id())

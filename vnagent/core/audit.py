@@ -51,6 +51,8 @@ OWNED = "owned"
 OWN_VIEW = "own-view"
 OWN_ANSWER = "own-answer"
 ALLOWED = frozenset({OWNED, OWN_VIEW, OWN_ANSWER})
+# The client left before it was known whether it may have what it asked for: nothing was allowed.
+LEFT_UNDECIDED = "client-left-undecided"
 # Reasons why an allowed request did not get its answer.
 HOP_FAILURES = frozenset(
     {
