@@ -102,6 +102,18 @@ def test_head_is_get_without_the_body(node: Node, path: str) -> None:
     assert got.values("Content-Type") == first.values("Content-Type")
 
 
+def test_what_follows_a_head_request_is_refused_with_a_body(node: Node) -> None:
+    """Whatever cannot be read as a head was not asked by HEAD: its answer has the bytes that it announces."""
+    with node.client("ten-a") as client:
+        client.send(head("HEAD /healthz") + b"\0")
+        assert client.receive_until_end(DEADLINE_S)
+    first, second, body = client.received.split(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 200 ")
+    assert second.startswith(b"HTTP/1.1 400 ")
+    assert f"Content-Length: {len(body)}\r\n".encode() in second
+    assert b"malformed-head" in body
+
+
 @pytest.mark.parametrize("path", ["/containerLogs/web/shop/app", "/containerLogs/web/bank/app"])
 def test_head_is_no_way_to_a_log(node: Node, path: str) -> None:
     reply = node.ask("ten-a", f"HEAD {path}")
