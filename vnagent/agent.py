@@ -224,7 +224,7 @@ class Agent:
             use = self._uses[tenant] = Use(max_unsent_bytes=self._limits.buffered_bytes)
         return use
 
-    def take_turn(self, caller: Caller, *, has_waited: bool) -> Turn:
+    def take_turn(self, caller: Caller, *, has_waited: bool, head_bytes: int = 0) -> Turn:
         """Whether a request that has arrived whole is served now."""
         tenant = caller.tenant
         if tenant is None:
@@ -233,7 +233,8 @@ class Agent:
             return Turn.WAIT
         if not self._limits.requests_per_second:
             return Turn.SERVE
-        return take_turn(self._use(tenant), self._limits, self.channels.loop.time(), has_waited=has_waited)
+        now_s = self.channels.loop.time()
+        return take_turn(self._use(tenant), self._limits, now_s, has_waited=has_waited, head_bytes=head_bytes)
 
     def await_turn(self, connection: ClientConnection) -> None:
         """Call `stop_waiting` when the connection's turn may have come."""

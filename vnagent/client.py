@@ -222,6 +222,7 @@ class ClientConnection:
             # It asks and does not read: until it does, it is not even listened to.
             self.channel.pause()
             return
+        self._is_head = False  # what the last request asked is nothing to a refusal of this one
         try:
             end = find_head(self._buffer, self._scanned)
             if end < 0:
@@ -231,7 +232,7 @@ class ClientConnection:
                     self._is_head_begun = True
                     self.channel.deadline = self.agent.channels.now + HEAD_S
                 return
-            turn = self.agent.take_turn(self.caller, has_waited=has_waited)
+            turn = self.agent.take_turn(self.caller, has_waited=has_waited, head_bytes=end)
             if turn is Turn.WAIT:
                 self._wait()
                 return
@@ -247,7 +248,6 @@ class ClientConnection:
 
     def _serve(self, head: bytes, *, is_refused: bool) -> None:
         """Read one head and act on it. `is_refused`: the tenant asks for too much in this second."""
-        self._is_head = False
         if self.caller.tenant is not None and not self._is_counted:
             self._refuse(None, Deny(429, "too-many-connections", must_close=True))
             return

@@ -18,6 +18,33 @@ def rate(per_second: int) -> Limits:
     return Limits(connections=0, tunnels=0, requests_per_second=per_second)
 
 
+def test_a_large_head_takes_as_many_turns_as_it_has_kib() -> None:
+    """Or 1000 heads of 190 KB a second would be within the rate, each of which costs milliseconds."""
+    use = Use()
+    served = [take_turn(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
+    assert served.count(Turn.SERVE) == 6
+    # It is never too large for the rate, and what follows waits for it: a second at most.
+    use = Use()
+    served = [take_turn(use, rate(2), 10.0, head_bytes=190 << 10) for _ in range(2)]
+    assert served == [Turn.SERVE, Turn.REFUSE]
+    assert take_turn(use, rate(2), 10.4, has_waited=True) is Turn.WAIT
+    assert take_turn(use, rate(2), 11.0, has_waited=True) is Turn.SERVE
+
+
+def test_large_heads_that_are_refused_take_as_many_refusals() -> None:
+    use = Use()
+    turns = [take_turn(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
+    assert turns.count(Turn.REFUSE) == 1
+    assert turns.count(Turn.WAIT) == 13
+    assert ready_count(use, rate(1000), 10.0) == 0
+
+
+def test_an_apiservers_head_takes_one_turn() -> None:
+    use = Use()
+    turns = [take_turn(use, rate(1000), 10.0, head_bytes=1023) for _ in range(1000)]
+    assert turns == [Turn.SERVE] * 1000
+
+
 @pytest.mark.parametrize(
     ("per_second", "times_s", "expected"),
     [

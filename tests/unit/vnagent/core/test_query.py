@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which parameters each endpoint takes, and that what is written reads as what was read."""
 
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import pytest
 from hypothesis import given
@@ -58,6 +58,17 @@ def test_a_query_that_is_refused(query: str, reason: str) -> None:
     with pytest.raises(QueryError) as caught:
         split_query(query)
     assert (caught.value.status, caught.value.reason) == (400, reason)
+
+
+_ESCAPES = [f"%{byte:02x}" for byte in range(1, 256)] + [f"%{byte:02X}" for byte in range(1, 256)]
+
+
+@given(st.lists(st.sampled_from([*_ESCAPES, *"aZ09._~!$'()*,=:@/?%-".replace("%", ""), "+"])))
+def test_values_read_as_by_the_standard_library(pieces: list[str]) -> None:
+    """Quoted-printable is what decodes them, which has soft line ends and blanks that are dropped."""
+    value = "".join(pieces)
+    expected = unquote_to_bytes(value.replace("+", " ")).decode("latin-1")
+    assert split_query(f"command={value}") == [("command", expected)]
 
 
 def test_as_many_parameters_as_are_allowed() -> None:

@@ -4,7 +4,7 @@
 import pytest
 
 from tests.unit.vnagent.core.request_lines import SPDY, WEBSOCKET, request
-from vnagent.core.requests import ContainerLogs, Endpoint, Refusal, Request
+from vnagent.core.requests import MAX_PATH_CHARS, ContainerLogs, Endpoint, Refusal, Request
 
 CLOSING = True
 
@@ -30,6 +30,10 @@ CLOSING = True
                 '/containerLogs/web/shop/app?sinceTime="',
                 "/containerLogs/web/shop/app?tailLines=1;follow=1",
                 "/containerLogs/web/shop/app?x[]=1",
+                # No name is looked for in a path that is longer than all names together.
+                "/containerLogs/web/" + "a." * 500 + "a/app",
+                "/" + "a" * MAX_PATH_CHARS + "?a=b",
+                "/" * (MAX_PATH_CHARS + 1),
             )
         ),
         *(
