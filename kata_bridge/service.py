@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemonkit import directories, logs
+from daemonkit import descriptors, directories, logs
 from daemonkit.config import ConfigError
 from daemonkit.metrics import Registry
 from daemonkit.run import Lifecycle
@@ -242,6 +242,7 @@ class Service:
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
+        descriptors.raise_limit()
         life.on_reload(self._reload)
         if self._status is not None:
             await self._status.start()

@@ -5,8 +5,6 @@ It takes every connection: silent ones cost a socket and give way by source (`vn
 not left in the kernel (TCP_DEFER_ACCEPT), whose queue knows no sources and drops the next honest one."""
 
 import asyncio
-import contextlib
-import resource
 import socket
 from collections.abc import Callable
 
@@ -89,10 +87,3 @@ class Listener:
     def _resume(self) -> None:
         if self._sock.fileno() >= 0:
             self.start()
-
-
-def raise_descriptor_limit() -> None:
-    """Each stream needs two descriptors; the usual soft limit of 1024 is for programs that select()."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from daemonkit import logs
+from daemonkit import descriptors, logs
 from daemonkit.files import Watched
 from daemonkit.run import Lifecycle
 from daemonkit.status import Readiness, StatusServer
@@ -22,7 +22,7 @@ from vnagent.core.limits import Limits
 from vnagent.feeds import Feeds
 from vnagent.handshakes import Handshakes
 from vnagent.kubelet import KubeletAddress, KubeletPool
-from vnagent.listener import Listener, raise_descriptor_limit
+from vnagent.listener import Listener
 from vnagent.metrics import Metrics
 from vnagent.page_service import PageService
 from vnagent.reload import Reloadable, Reloader
@@ -169,7 +169,7 @@ class Service:
 
     async def run(self, life: Lifecycle) -> int:
         """Serve until told to stop, then drain. Returns the exit code."""
-        raise_descriptor_limit()
+        descriptors.raise_limit()
         # What is there by now stays; and a relay makes few cycles but many small values, for which
         # the default of a collection each 700 allocations is wasted work.
         gc.collect()

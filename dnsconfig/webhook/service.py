@@ -12,7 +12,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from daemonkit import logs, metrics
+from daemonkit import descriptors, logs, metrics
 from daemonkit.kube import too_large
 from daemonkit.kube.client import Requester
 from daemonkit.kube.late_client import LateClient
@@ -82,6 +82,7 @@ class Service:
     async def run(self, life: Lifecycle) -> int:
         """Work until told to stop. Returns the exit code."""
         self._life = life
+        descriptors.raise_limit()
         status = self._status()
         if status is not None:
             await status.start()

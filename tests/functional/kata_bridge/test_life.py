@@ -4,6 +4,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -188,6 +189,17 @@ def test_a_watcher_and_a_push_through_the_real_socket(tmp_path: Path) -> None:
         assert status["guests"][0]["desiredGeneration"] == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
+
+
+def test_its_bounds_of_connections_fit_its_limit_of_descriptors(tmp_path: Path) -> None:
+    """Four addresses with 256 silent connections each are within the relay's bounds, and were all of 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with running(tmp_path) as process:
+            assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_socket_that_a_dead_bridge_left_is_replaced(tmp_path: Path) -> None:
