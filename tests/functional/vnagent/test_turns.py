@@ -44,8 +44,9 @@ class CountingAgent(SimpleNamespace):
         connection.caller = Caller("ten-a", Role.APISERVER, "00")
         return True
 
-    def take_turn(self, _caller: Caller, *, has_waited: bool) -> Turn:
+    def take_turn(self, _caller: Caller, *, has_waited: bool, head_bytes: int) -> Turn:
         assert not has_waited
+        assert head_bytes
         return Turn.SERVE
 
     def decide(self, request: Request, _caller: Caller) -> Decision:
