@@ -122,13 +122,19 @@ class Handshakes:
         return True
 
     def _dispatch(self) -> None:
+        has_begun = False
         for fd, events in self._epoll.poll(0, _EVENTS):
             one = self._by_fd.get(fd)
             if one is None:
                 continue
             if events & _GONE:
                 self._end(one)
+            elif has_begun and one.cipher is None:
+                # One for each turn of the loop: connections that stand are served between two of them.
+                # This one is still readable, and reported again.
+                continue
             elif one.cipher is None and self._agent.accounts.try_begin_inline(one.source, self._loop.time()):
+                has_begun = True
                 self._epoll.unregister(fd)
                 self._forget(one)
                 self._agent.metrics.handshakes.labels("loop").inc()

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handshakes on the event loop begin one for each turn of it: what stands is served in between."""
+
+import asyncio
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from daemonkit.handshake_accounts import HandshakeAccounts
+from vnagent.agent import Agent
+from vnagent.cipher import Cipher
+from vnagent.handshakes import Handshakes
+from vnagent.metrics import Metrics
+
+COUNT = 5
+
+
+@dataclass(slots=True)
+class Recorder:
+    """The part of an agent that `Handshakes` uses; keeps in which turn of the loop each one began."""
+
+    turns: list[int]
+    context: object = True
+    is_draining: bool = False
+    accounts: HandshakeAccounts = field(default_factory=HandshakeAccounts)
+    metrics: Metrics = field(default_factory=Metrics)
+    began: list[int] = field(default_factory=list)
+
+    def connect(self, sock: socket.socket, _source: str, _cipher: Cipher | None = None) -> None:
+        self.began.append(len(self.turns))
+        sock.close()
+
+
+@pytest.mark.asyncio
+async def test_one_handshake_begins_for_each_turn_of_the_loop() -> None:
+    turns: list[int] = []
+    recorder = Recorder(turns)
+    loop = asyncio.get_running_loop()
+    handshakes = Handshakes(loop, cast("Agent", recorder))
+    with ExitStack() as stack:
+        stack.callback(handshakes.stop)
+        for _ in range(COUNT):
+            ours, theirs = (stack.enter_context(each) for each in socket.socketpair())
+            theirs.send(b"\x16")
+            handshakes.accept(ours, "192.0.2.1")
+        handshakes.start()
+        async with asyncio.timeout(20):
+            while len(recorder.began) < COUNT:
+                turns.append(0)
+                await asyncio.sleep(0)
+    assert sorted(set(recorder.began)) == recorder.began
