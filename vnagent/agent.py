@@ -91,6 +91,8 @@ class Agent:
         self.feed: PodFeed | None = None
         self.ages: Callable[[], dict[str, float]] = dict
         self.saved: Callable[[], dict[str, bool]] = dict
+        # Whether the source of pods cannot be read now; never, without a source.
+        self.are_pods_stale: Callable[[], bool] = bool
         self._pages = pages
         self._limits = limits
         self._audit_log = audit_log
@@ -319,7 +321,7 @@ class Agent:
     # ---- requests
 
     def decide(self, request: Request, caller: Caller) -> Decision:
-        return decide(request, caller, self.index)
+        return decide(request, caller, self.index, is_stale=self.are_pods_stale())
 
     def relay_logs(self, client: ClientConnection, request: ContainerLogs, pod: Owned) -> None:
         LogRelay(client, request, pod).start()

@@ -72,6 +72,7 @@ class Feeds:
         self._lists = ClientLists()
         self._policy = ContainerPolicy(config.foreign_containers, config.pods.trust_containers_annotation)
         agent.registry = Registry(spiffe=spiffe_trust(config))
+        agent.are_pods_stale = self.are_pods_stale
 
     # ---- what is asked of it
 
@@ -96,6 +97,11 @@ class Feeds:
             None if source is None else source.failure(),
             self.retained() if name == TENANTS else None,
         )
+
+    def are_pods_stale(self) -> bool:
+        """Whether the source of pods cannot be read now, or has not been since the start."""
+        source = self._sources.get(PODS)
+        return self._is_saved.get(PODS, False) or (source is not None and source.failure() is not None)
 
     @property
     def retained_sources(self) -> frozenset[str]:

@@ -1,16 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole page from the kubelet, read to its proper end or not at all."""
+"""A page from the kubelet, read to its proper end or not at all: as a whole, or item by item."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
+from vnagent.core.framing import Unchunker
 from vnagent.core.head import ResponseHead
 from vnagent.core.kubelet_request import build_page
+from vnagent.core.list_splitter import Item, ListSplitter, SplitError
 from vnagent.kubelet import KubeletConnection, KubeletPool
+from vnagent.pages.page import Collector, PageError
 
 # A cadvisor page of 250 pods is 5 to 20 MB.
 MAX_PAGE_BYTES = 64 << 20
 # metrics-server gives up after 10 s.
 FETCH_S = 10.0
+
+# A list up to here is kept as a whole, which makes a list that has not changed cheap: 250 pods of 20 KB are
+# 5 MB.
+MAX_WHOLE_LIST_BYTES = 8 << 20
+# 110 pods of 9 MiB each (`core.list_splitter`) are 1 GiB, and nothing of it is kept: this bounds the work for
+# an answer without an end.
+MAX_LIST_BYTES = 2 << 30
+# A kubelet writes some 100 MB/s. It begins within FETCH_S.
+LIST_S = 30.0
+
+Collected = TypeVar("Collected")
 
 
 class FetchError(Exception):
@@ -25,63 +42,163 @@ class _Fetch:
     """The exchange: collects the body for a future."""
 
     def __init__(self, done: "asyncio.Future[bytes]") -> None:
-        self._done = done
+        self.done = done
         self._parts: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self._is_chunked = False
         self.kubelet: KubeletConnection | None = None
 
     def on_response(self, head: ResponseHead) -> None:
         if head.status in {401, 403}:
-            self._give_up("kubelet-refused")
+            self._give_up(FetchError("kubelet-refused"))
         elif head.status != 200:
-            self._give_up("kubelet-failed" if head.status >= 400 else "kubelet-malformed")
+            self._give_up(FetchError("kubelet-failed" if head.status >= 400 else "kubelet-malformed"))
         elif head.fields.get(b"content-encoding") not in {None, b"identity"}:
             # It was asked for plain text; what cannot be read cannot be filtered.
-            self._give_up("kubelet-malformed")
+            self._give_up(FetchError("kubelet-malformed"))
         self._is_chunked = head.is_chunked
 
     def on_body(self, data: memoryview) -> None:
-        self._size += len(data)
-        if self._size > MAX_PAGE_BYTES:
-            self._give_up("kubelet-malformed")
+        self.size += len(data)
+        if self.size > self._max_bytes():
+            self._give_up(FetchError("kubelet-too-large"))
             return
+        self._take(data)
+
+    def _max_bytes(self) -> int:
+        return MAX_PAGE_BYTES
+
+    def _take(self, data: memoryview) -> None:
         self._parts.append(bytes(data))
 
     def on_response_end(self) -> None:
         self.kubelet = None  # it is back in the pool, and may be another's already
-        if not self._done.done():
-            body = b"".join(self._parts)
-            self._done.set_result(unchunk(body) if self._is_chunked else body)
+        if not self.done.done():
+            self._end()
+
+    def _end(self) -> None:
+        body = b"".join(self._parts)
+        self.done.set_result(unchunk(body) if self._is_chunked else body)
 
     def on_batch_end(self) -> None:
         """Nothing is relayed."""
 
     def on_failure(self, reason: str) -> None:
+        self._fail(FetchError(reason))
+
+    def _fail(self, error: Exception) -> None:
         self.kubelet = None
-        if not self._done.done():
-            self._done.set_exception(FetchError(reason))
+        if not self.done.done():
+            self.done.set_exception(error)
 
     def abort(self) -> None:
         if self.kubelet is not None:
             self.kubelet.abort()
             self.kubelet = None
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, error: Exception) -> None:
         self.abort()
-        self.on_failure(reason)
+        self._fail(error)
+
+
+class _ListFetch(_Fetch):
+    """Keeps a short list as it is; gives the items of a longer one to a collector as they come."""
+
+    def __init__(
+        self, done: "asyncio.Future[bytes]", splitter: ListSplitter, add: Callable[[Item], None]
+    ) -> None:
+        super().__init__(done)
+        self._splitter = splitter
+        self._add = add
+        self._unchunker = Unchunker()
+        self.is_split = False
+
+    def on_response(self, head: ResponseHead) -> None:
+        super().on_response(head)
+        if self.kubelet is not None:
+            self.kubelet.set_deadline(LIST_S)
+
+    def _max_bytes(self) -> int:
+        return MAX_LIST_BYTES
+
+    def _take(self, data: memoryview) -> None:
+        if self.is_split:
+            self._split(data)
+            return
+        super()._take(data)
+        if self.size > MAX_WHOLE_LIST_BYTES:
+            self.is_split = True
+            parts, self._parts = self._parts, []
+            for part in parts:
+                self._split(memoryview(part))
+
+    def _split(self, data: memoryview) -> None:
+        if self.done.done():
+            return
+        try:
+            for piece in self._unchunker.feed(data) if self._is_chunked else (data,):
+                for item in self._splitter.feed(piece):
+                    self._add(item)
+        # It is raised where the list is waited for. From here it would be the connection's.
+        except Exception as error:  # noqa: BLE001 - handed on
+            self._give_up(error)
+
+    def _end(self) -> None:
+        if not self.is_split:
+            super()._end()
+            return
+        try:
+            for item in self._splitter.end():
+                self._add(item)
+        except Exception as error:  # noqa: BLE001 - handed on, as above
+            self._fail(error)
+            return
+        self.done.set_result(self._splitter.frame())
 
 
 async def fetch(pool: KubeletPool, path: str) -> bytes:
     """GET `path` from the kubelet. Raises FetchError. Cancelling closes the connection."""
-    done: asyncio.Future[bytes] = pool.channels.loop.create_future()
-    exchange = _Fetch(done)
+    exchange = _Fetch(pool.channels.loop.create_future())
+    return await _exchange(pool, path, exchange, FETCH_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A list as the kubelet sent it."""
+
+    page: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Generic[Collected]):
+    """What was collected of a list that is too long to be kept, and how long it was."""
+
+    value: Collected
+    size: int
+
+
+async def fetch_list(
+    pool: KubeletPool, path: str, collector: Collector[Collected]
+) -> Whole | Split[Collected]:
+    """GET the list at `path`: as it is if it is short, else what `collector` makes of it.
+
+    Raises FetchError or PageError, and what the collector raises. Cancelling closes the connection.
+    """
+    exchange = _ListFetch(pool.channels.loop.create_future(), ListSplitter(), collector.add)
+    try:
+        body = await _exchange(pool, path, exchange, LIST_S)
+    except SplitError as error:
+        raise PageError(f"the list cannot be split: {error}") from None
+    return Split(collector.finish(body), exchange.size) if exchange.is_split else Whole(body)
+
+
+async def _exchange(pool: KubeletPool, path: str, exchange: _Fetch, timeout_s: float) -> bytes:
     exchange.kubelet = pool.acquire(
         exchange, build_page(path, pool.address.authority), timeout_s=FETCH_S, is_upgrade=False
     )
     try:
-        async with asyncio.timeout(FETCH_S):
-            return await done
+        async with asyncio.timeout(timeout_s):
+            return await exchange.done
     except TimeoutError:
         exchange.abort()
         raise FetchError("kubelet-timeout") from None

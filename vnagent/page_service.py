@@ -26,7 +26,7 @@ from vnagent.core.audit import OWN_VIEW
 from vnagent.core.kubelet_request import page_path
 from vnagent.core.limits import Use, can_hold
 from vnagent.core.requests import Endpoint, Page
-from vnagent.fetch import FetchError, fetch
+from vnagent.fetch import FetchError, Split, fetch, fetch_list
 from vnagent.kubelet import KubeletPool
 from vnagent.pages import page as pages
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
@@ -232,7 +232,13 @@ class PageService:
             return PageError("could not be read")
 
     async def _read(self, path: str, kind: pages.Page[Any]) -> tuple[Any, int]:
-        raw = await fetch(self._kubelet, path)
+        if kind.collector is None:
+            raw = await fetch(self._kubelet, path)
+        else:
+            listed = await fetch_list(self._kubelet, path, kind.collector())
+            if isinstance(listed, Split):
+                return listed.value, listed.size
+            raw = listed.page
         if len(raw) > INLINE_BYTES:
             return await self._in_thread(kind.parse, raw), len(raw)
         return kind.parse(raw), len(raw)

@@ -6,6 +6,7 @@ resource with a field of any shape may have more, and nothing of a list or an ev
 """
 
 import sys
+import threading
 from typing import TypeVar
 
 import msgspec
@@ -16,16 +17,19 @@ T = TypeVar("T")
 # list or an event adds some levels around the object, and the caller's own frames count too. All of it takes
 # less than 512 KB of C's stack.
 MAX_DEPTH = 10_000 + 2_000
+# The limit is the process's: two threads that raise it would leave it raised.
+_RAISING = threading.Lock()
 
 
-def decode(decoder: "msgspec.json.Decoder[T]", data: msgspec.Raw | bytes) -> T:
+def decode(decoder: "msgspec.json.Decoder[T]", data: msgspec.Raw | bytes | memoryview) -> T:
     """What `decoder` makes of it. Raises as that does, `RecursionError` for what is deeper still."""
     try:
         return decoder.decode(data)
     except RecursionError:
-        limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(MAX_DEPTH)
-        try:
-            return decoder.decode(data)
-        finally:
-            sys.setrecursionlimit(limit)
+        with _RAISING:
+            limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(MAX_DEPTH)
+            try:
+                return decoder.decode(data)
+            finally:
+                sys.setrecursionlimit(limit)

@@ -60,8 +60,12 @@ Decision = Forward | Serve | AnswerHealth | Deny | NotYetKnown
 NOT_THERE = "no-such-pod-of-tenant"
 
 
-def decide(request: Request, caller: Caller, index: OwnerIndex) -> Decision:
-    """Decide on one request. Total over the closed set of requests."""
+def decide(request: Request, caller: Caller, index: OwnerIndex, *, is_stale: bool = False) -> Decision:
+    """Decide on one request. Total over the closed set of requests.
+
+    `is_stale`: the source of pods cannot be read now. What the index lacks may exist then: one answer for a
+    foreign pod, a missing pod, a container and a UID again, and it is not that they are missing.
+    """
     if caller.tenant is None or caller.role is None:
         return Deny(403, "unregistered-identity", must_close=True)
     match request:
@@ -69,7 +73,10 @@ def decide(request: Request, caller: Caller, index: OwnerIndex) -> Decision:
             must_close = isinstance(request, Stream)
             if caller.role is not Role.APISERVER:
                 return Deny(403, "role-not-allowed", must_close)
-            return _decide_pod(request, caller.tenant, index, must_close)
+            decision = _decide_pod(request, caller.tenant, index, must_close)
+            if is_stale and isinstance(decision, Deny) and decision.status == 404:
+                return NotYetKnown("pods-stale")
+            return decision
         case Page():
             if not index.is_synced:
                 return NotYetKnown("not-synced")

@@ -166,3 +166,39 @@ class ChunkedBody:
 
     def end_of_stream(self) -> bool:
         return False
+
+
+class Unchunker:
+    """Takes what a ChunkedBody has let pass, in any pieces, and gives out the data of its chunks."""
+
+    __slots__ = ("_data_left", "_line", "_line_end_left")
+
+    def __init__(self) -> None:
+        self._data_left = 0
+        self._line_end_left = 0  # of the line end behind a chunk
+        self._line = b""  # a size line as far as it is here
+
+    def feed(self, data: memoryview) -> list[memoryview]:
+        found: list[memoryview] = []
+        at, size = 0, len(data)
+        while at < size:
+            if self._data_left:
+                step = min(self._data_left, size - at)
+                found.append(data[at : at + step])
+                self._data_left -= step
+                at += step
+            elif self._line_end_left:
+                step = min(self._line_end_left, size - at)
+                self._line_end_left -= step
+                at += step
+            else:
+                line = self._line + bytes(data[at : at + _LONGEST_SIZE_LINE - len(self._line)])
+                end = line.find(b"\n") + 1
+                if not end:
+                    self._line = line
+                    break
+                at += end - len(self._line)
+                self._line = b""
+                self._data_left = int(line[:end], 16)
+                self._line_end_left = 2
+        return found

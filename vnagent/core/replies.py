@@ -39,6 +39,8 @@ _TEXTS = {
     "role-not-allowed": "this client certificate is registered for metrics pages only",
     "method-not-allowed": "method not allowed",
     "not-synced": "the node agent has not learnt yet which pods are whose; try again",
+    "pods-stale": "the node agent cannot read the pods of this node now, and knew no such pod or container "
+    "when it last did; try again, and ask the operator of this node if that goes on",
     "draining": "the node agent is shutting down; try again",
     "too-many-tunnels": "too many open streams of this tenant on this node; close some or try again",
     "too-many-requests": "too many requests of this tenant on this node; try again later",
@@ -59,6 +61,8 @@ _TEXTS = {
     "kubelet-timeout": "the kubelet of this node did not answer in time",
     "kubelet-broke-off": "the kubelet of this node broke off its answer",
     "kubelet-malformed": "the kubelet of this node gave an answer that cannot be passed on",
+    "kubelet-too-large": "the kubelet of this node gave a page that is larger than the node agent reads; "
+    "ask the operator of this node",
     "kubelet-refused": "the kubelet of this node refused the node agent",
     "kubelet-failed": "the kubelet of this node failed to serve the request",
     "kubelet-refused-upgrade": "unable to upgrade: the kubelet of this node did not switch protocols",

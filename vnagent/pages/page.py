@@ -3,17 +3,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from daemonkit.kube import deep
 from tenancy.ownership import OwnerIndex
+from vnagent.core.list_splitter import Item
 
 JSON = "application/json"
 # The text format that the kubelet answers with where no other is asked for.
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Parsed = TypeVar("Parsed")
+Collected = TypeVar("Collected", covariant=True)
 Value = TypeVar("Value")
 
 
@@ -28,6 +31,16 @@ class PageError(ValueError):
         self.reason = reason
 
 
+class Collector(Protocol[Collected]):
+    """Makes of a list what `Page.parse` makes of it, from one item at a time."""
+
+    def add(self, item: Item) -> None:
+        """Take the next item. Raises PageError."""
+
+    def finish(self, frame: bytes) -> Collected:
+        """The result. `frame` is the list without its items. Raises PageError."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Parsed]):
     """One of the kubelet's pages as a tenant sees it.
@@ -40,23 +53,41 @@ class Page(Generic[Parsed]):
     content_type: str
     parse: Callable[[bytes], Parsed]
     render: Callable[[Parsed, OwnerIndex, str], bytes]
+    # Only for a list whose items are objects that tenants write, and so as large as they like.
+    collector: Callable[[], Collector[Parsed]] | None = None
 
     def rebuild(self, page: bytes, index: OwnerIndex, tenant: str) -> bytes:
         """The kubelet's `page` as `tenant` sees it. Raises PageError."""
         return self.render(self.parse(page), index, tenant)
 
 
-def decode(decoder: msgspec.json.Decoder[Value], page: bytes) -> Value:
+def decode(decoder: msgspec.json.Decoder[Value], page: msgspec.Raw | bytes) -> Value:
     """The value that `page` holds. Raises PageError.
 
     Where an object has a key twice the last one counts. That is no leak: what is decided on and
     what is written is this one value, and the page's own bytes go nowhere.
     """
     try:
-        return decoder.decode(page)
+        return deep.decode(decoder, page)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PageError("not the JSON document that was expected") from error
 
 
 encode = msgspec.json.Encoder().encode
 """A value as JSON."""
+
+
+class _List(msgspec.Struct):
+    kind: str
+    items: list[msgspec.Raw] | None = None
+
+
+_LIST = msgspec.json.Decoder(_List)
+
+
+def collect(page: bytes, collector: Collector[Value]) -> Value:
+    """What `collector` makes of a list that is here as a whole. Raises PageError."""
+    found = decode(_LIST, page)
+    for item in found.items or ():
+        collector.add(bytes(item))
+    return collector.finish(encode({"kind": found.kind}))

@@ -6,12 +6,17 @@ on every name that is not known yet.
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import msgspec
 
+from daemonkit.kube.object_limits import MAX_OBJECT_BYTES, TOO_LARGE, limits_of
+from daemonkit.kube.resources import PODS
+from tenancy import keys
 from tenancy.names import Refused
 from tenancy.ownership import ContainerPolicy, Owned, owned_pod
-from vnagent.pages.page import PageError, decode
+from vnagent.core.list_splitter import Item, TooLarge, complete_members
+from vnagent.pages.page import PageError, collect, decode
 
 
 class _Container(msgspec.Struct):
@@ -38,31 +43,69 @@ class _Pod(msgspec.Struct):
     kind: str = "Pod"
 
 
-class _PodList(msgspec.Struct):
+class OwnershipAnnotations(msgspec.Struct, frozen=True):
+    """The annotations that say whose a pod is, also of one that is too large to be decoded."""
+
+    cluster: str | None = msgspec.field(name=keys.CLUSTER, default=None)
+    namespace: str | None = msgspec.field(name=keys.NAMESPACE, default=None)
+    uid: str | None = msgspec.field(name=keys.UID, default=None)
+
+    def mapping(self) -> dict[str, str]:
+        written = {keys.CLUSTER: self.cluster, keys.NAMESPACE: self.namespace, keys.UID: self.uid}
+        return {key: value for key, value in written.items() if value is not None}
+
+
+class _LargeMetadata(msgspec.Struct):
+    name: str
+    namespace: str
+    uid: str
+    annotations: OwnershipAnnotations | None = None
+
+
+class _LargePod(msgspec.Struct):
+    metadata: _LargeMetadata | None = None
+    kind: str = "Pod"
+
+
+class _Frame(msgspec.Struct):
     kind: str
-    items: list[_Pod] | None = None
 
 
-_DECODER = msgspec.json.Decoder(_PodList)
+_POD = msgspec.json.Decoder(_Pod)
+_LARGE_POD = msgspec.json.Decoder(_LargePod)
+_FRAME = msgspec.json.Decoder(_Frame)
+_LIMITS = limits_of(PODS)
+_TOO_MANY_BYTES = f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
+
+OwnedPods = tuple[tuple[Owned, ...], tuple[str, ...]]
+"""The tenants' pods of a list, and what is wrong with others."""
 
 
-def owned_pods(page: bytes, policy: ContainerPolicy) -> tuple[tuple[Owned, ...], tuple[str, ...]]:
+class OwnedPodsCollector:
     """The tenants' pods in a v1 PodList or kubectl's v1 List of pods, and what is wrong with others.
 
     The super cluster's own pods are left out without a word. A problem is a pod that should be
     somebody's but is not served: half annotated, of invalid names, or sharing its name with another
-    pod of the list, be that whoever's: the kubelet goes by the name. Raises PageError.
+    pod of the list, be that whoever's: the kubelet goes by the name. A pod that is too large
+    (`daemonkit/kube/object_limits.py`) is its tenant's and cannot be served.
     """
-    document = decode(_DECODER, page)
-    if document.kind not in ("PodList", "List"):
-        raise PageError("not a list of pods")
-    pods = document.items or []
-    if any(pod.kind != "Pod" for pod in pods):
-        raise PageError("holds objects that are no pods")
-    named = Counter((pod.metadata.namespace, pod.metadata.name) for pod in pods)
-    owned: list[Owned] = []
-    problems: list[str] = []
-    for pod in pods:
+
+    def __init__(self, policy: ContainerPolicy) -> None:
+        self._policy = policy
+        # By namespace and name; of the super cluster's own pods nothing else is kept.
+        self._found: list[tuple[tuple[str, str], Owned | Refused | None]] = []
+        self._unnamed = 0
+
+    def add(self, item: Item) -> None:
+        if isinstance(item, TooLarge):
+            self._add_large(complete_members(item.head), _TOO_MANY_BYTES)
+            return
+        excess = _LIMITS.excess(item)
+        if excess is not None:
+            self._add_large(item, excess)
+            return
+        pod = decode(_POD, item)
+        _check_kind(pod.kind)
         meta, spec = pod.metadata, pod.spec
         found = owned_pod(
             meta.namespace,
@@ -74,13 +117,53 @@ def owned_pods(page: bytes, policy: ContainerPolicy) -> tuple[tuple[Owned, ...],
                 for containers in (spec.containers, spec.init_containers, spec.ephemeral_containers)
                 for container in containers or ()
             ],
-            policy,
+            self._policy,
         )
-        if isinstance(found, Owned) and named[meta.namespace, meta.name] > 1:
-            found = Refused("another pod has its name")
+        self._found.append(((meta.namespace, meta.name), found))
+
+    def _add_large(self, item: bytes, problem: str) -> None:
+        pod = decode(_LARGE_POD, item)
+        _check_kind(pod.kind)
+        meta = pod.metadata
+        if meta is None:
+            # A kubelet writes the metadata first, and they are smaller than what is kept of an item.
+            self._unnamed += 1
+            return
+        annotations = (meta.annotations or OwnershipAnnotations()).mapping()
+        found = owned_pod(meta.namespace, meta.name, meta.uid, annotations, (), self._policy)
         if isinstance(found, Owned):
-            owned.append(found)
-        elif found is not None:
-            # The names are not validated yet: shown escaped and bounded.
-            problems.append(f"pod {f'{meta.namespace}/{meta.name}'[:320]!r}: {found.reason}")
-    return tuple(owned), tuple(problems)
+            # It exists: to its tenant it is not missing.
+            found = replace(found, problem=problem)
+        self._found.append(((meta.namespace, meta.name), found))
+
+    def finish(self, frame: bytes) -> OwnedPods:
+        if decode(_FRAME, frame).kind not in ("PodList", "List"):
+            raise PageError("not a list of pods")
+        named = Counter(key for key, _ in self._found)
+        owned: list[Owned] = []
+        problems: list[str] = []
+        for key, each in self._found:
+            found = each
+            if isinstance(found, Owned) and named[key] > 1:
+                found = Refused("another pod has its name")
+            if found is None:
+                continue
+            if isinstance(found, Owned):
+                owned.append(found)
+            reason = found.problem if isinstance(found, Owned) else found.reason
+            if reason:
+                # The names are not validated yet: shown escaped and bounded.
+                problems.append(f"pod {'/'.join(key)[:320]!r}: {reason}")
+        if self._unnamed:
+            problems.append(f"{self._unnamed} pods are too large to read whose they are")
+        return tuple(owned), tuple(problems)
+
+
+def owned_pods(page: bytes, policy: ContainerPolicy) -> OwnedPods:
+    """What `OwnedPodsCollector` makes of a list that is here as a whole. Raises PageError."""
+    return collect(page, OwnedPodsCollector(policy))
+
+
+def _check_kind(kind: str) -> None:
+    if kind != "Pod":
+        raise PageError("holds objects that are no pods")

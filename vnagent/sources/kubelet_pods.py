@@ -7,11 +7,11 @@ import asyncio
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from tenancy.ownership import ContainerPolicy
-from vnagent.fetch import FetchError, fetch
+from vnagent.fetch import FetchError, Split, fetch_list
 from vnagent.kubelet import KubeletPool
 from vnagent.page_service import INLINE_BYTES
 from vnagent.pages.page import PageError
-from vnagent.pages.podlist import owned_pods
+from vnagent.pages.podlist import OwnedPods, OwnedPodsCollector, owned_pods
 from vnagent.sources.port import Confirmation, Failure, PublishPods
 
 # Names that nobody knows must not become a stream of reads; a pod that is just being created is not
@@ -39,8 +39,10 @@ class KubeletPods:
         self._publish = publish
         self._reading: asyncio.Task[bool] | None = None
         self._begun_s = float("-inf")
+        self._took_s = 0.0
         self._confirmation = Confirmation(self._now)
-        self._published: int | None = None
+        self._published: OwnedPods | None = None
+        self._digest: int | None = None
         self._is_failing = False
 
     def _now(self) -> float:
@@ -69,21 +71,13 @@ class KubeletPods:
         while True:
             await self.read()
             # A kubelet that is away is asked more often: it is coming back.
-            await asyncio.sleep(min(1.0, self._interval_s) if self._is_failing else self._interval_s)
+            pause_s = min(1.0, self._interval_s) if self._is_failing else self._interval_s
+            # And a list that takes long to read takes half of the time at most.
+            await asyncio.sleep(max(pause_s, self._took_s))
 
     async def _read(self) -> bool:
         try:
-            raw = await fetch(self._kubelet, "/pods")
-            # Most reads find nothing new. The siphash of CPython is keyed, and a clash would only
-            # delay news until the next status change.
-            digest = hash(raw)
-            if digest != self._published:
-                if len(raw) > INLINE_BYTES:
-                    pods, problems = await asyncio.to_thread(owned_pods, raw, self._policy)
-                else:
-                    pods, problems = owned_pods(raw, self._policy)
-                self._publish(pods, problems)
-                self._published = digest
+            self._publish_new(*await self._read_list())
         # Requests wait for this read to be told whose a pod is. A fault on an odd pod must leave them
         # an answer (unknown, so refused), and the index the next read.
         except Exception as error:  # noqa: BLE001 - told with its trace, and read again
@@ -91,11 +85,32 @@ class KubeletPods:
             return False
         finally:
             self._reading = None
+            self._took_s = self._now() - self._begun_s
         self._confirmation.confirm()
         if self._is_failing:
             self._is_failing = False
             _log.info("pods are read from the kubelet again")
         return True
+
+    async def _read_list(self) -> tuple[OwnedPods | None, int | None]:
+        """The pods, and a digest of a short list; no pods if that is the digest of what is published."""
+        listed = await fetch_list(self._kubelet, "/pods", OwnedPodsCollector(self._policy))
+        if isinstance(listed, Split):
+            return listed.value, None
+        # Most reads find nothing new. The siphash of CPython is keyed, and a clash would only
+        # delay news until the next status change.
+        page, digest = listed.page, hash(listed.page)
+        if digest == self._digest:
+            return None, digest
+        if len(page) > INLINE_BYTES:
+            return await asyncio.to_thread(owned_pods, page, self._policy), digest
+        return owned_pods(page, self._policy), digest
+
+    def _publish_new(self, found: OwnedPods | None, digest: int | None) -> None:
+        if found is not None and found != self._published:
+            self._publish(*found)
+            self._published = found
+        self._digest = digest
 
     def _say_failing(self, error: Exception) -> None:
         is_known = isinstance(error, (FetchError, PageError))

@@ -13,8 +13,8 @@ import msgspec
 
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import PODS, Key, ObjectMeta
-from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned, owned_pod
+from vnagent.pages.podlist import OwnershipAnnotations
 from vnagent.sources.port import Failure, PublishPods
 
 
@@ -42,18 +42,6 @@ class Pod(msgspec.Struct, frozen=True):
         return [container.name for containers in every for container in containers or ()]
 
 
-class _Ownership(msgspec.Struct, frozen=True):
-    """The annotations that say whose a pod is, also of one that is too large to be decoded."""
-
-    cluster: str | None = msgspec.field(name=keys.CLUSTER, default=None)
-    namespace: str | None = msgspec.field(name=keys.NAMESPACE, default=None)
-    uid: str | None = msgspec.field(name=keys.UID, default=None)
-
-    def mapping(self) -> dict[str, str]:
-        written = {keys.CLUSTER: self.cluster, keys.NAMESPACE: self.namespace, keys.UID: self.uid}
-        return {key: value for key, value in written.items() if value is not None}
-
-
 class SuperPods:
     """Publishes this node's tenant pods at each change."""
 
@@ -75,7 +63,7 @@ class SuperPods:
             PODS,
             Pod,
             field_selector=f"spec.nodeName={node_name}",
-            annotations=_Ownership,
+            annotations=OwnershipAnnotations,
             on_change=lambda _: self._publish_all(),
             timing=timing,
             clock=clock,
@@ -108,7 +96,7 @@ class SuperPods:
         problems: list[str] = []
         for key, spoiled in self._reflector.spoiled.items():
             problems.append(f"pod {_shown(key)}: {spoiled.reason}")
-            if isinstance(spoiled.annotations, _Ownership):
+            if isinstance(spoiled.annotations, OwnershipAnnotations):
                 # It exists: to its tenant it is not missing.
                 annotations = spoiled.annotations.mapping()
                 found = owned_pod(*key, spoiled.uid, annotations, (), self._policy)

@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from daemonkit.testing.kubelet_pods import StandInPod
+from daemonkit.testing.kubelet_pods import StandInPod, pod_list
 from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, switching
 from daemonkit.testing.pki import common_name
 from tests.cases.client import Client
@@ -41,6 +41,7 @@ BASE_BYTES = 64 * MIB
 CONNECTION_BYTES = 40 << 10
 TUNNEL_BYTES = 40 << 10
 PAGE_FACTOR = 12  # of the kubelet's largest page
+LIST_BYTES = 64 * MIB  # the kubelet's /pods, however large
 CHAINS_BYTES = 140 * MIB  # of a tenant whose certificates are made for it
 
 # What a kernel takes for a connection whose client does not read: tcp_wmem, and the client's buffer.
@@ -274,3 +275,34 @@ def test_requests_that_wait_for_their_rate(tmp_path: Path) -> None:
         most = peak_bytes(node)
         assert most <= bound_bytes(connections=READERS) + READERS * (64 << 10)
         assert status_of(node.ask("ten-b", "GET /healthz")) == 200
+
+
+def test_large_pods_of_a_tenant(tmp_path: Path) -> None:
+    """50 pods as large as etcd takes them, in the kubelet's list: a neighbour's new pod is found, and its
+    page is served."""
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+        assert status_of(node.logs("ten-b", "web", "bank")) == 200
+        large = [
+            dataclasses.replace(
+                tenant_pod("ten-a", "web", f"p{number}"),
+                labels={"bulk": "x" * 1_400_000},
+            )
+            for number in range(50)
+        ]
+        vault = tenant_pod("ten-b", "web", "vault")
+        page = json.dumps(pod_list([*large, BANK, vault])).encode()
+
+        def with_large_pods(exchange: Exchange) -> Reply | None:
+            return Reply(200, (), page) if exchange.path == "/pods" else None
+
+        node.kubelet.pods = (BANK, vault)
+        node.kubelet.script = with_large_pods
+        assert wait_for(lambda: status_of(node.logs("ten-b", "web", "vault")) == 200, 4 * DEADLINE_S)
+        reply = node.ask("ten-b", "GET /pods")
+        assert reply is not None
+        names = [each["metadata"]["name"] for each in json.loads(reply.body)["items"]]
+        assert (reply.status, names) == (200, ["bank", "vault"])
+        unreadable = node.logs("ten-a", "web", "p7")
+        assert unreadable is not None
+        assert (unreadable.status, b"too large" in unreadable.body) == (500, True)
+        assert peak_bytes(node) <= bound_bytes(connections=8) + LIST_BYTES

@@ -351,3 +351,26 @@ async def test_a_plausible_removal_is_read_twice_and_believed(setting: Setting) 
     assert await tenants.reload() is None
     assert setting.served()[0] == {"ten-a"}
     assert asyncio.get_running_loop().time() - began == SETTLE_S
+
+
+async def test_pods_are_stale_until_they_are_read_and_while_they_cannot_be(
+    setting: Setting, clock: Clock
+) -> None:
+    """From saved state, and with a file that is gone: what it lacked may have been created since."""
+    pods = next(each for each in setting.feeds.reloadables() if each.name == "pods")
+    listed = setting.directory / "pods.json"
+    listed.write_text('{"kind":"PodList","items":[]}')
+    pods.changed()
+    assert await pods.reload() is None
+    assert not setting.agent.are_pods_stale()
+    listed.unlink()
+    pods.changed()
+    assert await pods.reload() is not None
+    assert setting.agent.are_pods_stale()
+    await setting.state.write_due()
+    again = Setting(setting.directory, clock)
+    again.feeds.restore()
+    assert again.agent.are_pods_stale()
+    again.feeds.publish_pods((), ())
+    assert not again.agent.are_pods_stale()
+    again.channels.epoll.close()

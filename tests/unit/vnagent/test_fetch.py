@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daemonkit.tasks import Tasks
 from vnagent import fetch as fetching
-from vnagent.core.framing import ChunkedBody
+from vnagent.core.framing import ChunkedBody, Unchunker
 from vnagent.core.head import ResponseHead, parse_response_head
 from vnagent.fetch import FETCH_S, FetchError, fetch, unchunk
 from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
@@ -121,7 +121,7 @@ async def test_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None
     exchange.on_body(memoryview(b"x" * 10))
     assert not pool.connection.is_aborted
     exchange.on_body(memoryview(b"x"))
-    with pytest.raises(FetchError, match="kubelet-malformed"):
+    with pytest.raises(FetchError, match="kubelet-too-large"):
         await task
     assert pool.connection.is_aborted
 
@@ -187,3 +187,7 @@ def test_unchunking_what_was_relayed(chunks: list[bytes], size: int) -> None:
         piece = data[at : at + size]
         taken += piece[: body.feed(memoryview(piece)).take]
     assert unchunk(taken) == b"".join(chunks)
+    unchunker, found = Unchunker(), b""
+    for at in range(0, len(taken), size):
+        found += b"".join(unchunker.feed(memoryview(taken)[at : at + size]))
+    assert found == b"".join(chunks)

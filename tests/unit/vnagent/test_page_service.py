@@ -20,7 +20,7 @@ from vnagent.client import ClientConnection
 from vnagent.core.access import Caller
 from vnagent.core.head import parse_response_head
 from vnagent.core.requests import Endpoint, Page
-from vnagent.fetch import FetchError
+from vnagent.fetch import LIST_S, FetchError
 from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
 from vnagent.page_service import (
     INLINE_BYTES,
@@ -82,6 +82,9 @@ class Kubelet:
         exchange.on_response(parse_response_head(b"HTTP/1.1 %d X" % self.status))
         exchange.on_body(memoryview(body))
         exchange.on_response_end()
+
+    def set_deadline(self, seconds: float) -> None:
+        assert seconds == LIST_S
 
     def abort(self) -> None:
         pass

@@ -177,3 +177,35 @@ def test_names_that_collide_when_joined_are_told_apart() -> None:
         ("a-b", "b-c"): MISSING,
         ("a-b", "c"): Forward(logs["c"], right),
     }
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (LOGS_OF_BANK, NotYetKnown("pods-stale")),
+        (LOGS._replace(pod="no-such"), NotYetKnown("pods-stale")),
+        (LOGS._replace(namespace="no-such"), NotYetKnown("pods-stale")),
+        (LOGS._replace(namespace="kube-system", pod="etcd-node-1"), NotYetKnown("pods-stale")),
+        (LOGS._replace(container="mesh-proxy"), NotYetKnown("pods-stale")),
+        (EXEC._replace(container="no-such"), NotYetKnown("pods-stale")),
+        (EXEC._replace(uid="s-1"), NotYetKnown("pods-stale")),
+        (LOGS, Forward(LOGS, SHOP)),
+        (EXEC, Forward(EXEC, SHOP)),
+        (SILENT, Deny(400, "no-stream-asked", must_close=True)),
+        (PODS, Serve(PODS, "ten-a")),
+        (HEALTH, AnswerHealth(HEALTH)),
+        (SHUT, REFUSALS[SHUT]),
+    ],
+)
+def test_what_is_not_known_is_not_missing_while_the_source_is_stale(
+    request_: Request, expected: Decision
+) -> None:
+    """One answer for all that the index lacks, be it another tenant's or nobody's."""
+    assert decide(request_, API, SYNCED, is_stale=True) == expected
+
+
+def test_a_stale_source_tells_a_metrics_client_and_nobody_the_same() -> None:
+    for caller in (METRICS, NOBODY):
+        for request_ in (LOGS, LOGS_OF_BANK):
+            stale = decide(request_, caller, SYNCED, is_stale=True)
+            assert stale == decide(request_, caller, SYNCED)

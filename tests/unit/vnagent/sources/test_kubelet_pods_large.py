@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kubelet's list as large as tenants can make it: all pods are read, in the memory of one."""
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from daemonkit.testing.kubelet_pods import StandInPod, pod_list
+from tenancy import keys
+from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
+from vnagent import fetch as fetching
+from vnagent.core.head import parse_response_head
+from vnagent.core.list_splitter import MAX_ITEM_BYTES
+from vnagent.core.requests import Endpoint, Page
+from vnagent.fetch import LIST_S, MAX_WHOLE_LIST_BYTES
+from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.page_service import PageService
+from vnagent.sources.kubelet_pods import KubeletPods
+
+pytestmark = pytest.mark.asyncio
+
+PIECE_BYTES = 32 << 10
+PODS_PAGE = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
+
+
+def pod(tenant: str, name: str) -> StandInPod:
+    annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: "web", keys.UID: f"t-{name}"}
+    return StandInPod(f"{tenant}-web", name, f"s-{name}", annotations=annotations)
+
+
+def item(each: StandInPod, more: bytes = b"") -> bytes:
+    """A pod with `more` at the end of its spec."""
+    document = pod_list([each])["items"][0]
+    spec = json.dumps(document["spec"]).encode()
+    rest = {key: value for key, value in document.items() if key not in ("metadata", "spec")}
+    head = b'{"metadata":%s,"spec":%s' % (json.dumps(document["metadata"]).encode(), spec[:-1])
+    return head + more + b"}," + json.dumps(rest).encode()[1:]
+
+
+def owned(tenant: str, name: str, problem: str = "") -> Owned:
+    containers = frozenset() if problem else frozenset({"app"})
+    return Owned(tenant, "web", name, f"t-{name}", f"{tenant}-web", name, f"s-{name}", containers, problem)
+
+
+class ListPool:
+    """A kubelet that sends the list of `items` in chunks, as Go does; counts the reads."""
+
+    class Channels:
+        def __init__(self) -> None:
+            self.loop = asyncio.get_running_loop()
+
+    def __init__(self, *items: bytes) -> None:
+        self.channels = self.Channels()
+        self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
+        self.items = items
+        self.is_cut = False
+        self.reads = 0
+        self.aborts = 0
+
+    def acquire(
+        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+    ) -> "ListPool":
+        self.reads += 1
+        self.channels.loop.call_soon(self._answer, exchange)
+        return self
+
+    def _answer(self, exchange: Exchange) -> None:
+        exchange.on_response(parse_response_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"))
+        aborts = self.aborts
+        for piece in self._pieces():
+            exchange.on_body(memoryview(b"%x\r\n%s\r\n" % (len(piece), piece)))
+            if self.aborts > aborts:
+                return
+        exchange.on_body(memoryview(b"0\r\n"))
+        exchange.on_response_end()
+
+    def _pieces(self) -> Iterator[bytes]:
+        yield b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":['
+        for number, each in enumerate(self.items):
+            whole = each if not number else b"," + each
+            for at in range(0, len(whole), PIECE_BYTES):
+                yield whole[at : at + PIECE_BYTES]
+        if not self.is_cut:
+            yield b"]}\n"
+
+    def set_deadline(self, seconds: float) -> None:
+        assert seconds == LIST_S
+
+    def abort(self) -> None:
+        self.aborts += 1
+
+
+class Reader:
+    """A source over a pool, and what it published."""
+
+    def __init__(self, pool: ListPool) -> None:
+        self.published: list[tuple[tuple[Owned, ...], tuple[str, ...]]] = []
+        self.feed = KubeletPods(
+            cast(KubeletPool, pool),
+            ContainerPolicy(),
+            5.0,
+            Tasks("test"),
+            lambda pods, problems: self.published.append((pods, problems)),
+        )
+
+
+def bulk(size: int) -> bytes:
+    return b',"bulk":["%s"]' % (b"x" * size)
+
+
+async def test_large_pods_of_one_tenant_hide_no_pod_of_another() -> None:
+    large = item(pod("ten-a", "large"), bulk(1_400_000))
+    pool = ListPool(*[large.replace(b"-large", b"-l%d" % n) for n in range(3)], item(pod("ten-b", "bank")))
+    # The same bytes again and again: the list has 140 MB, the test's own memory does not.
+    first, second, third, bank = pool.items
+    pool.items = (*[first] * 33, *[second] * 33, *[third] * 34, bank)
+    reader = Reader(pool)
+    tracemalloc.start()
+    try:
+        assert await reader.feed.read()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert reader.published[-1][0][-1] == owned("ten-b", "bank")
+    assert len(reader.published[-1][1]) == 100  # their names are there more than once
+    assert peak < 24 << 20
+
+
+async def test_both_ways_of_reading_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    containers = b",".join(b'{"name":"c%d"}' % n for n in range(1_001))
+    items = (
+        item(pod("ten-a", "shop")),
+        item(pod("ten-a", "many"), b',"ephemeralContainers":[%s]' % containers),
+        item(pod("ten-a", "huge"), bulk(5 << 20)),
+        item(pod("ten-a", "vast"), bulk(MAX_ITEM_BYTES)),
+        item(StandInPod("kube-system", "etcd", "s-9"), bulk(5 << 20)),
+        item(StandInPod("kube-system", "dns", "s-8")),
+        item(StandInPod("x", "half", "s-7", annotations={keys.CLUSTER: "ten-a"}), bulk(MAX_ITEM_BYTES)),
+        item(pod("ten-b", "bank")),
+        item(pod("ten-c", "deep"), b',"x":%s%s' % (b"[" * 5_000, b"]" * 5_000)),
+    )
+    found = []
+    for whole_bytes in (1 << 30, 0):
+        monkeypatch.setattr(fetching, "MAX_WHOLE_LIST_BYTES", whole_bytes)
+        reader = Reader(ListPool(*items))
+        assert await reader.feed.read()
+        found += reader.published
+    assert found[0][0] == (
+        owned("ten-a", "shop"),
+        owned("ten-a", "many", "too large: spec.ephemeralContainers has more than 1000 entries"),
+        owned("ten-a", "huge", "too large: it has more than 5242880 bytes"),
+        owned("ten-a", "vast", "too large: it has more than 5242880 bytes"),
+        owned("ten-b", "bank"),
+        owned("ten-c", "deep"),
+    )
+    assert found[0] == found[1]
+
+
+async def test_a_long_list_that_did_not_change_is_published_once() -> None:
+    reader = Reader(ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES))))
+    assert await reader.feed.read()
+    assert await reader.feed.read()
+    assert [len(pods) for pods, _ in reader.published] == [1]
+
+
+async def test_a_long_list_that_is_cut_off_changes_nothing() -> None:
+    pool = ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES)), item(pod("ten-b", "bank")))
+    reader = Reader(pool)
+    assert await reader.feed.read()
+    pool.is_cut, pool.items = True, pool.items[:1]
+    assert not await reader.feed.read()
+    assert len(reader.published) == 1
+    failure = reader.feed.failure()
+    assert failure is not None
+    assert failure.message == "kubelet /pods: the list cannot be split: it is cut off"
+
+
+async def test_a_list_without_an_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES)))
+    reader = Reader(pool)
+    assert await reader.feed.read()
+    monkeypatch.setattr(fetching, "MAX_LIST_BYTES", MAX_WHOLE_LIST_BYTES + 1)
+    assert not await reader.feed.read()
+    assert (len(reader.published), pool.aborts) == (1, 1)
+    failure = reader.feed.failure()
+    assert failure is not None
+    assert failure.message == "kubelet /pods: kubelet-too-large"
+
+
+@pytest.mark.parametrize("whole_bytes", [1 << 30, 0])
+async def test_the_page_of_a_neighbour_is_served(monkeypatch: pytest.MonkeyPatch, whole_bytes: int) -> None:
+    """And of the tenant's pods those whose fields are few."""
+    monkeypatch.setattr(fetching, "MAX_WHOLE_LIST_BYTES", whole_bytes)
+    container = b',"ephemeralContainers":[{"name":"app","image":"%s"}]' % (b"x" * (128 << 10))
+    pool = ListPool(
+        item(pod("ten-a", "large"), bulk(1_400_000)),
+        item(pod("ten-a", "much"), container),
+        item(pod("ten-a", "vast"), bulk(MAX_ITEM_BYTES)),
+        item(pod("ten-b", "bank")),
+    )
+    index = OwnerIndex(
+        [owned("ten-a", name) for name in ("large", "much", "vast")] + [owned("ten-b", "bank")]
+    )
+    service = PageService(cast(KubeletPool, pool), 30.0, Tasks("test"))
+    found = {}
+    for tenant in ("ten-a", "ten-b"):
+        async with service.rendered(PODS_PAGE, lambda: index, tenant) as page:
+            found[tenant] = [each["metadata"]["name"] for each in json.loads(page.body)["items"]]
+    assert (found, pool.reads) == ({"ten-a": ["large"], "ten-b": ["bank"]}, 1)
+    service.close()
