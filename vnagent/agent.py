@@ -45,6 +45,9 @@ MAX_UNCOUNTED = 256
 # Hellos and chains of a tenant's live connections and streams: OpenSSL keeps a chain as up to 34 times its
 # bytes (a name of 3 bytes is 100). So that is 140 MiB at worst, and 2 000 connections with a chain of 2 KB.
 MAX_TENANT_HANDSHAKE_BYTES = 4 << 20
+# Requests of a tenant for pods that are not known, each until the source was read: a second, mostly. A node
+# has 110 pods, few of them new.
+MAX_LOOKUPS = 100
 # An apiserver shows the same certificate on every connection; taking it apart costs 50 us.
 MAX_IDENTIFIED = 256
 _ID_CHARS = 16
@@ -320,8 +323,8 @@ class Agent:
 
     # ---- requests
 
-    def decide(self, request: Request, caller: Caller) -> Decision:
-        return decide(request, caller, self.index, is_stale=self.are_pods_stale())
+    def decide(self, request: Request, caller: Caller, *, is_stale: bool = False) -> Decision:
+        return decide(request, caller, self.index, is_stale=is_stale or self.are_pods_stale())
 
     def relay_logs(self, client: ClientConnection, request: ContainerLogs, pod: Owned) -> None:
         LogRelay(client, request, pod).start()
@@ -342,6 +345,10 @@ class Agent:
         """Whether the pod source can be asked once more about what it did not know."""
         is_about_pods = isinstance(request, (ContainerLogs, Stream, Page))
         return is_about_pods and self.feed is not None and self.feed.can_refresh()
+
+    def can_wait_for_pods(self, caller: Caller) -> bool:
+        """Whether few enough of the tenant's requests wait for the pod source."""
+        return self._use(caller.tenant or "").lookups < MAX_LOOKUPS
 
     def learn_and_decide(self, client: ClientConnection, request: Request) -> None:
         if self.feed is None:

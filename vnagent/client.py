@@ -335,7 +335,11 @@ class ClientConnection:
                     is_close=False,
                 )
             case NotYetKnown() | Deny(status=404) if not is_final and agent.may_learn(request):
-                agent.learn_and_decide(self, request)
+                if agent.can_wait_for_pods(self.caller):
+                    agent.learn_and_decide(self, request)
+                else:
+                    is_stream = isinstance(request, Stream)
+                    self._refuse(request, Deny(429, "too-many-lookups", must_close=is_stream))
             case NotYetKnown(reason=reason):
                 is_stream = isinstance(request, Stream)
                 self._refuse(request, Deny(503, reason, must_close=is_stream), retry_after_s=1)

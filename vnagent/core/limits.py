@@ -21,6 +21,7 @@ class Limits:
 class Use:
     """What a tenant holds now. `tokens` and `counted_at_s` are the token bucket of its requests,
     `refusals` that of its 429s; `waiting` are its connections whose next request has to wait.
+    `lookups` are its requests that wait for the pod source to be read.
     `unsent_bytes` is what its peers have not taken yet, all streams and replies together, and what has
     come of heads that are not whole yet. `handshake_bytes` is what came with the handshakes of its
     connections and streams."""
@@ -34,10 +35,11 @@ class Use:
     refusals: float = field(default=0.0)
     counted_at_s: float = field(default=float("-inf"))
     waiting: int = 0
+    lookups: int = 0
 
     @property
     def is_idle(self) -> bool:
-        return not (self.connections or self.tunnels or self.unsent_bytes or self.waiting)
+        return not (self.connections or self.tunnels or self.unsent_bytes or self.waiting or self.lookups)
 
 
 class Turn(enum.Enum):

@@ -45,6 +45,8 @@ _TEXTS = {
     "too-many-tunnels": "too many open streams of this tenant on this node; close some or try again",
     "too-many-requests": "too many requests of this tenant on this node; try again later",
     "too-many-connections": "too many connections of this tenant on this node; try again later",
+    "too-many-lookups": "too many requests of this tenant wait for pods that this node does not know; "
+    "try again later",
     "too-many-pages": "this tenant asks for more pages of this node than it is served; try again later",
     "too-much-unread": "this tenant's clients have not read what they asked for, or have left requests "
     "incomplete; try again later",

@@ -66,8 +66,9 @@ class PodFeed(RunningSource, Protocol):
     def can_refresh(self) -> bool:
         """Whether asking now could tell more than is known."""
 
-    async def refresh(self) -> None:
-        """Ask, publish, return; also when the asking failed. Several at once share one read."""
+    async def refresh(self) -> bool:
+        """Wait until what there is from now on is published; False if that failed, or took too long. Several
+        at once share one read."""
 
 
 class Confirmation:

@@ -88,8 +88,9 @@ class SuperPods:
         """Never: a watch has told already what there is to be told."""
         return False
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> bool:
         """Do nothing; see `can_refresh`."""
+        return False
 
     def _publish_all(self) -> None:
         owned: list[Owned] = []

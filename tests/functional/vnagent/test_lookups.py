@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests for pods that the agent does not know wait for the kubelet's list: so many of each tenant."""
+
+import contextlib
+import json
+from pathlib import Path
+
+from daemonkit.testing.kubelet_pods import pod_list
+from daemonkit.testing.kubelet_replies import Exchange, Reply
+from tests.cases.daemon import wait_for
+from tests.functional.vnagent.node import DEADLINE_S, Node, head, tenant_pod
+from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
+from vnagent.agent import MAX_LOOKUPS
+
+MORE = 20
+
+
+def test_lookups_of_a_tenant_are_bounded_and_a_neighbours_fresh_pod_is_found(tmp_path: Path) -> None:
+    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node, contextlib.ExitStack() as stack:
+        vault = tenant_pod("ten-b", "web", "vault")
+        page = json.dumps(pod_list([SHOP, BANK, vault])).encode()
+
+        def slowly(exchange: Exchange) -> Reply | None:
+            return Reply(200, (), page, delay_s=2.0) if exchange.path == "/pods" else None
+
+        node.kubelet.script = slowly
+        before = len(node.kubelet.requests("/pods"))
+        assert wait_for(lambda: len(node.kubelet.requests("/pods")) > before, DEADLINE_S)
+        clients = [stack.enter_context(node.client("ten-a")) for _ in range(MAX_LOOKUPS + MORE)]
+        for client in clients:
+            client.send(head("GET /containerLogs/web/nothing/app"))
+
+        def answered(status: int) -> int:
+            name = f'vcnode_requests_total{{tenant="ten-a",endpoint="containerLogs",code="{status}"}}'
+            return int(node.daemon.samples().get(name, 0))
+
+        assert wait_for(lambda: answered(429) == MORE, DEADLINE_S)
+        assert answered(404) == 0
+        node.kubelet.pods = (SHOP, BANK, vault)
+        assert status_of(node.logs("ten-b", "web", "vault")) == 200
+        assert wait_for(lambda: answered(404) == MAX_LOOKUPS, DEADLINE_S)
+        # They count no longer.
+        assert status_of(node.logs("ten-a", "web", "nothing")) == 404
+        assert answered(429) == MORE
+
+
+def test_clients_that_leave_wait_no_longer(tmp_path: Path) -> None:
+    with Node(tmp_path / "n", ["ten-a"], [SHOP]) as node:
+        page = json.dumps(pod_list([SHOP])).encode()
+        node.kubelet.script = lambda exchange: (
+            Reply(200, (), page, delay_s=1.0) if exchange.path == "/pods" else None
+        )
+        for _ in range(2):
+            with contextlib.ExitStack() as stack:
+                clients = [stack.enter_context(node.client("ten-a")) for _ in range(MAX_LOOKUPS)]
+                for client in clients:
+                    client.send(head("GET /containerLogs/web/nothing/app"))
+            assert wait_for(lambda: node.daemon.metric("vcnode_connections") == 0, DEADLINE_S)
+        assert status_of(node.logs("ten-a", "web", "nothing")) == 404

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request for a pod that is not known waits for a read that begins after it came; all who wait share it."""
+
+import asyncio
+import itertools
+import json
+from typing import cast
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from daemonkit.testing.kubelet_pods import StandInPod, pod_list
+from tenancy import keys
+from tenancy.ownership import ContainerPolicy
+from vnagent.core.head import parse_response_head
+from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.sources.kubelet_pods import MAX_REFRESH_S, MIN_REFRESH_S, REFRESH_S, KubeletPods
+
+pytestmark = pytest.mark.asyncio
+
+INTERVAL_S = 5.0
+
+
+class Kubelet:
+    """Lists the pods that there are when it is asked, `takes_s` later; counts the reads."""
+
+    class Channels:
+        def __init__(self) -> None:
+            self.loop = asyncio.get_running_loop()
+
+    def __init__(self, takes_s: float = 0.05) -> None:
+        self.channels = self.Channels()
+        self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
+        self.takes_s = takes_s
+        self.status = 200
+        self.names: list[str] = []
+        self.reads: list[float] = []
+        self.tasks = Tasks("test")
+        self.known: set[str] = set()
+        self.feed = KubeletPods(
+            cast(KubeletPool, self),
+            ContainerPolicy(),
+            INTERVAL_S,
+            self.tasks,
+            lambda pods, _: self.known.update(pod.name for pod in pods),
+        )
+
+    def acquire(
+        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+    ) -> "Kubelet":
+        self.reads.append(self.channels.loop.time())
+        annotations = {keys.CLUSTER: "ten-b", keys.NAMESPACE: "web"}
+        pods = [
+            StandInPod("ten-b-web", name, f"s-{name}", annotations=annotations | {keys.UID: f"t-{name}"})
+            for name in self.names
+        ]
+        self.channels.loop.call_later(self.takes_s, self._answer, exchange, json.dumps(pod_list(pods)))
+        return self
+
+    def _answer(self, exchange: Exchange, page: str) -> None:
+        exchange.on_response(parse_response_head(b"HTTP/1.1 %d X" % self.status))
+        exchange.on_body(memoryview(page.encode()))
+        exchange.on_response_end()
+
+    def set_deadline(self, seconds: float) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_a_fresh_pod_is_found_whatever_others_ask_for() -> None:
+    kubelet = Kubelet()
+    loop, tasks = asyncio.get_running_loop(), Tasks("test")
+
+    async def ask_for_what_is_not_there() -> None:
+        while True:
+            assert await kubelet.feed.refresh()
+
+    tasks.spawn(kubelet.feed.run(), "run")
+    others = [tasks.spawn(ask_for_what_is_not_there(), "other") for _ in range(20)]
+    began_s = loop.time()
+    for number in range(48):
+        await asyncio.sleep(0.3 + number * 0.037)
+        kubelet.names.append(f"p{number}")
+        asked_s = loop.time()
+        assert await kubelet.feed.refresh()
+        assert f"p{number}" in kubelet.known
+        assert loop.time() - asked_s <= MAX_REFRESH_S + 2 * kubelet.takes_s + 0.001
+    assert not any(other.done() for other in others)
+    seconds = loop.time() - began_s
+    # 50 ms are a twentieth of a second: one a second for those who ask, and the regular ones.
+    assert len(kubelet.reads) <= seconds / MAX_REFRESH_S + seconds / INTERVAL_S + 2
+    await tasks.close(1.0)
+
+
+async def test_a_read_that_had_begun_confirms_nothing() -> None:
+    kubelet = Kubelet(takes_s=0.5)
+    first = Tasks("test").spawn(kubelet.feed.refresh(), "first")
+    await asyncio.sleep(0.2)
+    kubelet.names.append("late")
+    assert await kubelet.feed.refresh()
+    assert first.done()
+    assert (kubelet.known, len(kubelet.reads)) == ({"late"}, 2)
+
+
+async def test_those_who_wait_share_one_read() -> None:
+    kubelet = Kubelet()
+    assert await kubelet.feed.refresh()
+    assert await asyncio.gather(*(kubelet.feed.refresh() for _ in range(100))) == [True] * 100
+    assert len(kubelet.reads) == 2
+
+
+async def test_a_regular_read_serves_those_who_wait() -> None:
+    kubelet, tasks = Kubelet(takes_s=1.0), Tasks("test")
+    assert await kubelet.feed.refresh()
+    asked = tasks.spawn(kubelet.feed.refresh(), "ask")
+    await asyncio.sleep(0.5)
+    tasks.spawn(kubelet.feed.run(), "run")
+    assert await asked
+    assert len(kubelet.reads) == 2
+    await tasks.close(1.0)
+
+
+async def test_a_read_that_fails_or_takes_too_long_confirms_nothing() -> None:
+    kubelet, loop = Kubelet(), asyncio.get_running_loop()
+    kubelet.status = 500
+    assert not await kubelet.feed.refresh()
+    kubelet.status, kubelet.takes_s = 200, 3600.0
+    began_s = loop.time()
+    assert not await kubelet.feed.refresh()
+    assert loop.time() - began_s <= REFRESH_S + 0.001
+
+
+async def test_a_list_that_takes_long_is_read_half_of_the_time_at_most() -> None:
+    kubelet = Kubelet(takes_s=3.0)
+    for _ in range(4):
+        assert await kubelet.feed.refresh()
+    assert [later - earlier for earlier, later in itertools.pairwise(kubelet.reads)] == pytest.approx(
+        [6.0] * 3
+    )
+
+
+@pytest.mark.parametrize(("takes_s", "pause_s"), [(0.0, MIN_REFRESH_S), (0.02, 0.4), (0.2, MAX_REFRESH_S)])
+async def test_reads_that_are_asked_for_take_a_twentieth_of_the_time(takes_s: float, pause_s: float) -> None:
+    kubelet = Kubelet(takes_s)
+    for _ in range(4):
+        assert await kubelet.feed.refresh()
+    pauses = [later - earlier for earlier, later in itertools.pairwise(kubelet.reads)]
+    assert pauses == pytest.approx([pause_s] * 3, abs=0.001)
+
+
+async def test_one_who_leaves_takes_the_read_from_nobody() -> None:
+    kubelet, tasks = Kubelet(), Tasks("test")
+    assert await kubelet.feed.refresh()
+    first, second = (tasks.spawn(kubelet.feed.refresh(), "ask") for _ in range(2))
+    await asyncio.sleep(0.5)
+    first.cancel()
+    assert await second
+    assert len(kubelet.reads) == 2
