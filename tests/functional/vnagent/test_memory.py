@@ -41,6 +41,7 @@ BASE_BYTES = 64 * MIB
 CONNECTION_BYTES = 40 << 10
 TUNNEL_BYTES = 40 << 10
 PAGE_FACTOR = 12  # of the kubelet's largest page
+BUFFERED_FACTOR = 2  # what is buffered, and as much again in pieces that are being sealed or were
 LIST_BYTES = 64 * MIB  # the kubelet's /pods, however large
 CHAINS_BYTES = 140 * MIB  # of a tenant whose certificates are made for it
 
@@ -64,7 +65,7 @@ def bound_bytes(
         BASE_BYTES
         + CONNECTION_BYTES * connections
         + TUNNEL_BYTES * tunnels
-        + 1.25 * BUFFERED * buffered_tenants
+        + BUFFERED_FACTOR * BUFFERED * buffered_tenants
         + PAGE_FACTOR * page_bytes
         + CHAINS_BYTES * chain_tenants
     )
