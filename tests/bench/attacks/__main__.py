@@ -70,6 +70,8 @@ class Bench:
         """A fresh vn-agent with its default limits; quiet and attacked slices in turn."""
         result = Result(name)
         agent = VnAgent(self.place, self.files, self.upstream, self.command, has_limits=True).start()
+        # As on a node: what it does beside its event loop need not share that one's core.
+        os.sched_setaffinity(agent.process.pid, {self.place.proxy_core, self.place.load_core})
         try:
             for _ in range(rounds):
                 for kind in (KEPT, NEW):

@@ -77,6 +77,12 @@ class Target:
 Attack = Callable[[Target], Awaitable[None]]
 
 
+async def none(target: Target) -> None:
+    """Nothing: how much the neighbour's figures differ by themselves."""
+    target.is_under_way()
+    await asyncio.Event().wait()
+
+
 async def pipelined_healthz(target: Target) -> None:
     """A tenant's 200 connections, each with 100 requests for /healthz under way all the time."""
     await _many(target, 200, _ask_ahead)
@@ -200,6 +206,7 @@ def _by_thread(name: str) -> Attack:
 
 
 ATTACKS: dict[str, Attack] = {
+    "none": none,
     # Handshakes: silent ones, hellos without an end, and chains that are long or large.
     **{name: _by_thread(name) for name in handshakes.ATTACKS},
     "pipelined-healthz": pipelined_healthz,
