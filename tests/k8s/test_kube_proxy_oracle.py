@@ -89,6 +89,8 @@ def test_affinity_ends_alike(laboratory: Laboratory) -> None:
     begin, problems, count = time.monotonic(), [], 0
     for pair in laboratory.pairs:
         asked = questions_with_affinity(laboratory, pair)
+        if not pair.agreed:
+            problems += judge(laboratory, pair, laboratory.questions(pair, laboratory.worlds))
         count += len(asked)
         problems += ask_clients(pair, asked)
         problems += wrong_timeouts(pair)

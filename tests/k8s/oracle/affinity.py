@@ -23,10 +23,14 @@ def questions_with_affinity(laboratory: Laboratory, pair: Pair) -> list[Question
 
 
 def ask_clients(pair: Pair, asked: Sequence[Question]) -> list[str]:
-    """What is wrong with where clients came to, on either side."""
+    """What is wrong with where clients came to, on either side.
+
+    Of kube-proxy, what it is known to answer otherwise (`differences.py`) is not asked.
+    """
     problems = []
-    for volleys in (pair.theirs, pair.ours):
-        problems += [f"{volleys.side.name}: {problem}" for problem in _ask(volleys, pair, asked)]
+    agreed = [one for one in asked if one in pair.agreed]
+    for volleys, of_side in ((pair.theirs, agreed), (pair.ours, asked)):
+        problems += [f"{volleys.side.name}: {problem}" for problem in _ask(volleys, pair, of_side)]
     return problems
 
 
