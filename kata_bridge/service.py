@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # are heard, watchers get no SYNCED and absent guests are unknown.
 FIRST_SYNC_S = 5.0
 GC_THRESHOLD = 20_000
-# Of which the drain and the end of what is still under way then take 1.6 s at most.
+# The drain of the NRI connection and the end of its tasks take at most 1.6 s of it.
 RUNTIME_END_S = 4.0
 
 _log = logs.get(__name__)

@@ -20,8 +20,8 @@ class Owned:
     """One super pod and the tenant pod that it is the body of.
 
     `containers` are the names a tenant may reach: its own, init and ephemeral ones, never those
-    that something in the super cluster injected. `problem` is empty, or why nothing but its owner is
-    known of the pod: it exists, so it is not missing, and it cannot be served.
+    that something in the super cluster injected. `problem` is why only the owner of the pod could be
+    decoded, or empty. A pod with a problem exists: it is not missing, and cannot be served.
     """
 
     tenant: str

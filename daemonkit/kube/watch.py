@@ -185,7 +185,7 @@ class EventDecoder(Generic[T]):
 
 
 def _annotated(annotations: type[msgspec.Struct]) -> type[Any]:
-    """An object of which nothing but these annotations is wanted."""
+    """An object of which only these annotations are decoded."""
     metadata = msgspec.defstruct("AnnotationsOnly", [("annotations", annotations)], frozen=True)
     return msgspec.defstruct("Annotated", [("metadata", metadata)], frozen=True)
 

@@ -103,7 +103,7 @@ class GuestLinks:
         self._relay: Relay | None = None
 
     async def start(self) -> None:
-        """Start the server behind the relay; nobody reaches it before a `listen_*`. Raises `OSError`."""
+        """Start the server behind the relay; no guest can connect before a `listen_*`. Raises `OSError`."""
         identity = self._register.server
         server = grpc.aio.server(
             options=[

@@ -115,6 +115,7 @@ class Link:
         agent does so by a signal, which ends the sleep too.
         """
         while (left_s := until_s - time.monotonic()) > 0:
+            # Until the next look or the next dial, whichever is due first; a signal ends it.
             time.sleep(min(left_s, max(0.0, self._next_glance_s - time.monotonic())))
             if time.monotonic() >= self._next_glance_s:
                 self._look()

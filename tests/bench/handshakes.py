@@ -174,7 +174,7 @@ def _measure(node: Node, seconds: float) -> dict[str, list[float]]:
             client.send(data)
             received(client, data)
             echoes.append((time.monotonic() - begin) * 1000)
-            time.sleep(_EVERY_S)  # as above
+            time.sleep(_EVERY_S)  # without a pause the echo alone would keep vn-agent busy
     dialler.join()
     return {"echo": echoes, "new connection": dials}
 

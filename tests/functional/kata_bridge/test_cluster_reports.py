@@ -231,7 +231,7 @@ async def test_a_kubeconfig_that_is_not_there_yet_is_an_api_server_that_is_away(
     assert "kubeconfig" in reports.problem
 
 
-async def test_what_is_told_after_the_end_is_dropped(told: Told) -> None:
+async def test_reports_after_the_tasks_are_closed_are_dropped(told: Told) -> None:
     await told.tasks.close(1.0)
     for _ in range(2):
         told.reports.held(POD, (REASON,))

@@ -56,14 +56,15 @@ def test_what_the_agent_imports(tmp_path: Path) -> None:
     assert roots - sys.stdlib_module_names - {"daemonkit", "kata_bridge", "ruleset"} == {"__main__"}
 
 
-def test_a_wrong_command_line_is_told_and_ends_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kata_bridge.guest", "--node", "carrier-pigeon"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+def _ended(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A Python process with these arguments, after its end."""
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def test_a_wrong_command_line_is_told_and_ends_it() -> None:
+    done = _ended("-m", "kata_bridge.guest", "--node", "carrier-pigeon")
     assert done.returncode == 2
     assert "carrier-pigeon" in done.stderr
 
@@ -83,12 +84,6 @@ main(["--state", sys.argv[1]])
 
 
 def test_a_guest_without_randomness_is_told_before_the_agent_waits(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_RANDOMNESS, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = _ended("-c", _WITHOUT_RANDOMNESS, str(tmp_path))
     assert done.returncode == 7
     assert "virtio-rng" in done.stderr
