@@ -22,11 +22,11 @@ UNPROVEN_SHARE, UNPROVEN_BURST_S = 0.005, 0.05
 TYPICAL_S = 0.001
 # What a client's flight costs to check: 0.7 to 1.2 ms for honest chains. A client whose flight costs more
 # than this stays off the loop for PENALTY_S / SHARE seconds.
-EXPENSIVE_S = 0.005
+EXPENSIVE_S = 0.0025
 PENALTY_S = 60.0
-# Between the two, each second counts as so many: chains of 4.9 ms may take 6 % of the loop, not half of it.
+# Between the two, each second counts as so many: chains of 2.4 ms may take 6 % of the loop, not half of it.
 FAIR_CHECK_S = 0.0015
-SURCHARGE = 10.0
+SURCHARGE = 20.0
 # How many sources and authorities are remembered; the least recently used one is dropped first.
 MAX_REMEMBERED = 4_096
 

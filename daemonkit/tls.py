@@ -12,9 +12,10 @@ Errors say which file is wrong and what to do about it, never what is in it.
 import _ssl
 import binascii
 import contextlib
+import functools
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,9 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:@SECLEVEL=2"
 # 12 KiB on the wire may be 100 KB of certificates then, and CVE-2025-66199 is more. Before 3.2 the bits mean
 # nothing.
 _NO_COMPRESSED_CERTIFICATES = 1 << 32 | 1 << 33
+
+# ContentType and HandshakeType (RFC 8446, appendix B).
+_HANDSHAKE, _CERTIFICATE = 22, 11
 
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 _END = "-----END CERTIFICATE-----"
@@ -68,6 +72,35 @@ def server_context(
     context.set_alpn_protocols(["http/1.1"])
     _present(context, certificate_file, key_file)
     return context
+
+
+def inspect_chains(context: ssl.SSLContext, may_check: Callable[[bytes], bool]) -> None:
+    """Ask `may_check` about each client's Certificate message (RFC 8446, 4.4.2; with its header) before
+    OpenSSL checks the chain: False refuses the client as one whose issuer is unknown, without a single
+    signature checked. It is called in the thread of the handshake and must not raise.
+
+    `end_inspection` after each handshake: what OpenSSL would say of each later record costs a call of Python.
+    """
+
+    def on_message(
+        tls: ssl.SSLObject, direction: str, _version: int, content: int, kind: int, message: bytes
+    ) -> None:
+        if kind == _CERTIFICATE and content == _HANDSHAKE and direction == "read" and not may_check(message):
+            tls.context = _bare_context()  # which trusts no authority
+
+    # There is no public way to see a chain before it is checked. The setter of `ssl` makes enums of the
+    # numbers, at each of some 25 messages and records: a tenth of a handshake.
+    _ssl._SSLContext._msg_callback.__set__(context, on_message)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def end_inspection(tls: ssl.SSLObject) -> None:
+    """The handshake of a connection with `inspect_chains` is over."""
+    tls.context = _bare_context()
+
+
+@functools.cache
+def _bare_context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 def anonymous_server_context(certificate_file: Path, key_file: Path) -> ssl.SSLContext:

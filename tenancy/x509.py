@@ -13,6 +13,7 @@ Strict means: definite and minimal lengths, no bytes left over, each field in it
 import datetime as dt
 import hashlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _INTEGER, _BIT_STRING, _OCTET_STRING, _OID = 0x02, 0x03, 0x04, 0x06
 _BOOLEAN, _SEQUENCE, _SET = 0x01, 0x30, 0x31
@@ -36,6 +37,21 @@ _TEXT_ENCODINGS = {
     0x1C: "utf-32-be",
     0x1E: "utf-16-be",
 }
+
+
+class PublicKey(NamedTuple):
+    """What a key is, as far as it says what a check of a signature by it costs. `algorithm` and `curve` are
+    the contents of OIDs; the bits are those of an RSA key."""
+
+    algorithm: bytes
+    curve: bytes = b""
+    modulus_bits: int = 0
+    exponent_bits: int = 0
+
+
+# RFC 8017, appendix C: rsaEncryption and id-RSASSA-PSS; RFC 5480, 2.1.1: id-ecPublicKey.
+RSA_KEYS = frozenset({b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01", b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a"})
+EC_KEY = b"\x2a\x86\x48\xce\x3d\x02\x01"
 
 
 class CertificateError(ValueError):
@@ -68,17 +84,47 @@ def validity(der: bytes) -> tuple[float, float]:
 
     Reads no more than that: of an intermediate or a trust anchor nothing else is used.
     """
+    times = [_seconds(tag, content) for tag, content, _ in _walk(_body(der, 4)[3])]
+    if len(times) != 2:
+        raise CertificateError("a validity is not two times")
+    return times[0], times[1]
+
+
+def public_key(der: bytes) -> PublicKey:
+    """The kind and size of the key (RFC 5280, 4.1.2.7). Reads no more than that, and of a certificate that
+    nobody has verified."""
+    fields = list(_walk(_body(der, 6)[5]))
+    if [tag for tag, _, _ in fields] != [_SEQUENCE, _BIT_STRING]:
+        raise CertificateError("a public key is not an algorithm and its bits")
+    algorithm = list(_walk(fields[0][1]))
+    if not algorithm or algorithm[0][0] != _OID:
+        raise CertificateError("an algorithm has no identifier")
+    oid = algorithm[0][1]
+    if oid == EC_KEY:
+        if len(algorithm) != 2 or algorithm[1][0] != _OID:
+            raise CertificateError("a curve without a name")
+        return PublicKey(oid, curve=algorithm[1][1])
+    if oid not in RSA_KEYS:
+        return PublicKey(oid)
+    if fields[1][1][:1] != b"\0":
+        raise CertificateError("a key of broken bytes")
+    numbers = list(_walk(_only(fields[1][1][1:], _SEQUENCE)))
+    if [tag for tag, _, _ in numbers] != [_INTEGER, _INTEGER]:
+        raise CertificateError("an RSA key is not a modulus and an exponent")
+    modulus, exponent = (int.from_bytes(content) for _, content, _ in numbers)
+    return PublicKey(oid, modulus_bits=modulus.bit_length(), exponent_bits=exponent.bit_length())
+
+
+def _body(der: bytes, count: int) -> list[bytes]:
+    """The contents of the first fields of the body: serial number, algorithm, issuer, validity, subject,
+    public key."""
     outer = list(_walk(_only(der, _SEQUENCE)))
     fields = list(_walk(outer[0][1])) if outer else []
     if fields and fields[0][0] == _VERSION:
         del fields[0]
-    # serial number, algorithm, issuer, validity
-    if [tag for tag, _, _ in fields[:4]] != [_INTEGER] + [_SEQUENCE] * 3:
+    if [tag for tag, _, _ in fields[:count]] != [_INTEGER] + [_SEQUENCE] * (count - 1):
         raise CertificateError("a field of the body is missing or out of place")
-    times = [_seconds(tag, content) for tag, content, _ in _walk(fields[3][1])]
-    if len(times) != 2:
-        raise CertificateError("a validity is not two times")
-    return times[0], times[1]
+    return [content for _, content, _ in fields[:count]]
 
 
 def _seconds(tag: int, content: bytes) -> float:

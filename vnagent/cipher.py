@@ -19,6 +19,8 @@ import ssl
 import time
 from typing import Any, Final
 
+from daemonkit.tls import end_inspection
+
 # Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
 # system calls.
 RECEIVE_BYTES = 128 * 1024
@@ -126,6 +128,8 @@ class Cipher:
             self._take()
             if not self.is_handshaken:
                 self._in.read()
+            elif self.tls.server_side:
+                end_inspection(self.tls)
         except BaseException:
             self._empty()
             raise

@@ -10,12 +10,14 @@ from daemonkit.tls import (
     check_authorities,
     check_certificate,
     client_context,
+    inspect_chains,
     pem_certificates,
     server_context,
 )
 from tenancy import x509
 from tenancy.registry import SpiffeTrust
 from vnagent.config import VnAgentConfiguration
+from vnagent.core import client_chain
 from vnagent.saved_state import TENANTS_FILE
 
 
@@ -31,7 +33,9 @@ def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]
     if not authorities:
         return None
     serving = config.serving
-    return server_context(serving.certificate_file, serving.key_file, authorities)
+    context = server_context(serving.certificate_file, serving.key_file, authorities)
+    inspect_chains(context, client_chain.may_check)
+    return context
 
 
 def spiffe_trust(config: VnAgentConfiguration) -> SpiffeTrust | None:

@@ -39,6 +39,11 @@ def _large(port: int, directory: Path, rate: float) -> None:
     _show(port, directory, "large.pem", rate)
 
 
+def _costly(port: int, directory: Path, rate: float) -> None:
+    """The same with chains that cost as much as any that are checked."""
+    _show(port, directory, "costly.pem", rate)
+
+
 def _show(port: int, directory: Path, name: str, rate: float) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -84,6 +89,7 @@ def _paced(rate: float) -> Iterator[int]:
 
 ATTACKS: dict[str, tuple[Callable[[int, Path, float], None], float]] = {
     "chains": (_chains, 20.0),
+    "costly": (_costly, 20.0),
     "large": (_large, 10.0),
     "hellos": (_hellos, 300.0),
     "silent": (_silent, 1_000.0),
@@ -137,10 +143,13 @@ def _attacker(name: str, node: Node) -> Iterator[None]:
 
 
 def write_chains(authority: Authority, directory: Path) -> None:
-    """What the attacks show, as `slow.pem` and `large.pem`."""
+    """What the attacks show, as `slow.pem`, `costly.pem` and `large.pem`."""
     stray: Leaf = authority.issue("stray")  # its key is not registered: the authority's word is enough
-    for name, count in (("slow.pem", 7), ("large.pem", 70)):
-        chain = attacks.slow_chain(authority, stray.key, count)
+    for name, chain in (
+        ("slow.pem", attacks.slow_chain(authority, stray.key, 7)),
+        ("costly.pem", attacks.costly_chain(authority, stray.key)),
+        ("large.pem", attacks.slow_chain(authority, stray.key, 70)),
+    ):
         (directory / name).write_bytes(chain + stray.key_pem)
 
 

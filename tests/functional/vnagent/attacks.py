@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from cryptography import x509
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from daemonkit.testing.pki import Authority, Leaf, certificate_builder, common_name, new_key
+from vnagent.core.client_chain import MAX_CERTIFICATES
 
 _AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -44,8 +45,11 @@ def _primes(bits: int) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
-def chain_of(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, keys: Iterable[_AnyKey]) -> bytes:
-    """PEM: a client's leaf, and an intermediate for each of `keys`, up to the one that `authority` signed."""
+def chain_of(
+    authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, keys: Sequence[_AnyKey], names: int = 0
+) -> bytes:
+    """PEM: a client's leaf, and an intermediate for each of `keys`, up to the one that `authority` signed.
+    The leaf has so many `names`, and the intermediate above it excludes as many others."""
     issuer, signer = authority.certificate.subject, authority.key
     signing: _AnyKey = signer
     pem: list[bytes] = []
@@ -54,9 +58,15 @@ def chain_of(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, keys: I
         certificate = certificate_builder(name, issuer, key).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
+        if names and number == len(keys) - 1:
+            excluded = [x509.DNSName(f"x{each}") for each in range(names)]
+            certificate = certificate.add_extension(x509.NameConstraints(None, excluded), critical=True)
         pem.append(certificate.sign(signing, hashes.SHA256()).public_bytes(Encoding.PEM))
         issuer, signing = name, key
     leaf = certificate_builder(common_name("client"), issuer, leaf_key)
+    if names:
+        own = x509.SubjectAlternativeName([x509.DNSName(f"y{each}") for each in range(names)])
+        leaf = leaf.add_extension(own, critical=False)
     pem.append(leaf.sign(signing, hashes.SHA256()).public_bytes(Encoding.PEM))
     return b"".join(reversed(pem))
 
@@ -64,6 +74,13 @@ def chain_of(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, keys: I
 def slow_chain(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, count: int) -> bytes:
     key = slow_key()
     return chain_of(authority, leaf_key, [key] * count)
+
+
+def costly_chain(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The most that is checked: as many certificates as are taken, of P-521, and names that the intermediate
+    above the leaf excludes, to be compared with each of the leaf's. Some 7 KiB and 7 ms."""
+    keys = [ec.generate_private_key(ec.SECP521R1()) for _ in range(MAX_CERTIFICATES - 1)]
+    return chain_of(authority, leaf_key, keys, names=400)
 
 
 def quick_chain(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey, count: int) -> bytes:

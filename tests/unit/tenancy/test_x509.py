@@ -352,3 +352,33 @@ def test_a_validity_that_is_not_as_it_should_be(times: tuple[tuple[int, bytes], 
 def test_validity_of_any_bytes_is_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(CertificateError):
         x509.validity(data)
+
+
+# ---- the public key
+
+
+@functools.cache
+def der_of_kind(kind: str) -> bytes:
+    return certificate(kind).public_bytes(Encoding.DER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("rsa", x509.PublicKey(bytes.fromhex("2a864886f70d010101"), b"", 2048, 17)),
+        ("p256", x509.PublicKey(x509.EC_KEY, bytes.fromhex("2a8648ce3d030107"))),
+        ("p384", x509.PublicKey(x509.EC_KEY, bytes.fromhex("2b81040022"))),
+        ("ed25519", x509.PublicKey(bytes.fromhex("2b6570"))),
+    ],
+)
+def test_what_a_key_is(kind: str, expected: x509.PublicKey) -> None:
+    assert x509.public_key(der_of_kind(kind)) == expected
+
+
+@given(st.sampled_from(KINDS), st.data())
+def test_no_damage_makes_the_reading_of_a_key_fail_otherwise(kind: str, data: st.DataObject) -> None:
+    damaged = bytearray(der_of_kind(kind))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(CertificateError):
+        x509.public_key(bytes(damaged))

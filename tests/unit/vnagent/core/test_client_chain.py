@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which chains are checked: the message is held against what OpenSSL's client really sends."""
+
+import contextlib
+import functools
+import ssl
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemonkit.testing.pki import Authority, certificate_builder, common_name
+from daemonkit.tls import inspect_chains
+from tests.functional.vnagent.attacks import slow_key
+from vnagent.core.client_chain import MAX_CERTIFICATES, ChainError, check, may_check
+
+_AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+
+
+@functools.cache
+def authority() -> Authority:
+    return Authority.create("tenant")
+
+
+def der_of(key: _AnyKey) -> bytes:
+    """A certificate of this key, by the authority."""
+    builder = certificate_builder(
+        common_name("leaf"), authority().certificate.subject, cast(rsa.RSAPrivateKey, key)
+    )
+    return builder.sign(authority().key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+@functools.cache
+def leaf() -> bytes:
+    return der_of(ec.generate_private_key(ec.SECP256R1()))
+
+
+def message(certificates: list[bytes], context: bytes = b"", extensions: bytes = b"") -> bytes:
+    """RFC 8446, 4.4.2."""
+    entries = b"".join(
+        len(each).to_bytes(3) + each + len(extensions).to_bytes(2) + extensions for each in certificates
+    )
+    body = bytes([len(context)]) + context + len(entries).to_bytes(3) + entries
+    return b"\x0b" + len(body).to_bytes(3) + body
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(lambda: ec.generate_private_key(ec.SECP256R1()), id="P-256"),
+        pytest.param(lambda: ec.generate_private_key(ec.SECP384R1()), id="P-384"),
+        pytest.param(lambda: ec.generate_private_key(ec.SECP521R1()), id="P-521"),
+        pytest.param(lambda: rsa.generate_private_key(65537, 2048), id="RSA-2048"),
+        pytest.param(lambda: rsa.generate_private_key(3, 3072), id="RSA-3072 with 3"),
+        pytest.param(ed25519.Ed25519PrivateKey.generate, id="Ed25519"),
+        pytest.param(ed448.Ed448PrivateKey.generate, id="Ed448"),
+    ],
+)
+def test_keys_in_use_are_checked(key: Callable[[], _AnyKey]) -> None:
+    check(message([der_of(key()), leaf()]))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(lambda: slow_key(2048), id="a long exponent"),
+        pytest.param(lambda: ec.generate_private_key(ec.BrainpoolP512R1()), id="Brainpool"),
+        pytest.param(lambda: ec.generate_private_key(ec.SECP256K1()), id="secp256k1"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_keys_that_are_slow_are_not(key: Callable[[], _AnyKey], place: int) -> None:
+    chain = [leaf()]
+    chain.insert(place, der_of(key()))
+    with pytest.raises(ChainError, match="slow"):
+        check(message(chain))
+
+
+def test_a_modulus_that_is_too_large_is_not() -> None:
+    """Of 16 384 bits. To make such a key takes minutes, so its numbers are no key's."""
+
+    def of_bits(bits: int) -> bytes:
+        numbers = rsa.RSAPublicNumbers(65537, (1 << (bits - 1)) + 1)
+        return der_of(cast(rsa.RSAPrivateKey, SimpleNamespace(public_key=numbers.public_key)))
+
+    assert may_check(message([of_bits(8192)]))
+    with pytest.raises(ChainError, match="slow"):
+        check(message([of_bits(16384)]))
+
+
+def test_a_chain_may_have_so_many_certificates() -> None:
+    assert may_check(message([leaf()] * MAX_CERTIFICATES))
+    assert not may_check(message([leaf()] * (MAX_CERTIFICATES + 1)))
+
+
+def test_a_client_without_a_certificate_is_for_openssl_to_refuse() -> None:
+    assert may_check(message([]))
+
+
+def test_context_and_extensions_are_stepped_over() -> None:
+    assert may_check(message([leaf()] * 2, b"context", b"\0\x05\0\1x"))
+
+
+@given(st.binary(max_size=64))
+def test_no_bytes_make_it_fail_otherwise(data: bytes) -> None:
+    with contextlib.suppress(ChainError):
+        check(data)
+
+
+@given(st.data())
+def test_no_damage_makes_it_fail_otherwise(data: st.DataObject) -> None:
+    whole = message([leaf()])
+    at = data.draw(st.integers(0, len(whole) - 1))
+    damaged = bytearray(whole)
+    damaged[at] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ChainError):
+        check(bytes(damaged))
+    with pytest.raises(ChainError):
+        check(whole[:at])
+
+
+def test_what_openssl_sends_is_read() -> None:
+    """The message as the server's side of a handshake has it."""
+    seen: list[bytes] = []
+    serving, client = authority().issue("node-1", sans_dns=["node-1"]), authority().issue("me")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_into(server)
+    server.load_verify_locations(cadata=authority().der)
+    server.verify_mode = ssl.CERT_REQUIRED
+
+    def may_check_seen(message: bytes) -> bool:
+        seen.append(message)
+        return may_check(message)
+
+    inspect_chains(server, may_check_seen)
+    peer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    peer.load_verify_locations(cadata=authority().der)
+    client.load_into(peer)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = server.wrap_bio(to_server, to_client, server_side=True)
+    far = peer.wrap_bio(to_client, to_server, server_hostname="node-1")
+    for side in (far, near, far, near):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert seen == [message([client.der, authority().der])]  # OpenSSL's client sends what it trusts, too
+    assert near.getpeercert(binary_form=True) == client.der
