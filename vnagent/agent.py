@@ -12,7 +12,6 @@ import os
 import socket
 import ssl
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 
 from daemonkit.connection_slots import ConnectionSlots
@@ -37,6 +36,7 @@ from vnagent.pending import LearningExchange
 from vnagent.relay import LogRelay, StreamSetup
 from vnagent.sources.port import PodFeed
 from vnagent.tunnel import Tunnel
+from vnagent.waiting import WaitingRequests
 
 # Connections with TLS that have no place in a tenant's count: in their handshake on the loop, without a
 # registered leaf, or above a tenant's cap. Each costs 43 KB. The next one evicts the oldest of the source
@@ -53,10 +53,6 @@ MAX_IDENTIFIED = 256
 _ID_CHARS = 16
 # A call into the kernel for each request would be a noticeable part of it.
 _IDS_AT_ONCE = 256
-# How often requests that wait for their tenant's rate, or for the audit log, are looked at.
-WAKE_S = 0.05
-# So many of a tenant's in one look: 1 ms of work, so that others are served in between.
-_MAX_WOKEN = 64
 # After the drain, for what was written last to leave.
 LAST_BYTES_S = 1.0
 
@@ -101,9 +97,7 @@ class Agent:
         self._audit_log = audit_log
         # Whether a stream needs a place for its audit line, or is refused.
         self.is_audit_required = is_audit_required
-        self._is_wake_scheduled = False
-        # By tenant, in order.
-        self._waiting: dict[str, OrderedDict[ClientConnection, None]] = {}
+        self._waiting = WaitingRequests(channels, self._use, self._may_begin)
         # By a digest: the chains are the clients' to choose, and may have 12 KiB each.
         self._identified: dict[str, identity.Identified] = {}
         self._said: dict[tuple[str | None, str], str] = {}
@@ -178,6 +172,7 @@ class Agent:
             return False
         use.connections += 1
         connection.channel.bind(use)
+        connection.channel.join(self.channels.group_of(found.tenant))
         self._uncounted.discard(connection)
         return True
 
@@ -218,7 +213,7 @@ class Agent:
         self._uncounted.discard(connection)
         if is_counted and connection.caller.tenant is not None:
             self._use(connection.caller.tenant).connections -= 1
-        self._leave_queue(connection)
+        self._waiting.discard(connection, connection.caller.tenant or "")
         self._check_drained()
 
     # ---- limits
@@ -243,39 +238,13 @@ class Agent:
 
     def await_turn(self, connection: ClientConnection) -> None:
         """Call `stop_waiting` when the connection's turn may have come."""
-        tenant = connection.caller.tenant or ""
-        self._waiting.setdefault(tenant, OrderedDict())[connection] = None
-        self._use(tenant).waiting += 1
-        self._schedule_wake()
+        self._waiting.add(connection, connection.caller.tenant or "")
 
-    def _leave_queue(self, connection: ClientConnection) -> None:
-        """A connection that ends does not wait any longer: its request may have 192 KiB, which no account
-        answers for from now on."""
-        tenant = connection.caller.tenant or ""
-        queue = self._waiting.get(tenant)
-        if queue is not None and connection in queue:
-            del queue[connection]
-            self._use(tenant).waiting -= 1
-
-    def _schedule_wake(self) -> None:
-        if not self._is_wake_scheduled:
-            self._is_wake_scheduled = True
-            self.channels.loop.call_later(WAKE_S, self._wake)
-
-    def _wake(self) -> None:
-        self._is_wake_scheduled = False
-        now_s = self.channels.loop.time()
-        for tenant, queue in list(self._waiting.items()):
-            use = self._use(tenant)
-            ready = 0 if self._audit_log.must_wait(tenant) else ready_count(use, self._limits, now_s)
-            for _ in range(min(ready, _MAX_WOKEN)):
-                connection = queue.popitem(last=False)[0]
-                use.waiting -= 1
-                self.channels.soon(connection.channel, connection.stop_waiting)
-            if not queue:
-                del self._waiting[tenant]
-        if self._waiting:
-            self._schedule_wake()
+    def _may_begin(self, tenant: str) -> int:
+        """How many of the tenant's requests that wait may begin now."""
+        if self._audit_log.must_wait(tenant):
+            return 0
+        return ready_count(self._use(tenant), self._limits, self.channels.loop.time())
 
     def reserve_line(self, caller: Caller) -> bool:
         """Keep room for the audit line of a stream, before the kubelet is asked; False if there is

@@ -2,7 +2,7 @@
 """One TLS connection on the asyncio loop: bytes in, bytes out, no streams, no futures.
 
 asyncio's own TLS gives each connection a zero-filled buffer of 256 KiB (cpython 109534), which is
-150 MB for 500 idle tunnels. Here all connections share their buffers (`vnagent.cipher`), and all
+150 MB for 500 idle tunnels. Here all connections share their buffers (`vnagent.cipher`), and a tenant's
 sockets are in one epoll of ours, which is one descriptor to the loop: a handle and a selector key for
 each socket would cost 1 KB of memory, and 2 us at each event.
 
@@ -21,8 +21,9 @@ flags. An object apart for what is unsent would also be 100 bytes more of each i
 import select
 import socket
 import ssl
+from collections.abc import Callable
 
-from vnagent.channels import Channels
+from vnagent.channels import Channels, Group
 from vnagent.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
 from vnagent.owner import NO_ACCOUNT, Account, Owner
 
@@ -90,6 +91,7 @@ class TlsChannel:
         "_unsent_bytes",
         "account",
         "deadline",
+        "group",
     )
 
     def __init__(
@@ -102,8 +104,9 @@ class TlsChannel:
         is_server: bool,
         server_hostname: str | None = None,
         cipher: Cipher | None = None,
+        group: Group | None = None,
     ) -> None:
-        """`cipher`: one whose handshake is done already."""
+        """`cipher`: one whose handshake is done already. `group`: the shared one, if none is given."""
         self._channels = channels
         self._sock = sock
         self._fd = sock.fileno()
@@ -126,8 +129,10 @@ class TlsChannel:
         self._receive_bytes = MAX_HANDSHAKE_BYTES if is_server else _MAX_RECEIVE_BYTES
         self._idle_since = channels.now
         self.deadline: float | None = None
+        self.group = group or channels.shared
+        self.group.size += 1
         channels.by_fd[self._fd] = self
-        channels.epoll.register(self._fd, 0)
+        self.group.epoll.register(self._fd, 0)
 
     def start(self) -> None:
         """Begin the handshake. A socket that is still connecting will do: what is to be sent waits
@@ -157,6 +162,22 @@ class TlsChannel:
         """What the peer has sent for its handshake: OpenSSL keeps its chain, taken apart, for as long as
         the connection lives."""
         return 0 if self._cipher is None else self._cipher.handshake_bytes
+
+    def join(self, group: Group) -> None:
+        """Take turns with the channels of `group` from now on."""
+        if group is self.group or self._cipher is None:
+            return
+        if self._is_watched:
+            self.group.epoll.unregister(self._fd)
+        self.group.size -= 1
+        self.group = group
+        group.size += 1
+        if self._is_watched:
+            group.epoll.register(self._fd, self._mask())
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call something of this channel with its group's next turn."""
+        self.group.soon(self, call)
 
     def bind(self, account: Account) -> None:
         """`account` answers for this connection from now on."""
@@ -214,14 +235,15 @@ class TlsChannel:
         """Tell epoll what is waited for now. A paused channel still hears that its peer is gone."""
         if self._cipher is None:
             return
-        mask = 0 if self._saw_eof else _READ if self._is_reading else _GONE
-        if self._unsent:
-            mask |= _WRITE
         if self._is_watched:
-            self._channels.epoll.modify(self._fd, mask)
+            self.group.epoll.modify(self._fd, self._mask())
         elif self._is_reading:
             self._is_watched = True
-            self._channels.epoll.register(self._fd, mask)
+            self.group.epoll.register(self._fd, self._mask())
+
+    def _mask(self) -> int:
+        mask = 0 if self._saw_eof else _READ if self._is_reading else _GONE
+        return mask | _WRITE if self._unsent else mask
 
     def _on_gone(self, events: int) -> None:
         """The peer of a paused channel has closed or reset.
@@ -237,9 +259,9 @@ class TlsChannel:
             else:
                 # Epoll would say so again and again. A resume asks for it.
                 self._is_watched = False
-                self._channels.epoll.unregister(self._fd)
+                self.group.epoll.unregister(self._fd)
             return
-        self._channels.epoll.modify(self._fd, _WRITE if self._unsent else 0)
+        self.group.epoll.modify(self._fd, _WRITE if self._unsent else 0)
         if self._is_server and self.deadline is None:
             self.deadline = self._channels.now + LAST_WORDS_S
 
@@ -345,7 +367,7 @@ class TlsChannel:
         if not self._is_reading and self._cipher is not None and not self._is_closing:
             self._is_reading = True
             self._watch()
-            self._channels.soon(self, self._pump)
+            self.soon(self._pump)
 
     def _on_readable(self) -> None:
         try:
@@ -458,7 +480,7 @@ class TlsChannel:
         if self._is_closing:
             self.abort()
         elif self._cipher is not None:
-            self._channels.soon(self, lambda: self._end(reason))
+            self.soon(lambda: self._end(reason))
 
     def fail(self) -> None:
         """The owner failed while it was told of something: end, without handing over what follows."""

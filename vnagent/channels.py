@@ -1,23 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All live channels of the process: one epoll for their sockets, one sweep for their deadlines."""
+"""All live channels of the process: an epoll for each tenant's sockets, one sweep for all deadlines."""
 
 import asyncio
 import contextlib
 import select
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vnagent.channel import TlsChannel
 
-_EVENTS = 64
+# Events of a tenant that are handled in one turn of the loop, and calls: each is some 0.1 ms at most, mostly.
+# A tenant may have a thousand connections that are ready at once; others are served in between.
+TENANT_EVENTS = 4
+# The same for those that are no tenant's: in their handshake, or without a registered certificate, and the
+# connections to the kubelet that pages and sources use.
+SHARED_EVENTS = 16
+
+
+class Group:
+    """Channels that take turns with those of other groups: in one turn of the loop each group has so many
+    of its events handled, and as many of its calls. `size` counts its channels."""
+
+    __slots__ = ("_calls", "_channels", "_events", "epoll", "size")
+
+    def __init__(self, channels: "Channels", events: int) -> None:
+        """Raises OSError where no descriptor is left."""
+        self._channels = channels
+        self._events = events
+        self._calls: deque[tuple[TlsChannel, Callable[[], None]]] = deque()
+        self.epoll = select.epoll()
+        self.size = 0
+
+    def start(self) -> None:
+        self._channels.loop.add_reader(self.epoll.fileno(), self._dispatch)
+
+    def close(self) -> None:
+        self._channels.loop.remove_reader(self.epoll.fileno())
+        self.epoll.close()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.size and not self._calls
+
+    def soon(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
+        """Call something of a channel when its turn comes, in the next turn of the loop at the earliest."""
+        if not self._calls:
+            self._channels.loop.call_soon(self._run_calls)
+        self._calls.append((channel, call))
+
+    def _run_calls(self) -> None:
+        calls = self._calls
+        for _ in range(min(len(calls), self._events)):
+            self._channels.guarded(*calls[0])
+            calls.popleft()  # not before: what it schedules must not schedule this again
+        if calls:
+            self._channels.loop.call_soon(self._run_calls)
+
+    def _dispatch(self) -> None:
+        by_fd = self._channels.by_fd
+        # Those that are not among them are the first of the next turn: epoll reports in the order in which
+        # they became ready, and puts what was reported behind.
+        for fd, events in self.epoll.poll(0, self._events):
+            # Gone, by an event before this one? A descriptor that was closed and opened again in
+            # between gets an event too many, which a non-blocking receive takes for nothing.
+            channel = by_fd.get(fd)
+            if channel is not None:
+                try:
+                    channel.on_events(events)
+                # The events that follow are other connections, and epoll tells of some of them only
+                # once: after a fault in one owner they are still to be served.
+                except Exception as error:  # noqa: BLE001 - told, and this channel alone ends
+                    self._channels.failed(channel, error)
 
 
 class Channels:
-    """All live channels: one epoll for their sockets, one sweep for their deadlines.
+    """All live channels: their groups, and one sweep for their deadlines.
 
     `now` is the loop's clock as of the last sweep. Deadlines are seconds and up; asking the clock for
-    each of them would be a noticeable part of a small request.
+    each of them would be a noticeable part of a small request. `shared` is the group of those that are no
+    tenant's, or not yet.
     """
 
     PERIOD_S = 0.25
@@ -26,12 +89,13 @@ class Channels:
         self.loop = loop
         self.now = loop.time()
         self.by_fd: dict[int, TlsChannel] = {}
-        self.epoll = select.epoll()
+        self.shared = Group(self, SHARED_EVENTS)
+        self._groups: dict[str, Group] = {}
         self._is_empty = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self.loop.add_reader(self.epoll.fileno(), self._dispatch)
+        self.shared.start()
         self._sweep()
 
     def stop(self) -> None:
@@ -40,8 +104,21 @@ class Channels:
             self._timer.cancel()
         for channel in list(self.by_fd.values()):
             channel.abort()
-        self.loop.remove_reader(self.epoll.fileno())
-        self.epoll.close()
+        for group in (self.shared, *self._groups.values()):
+            group.close()
+        self._groups.clear()
+
+    def group_of(self, tenant: str) -> Group:
+        """The tenant's group; the shared one where no descriptor is left for it."""
+        group = self._groups.get(tenant)
+        if group is None:
+            try:
+                group = Group(self, TENANT_EVENTS)
+            except OSError:
+                return self.shared
+            group.start()
+            self._groups[tenant] = group
+        return group
 
     async def wait_closed(self, timeout_s: float) -> None:
         """Wait until no channel is left, or so long."""
@@ -52,28 +129,10 @@ class Channels:
                     await self._is_empty.wait()
 
     def forget(self, fd: int) -> None:
-        """The socket is about to be closed, which takes it out of the epoll."""
-        del self.by_fd[fd]
+        """The socket is about to be closed, which takes it out of its epoll."""
+        self.by_fd.pop(fd).group.size -= 1
         if not self.by_fd:
             self._is_empty.set()
-
-    def _dispatch(self) -> None:
-        by_fd = self.by_fd
-        for fd, events in self.epoll.poll(0, _EVENTS):
-            # Gone, by an event before this one? A descriptor that was closed and opened again in
-            # between gets an event too many, which a non-blocking receive takes for nothing.
-            channel = by_fd.get(fd)
-            if channel is not None:
-                try:
-                    channel.on_events(events)
-                # The events that follow are other tenants' connections, and epoll tells of some of
-                # them only once: after a fault in one owner they are still to be served.
-                except Exception as error:  # noqa: BLE001 - told, and this channel alone ends
-                    self._failed(channel, error)
-
-    def soon(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
-        """Call something of a channel with the loop's next turn."""
-        self.loop.call_soon(self.guarded, channel, call)
 
     def guarded(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
         """Call something of a channel now; if that fails, this channel alone ends."""
@@ -81,9 +140,9 @@ class Channels:
             call()
         # Called by the loop, or for one channel after the other by `_sweep`, which must get to the last.
         except Exception as error:  # noqa: BLE001 - told, and this channel alone ends
-            self._failed(channel, error)
+            self.failed(channel, error)
 
-    def _failed(self, channel: "TlsChannel", error: Exception) -> None:
+    def failed(self, channel: "TlsChannel", error: Exception) -> None:
         """The loop tells of it as of any callback that failed."""
         self.loop.call_exception_handler({"message": "a connection's owner failed", "exception": error})
         channel.fail()
@@ -91,6 +150,8 @@ class Channels:
     def _sweep(self) -> None:
         self.now = now = self.loop.time()
         self._timer = self.loop.call_later(self.PERIOD_S, self._sweep)
+        for tenant in [tenant for tenant, group in self._groups.items() if group.is_empty]:
+            self._groups.pop(tenant).close()
         for channel in list(self.by_fd.values()):
             if channel.deadline is not None and now >= channel.deadline:
                 self.guarded(channel, channel.expire)

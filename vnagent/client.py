@@ -190,7 +190,7 @@ class ClientConnection:
         a turn, however often its data arrives."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            self.agent.channels.soon(self.channel, self._go_on)
+            self.channel.soon(self._go_on)
 
     def _go_on(self) -> None:
         self._is_scheduled = False

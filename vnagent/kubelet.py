@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vnagent.channel import TlsChannel
-from vnagent.channels import Channels
+from vnagent.channels import Channels, Group
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
 
@@ -65,6 +65,7 @@ class KubeletConnection:
         "_body",
         "_buffer",
         "_exchange",
+        "_group",
         "_has_answered",
         "_is_established",
         "_is_last",
@@ -83,6 +84,7 @@ class KubeletConnection:
         self._exchange: Exchange | None = None
         self._request = b""
         self._timeout_s: float | None = None
+        self._group = pool.channels.shared
         self._is_upgrade = False
         self._is_last = False
         self._is_established = False
@@ -92,12 +94,26 @@ class KubeletConnection:
         self.is_reused = False
         self.generation = pool.generation  # of the certificates that it was dialled with
 
+    @property
+    def can_send(self) -> bool:
+        return self.channel is not None and self.channel.is_open
+
     # ---- what exchanges call
 
-    def send(self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool) -> None:
+    @property
+    def group(self) -> Group:
+        """Whose turns its events take."""
+        return self._group
+
+    def send(
+        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool, group: Group
+    ) -> None:
         """Send a request, now or as soon as the connection stands. `timeout_s` is how long the
         kubelet may take for each next thing it owes; None for ever (a quiet log is not late)."""
         self._exchange = exchange
+        self._group = group
+        if self.channel is not None:
+            self.channel.join(group)
         self._request = request
         self._timeout_s = timeout_s
         self._is_upgrade = is_upgrade
@@ -259,7 +275,7 @@ class KubeletConnection:
 
 
 class KubeletPool:
-    """Idle connections, newest first, and the dialling of new ones."""
+    """Idle connections, newest first, a spare one for the next stream, and the dialling of new ones."""
 
     def __init__(self, channels: Channels, address: KubeletAddress, context: ssl.SSLContext) -> None:
         self.channels = channels
@@ -269,7 +285,9 @@ class KubeletPool:
         self._idle: list[KubeletConnection] = []
         self._all: set[KubeletConnection] = set()
         self._last_head: tuple[bytes, ResponseHead | None] = (b"", None)
-        self._warming: KubeletConnection | None = None
+        # For the next stream, dialled before it is asked for. Requests do not take it: a tenant that reads
+        # logs all the time would let every other's exec wait for a handshake.
+        self._spare: KubeletConnection | None = None
 
     def read_head(self, received: bytes) -> tuple[ResponseHead, int] | None:
         """Read the response head that `received` begins with: the head and its length with the blank
@@ -299,35 +317,50 @@ class KubeletPool:
         self._context = context
         self.generation += 1
         self.close_idle()
-        if self._warming is not None:
-            self._warming.abort()
 
     def close_idle(self) -> None:
-        for connection in list(self._idle):
+        for connection in [*self._idle, *([self._spare] if self._spare else [])]:
             connection.abort()
 
     def acquire(
-        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+        self,
+        exchange: Exchange,
+        request: bytes,
+        *,
+        timeout_s: float | None,
+        is_upgrade: bool,
+        group: Group | None = None,
     ) -> KubeletConnection:
         """Send a request on an idle connection, or dial. The connection is the exchange's until the
-        response ends. If a pooled connection turns out to be closed the request is sent again, once,
-        unless it is an upgrade: a command must not run twice."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.channel is not None and connection.channel.is_open:
-                connection.is_reused = True
-                connection.send(exchange, request, timeout_s=timeout_s, is_upgrade=is_upgrade)
-                break
-        else:
-            connection = self._warming or self._new()
-            connection.is_reused = connection is self._warming
-            self._warming = None
-            connection.send(exchange, request, timeout_s=timeout_s, is_upgrade=is_upgrade)
-        if is_upgrade and not self._idle:
+        response ends, and takes the turns of `group`, or of the shared one. If a pooled connection turns
+        out to be closed the request is sent again, once, unless it is an upgrade: a command must not run
+        twice."""
+        found = (self._take_spare() if is_upgrade else None) or self._take_idle()
+        connection = found or self._new()
+        connection.is_reused = found is not None
+        connection.send(
+            exchange,
+            request,
+            timeout_s=timeout_s,
+            is_upgrade=is_upgrade,
+            group=group or self.channels.shared,
+        )
+        if is_upgrade:
             # It will not come back. Have the next one ready: half of what a shell waits for is this
             # handshake.
             self.channels.loop.call_soon(self.warm)
         return connection
+
+    def _take_spare(self) -> KubeletConnection | None:
+        spare, self._spare = self._spare, None
+        return spare if spare is not None and spare.can_send else None
+
+    def _take_idle(self) -> KubeletConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.can_send:
+                return connection
+        return None
 
     def _new(self) -> KubeletConnection:
         connection = KubeletConnection(self)
@@ -336,26 +369,26 @@ class KubeletPool:
         return connection
 
     def warm(self) -> None:
-        """Have one connection ready, if there is none."""
-        if not self._idle and self._warming is None:
-            self._warming = self._new()
+        """Have a connection ready for the next stream."""
+        if self._spare is None:
+            self._spare = self._new()
 
     def release(self, connection: KubeletConnection) -> None:
-        """Take a connection back whose response ended cleanly."""
-        if connection is self._warming:
-            self._warming = None
-        channel = connection.channel
-        if channel is None or len(self._idle) >= MAX_IDLE or connection.generation != self.generation:
+        """Take a connection back whose response ended cleanly, or a spare one that stands now."""
+        channel, is_spare = connection.channel, connection is self._spare
+        is_full = not is_spare and len(self._idle) >= MAX_IDLE
+        if channel is None or is_full or connection.generation != self.generation:
             connection.abort()
             return
         channel.deadline = self.channels.now + IDLE_S
-        self._idle.append(connection)
+        if not is_spare:
+            self._idle.append(connection)
 
     def forget(self, connection: KubeletConnection) -> None:
         """The connection ends, or stopped being one of requests and responses."""
         self._all.discard(connection)
-        if connection is self._warming:
-            self._warming = None
+        if connection is self._spare:
+            self._spare = None
         if connection in self._idle:
             self._idle.remove(connection)
 
@@ -380,6 +413,7 @@ class KubeletPool:
             connection,
             is_server=False,
             server_hostname=address.server_name,
+            group=connection.group,
         )
         connection.channel = channel
         connection.set_deadline(DIAL_S)

@@ -93,6 +93,7 @@ class LogRelay:
             build_logs(self._request, self._pod, pool.address.authority),
             timeout_s=None if self._request.is_follow else LOG_HEAD_S,
             is_upgrade=False,
+            group=self._client.channel.group,
         )
 
     # ---- the kubelet's side
@@ -221,6 +222,7 @@ class StreamSetup:
             build_stream(self._request, self._pod, pool.address.authority),
             timeout_s=UPGRADE_S,
             is_upgrade=True,
+            group=self._client.channel.group,
         )
 
     # ---- the kubelet's side

@@ -1,30 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of one connection is served in one turn of the loop."""
+"""How much of one connection, and of one tenant, is served in one turn of the loop."""
 
 import asyncio
+import contextlib
+import errno
+import functools
+import itertools
 import weakref
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from daemonkit.tasks import Tasks
 from tenancy.ownership import OwnerIndex
 from tenancy.registry import Registry
 from tenancy.tenant import Role
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
-from tests.functional.vnagent.links import contexts, run, until
+from tests.functional.vnagent.links import Link, contexts, descriptors, run, shaken_link, until
 from tests.functional.vnagent.node import head
 from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog
-from vnagent.channels import Channels
+from vnagent.channels import TENANT_EVENTS, Channels
 from vnagent.client import ClientConnection
 from vnagent.core.access import AnswerHealth, Caller, Decision
-from vnagent.core.limits import Limits, Turn
+from vnagent.core.limits import Limits, Turn, Use
 from vnagent.core.requests import Health, Request
 from vnagent.kubelet import KubeletPool
 from vnagent.metrics import Metrics
 from vnagent.page_service import PageService
+from vnagent.waiting import WaitingRequests
 
 
 class CountingAgent(SimpleNamespace):
@@ -90,7 +97,137 @@ def test_a_connection_that_pipelines_gets_one_request_a_turn() -> None:
     run(body)
 
 
+# ---- tenants with many connections
+
+
+async def links_of(
+    stack: contextlib.AsyncExitStack, channels: Channels, tenant: str, count: int = 1
+) -> list[Link]:
+    """So many of the tenant's connections behind their handshakes."""
+    links = []
+    for _ in range(count):
+        link = await stack.enter_async_context(shaken_link(channels, is_server=True))
+        link.channel.join(channels.group_of(tenant))
+        links.append(link)
+    return links
+
+
+def test_in_one_turn_a_tenant_gets_a_few_of_its_events() -> None:
+    """All are ready at once. What is left is served in the turns that follow, in order of becoming ready."""
+
+    async def body(channels: Channels) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            many = await links_of(stack, channels, "ten-a", 10 * TENANT_EVENTS)
+            (one,) = await links_of(stack, channels, "ten-b")
+            for link in (*many, one):
+                link.far.say(b"x")
+                link.far.push()
+            served = [0]
+            while served[-1] < len(many):
+                await asyncio.sleep(0)
+                served.append(sum(bool(link.owner.received) for link in many))
+                if served[-1]:
+                    assert one.owner.received
+            assert max(now - before for before, now in itertools.pairwise(served)) == TENANT_EVENTS
+
+    run(body)
+
+
+def test_in_one_turn_a_tenant_gets_a_few_of_its_calls() -> None:
+    async def body(channels: Channels) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            (many,) = await links_of(stack, channels, "ten-a")
+            (one,) = await links_of(stack, channels, "ten-b")
+            called: list[int] = []
+            for number in range(3 * TENANT_EVENTS):
+                many.channel.soon(functools.partial(called.append, number))
+            one.channel.soon(functools.partial(called.append, -1))
+            await asyncio.sleep(0)
+            assert called == [*range(TENANT_EVENTS), -1]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert called == [*range(TENANT_EVENTS), -1, *range(TENANT_EVENTS, 3 * TENANT_EVENTS)]
+
+    run(body)
+
+
+def test_a_call_that_fails_ends_its_own_channel_alone() -> None:
+    async def body(channels: Channels) -> None:
+        faults: list[object] = []
+        channels.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+        async with contextlib.AsyncExitStack() as stack:
+            links = await links_of(stack, channels, "ten-a", 2)
+            called: list[int] = []
+            links[0].channel.soon(lambda: called[7:8].remove(7))
+            links[1].channel.soon(lambda: called.append(1))
+            await until(links[0].has_ended, *links[0].movers)
+            assert called == [1]
+            assert [type(each) for each in faults] == [ValueError]
+            assert not links[1].has_ended()
+
+    run(body)
+
+
+def test_a_tenant_that_has_left_keeps_no_descriptor() -> None:
+    async def body(channels: Channels) -> None:
+        before = descriptors()
+        async with contextlib.AsyncExitStack() as stack:
+            await links_of(stack, channels, "ten-a")
+            assert descriptors() > before
+        await until(lambda: descriptors() == before)
+
+    run(body)
+
+
+def test_without_a_descriptor_a_tenant_is_served_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(channels: Channels) -> None:
+        def refuse() -> None:
+            raise OSError(errno.EMFILE, "no descriptor")
+
+        async with contextlib.AsyncExitStack() as stack:
+            monkeypatch.setattr("vnagent.channels.select.epoll", refuse)
+            (one,) = await links_of(stack, channels, "ten-a")
+            assert one.channel.group is channels.shared
+            one.far.say(b"x")
+            one.far.push()
+            await until(lambda: one.owner.received == b"x")
+
+    run(body)
+
+
 # ---- connections that wait for their tenant's rate
+
+
+class Queued:
+    """As much of a connection as waits; it says in which turn it was begun."""
+
+    channel = None
+
+    def __init__(self, number: int, begun: list[int]) -> None:
+        self._number = number
+        self._begun = begun
+
+    def stop_waiting(self) -> None:
+        self._begun.append(self._number)
+
+
+def test_requests_that_waited_begin_few_at_a_time_and_in_order() -> None:
+    async def body(channels: Channels) -> None:
+        use, begun = Use(), list[int]()
+        waiting = WaitingRequests(channels, lambda _: use, lambda _: use.waiting)
+        for number in range(50):
+            waiting.add(cast(ClientConnection, Queued(number, begun)), "ten-a")
+        assert use.waiting == 50
+        most = 0
+        while len(begun) < 50:
+            before = len(begun)
+            await asyncio.sleep(0)
+            most = max(most, len(begun) - before)
+        assert 0 < most <= 8  # two turns of the loop between two looks at it, at most
+        assert begun == list(range(50))
+        assert use.waiting == 0
+
+    run(body)
 
 
 class Waiting:

@@ -122,7 +122,7 @@ class SuperCluster:
             yield setting
             task.cancel()
         await setting.state.write_due()
-        setting.channels.epoll.close()
+        setting.channels.stop()
 
 
 def served(setting: Setting) -> set[str]:

@@ -40,7 +40,7 @@ def clock() -> Clock:
 async def setting(tmp_path: Path, clock: Clock) -> AsyncIterator[Setting]:
     made = Setting(tmp_path, clock)
     yield made
-    made.channels.epoll.close()
+    made.channels.stop()
 
 
 async def test_before_anything_is_heard_nothing_is_known(setting: Setting) -> None:
@@ -68,7 +68,7 @@ async def test_what_is_published_is_served_and_saved(setting: Setting, clock: Cl
     again.feeds.publish_pods((), ())
     assert again.flags() == {"tenants": (107.0, True), "pods": (0.0, False)}
     assert again.served() == ({"ten-a", "ten-b"}, set())
-    again.channels.epoll.close()
+    again.channels.stop()
 
 
 async def test_state_that_was_restored_is_not_confirmed_by_being_served(
@@ -86,7 +86,7 @@ async def test_state_that_was_restored_is_not_confirmed_by_being_served(
             async with asyncio.timeout(300):
                 await again.feeds.run()
         await again.state.write_due()
-        again.channels.epoll.close()
+        again.channels.stop()
 
 
 async def test_a_bad_tenant_keeps_its_last_good_state_and_the_others_never_notice(setting: Setting) -> None:
@@ -163,7 +163,7 @@ async def test_a_restart_goes_on_to_retain(setting: Setting, clock: Clock) -> No
     assert again.feeds.statuses()[0].retained == Retained(("ten-a", "ten-b"), 100.0)
     again.feeds.publish_tenants(TenantsReading({"a": A, "c": c, "d": d, "e": e}))
     assert again.served()[0] == {"ten-a", "ten-c", "ten-d", "ten-e"}  # enough is back
-    again.channels.epoll.close()
+    again.channels.stop()
 
 
 async def test_what_was_removed_while_the_agent_was_down_is_judged_too(
@@ -175,7 +175,7 @@ async def test_what_was_removed_while_the_agent_was_down_is_judged_too(
     again.feeds.restore()
     again.feeds.publish_tenants(TenantsReading({}))
     assert again.served()[0] == {"ten-a", "ten-b"}
-    again.channels.epoll.close()
+    again.channels.stop()
 
 
 async def test_a_serving_certificate_that_cannot_be_used_changes_nothing(setting: Setting) -> None:
@@ -207,7 +207,7 @@ async def test_the_spiffe_authority_is_read_again_with_the_certificates(tmp_path
     (tmp_path / "spiffe.crt").write_bytes(b"cut")
     assert setting.feeds.reload_trust() is not None
     assert setting.agent.registry.authorities() == (other.der, CA_B.der)
-    setting.channels.epoll.close()
+    setting.channels.stop()
 
 
 async def test_pods_that_cannot_be_told_apart_are_nobodys_and_said(setting: Setting) -> None:
@@ -373,4 +373,4 @@ async def test_pods_are_stale_until_they_are_read_and_while_they_cannot_be(
     assert again.agent.are_pods_stale()
     again.feeds.publish_pods((), ())
     assert not again.agent.are_pods_stale()
-    again.channels.epoll.close()
+    again.channels.stop()

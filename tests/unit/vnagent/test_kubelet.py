@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vnagent.channel import TlsChannel
-from vnagent.channels import Channels
+from vnagent.channels import Channels, Group
 from vnagent.core.head import ResponseHead
 from vnagent.kubelet import IDLE_S, MAX_IDLE, KubeletAddress, KubeletConnection, KubeletPool
 
@@ -29,11 +29,15 @@ class FakeChannel:
 
     def __init__(self, channels: Channels) -> None:
         self.account = None
+        self.group = channels.shared
         self.deadline: float | None = None
         self.written = b""
         self.is_open = True
         self.is_paused = False
         self.tls = None
+
+    def join(self, group: Group) -> None:
+        self.group = group
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -97,7 +101,7 @@ class Recorder:
 async def pool() -> AsyncIterator[Pool]:
     channels = Channels(asyncio.get_running_loop())
     yield Pool(channels)
-    channels.epoll.close()
+    channels.stop()
 
 
 def ask(
@@ -252,14 +256,48 @@ async def test_an_upgrade_is_never_sent_again(pool: Pool) -> None:
     assert exchange.events == ["kubelet-broke-off"]
 
 
-@pytest.mark.parametrize("is_upgrade", [False, True])
-async def test_a_connection_dialled_ahead_that_never_stood_is_dialled_again_once(
-    pool: Pool, is_upgrade: bool
-) -> None:
+async def test_a_request_leaves_the_spare_connection_to_the_next_stream(pool: Pool) -> None:
+    """Where requests took it, each exec waited for a handshake while another tenant read logs."""
+    pool.warm()
+    (spare,) = pool.dialled
+    _, connection, _ = ask(pool)
+    assert cast(object, connection.channel) is not spare
+    say(connection, OK)
+    stream = pool.acquire(Recorder(), POST, timeout_s=5, is_upgrade=True)
+    assert cast(object, stream.channel) is spare
+    await asyncio.sleep(0)
+    assert len(pool.dialled) == 3  # for the stream after it
+
+
+async def test_a_stream_without_a_spare_connection_takes_an_idle_one(pool: Pool) -> None:
+    _, idle, _ = ask(pool)
+    say(idle, OK)
+    assert pool.acquire(Recorder(), POST, timeout_s=5, is_upgrade=True) is idle
+
+
+async def test_a_spare_connection_that_has_ended_is_not_given_away(pool: Pool) -> None:
+    pool.warm()
+    (spare,) = pool.dialled
+    spare.is_open = False
+    stream = pool.acquire(Recorder(), POST, timeout_s=5, is_upgrade=True)
+    assert cast(object, stream.channel) is not spare
+
+
+async def test_a_connection_takes_the_turns_of_whose_request_it_has(pool: Pool) -> None:
+    for tenant in ("ten-a", "ten-b"):
+        group = pool.channels.group_of(tenant)
+        connection = pool.acquire(Recorder(), GET, timeout_s=5, is_upgrade=False, group=group)
+        connection.on_handshake()
+        assert cast(FakeChannel, connection.channel).group is group
+        say(connection, OK)
+    assert len(pool.dialled) == 1
+
+
+async def test_a_connection_dialled_ahead_that_never_stood_is_dialled_again_once(pool: Pool) -> None:
     """The kubelet restarted while it was made ready: it has not seen the request, not even a command."""
     pool.warm()
     exchange = Recorder()
-    connection = pool.acquire(exchange, POST, timeout_s=5, is_upgrade=is_upgrade)
+    connection = pool.acquire(exchange, POST, timeout_s=5, is_upgrade=True)
     assert len(pool.dialled) == 1
     connection.on_end("reset")
     assert (exchange.events, len(pool.dialled)) == ([], 2)
@@ -385,4 +423,4 @@ async def test_splits_change_nothing(answer: bytes, sizes: list[int]) -> None:
         at += size
     assert (pieces.events, pieces.body) == (whole.events, whole.body)
     assert (again is connection, channel.is_open) == (True, True)
-    channels.epoll.close()
+    channels.stop()
