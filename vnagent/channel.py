@@ -22,6 +22,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable
+from typing import cast
 
 from vnagent.channels import Channels, Group
 from vnagent.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
@@ -297,7 +298,7 @@ class TlsChannel:
             self._fail_to_send(error)
             return
         if sent < len(data):
-            self._keep(memoryview(data)[sent:])
+            self._keep(_rest(memoryview(data), sent))
             self._watch()
 
     def _keep(self, data: memoryview) -> None:
@@ -327,7 +328,7 @@ class TlsChannel:
         while unsent and sent >= len(unsent[0]):
             sent -= len(unsent.pop(0))
         if sent:
-            unsent[0] = unsent[0][sent:]
+            unsent[0] = _rest(unsent[0], sent)
         if not unsent:
             self._unsent = None
             self._watch()
@@ -539,3 +540,10 @@ class TlsChannel:
         self._unsent_bytes = 0
         self.account.handshake_bytes -= self._handshake_bytes
         self._handshake_bytes = 0
+
+
+def _rest(piece: memoryview, sent: int) -> memoryview:
+    """What is left of a piece. A view keeps all of it in memory: less than a half is copied, so that an
+    account has twice of what it answers for at most."""
+    rest = piece[sent:]
+    return memoryview(bytes(rest)) if 2 * len(rest) < len(cast(bytes, rest.obj)) else rest

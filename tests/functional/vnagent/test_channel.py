@@ -3,6 +3,7 @@
 an owner may act whenever it is told something. How a channel ends: `test_channel_ends`."""
 
 import os
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.functional.vnagent.links import (
 )
 from vnagent.channels import Channels
 from vnagent.cipher import RECEIVE_BYTES
+from vnagent.core.limits import Use
 
 # ---- lost wake-ups
 
@@ -247,6 +249,31 @@ def test_who_is_congested_is_told_once_when_it_is_over(is_server: bool) -> None:
                 await until(lambda: not link.channel.is_congested(), link.far.pull)
                 await turns(20)
                 assert link.owner.events == ["writable"]
+
+    run(body)
+
+
+def test_an_account_has_no_more_in_memory_than_twice_what_it_answers_for() -> None:
+    """What was left of a piece kept all of it: 25 MiB for 200 clients that had taken nearly everything."""
+
+    async def body(channels: Channels) -> None:
+        async with shaken_link(channels, is_server=True, buffer_bytes=SMALL) as link:
+            use = Use()
+            link.channel.bind(use)
+            unsent_bytes = use.unsent_bytes
+            tracemalloc.start()
+            try:
+                before, _ = tracemalloc.get_traced_memory()
+                link.channel.write(b"a" * 120_000)
+                link.channel.flush()
+                await until(lambda: use.unsent_bytes < 30_000, lambda: link.far.pull(1024))
+                assert use.unsent_bytes > unsent_bytes
+                link.far.received.clear()
+                held, _ = tracemalloc.get_traced_memory()
+                # The far end and the tracing have a few KB.
+                assert held - before < 2 * use.unsent_bytes + 20_000
+            finally:
+                tracemalloc.stop()
 
     run(body)
 
