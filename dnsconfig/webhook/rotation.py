@@ -43,6 +43,7 @@ class Rotation:
         self._turn_s = turn_s
         self._published: tuple[bytes, ...] = ()
         self.problem = "not published yet"
+        self._renewal_problem = ""
 
     @property
     def is_published(self) -> bool:
@@ -80,5 +81,9 @@ class Rotation:
                 self._show()
                 _log.info("certificate renewed")
         except CredentialsError as error:
-            # The old one is good for a month yet.
-            _log.error("cannot renew the certificate", reason=str(error))
+            # The old one is good for a month yet: once is enough, not every minute of it.
+            if str(error) != self._renewal_problem:
+                _log.error("cannot renew the certificate", reason=str(error))
+            self._renewal_problem = str(error)
+        else:
+            self._renewal_problem = ""

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from daemonkit.tasks import Tasks
-from dnsconfig.webhook.credentials import AUTHORITY_LIFE, AUTHORITY_RENEWAL, LEAF_LIFE, Credentials
+from dnsconfig.webhook.credentials import (
+    AUTHORITY_LIFE,
+    AUTHORITY_RENEWAL,
+    LEAF_LIFE,
+    Credentials,
+    CredentialsError,
+)
 from dnsconfig.webhook.rotation import RETRY_S, TURN_S, Rotation
 from tests.unit.dnsconfig.webhook.registration_api import Api
 
@@ -97,6 +103,30 @@ async def test_a_certificate_is_renewed_while_it_runs(tmp_path: Path) -> None:
         assert (here.shown, len(here.credentials.authorities)) == (1, 1)
         await asyncio.sleep(5 * TURN_S)
         assert here.shown == 1
+
+
+async def test_a_certificate_that_cannot_be_renewed_is_logged_once_for_each_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Here(tmp_path)
+    reason = "the disk is full"
+
+    def refuse(*_: object) -> bool:
+        raise CredentialsError(reason)
+
+    async with here.running():
+        with monkeypatch.context() as patched:
+            patched.setattr(here.credentials, "turn", refuse)
+            await asyncio.sleep(5 * TURN_S)
+            reason = "the disk is read-only"
+            await asyncio.sleep(5 * TURN_S)
+        await asyncio.sleep(2 * TURN_S)
+        with monkeypatch.context() as patched:
+            patched.setattr(here.credentials, "turn", refuse)
+            await asyncio.sleep(5 * TURN_S)
+    logged = capsys.readouterr().err
+    assert logged.count("cannot renew the certificate") == 3
+    assert (logged.count("the disk is full"), logged.count("the disk is read-only")) == (1, 2)
 
 
 async def test_a_clock_that_is_ahead_for_one_turn_takes_no_trust_away(tmp_path: Path) -> None:
