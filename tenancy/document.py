@@ -90,13 +90,14 @@ def certificates(pem: str) -> tuple[bytes, ...]:
     """The DER of each certificate in `pem`, in order. Text between the blocks is left alone.
 
     Raises ValueError for a block that is cut off, is no certificate (a private key has no business
-    here) or does not read as one.
+    here) or does not read as one, or whose key is slow to use.
     """
     if len(pem) > MAX_PEM_CHARS:
         raise ValueError(f"longer than {MAX_PEM_CHARS} characters")
     found = tuple(_blocks(pem))
     for der in found:
         x509.subject(der)
+        x509.check_key(der)
     return found
 
 

@@ -23,6 +23,7 @@ _URI = 0x86  # GeneralName, uniformResourceIdentifier [6] IMPLICIT IA5String
 
 _SUBJECT_KEY_IDENTIFIER = b"\x55\x1d\x0e"  # 2.5.29.14
 _SUBJECT_ALT_NAME = b"\x55\x1d\x11"  # 2.5.29.17
+NAME_CONSTRAINTS = b"\x55\x1d\x1e"  # 2.5.29.30
 
 # Ours and every CA's certificates are below 4 KiB; OpenSSL takes 100 KiB for a whole chain.
 _MAX_CERTIFICATE_BYTES = 65536
@@ -49,6 +50,15 @@ class PublicKey(NamedTuple):
     exponent_bits: int = 0
 
 
+# What a check of a signature may cost is bounded by the kind of the key: 0.7 ms at most. Without these bounds
+# it is 6 ms for an exponent as long as the modulus, and 0.3 s to read a point on a curve of one's own.
+MAX_MODULUS_BITS = 8192
+# 65537, which all tools take, has 17; FIPS 186-5 (A.1.1) would allow 256.
+MAX_EXPONENT_BITS = 32
+# P-256, P-384, P-521 (RFC 5480, 2.1.1.1).
+_CURVES = frozenset({b"\x2a\x86\x48\xce\x3d\x03\x01\x07", b"\x2b\x81\x04\x00\x22", b"\x2b\x81\x04\x00\x23"})
+# Ed25519 and Ed448 (RFC 8410, 3).
+_EDWARDS = frozenset({b"\x2b\x65\x70", b"\x2b\x65\x71"})
 # RFC 8017, appendix C: rsaEncryption and id-RSASSA-PSS; RFC 5480, 2.1.1: id-ecPublicKey.
 RSA_KEYS = frozenset({b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01", b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a"})
 EC_KEY = b"\x2a\x86\x48\xce\x3d\x02\x01"
@@ -113,6 +123,33 @@ def public_key(der: bytes) -> PublicKey:
         raise CertificateError("an RSA key is not a modulus and an exponent")
     modulus, exponent = (int.from_bytes(content) for _, content, _ in numbers)
     return PublicKey(oid, modulus_bits=modulus.bit_length(), exponent_bits=exponent.bit_length())
+
+
+def check_key(der: bytes) -> None:
+    """Raise CertificateError unless signatures by the certificate's key are quick to check."""
+    key = public_key(der)
+    if key.algorithm in RSA_KEYS:
+        is_quick = key.modulus_bits <= MAX_MODULUS_BITS and key.exponent_bits <= MAX_EXPONENT_BITS
+    elif key.algorithm == EC_KEY:
+        is_quick = key.curve in _CURVES
+    else:
+        is_quick = key.algorithm in _EDWARDS
+    if not is_quick:
+        raise CertificateError(
+            f"a key that is slow to use; take RSA up to {MAX_MODULUS_BITS} bits, P-256, P-384 or P-521"
+        )
+
+
+def name_counts(der: bytes) -> tuple[int, int]:
+    """How many subject alternative names the certificate has, and how many names its name constraints list
+    (RFC 5280, 4.2.1.6 and 4.2.1.10)."""
+    extensions = _Certificate(der).extensions
+    names, constraints = extensions.get(_SUBJECT_ALT_NAME), extensions.get(NAME_CONSTRAINTS)
+    count = 0 if names is None else sum(1 for _ in _walk(_only(names, _SEQUENCE)))
+    if constraints is None:
+        return count, 0
+    subtrees = [content for _, content, _ in _walk(_only(constraints, _SEQUENCE))]
+    return count, sum(1 for each in subtrees for _ in _walk(each))
 
 
 def _body(der: bytes, count: int) -> list[bytes]:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TLS contexts of both legs, built from the files that the configuration names."""
 
+import functools
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+from daemonkit import logs
 from daemonkit.tls import (
+    InspectionError,
     TlsError,
     check_authorities,
     check_certificate,
@@ -19,6 +22,8 @@ from tenancy.registry import SpiffeTrust
 from vnagent.config import VnAgentConfiguration
 from vnagent.core import client_chain
 from vnagent.saved_state import TENANTS_FILE
+
+_log = logs.get(__name__)
 
 
 def kubelet_context(config: VnAgentConfiguration) -> ssl.SSLContext:
@@ -34,8 +39,20 @@ def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]
         return None
     serving = config.serving
     context = server_context(serving.certificate_file, serving.key_file, authorities)
-    inspect_chains(context, client_chain.may_check)
+    try:
+        inspect_chains(context, client_chain.may_read)
+    except InspectionError as error:
+        _warn_of_chains(str(error))
     return context
+
+
+@functools.cache  # at each reload again it would be no news
+def _warn_of_chains(reason: str) -> None:
+    _log.warning(
+        "clients' chains are not inspected before they are read: who reaches the port can hold vn-agent up."
+        " Use the distribution's Python",
+        reason=reason,
+    )
 
 
 def spiffe_trust(config: VnAgentConfiguration) -> SpiffeTrust | None:

@@ -19,6 +19,7 @@ from tests.functional.vnagent.attacks import (
     client_context,
     client_hello,
     costly_chain,
+    crafted_chain,
     crowd,
     dial,
     is_closed,
@@ -112,7 +113,7 @@ def test_expensive_chains_are_checked_beside_the_loop(node: Node) -> None:
 
 
 def test_short_chains_do_not_wait_for_long_ones_of_the_same_address(node: Node) -> None:
-    """Behind NAT the honest cannot be told from others before their chains are read. Many that take 7 ms
+    """Behind NAT the honest cannot be told from others before their chains are read. Many that take 5 ms
     each are waiting; a short one waits for the one that is being read, at each of its two steps."""
     tenant = node.tenants["ten-a"]
     chain = costly_chain(tenant.authority, tenant.leaf.key)
@@ -244,3 +245,19 @@ def test_heads_that_do_not_end_are_bounded_for_a_tenant(tmp_path: Path) -> None:
         with node.client("ten-a") as client:
             client.send(head("GET /healthz", f"X: {'x' * part}"))
             assert status_of(reply_of(client)) == 200
+
+
+def test_keys_on_curves_of_a_clients_making_are_not_even_decoded(node: Node) -> None:
+    """8 points, compressed, on a curve whose square roots take 0.15 s each: nobody has signed anything."""
+    leaf = node.tenants["ten-a"].leaf
+    chain = crafted_chain(leaf, 4)
+    assert neighbour_is_served(node)
+    context = client_context(node.serving, chain, leaf)
+    begin_s = handshake_cpu_s(node)
+    with Client(("127.0.0.1", node.daemon.port), context, sni=NAME) as client, contextlib.suppress(OSError):
+        if client.handshake():
+            reply_of(client)
+    failures = "vcnode_handshake_failures_total"
+    assert wait_for(lambda: node.daemon.metric(failures) == 1, 30.0)
+    assert neighbour_is_served(node)
+    assert handshake_cpu_s(node) - begin_s < 0.1

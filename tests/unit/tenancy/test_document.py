@@ -4,10 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.testing.pki import Authority
+from daemonkit.testing.pki import Authority, certificate_builder, common_name
 from tenancy.document import TenantError, certificates, document_of, parse_tenant
 from tenancy.tenant import Role, Tenant
 
@@ -167,6 +170,18 @@ LEAF = OLD.issue("leaf")
 def test_pem_that_is_not_certificates(pem: str, reason: str) -> None:
     with pytest.raises(ValueError, match="^" + reason):
         certificates(pem)
+
+
+def test_an_authority_that_is_slow_to_use_is_refused() -> None:
+    """Each client's chain is checked against all authorities of its issuer's name."""
+    key = ec.generate_private_key(ec.SECP256K1())
+    name = common_name("ca")
+    document = good()
+    authority = certificate_builder(name, name, key).sign(key, hashes.SHA256())
+    document["spec"]["certificateAuthority"] = authority.public_bytes(Encoding.PEM).decode()
+    with pytest.raises(TenantError) as raised:
+        parse_tenant(document)
+    assert raised.value.errors[0].startswith("spec.certificateAuthority: a key that is slow to use; take RSA")
 
 
 def test_more_authorities_than_a_rotation_needs() -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from daemonkit.testing.pki import Authority, certificate_builder, common_name
 from daemonkit.tls import inspect_chains
 from tests.functional.vnagent.attacks import slow_key
-from vnagent.core.client_chain import MAX_CERTIFICATES, ChainError, check, may_check
+from vnagent.core.client_chain import MAX_CERTIFICATES, ChainError, check, may_read
 
 _AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
@@ -89,22 +90,43 @@ def test_a_modulus_that_is_too_large_is_not() -> None:
         numbers = rsa.RSAPublicNumbers(65537, (1 << (bits - 1)) + 1)
         return der_of(cast(rsa.RSAPrivateKey, SimpleNamespace(public_key=numbers.public_key)))
 
-    assert may_check(message([of_bits(8192)]))
+    assert may_read(message([of_bits(8192)]))
     with pytest.raises(ChainError, match="slow"):
         check(message([of_bits(16384)]))
 
 
+def with_names(names: int, constraints: int) -> bytes:
+    """One certificate that has so many names and constrains so many."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = certificate_builder(common_name("ca"), authority().certificate.subject, key)
+    if names:
+        own = x509.SubjectAlternativeName([x509.DNSName(f"y{each}") for each in range(names)])
+        builder = builder.add_extension(own, critical=False)
+    if constraints:
+        half = [x509.DNSName(f"x{each}") for each in range(constraints // 2)]
+        builder = builder.add_extension(x509.NameConstraints(half, half), critical=True)
+    return builder.sign(authority().key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+def test_names_to_be_compared_are_bounded() -> None:
+    """However they are spread over the chain; OpenSSL's own bound is for each certificate."""
+    assert may_read(message([with_names(1000, 0), with_names(0, 100)]))
+    assert may_read(message([with_names(3000, 0)]))
+    assert not may_read(message([with_names(1000, 0), with_names(0, 102)]))
+    assert not may_read(message([with_names(1001, 0), with_names(0, 50), with_names(0, 50)]))
+
+
 def test_a_chain_may_have_so_many_certificates() -> None:
-    assert may_check(message([leaf()] * MAX_CERTIFICATES))
-    assert not may_check(message([leaf()] * (MAX_CERTIFICATES + 1)))
+    assert may_read(message([leaf()] * MAX_CERTIFICATES))
+    assert not may_read(message([leaf()] * (MAX_CERTIFICATES + 1)))
 
 
 def test_a_client_without_a_certificate_is_for_openssl_to_refuse() -> None:
-    assert may_check(message([]))
+    assert may_read(message([]))
 
 
 def test_context_and_extensions_are_stepped_over() -> None:
-    assert may_check(message([leaf()] * 2, b"context", b"\0\x05\0\1x"))
+    assert may_read(message([leaf()] * 2, b"context", b"\0\x05\0\1x"))
 
 
 @given(st.binary(max_size=64))
@@ -134,11 +156,11 @@ def test_what_openssl_sends_is_read() -> None:
     server.load_verify_locations(cadata=authority().der)
     server.verify_mode = ssl.CERT_REQUIRED
 
-    def may_check_seen(message: bytes) -> bool:
+    def may_read_seen(message: bytes) -> bool:
         seen.append(message)
-        return may_check(message)
+        return may_read(message)
 
-    inspect_chains(server, may_check_seen)
+    inspect_chains(server, may_read_seen)
     peer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     peer.load_verify_locations(cadata=authority().der)
     client.load_into(peer)
