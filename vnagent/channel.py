@@ -165,16 +165,19 @@ class TlsChannel:
         return 0 if self._cipher is None else self._cipher.handshake_bytes
 
     def join(self, group: Group) -> None:
-        """Take turns with the channels of `group` from now on."""
+        """Take turns with the channels of `group` from now on; with the same as before if the kernel has no
+        room for it."""
         if group is self.group or self._cipher is None:
             return
         if self._is_watched:
+            try:
+                group.epoll.register(self._fd, self._mask())
+            except OSError:
+                return
             self.group.epoll.unregister(self._fd)
         self.group.size -= 1
         self.group = group
         group.size += 1
-        if self._is_watched:
-            group.epoll.register(self._fd, self._mask())
 
     def soon(self, call: Callable[[], None]) -> None:
         """Call something of this channel with its group's next turn."""

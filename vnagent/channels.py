@@ -53,8 +53,10 @@ class Group:
     def _run_calls(self) -> None:
         calls = self._calls
         for _ in range(min(len(calls), self._events)):
-            self._channels.guarded(*calls[0])
-            calls.popleft()  # not before: what it schedules must not schedule this again
+            try:
+                self._channels.guarded(*calls[0])
+            finally:
+                calls.popleft()  # not before: what it schedules must not schedule this again
         if calls:
             self._channels.loop.call_soon(self._run_calls)
 
@@ -116,7 +118,11 @@ class Channels:
                 group = Group(self, TENANT_EVENTS)
             except OSError:
                 return self.shared
-            group.start()
+            try:
+                group.start()
+            except OSError:
+                group.close()
+                return self.shared
             self._groups[tenant] = group
         return group
 
@@ -145,7 +151,10 @@ class Channels:
     def failed(self, channel: "TlsChannel", error: Exception) -> None:
         """The loop tells of it as of any callback that failed."""
         self.loop.call_exception_handler({"message": "a connection's owner failed", "exception": error})
-        channel.fail()
+        try:
+            channel.fail()
+        except OSError:  # the kernel has no room to watch it
+            channel.abort()
 
     def _sweep(self) -> None:
         self.now = now = self.loop.time()

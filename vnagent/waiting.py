@@ -54,7 +54,7 @@ class WaitingRequests:
             self._channels.loop.call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        self._is_scheduled = False
+        # Still scheduled: what is added meanwhile must not choose the delay.
         has_more = False
         for tenant, queue in list(self._queues.items()):
             ready = self._may_begin(tenant)
@@ -65,8 +65,12 @@ class WaitingRequests:
                 connection = queue.popitem(last=False)[0]
                 self._use_of(tenant).waiting -= 1
                 self._channels.guarded(connection.channel, connection.stop_waiting)
+                if connection in queue:  # it has to wait again, and those behind it with it
+                    queue.move_to_end(connection, last=False)
+                    break
             if not queue:
                 del self._queues[tenant]
+        self._is_scheduled = False
         if self._queues:
             # With the next turn of the loop others are served in between.
             self._schedule(0.0 if has_more else PERIOD_S)

@@ -23,7 +23,7 @@ from tests.functional.vnagent.links import Link, contexts, descriptors, run, sha
 from tests.functional.vnagent.node import head
 from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog
-from vnagent.channels import TENANT_EVENTS, Channels
+from vnagent.channels import TENANT_EVENTS, Channels, Group
 from vnagent.client import ClientConnection
 from vnagent.core.access import AnswerHealth, Caller, Decision
 from vnagent.core.limits import Limits, Turn, Use
@@ -179,6 +179,23 @@ def test_a_tenant_that_has_left_keeps_no_descriptor() -> None:
     run(body)
 
 
+def test_a_kernel_without_room_leaves_a_connection_where_it_is() -> None:
+    """max_user_watches (epoll(7)) may be used up."""
+
+    async def body(channels: Channels) -> None:
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "no watches left")
+
+        async with shaken_link(channels, is_server=True) as link:
+            full = SimpleNamespace(epoll=SimpleNamespace(register=refuse), size=0)
+            link.channel.join(cast(Group, full))
+            assert (link.channel.group, full.size) == (channels.shared, 0)
+            link.far.say(b"x")
+            await until(lambda: link.owner.received == b"x", link.far.push)
+
+    run(body)
+
+
 def test_without_a_descriptor_a_tenant_is_served_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(channels: Channels) -> None:
         def refuse() -> None:
@@ -209,6 +226,38 @@ class Queued:
 
     def stop_waiting(self) -> None:
         self._begun.append(self._number)
+
+
+class Debtor(Queued):
+    """The first of them takes all tokens: the others have to wait again."""
+
+    tokens = 0
+
+    def __init__(self, number: int, begun: list[int], waiting: WaitingRequests) -> None:
+        super().__init__(number, begun)
+        self._waiting = waiting
+
+    def stop_waiting(self) -> None:
+        if Debtor.tokens:
+            Debtor.tokens -= 1
+            super().stop_waiting()
+        else:
+            self._waiting.add(cast(ClientConnection, self), "ten-a")
+
+
+def test_who_has_to_wait_again_keeps_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(channels: Channels) -> None:
+        use, begun = Use(), list[int]()
+        waiting = WaitingRequests(channels, lambda _: use, lambda _: use.waiting)
+        for number in range(10):
+            waiting.add(cast(ClientConnection, Debtor(number, begun, waiting)), "ten-a")
+        for _ in range(10):
+            monkeypatch.setattr(Debtor, "tokens", 1)
+            await until(lambda: Debtor.tokens == 0)
+        assert begun == list(range(10))
+        assert use.waiting == 0
+
+    run(body)
 
 
 def test_requests_that_waited_begin_few_at_a_time_and_in_order() -> None:
