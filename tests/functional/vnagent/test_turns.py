@@ -23,7 +23,7 @@ from tests.functional.vnagent.links import Link, contexts, descriptors, run, sha
 from tests.functional.vnagent.node import head
 from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog
-from vnagent.channels import TENANT_EVENTS, Channels, Group
+from vnagent.channels import CALLS, TENANT_EVENTS, Channels, Group
 from vnagent.client import ClientConnection
 from vnagent.core.access import AnswerHealth, Caller, Decision
 from vnagent.core.limits import Limits, Turn, Use
@@ -117,7 +117,7 @@ def test_in_one_turn_a_tenant_gets_a_few_of_its_events() -> None:
 
     async def body(channels: Channels) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            many = await links_of(stack, channels, "ten-a", 10 * TENANT_EVENTS)
+            many = await links_of(stack, channels, "ten-a", 3 * TENANT_EVENTS)
             (one,) = await links_of(stack, channels, "ten-b")
             for link in (*many, one):
                 link.far.say(b"x")
@@ -139,14 +139,14 @@ def test_in_one_turn_a_tenant_gets_a_few_of_its_calls() -> None:
             (many,) = await links_of(stack, channels, "ten-a")
             (one,) = await links_of(stack, channels, "ten-b")
             called: list[int] = []
-            for number in range(3 * TENANT_EVENTS):
+            for number in range(3 * CALLS):
                 many.channel.soon(functools.partial(called.append, number))
             one.channel.soon(functools.partial(called.append, -1))
             await asyncio.sleep(0)
-            assert called == [*range(TENANT_EVENTS), -1]
+            assert called == [*range(CALLS), -1]
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            assert called == [*range(TENANT_EVENTS), -1, *range(TENANT_EVENTS, 3 * TENANT_EVENTS)]
+            assert called == [*range(CALLS), -1, *range(CALLS, 3 * CALLS)]
 
     run(body)
 
