@@ -12,13 +12,13 @@ Errors say which file is wrong and what to do about it, never what is in it.
 import _ssl
 import binascii
 import contextlib
-import ctypes
-import functools
 import os
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+from daemonkit import openssl
 
 # 1 MiB is four times a distribution's whole bundle. OpenSSL looks an issuer up by name among all
 # authorities of a context; 2 000 load in 0.9 s, which is as much as a reload may cost.
@@ -34,21 +34,12 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:@SECLEVEL=2"
 # nothing.
 _NO_COMPRESSED_CERTIFICATES = 1 << 32 | 1 << 33
 
-# ContentType and HandshakeType (RFC 8446, appendix B).
-_HANDSHAKE, _CERTIFICATE = 22, 11
-# Where a Certificate message has the lengths of its context and of its list (RFC 8446, 4.4.2).
-_LENGTHS, _LENGTHS_END = 4, 8
-
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 _END = "-----END CERTIFICATE-----"
 
 
 class TlsError(Exception):
     """Certificates or keys that cannot be used, or a peer that proved nothing."""
-
-
-class InspectionError(TlsError):
-    """Chains cannot be inspected before OpenSSL reads them."""
 
 
 def server_context(
@@ -77,71 +68,9 @@ def server_context(
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
+    openssl.limit_groups(context)
     _present(context, certificate_file, key_file)
     return context
-
-
-def inspect_chains(context: ssl.SSLContext, may_read: Callable[[bytes], bool]) -> None:
-    """Ask `may_read` about each client's Certificate message (RFC 8446, 4.4.2; with its header) before
-    OpenSSL reads it: False, or an exception, refuses the client with the alert `decode_error`. It is called
-    in the thread of the handshake.
-
-    OpenSSL decodes each key before it looks for an issuer, and one on a curve of the client's own making
-    takes 0.3 s. So the message is made unreadable where it lies, and readable again if all is well.
-
-    `end_inspection` after each handshake: what OpenSSL would say of each later record costs a call of Python.
-    Raises `InspectionError` where this Python gives no access to its OpenSSL.
-    """
-    # There is no public way to see a chain before it is read, and `ssl._msg_callback` gets a copy.
-    try:
-        library = ctypes.CDLL(_ssl.__file__)  # with the libssl that it is linked with
-        options, set_callback = library.SSL_CTX_get_options, library.SSL_CTX_set_msg_callback
-        callback = _on_message(may_read)
-    except (AttributeError, OSError, MemoryError) as error:
-        raise InspectionError(f"this Python's ssl has no libssl of its own: {error}") from None
-    options.argtypes, options.restype = [ctypes.c_void_p], ctypes.c_uint64
-    set_callback.argtypes, set_callback.restype = [ctypes.c_void_p, _MESSAGE_CALLBACK], None
-    # The first field of the object is its SSL_CTX, in all releases so far.
-    pointer = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
-    if options(pointer) != context.options:
-        raise InspectionError("this Python's ssl.SSLContext is not laid out as it is known to be")
-    set_callback(pointer, callback)
-
-
-# OpenSSL's ssl.h, SSL_CTX_set_msg_callback: write_p, version, content_type, buf, len, ssl, arg.
-_MESSAGE_CALLBACK = ctypes.CFUNCTYPE(
-    *(None, ctypes.c_int, ctypes.c_int, ctypes.c_int),
-    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p),
-)
-
-
-@functools.cache  # OpenSSL keeps its address for as long as any connection lives
-def _on_message(may_read: Callable[[bytes], bool]) -> Any:
-    def on_message(
-        is_write: int, _version: int, content: int, at: int, size: int, _tls: int, _argument: int
-    ) -> None:
-        if is_write or content != _HANDSHAKE or size < _LENGTHS_END:
-            return
-        message = ctypes.string_at(at, size)
-        if message[0] != _CERTIFICATE:
-            return
-        # The lengths of context and list: a context of 255 bytes is one that nobody asked for.
-        lengths = message[_LENGTHS:_LENGTHS_END]
-        ctypes.memset(at + _LENGTHS, 0xFF, len(lengths))
-        if may_read(message):
-            ctypes.memmove(at + _LENGTHS, lengths, len(lengths))
-
-    return _MESSAGE_CALLBACK(on_message)
-
-
-def end_inspection(tls: ssl.SSLObject) -> None:
-    """The handshake of a connection with `inspect_chains` is over."""
-    tls.context = _bare_context()
-
-
-@functools.cache
-def _bare_context() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 def anonymous_server_context(certificate_file: Path, key_file: Path) -> ssl.SSLContext:
@@ -154,6 +83,7 @@ def anonymous_server_context(certificate_file: Path, key_file: Path) -> ssl.SSLC
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
+    openssl.limit_groups(context)
     _present(context, certificate_file, key_file)
     return context
 

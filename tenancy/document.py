@@ -27,6 +27,8 @@ DEFAULT_CLUSTER_DOMAIN = "cluster.local"
 # keep one tenant's file from weighing on the trust store that all tenants share.
 MAX_AUTHORITIES = 16
 MAX_CLIENTS = 64
+# Names in name constraints: all of them may be in one chain.
+MAX_CONSTRAINTS = 64
 MAX_PEM_CHARS = 256 * 1024
 
 _BEGIN = "-----BEGIN CERTIFICATE-----"
@@ -90,7 +92,7 @@ def certificates(pem: str) -> tuple[bytes, ...]:
     """The DER of each certificate in `pem`, in order. Text between the blocks is left alone.
 
     Raises ValueError for a block that is cut off, is no certificate (a private key has no business
-    here) or does not read as one, or whose key is slow to use.
+    here) or does not read as one, or would be slow to use.
     """
     if len(pem) > MAX_PEM_CHARS:
         raise ValueError(f"longer than {MAX_PEM_CHARS} characters")
@@ -98,6 +100,9 @@ def certificates(pem: str) -> tuple[bytes, ...]:
     for der in found:
         x509.subject(der)
         x509.check_key(der)
+        x509.check_distribution_points(der)
+    if sum(x509.name_counts(der)[1] for der in found) > MAX_CONSTRAINTS:
+        raise ValueError(f"lists more than {MAX_CONSTRAINTS} names in name constraints")
     return found
 
 

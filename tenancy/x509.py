@@ -23,6 +23,8 @@ _URI = 0x86  # GeneralName, uniformResourceIdentifier [6] IMPLICIT IA5String
 
 _SUBJECT_KEY_IDENTIFIER = b"\x55\x1d\x0e"  # 2.5.29.14
 _SUBJECT_ALT_NAME = b"\x55\x1d\x11"  # 2.5.29.17
+DISTRIBUTION_POINTS = b"\x55\x1d\x1f"  # 2.5.29.31
+_POINT_NAME, _RELATIVE_NAME = 0xA0, 0xA1  # distributionPoint [0], nameRelativeToCRLIssuer [1]
 NAME_CONSTRAINTS = b"\x55\x1d\x1e"  # 2.5.29.30
 
 # Ours and every CA's certificates are below 4 KiB; OpenSSL takes 100 KiB for a whole chain.
@@ -138,6 +140,18 @@ def check_key(der: bytes) -> None:
         raise CertificateError(
             f"a key that is slow to use; take RSA up to {MAX_MODULUS_BITS} bits, P-256, P-384 or P-521"
         )
+
+
+def check_distribution_points(der: bytes) -> None:
+    """Raise CertificateError if a CRL's place is given relative to the issuer's name (RFC 5280, 4.2.1.13,
+    which says not to). OpenSSL copies that name for each of them, before it knows who signed."""
+    value = _Certificate(der).extensions.get(DISTRIBUTION_POINTS)
+    if value is None:
+        return
+    for point in _each(_only(value, _SEQUENCE), _SEQUENCE):
+        for tag, content, _ in _walk(point):
+            if tag == _POINT_NAME and any(kind == _RELATIVE_NAME for kind, _, _ in _walk(content)):
+                raise CertificateError("a distribution point that is relative to the issuer's name")
 
 
 def name_counts(der: bytes) -> tuple[int, int]:

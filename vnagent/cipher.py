@@ -19,7 +19,7 @@ import ssl
 import time
 from typing import Any, Final
 
-from daemonkit.tls import end_inspection
+from daemonkit.openssl import end_inspection
 
 # Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
 # system calls.

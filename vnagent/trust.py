@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from daemonkit import logs
+from daemonkit.openssl import OpenSslError, inspect_chains
 from daemonkit.tls import (
-    InspectionError,
     TlsError,
     check_authorities,
     check_certificate,
     client_context,
-    inspect_chains,
     pem_certificates,
     server_context,
 )
@@ -41,7 +40,7 @@ def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]
     context = server_context(serving.certificate_file, serving.key_file, authorities)
     try:
         inspect_chains(context, client_chain.may_read)
-    except InspectionError as error:
+    except OpenSslError as error:
         _warn_of_chains(str(error))
     return context
 

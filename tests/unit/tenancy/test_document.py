@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.testing.pki import Authority, certificate_builder, common_name
+from daemonkit.testing.pki import Authority, certificate_builder, common_name, new_key
 from tenancy.document import TenantError, certificates, document_of, parse_tenant
 from tenancy.tenant import Role, Tenant
 
@@ -182,6 +183,18 @@ def test_an_authority_that_is_slow_to_use_is_refused() -> None:
     with pytest.raises(TenantError) as raised:
         parse_tenant(document)
     assert raised.value.errors[0].startswith("spec.certificateAuthority: a key that is slow to use; take RSA")
+
+
+def test_authorities_whose_constraints_list_many_names_are_refused() -> None:
+    """OpenSSL compares each with each name of a client."""
+    key = new_key()
+    name = common_name("ca")
+    constraints = x509.NameConstraints([x509.DNSName(f"n{each}") for each in range(33)], None)
+    builder = certificate_builder(name, name, key).add_extension(constraints, critical=True)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+    assert len(certificates(pem)) == 1
+    with pytest.raises(ValueError, match="more than 64 names in name constraints"):
+        certificates(pem * 2)
 
 
 def test_more_authorities_than_a_rotation_needs() -> None:

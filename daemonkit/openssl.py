@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Python's `ssl` has no way to, asked of the libssl behind it, by ctypes.
+
+Both are bounds of what a client may cost before anybody knows who it is.
+"""
+
+import _ssl
+import ctypes
+import functools
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# ContentType and HandshakeType (RFC 8446, appendix B).
+_HANDSHAKE, _CERTIFICATE = 22, 11
+# Where a Certificate message has the lengths of its context and of its list (RFC 8446, 4.4.2).
+_LENGTHS, _LENGTHS_END = 4, 8
+# TLS 1.3 must have P-256 and should have X25519 (RFC 8446, 9.1). OpenSSL's own list has ffdhe8192 too, with
+# which the answer to one hello costs 0.13 s. ML-KEM is known from OpenSSL 3.5 on.
+QUICK_GROUPS = (b"X25519MLKEM768:X25519:P-256", b"X25519:P-256")
+_SSL_CTRL_SET_GROUPS_LIST = 92
+# SSL_CTX_set_msg_callback: write_p, version, content_type, buf, len, ssl, arg.
+_MESSAGE_CALLBACK = ctypes.CFUNCTYPE(
+    *(None, ctypes.c_int, ctypes.c_int, ctypes.c_int),
+    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p),
+)
+
+
+class OpenSslError(Exception):
+    """This Python gives no access to its OpenSSL."""
+
+
+def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS) -> None:
+    """Agree on keys by the groups of the first of `lists` that OpenSSL knows; by P-256 alone where it knows
+    none, or where this Python gives no access to its OpenSSL."""
+    try:
+        library, pointer = _opened(context)
+        control = library.SSL_CTX_ctrl
+    except (OpenSslError, AttributeError):
+        context.set_ecdh_curve("prime256v1")
+        return
+    control.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_char_p]
+    control.restype = ctypes.c_long
+    if not any(control(pointer, _SSL_CTRL_SET_GROUPS_LIST, 0, each) == 1 for each in lists):
+        context.set_ecdh_curve("prime256v1")
+
+
+def inspect_chains(context: ssl.SSLContext, may_read: Callable[[bytes], bool]) -> None:
+    """Ask `may_read` about each client's Certificate message (RFC 8446, 4.4.2; with its header) before
+    OpenSSL reads it: False, or an exception, refuses the client with the alert `decode_error`. It is called
+    in the thread of the handshake.
+
+    OpenSSL decodes each key before it looks for an issuer, and one on a curve of the client's own making
+    takes 0.3 s. So the message is made unreadable where it lies, and readable again if all is well.
+
+    `end_inspection` after each handshake: what OpenSSL would say of each later record costs a call of Python.
+    Raises `OpenSslError` where this Python gives no access to its OpenSSL.
+    """
+    # There is no public way to see a chain before it is read, and `ssl._msg_callback` gets a copy.
+    library, pointer = _opened(context)
+    try:
+        set_callback = library.SSL_CTX_set_msg_callback
+        callback = _on_message(may_read)
+    except (AttributeError, MemoryError) as error:
+        raise OpenSslError(str(error)) from None
+    set_callback.argtypes, set_callback.restype = [ctypes.c_void_p, _MESSAGE_CALLBACK], None
+    set_callback(pointer, callback)
+
+
+def end_inspection(tls: ssl.SSLObject) -> None:
+    """The handshake of a connection with `inspect_chains` is over."""
+    tls.context = _bare_context()
+
+
+@functools.cache
+def _bare_context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+
+def _opened(context: ssl.SSLContext) -> tuple[Any, ctypes.c_void_p]:
+    """The libssl that `ssl` is linked with, and the SSL_CTX behind `context`. Raises `OpenSslError`."""
+    try:
+        library = ctypes.CDLL(_ssl.__file__)
+        options = library.SSL_CTX_get_options
+    except (AttributeError, OSError) as error:
+        raise OpenSslError(f"this Python's ssl has no libssl of its own: {error}") from None
+    options.argtypes, options.restype = [ctypes.c_void_p], ctypes.c_uint64
+    # The first field of the object, in all releases so far.
+    pointer = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
+    if options(pointer) != context.options:
+        raise OpenSslError("this Python's ssl.SSLContext is not laid out as it is known to be")
+    return library, pointer
+
+
+@functools.cache  # OpenSSL keeps its address for as long as any connection lives
+def _on_message(may_read: Callable[[bytes], bool]) -> Any:
+    def on_message(
+        is_write: int, _version: int, content: int, at: int, size: int, _tls: int, _argument: int
+    ) -> None:
+        if is_write or content != _HANDSHAKE or size < _LENGTHS_END:
+            return
+        head = ctypes.string_at(at, _LENGTHS_END)
+        if head[0] != _CERTIFICATE:
+            return
+        # The lengths of context and list: a context of 255 bytes is one that nobody asked for. First of all,
+        # as whatever is raised below must leave it so.
+        ctypes.memset(at + _LENGTHS, 0xFF, _LENGTHS_END - _LENGTHS)
+        if may_read(head + ctypes.string_at(at + _LENGTHS_END, size - _LENGTHS_END)):
+            ctypes.memmove(at, head, _LENGTHS_END)
+
+    return _MESSAGE_CALLBACK(on_message)
