@@ -35,13 +35,16 @@ def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS)
     none, or where this Python gives no access to its OpenSSL."""
     try:
         library, pointer = _opened(context)
-        control = library.SSL_CTX_ctrl
+        control, clear_errors = library.SSL_CTX_ctrl, library.ERR_clear_error
     except (OpenSslError, AttributeError):
         context.set_ecdh_curve("prime256v1")
         return
     control.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_char_p]
     control.restype = ctypes.c_long
-    if not any(control(pointer, _SSL_CTRL_SET_GROUPS_LIST, 0, each) == 1 for each in lists):
+    is_known = any(control(pointer, _SSL_CTRL_SET_GROUPS_LIST, 0, each) == 1 for each in lists)
+    # What a list that is not known leaves behind, `ssl` would take for the error of its next call.
+    clear_errors()
+    if not is_known:
         context.set_ecdh_curve("prime256v1")
 
 
