@@ -3,7 +3,7 @@
 
 Whoever reaches the port may show any chain, and OpenSSL takes a hundred certificates, keys on curves that
 somebody made for it (0.3 s each) and thousands of names to be compared. So what a chain may cost is bounded
-before it is read: what remains takes 5 ms at most, and an honest chain 0.3 ms.
+before it is read: what remains takes some 5 ms at most, and an honest chain 0.3 ms.
 """
 
 from collections.abc import Iterator
