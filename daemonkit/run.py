@@ -188,9 +188,8 @@ class Lifecycle:
         for callback in self._reloads:
             try:
                 callback()
-            # Certificates, tenants and settings are re-read by callbacks of their own: after a bug in
-            # one of them, the others must not keep a key that was to be replaced.
-            except Exception as error:  # noqa: BLE001 - told with its trace, and the others are re-read
+            # Certificates, tenants and settings are re-read by callbacks of their own.
+            except Exception as error:  # noqa: BLE001 - one bug must not keep the others from re-reading
                 _log.error("reload failed", error=error, traceback=logs.trace(error))
 
     def _notify(self, **assignments: str | int) -> None:
@@ -222,9 +221,8 @@ def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
         # The node's doing, not a fault of ours: the sentence has what to do, and a trace would hide it.
         _log.error("cannot start", reason=str(error))
         return EXIT_FAILED
-    # Nothing is above this but the interpreter, which would print the trace over many lines: whoever
-    # collects logs line by line would not find the failure.
-    except Exception as error:  # noqa: BLE001 - told on one line, and the process ends with a failure
+    # The log is collected line by line.
+    except Exception as error:  # noqa: BLE001 - the interpreter would print the trace over many lines
         _log.error("the daemon failed", error=error, traceback=logs.trace(error))
         return EXIT_FAILED
 

@@ -105,9 +105,9 @@ class Pages:
             return _response(Reply(405, b"only GET and HEAD\n"))
         try:
             return _response(self._page(request[2], request[3] or b""), is_head)
-        # A page asks every part of the daemon how it is. A fault in one of them would end the answer
-        # without a status line, which a probe takes for a dead daemon and restarts.
-        except Exception as error:  # noqa: BLE001 - told with its trace, and answered with 500
+        # A page asks every part of the daemon for its state, and any of them may have a bug. A probe takes
+        # an answer without a status line for a dead daemon.
+        except Exception as error:  # noqa: BLE001 - a probe would restart the daemon for one faulty page
             _log.error("status page failed", path=request[2], error=error, traceback=logs.trace(error))
             return _response(Reply(500, b"this page failed; the log says why\n"), is_head)
 

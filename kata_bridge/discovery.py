@@ -131,9 +131,9 @@ class Discovery:
         except (ListError, TimeoutError) as error:
             self._fails(CRI, str(error) or f"no answer within {LIST_S:g} s")
             return False
-        # A lister reads what a runtime sent. A fault on one odd sandbox must not end the one loop by
-        # which sandboxes are found again, which is all there is where NRI is off.
-        except Exception as error:  # noqa: BLE001 - told with its trace and by the status; listed again
+        # A lister reads what a runtime sent. Where NRI is off this loop alone finds sandboxes; it lists
+        # again, and the status page shows the error until then.
+        except Exception as error:  # noqa: BLE001 - one odd sandbox must not end the only loop
             _log.error("sandboxes cannot be listed", error=error, traceback=logs.trace(error))
             self._fails(CRI, f"{type(error).__name__}: {error}")
             return False

@@ -177,9 +177,9 @@ class GuestDriver:
                     raise
                 except TimeoutError:
                     raise Unreachable(f"{name}: no answer within {CALL_S:g} s") from None
-                # A bug of one channel, on what one guest sent, is that guest's trouble alone. Without
-                # this its driver would end, and nobody would push rules into this guest again.
-                except Exception as error:  # noqa: BLE001 - told with its trace, and tried again
+                # A driver that ends never pushes rules into its guest again. It takes a bug of the channel
+                # for a guest that cannot be reached, and tries again.
+                except Exception as error:  # noqa: BLE001 - one guest's answer must not end its driver
                     _log.error(
                         "a channel failed", guest=self.sandbox.id, error=error, traceback=logs.trace(error)
                     )

@@ -74,9 +74,9 @@ class Group:
             if channel is not None:
                 try:
                     channel.on_events(events)
-                # The events that follow are other connections, and epoll tells of some of them only
-                # once: after a fault in one owner they are still to be served.
-                except Exception as error:  # noqa: BLE001 - told, and this channel alone ends
+                # This channel alone ends. The events that follow belong to other connections, and epoll
+                # reports some of them only once.
+                except Exception as error:  # noqa: BLE001 - one owner's bug must not lose others' events
                     self._channels.failed(channel, error)
 
 
@@ -147,12 +147,12 @@ class Channels:
         """Call something of a channel now; if that fails, this channel alone ends."""
         try:
             call()
-        # Called by the loop, or for one channel after the other by `_sweep`, which must get to the last.
-        except Exception as error:  # noqa: BLE001 - told, and this channel alone ends
+        # The loop calls this, or `_sweep` for each channel.
+        except Exception as error:  # noqa: BLE001 - one owner's bug must not keep others from their calls
             self.failed(channel, error)
 
     def failed(self, channel: "TlsChannel", error: Exception) -> None:
-        """The loop tells of it as of any callback that failed."""
+        """End the channel whose owner failed. The loop's handler logs it as it does for any callback."""
         self.loop.call_exception_handler({"message": "a connection's owner failed", "exception": error})
         try:
             channel.fail()

@@ -139,8 +139,8 @@ class _ListFetch(_Fetch):
             for piece in self._unchunker.feed(data) if self._is_chunked else (data,):
                 for item in self._splitter.feed(piece):
                     self._add(item)
-        # It is raised where the list is waited for. From here it would be the connection's.
-        except Exception as error:  # noqa: BLE001 - handed on
+        # `fetch_list` raises it for its caller.
+        except Exception as error:  # noqa: BLE001 - raised here it would end up in the connection
             self._give_up(error)
 
     def _end(self) -> None:
@@ -150,7 +150,7 @@ class _ListFetch(_Fetch):
         try:
             for item in self._splitter.end():
                 self._add(item)
-        except Exception as error:  # noqa: BLE001 - handed on, as above
+        except Exception as error:  # noqa: BLE001 - as in `_split`
             self._fail(error)
             return
         self.done.set_result(self._splitter.frame())

@@ -225,9 +225,8 @@ class PageService:
             return await self._read(path, kind)
         except (FetchError, PageError) as error:
             return error
-        # Several requests share this read. What a task raises would come out of it in each of them, with
-        # one trace that grows; and of a task that nobody waits for any more, in none.
-        except Exception as error:  # noqa: BLE001 - told with its trace once, and to all who wait
+        # Several requests share this task, or none any more. The error is logged once and returned to all.
+        except Exception as error:  # noqa: BLE001 - each request would raise it, with one trace that grows
             _say_unexpected(path, error)
             return PageError("could not be read")
 
@@ -288,9 +287,8 @@ class PageExchange:
             self._fail(502, "page-malformed")
         except LaneFullError:
             self._fail(429, "too-many-pages")
-        # This task is all that answers the client: without an answer it would wait until it gives up,
-        # and its connection would take no other request.
-        except Exception as error:  # noqa: BLE001 - told with its trace, and answered with 502
+        # The client's connection takes no other request before this one is answered.
+        except Exception as error:  # noqa: BLE001 - this task alone answers the client
             _say_unexpected(page_path(self._page), error)
             self._fail(502, "page-malformed")
 

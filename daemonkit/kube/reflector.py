@@ -218,9 +218,8 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(state.step.delay_s)
             try:
                 outcome = await self._take(state.step)
-            # A fault of ours, brought about by something that the server sent. Without this loop nobody
-            # would read this resource again, and the daemon would go on with what it knew, in silence.
-            except Exception as error:  # noqa: BLE001 - told with its trace, and tried again ever slower
+            # A fault of ours, caused by what the server sent. The loop logs it and tries again with backoff.
+            except Exception as error:  # noqa: BLE001 - else the resource is never read again
                 _log.error(
                     "reflector failed unexpectedly",
                     resource=self.name,
@@ -378,9 +377,9 @@ class Reflector(Generic[T]):
             return
         try:
             self._on_change(changes)
-        # The handler is the daemon's, not ours, and these changes are in the store already. Were the
-        # watch to end here, the next one would begin behind them, and they would not be told again.
-        except Exception as error:  # noqa: BLE001 - told with its trace; the changes that follow come
+        # The handler belongs to the daemon, and the store has these changes already. The handler gets the
+        # changes that follow.
+        except Exception as error:  # noqa: BLE001 - else the next watch would begin behind these changes
             _log.error(
                 "handler of changes failed",
                 resource=self.name,

@@ -109,13 +109,9 @@ class Link:
                 _log.info("answered", code=answer.outcome.code.name, message=answer.outcome.message)
 
     def _watch(self, until_s: float) -> None:
-        """Wait without a stream. Drift is looked for all the same: the hello tells of it.
-
-        A plain sleep: the main thread has nobody to answer until it dials again, and who ends the
-        agent does so by a signal, which ends the sleep too.
-        """
+        """Wait without a stream, and look for drift meanwhile: the next hello reports it."""
         while (left_s := until_s - time.monotonic()) > 0:
-            # Until the next look or the next dial, whichever is due first; a signal ends it.
+            # No event can come before the next look or the next dial but a signal, which ends the sleep.
             time.sleep(min(left_s, max(0.0, self._next_glance_s - time.monotonic())))
             if time.monotonic() >= self._next_glance_s:
                 self._look()

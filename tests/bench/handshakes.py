@@ -82,8 +82,8 @@ def _open(port: int, rate: float, sources: list[str], first: bytes) -> None:
 def _paced(rate: float) -> Iterator[int]:
     begin = time.monotonic()
     for number in itertools.count():
-        # The attack has a rate: it waits until the next connection is due.
-        time.sleep(max(0.0, begin + number / rate - time.monotonic()))
+        left_s = begin + number / rate - time.monotonic()
+        time.sleep(max(0.0, left_s))  # the rate is part of the attack
         yield number
 
 
@@ -135,7 +135,8 @@ def _attacker(name: str, node: Node) -> Iterator[None]:
     command += ["--attack-port", str(node.daemon.port), "--directory", str(node.directory)]
     process = subprocess.Popen(command)
     try:
-        time.sleep(_SETTLE_S)  # what is measured before is a quiet daemon
+        # Else only its first connections would be measured.
+        time.sleep(_SETTLE_S)  # no event reports that the attack is under way
         yield
     finally:
         process.terminate()
@@ -166,7 +167,7 @@ def _measure(node: Node, seconds: float) -> dict[str, list[float]]:
                 if reply_of(client) is None:
                     continue
             dials.append((time.monotonic() - begin) * 1000)
-            time.sleep(_DIAL_EVERY_S)  # samples of the whole slice, at the neighbour's own pace
+            time.sleep(_DIAL_EVERY_S)  # the neighbour's own rate, so that samples cover the whole slice
 
     dialler = threading.Thread(target=dial)
     echoes: list[float] = []

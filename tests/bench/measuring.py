@@ -130,9 +130,9 @@ class Bench:
             load.read_line()
             load.write_line("go")
             load.read_line()
-            # No event reports that freed memory is returned. Measured at once, the memory for opening
-            # tunnels would count as that of idle ones. Each subject waits for the same time.
-            time.sleep(MEMORY_SETTLE_S)
+            # Measured at once, the memory for opening tunnels would count as that of idle ones. Each subject
+            # gets the same time.
+            time.sleep(MEMORY_SETTLE_S)  # no event reports that freed memory is returned
             open_ = usage.memory(proxy.process.pid)
             load.finish()
         finally:

@@ -121,9 +121,9 @@ class KubeletPods:
     async def _read(self) -> bool:
         try:
             self._publish_new(*await self._read_list())
-        # Requests wait for this read to be told whose a pod is. A fault on an odd pod must leave them
-        # an answer (unknown, so refused), and the index the next read.
-        except Exception as error:  # noqa: BLE001 - told with its trace, and read again
+        # Requests wait for this read to learn which tenant owns a pod. After a bug they get "unknown",
+        # which is refused, and the index gets the next read.
+        except Exception as error:  # noqa: BLE001 - one odd pod must not leave requests without an answer
             self._say_failing(error)
             return False
         finally:

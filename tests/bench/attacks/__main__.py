@@ -85,7 +85,8 @@ class Bench:
                         share = (agent.process.cpu_s() - cpu_s) / (time.monotonic() - begin_s)
                         result.cpu_share.append(share)
                         result.rss_mb = max(result.rss_mb, usage.memory(agent.process.pid).rss_mb)
-                    time.sleep(_SETTLED_S)  # what it left behind is not the next slice's
+                    # The end of the attack's connections is work that the next slice would contain.
+                    time.sleep(_SETTLED_S)  # no event reports that vn-agent has ended them
             result.audit_lost = self._metric("vcnode_audit_lost_total")
         finally:
             agent.process.stop()

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from daemonkit.tasks import Tasks
 from tests.bench import handshakes
@@ -112,7 +113,7 @@ async def unread_pages(target: Target) -> None:
 
 async def _ask_and_never_read(target: Target) -> None:
     reader, writer = await target.tls()
-    writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of sockets reads
+    cast(asyncio.Transport, writer.transport).pause_reading()
     try:
         while not reader.at_eof():
             writer.write(target.request("/pods"))

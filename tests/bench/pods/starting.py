@@ -44,9 +44,9 @@ class Starter:
         """Milliseconds of each."""
         took_ms = []
         for _ in range(count):
-            # A pod is created when the kubelet has observed the end of the one before. Without a random wait
-            # that is always the same phase of the kubelet's period, and all samples would share it.
-            time.sleep(luck.uniform(0, _KUBELET_LOOKS_S))
+            # A pod is created when the kubelet has observed the end of the one before: always in the same
+            # phase of the kubelet's period.
+            time.sleep(luck.uniform(0, _KUBELET_LOOKS_S))  # else all samples would share that phase
             took_ms += self.at_once(place, 1, demands=demands, has_agent=has_agent)
         return took_ms
 

@@ -145,9 +145,9 @@ class Theirs:
         self.proxy.start()
         (seen_s,) = wait_for_all(self.witnesses, LIVE_S)
         self.took_s.append(seen_s - self.proxy.started_s)
-        # kube-proxy syncs again once all its caches have synced, and reports no end of that. The first change
-        # would wait for this sync, and its CPU time would count as the changes'.
-        time.sleep(_KUBE_PROXY_SETTLE_S)
+        # kube-proxy syncs again when all its caches have synced. The first change would wait for this sync,
+        # and its CPU time would count as that of the changes.
+        time.sleep(_KUBE_PROXY_SETTLE_S)  # no event reports the end of that sync
 
     def stop(self) -> None:
         self.proxy.stop()
@@ -169,8 +169,8 @@ def run(cluster: Cluster, subject: Subject, tenant: Tenant, count: int, *, has_c
             disturber = churn.start(cluster, tenant, churning)
             stack.callback(_put_back, writer, tenant, churning)
             stack.callback(disturber.stop)
-            # Samples from before the churn has started would be those of a quiet cluster.
-            time.sleep(_CHURN_SETTLE_S)
+            # Until it writes, samples would be those of a quiet cluster.
+            time.sleep(_CHURN_SETTLE_S)  # no event reports that the churn is under way
         chosen = list(itertools.islice(itertools.cycle(measured), count))
         stack.callback(_put_back, writer, tenant, chosen)
         return changes(cluster, subject, tenant, writer, chosen, _CHURN_GAP_S if has_churn else subject.gap_s)
@@ -189,18 +189,18 @@ def changes(
     witnesses = subject.witnesses
     before = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
     for name in services:
-        # Longer than the subject's minimum interval between syncs, so that no change waits for it. Random,
-        # because changes in step with a timer of the subject would all meet the same phase.
-        time.sleep(random.uniform(*gap_s))  # noqa: S311 - no secret
+        # Longer than the subject's minimum interval between syncs, so that no change waits for it; random,
+        # or all changes would meet the same phase of the subject's timers.
+        gap = random.uniform(*gap_s)  # noqa: S311 - no secret
+        time.sleep(gap)  # no event reports that the interval is over
         address = cluster.addresses.next()
         for witness in witnesses:
             witness.arm(address)
         endpoints = (*tenant.services[name], address)
         written = writer.set_endpoints(tenant.namespace, name, tenant.key, endpoints)
         made.append(Change(written, wait_for_all(witnesses, LIVE_S)))
-    # A change costs CPU time also after it is live. The last change gets the same time as the others, or its
-    # cost would be missing.
-    time.sleep(gap_s[0])
+    # A change costs CPU time also after it is live: the last one gets the same time as the others.
+    time.sleep(gap_s[0])  # no event reports that this work is done
     after = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
     return Slice(made, {part: after[part] - before[part] for part in after})
 

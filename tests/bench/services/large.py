@@ -39,9 +39,9 @@ def cost(
     writer = cluster.writer()
     try:
         subject.start()
-        # What is live is not yet at rest: memory that the start took for a moment is given back, and what
-        # it still has to do counts as the start's CPU time and not as the changes'.
-        time.sleep(_SETTLE_S)
+        # A proxy that is live still frees memory of its start, and its work until then is the start's CPU
+        # time, not that of the changes.
+        time.sleep(_SETTLE_S)  # no event reports that the proxy is idle
         pid = subject.pids["proxy"]
         start_cpu_s, started = usage.cpu_s(pid), usage.memory(pid[0])
         names = list(tenant.services)[:count]
@@ -55,13 +55,12 @@ def cost(
                     endpoints = (*other.services[name], cluster.addresses.next())
                     writer.set_endpoints(other.namespace, name, other.key, endpoints)
                     written += 1
-                    # In one go they would be taken in as one, and each would look cheaper than it is.
-                    time.sleep(_ELSEWHERE_GAP_S)
-            # Nothing here shows when the last of them has been taken in: its CPU time would be missing.
-            time.sleep(_SETTLE_S)
+                    time.sleep(_ELSEWHERE_GAP_S)  # else the proxy would take several as one change
+            # The CPU time of the last of them would be missing.
+            time.sleep(_SETTLE_S)  # no event reports that the proxy has read it
             elsewhere_cpu_ms = (usage.cpu_s(pid) - before_s) / written * 1e3
-        # As after the start: what the last changes took for a moment is not what the proxy holds.
-        time.sleep(_SETTLE_S)
+        # Memory that the last changes took for a moment is not what the proxy keeps.
+        time.sleep(_SETTLE_S)  # no event reports that freed memory is returned
         return Cost(start_cpu_s, started, usage.memory(pid[0]), here, elsewhere_cpu_ms)
     finally:
         subject.stop()
