@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python's `ssl` has no way to, asked of the libssl behind it, by ctypes.
+"""Calls of libssl for which Python's `ssl` has no method, by ctypes.
 
-Both are bounds of what a client may cost before anybody knows who it is.
+Each bounds what a client may cost before it is identified.
 """
 
 import _ssl
@@ -42,7 +42,7 @@ def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS)
     control.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_char_p]
     control.restype = ctypes.c_long
     is_known = any(control(pointer, _SSL_CTRL_SET_GROUPS_LIST, 0, each) == 1 for each in lists)
-    # What a list that is not known leaves behind, `ssl` would take for the error of its next call.
+    # A list that OpenSSL does not know leaves an error behind, which `ssl` would raise in its next call.
     clear_errors()
     if not is_known:
         context.set_ecdh_curve("prime256v1")
@@ -56,10 +56,10 @@ def inspect_chains(context: ssl.SSLContext, may_read: Callable[[bytes], bool]) -
     OpenSSL decodes each key before it looks for an issuer, and one on a curve of the client's own making
     takes 0.3 s. So the message is made unreadable where it lies, and readable again if all is well.
 
-    `end_inspection` after each handshake: what OpenSSL would say of each later record costs a call of Python.
+    Call `end_inspection` after each handshake, or OpenSSL calls Python for each later record.
     Raises `OpenSslError` where this Python gives no access to its OpenSSL.
     """
-    # There is no public way to see a chain before it is read, and `ssl._msg_callback` gets a copy.
+    # `ssl` has no public method that shows a chain before OpenSSL reads it; `ssl._msg_callback` gets a copy.
     library, pointer = _opened(context)
     try:
         set_callback = library.SSL_CTX_set_msg_callback
@@ -88,7 +88,7 @@ def _opened(context: ssl.SSLContext) -> tuple[Any, ctypes.c_void_p]:
     except (AttributeError, OSError) as error:
         raise OpenSslError(f"this Python's ssl has no libssl of its own: {error}") from None
     options.argtypes, options.restype = [ctypes.c_void_p], ctypes.c_uint64
-    # The first field of the object, in all releases so far.
+    # The SSL_CTX pointer has been the first field of an SSLContext in all releases so far.
     pointer = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
     if options(pointer) != context.options:
         raise OpenSslError("this Python's ssl.SSLContext is not laid out as it is known to be")
@@ -105,8 +105,8 @@ def _on_message(may_read: Callable[[bytes], bool]) -> Any:
         head = ctypes.string_at(at, _LENGTHS_END)
         if head[0] != _CERTIFICATE:
             return
-        # The lengths of context and list: a context of 255 bytes is one that nobody asked for. First of all,
-        # as whatever is raised below must leave it so.
+        # The lengths of context and list: OpenSSL refuses a context of 255 bytes. This comes first, so that
+        # the message stays unreadable after any exception below.
         ctypes.memset(at + _LENGTHS, 0xFF, _LENGTHS_END - _LENGTHS)
         if may_read(head + ctypes.string_at(at + _LENGTHS_END, size - _LENGTHS_END)):
             ctypes.memmove(at, head, _LENGTHS_END)

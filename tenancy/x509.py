@@ -43,8 +43,8 @@ _TEXT_ENCODINGS = {
 
 
 class PublicKey(NamedTuple):
-    """What a key is, as far as it says what a check of a signature by it costs. `algorithm` and `curve` are
-    the contents of OIDs; the bits are those of an RSA key."""
+    """The fields of a key that determine how much CPU time the check of a signature by it takes. `algorithm`
+    and `curve` are the contents of OIDs; the bits are those of an RSA key."""
 
     algorithm: bytes
     curve: bytes = b""
@@ -103,8 +103,8 @@ def validity(der: bytes) -> tuple[float, float]:
 
 
 def public_key(der: bytes) -> PublicKey:
-    """The kind and size of the key (RFC 5280, 4.1.2.7). Reads no more than that, and of a certificate that
-    nobody has verified."""
+    """The kind and size of the key (RFC 5280, 4.1.2.7). Reads no more than that. The certificate need not be
+    verified."""
     fields = list(_walk(_body(der, 6)[5]))
     if [tag for tag, _, _ in fields] != [_SEQUENCE, _BIT_STRING]:
         raise CertificateError("a public key is not an algorithm and its bits")
@@ -144,7 +144,7 @@ def check_key(der: bytes) -> None:
 
 def check_distribution_points(der: bytes) -> None:
     """Raise CertificateError if a CRL's place is given relative to the issuer's name (RFC 5280, 4.2.1.13,
-    which says not to). OpenSSL copies that name for each of them, before it knows who signed."""
+    which says not to). OpenSSL copies that name for each of them, before it checks the signature."""
     value = _Certificate(der).extensions.get(DISTRIBUTION_POINTS)
     if value is None:
         return

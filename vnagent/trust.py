@@ -48,7 +48,7 @@ def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]
 @functools.cache  # at each reload again it would be no news
 def _warn_of_chains(reason: str) -> None:
     _log.warning(
-        "clients' chains are not inspected before they are read: who reaches the port can hold vn-agent up."
+        "OpenSSL reads clients' chains without inspection: any client that connects can hold vn-agent up."
         " Use the distribution's Python",
         reason=reason,
     )

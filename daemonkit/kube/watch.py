@@ -185,7 +185,7 @@ class EventDecoder(Generic[T]):
 
 
 def _annotated(annotations: type[msgspec.Struct]) -> type[Any]:
-    """An object of which only these annotations are decoded."""
+    """Make the type of an object that has only these annotations: msgspec skips all else."""
     metadata = msgspec.defstruct("AnnotationsOnly", [("annotations", annotations)], frozen=True)
     return msgspec.defstruct("Annotated", [("metadata", metadata)], frozen=True)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which chains of clients are read at all. Pure.
 
-Whoever reaches the port may show any chain, and OpenSSL takes a hundred certificates, keys on curves that
-somebody made for it (0.3 s each) and thousands of names to be compared. So what a chain may cost is bounded
-before it is read: what remains takes some 5 ms at most, and an honest chain 0.3 ms.
+A client without a registered certificate may send any chain, and OpenSSL takes a hundred certificates, keys
+on curves of the client's own (0.3 s each) and thousands of names to compare. `check` bounds that cost before
+OpenSSL reads the chain: one that passes takes some 5 ms at most, an honest one 0.3 ms.
 """
 
 from collections.abc import Iterator

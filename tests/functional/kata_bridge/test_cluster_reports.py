@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the super cluster is told, on a real connection; the real API server is asked in the k8s ring."""
+"""What kata-bridge reports to the super cluster, on a real connection. The k8s ring has a real API server."""
 
 import asyncio
 import json
@@ -53,15 +53,15 @@ class Recorder:
 
 
 @dataclass(slots=True)
-class Told:
+class Harness:
     server: Recorder
     reports: ClusterReports
     tasks: Tasks
     nudges: list[str] = field(default_factory=list)
     readiness: list[tuple[str, str | None]] = field(default_factory=list)
 
-    async def all_said(self) -> None:
-        """Wait until nothing is under way and nothing waits for its turn: no more come."""
+    async def idle(self) -> None:
+        """Wait until no report is under way or queued."""
         await until(lambda: not len(self.tasks))
 
     def readings(self, sandbox: str) -> int:
@@ -70,7 +70,7 @@ class Told:
 
 
 @pytest_asyncio.fixture
-async def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
+async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
     for name in ("RETRIES_S", "READINESS_S", "CONDITION_S"):
         monkeypatch.setattr(cluster_reports, name, (0.01, 0.01) if name == "RETRIES_S" else 0.02)
     server = Recorder()
@@ -92,7 +92,7 @@ async def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         )
     )
     tasks = Tasks("reports")
-    made = Told(server, ClusterReports(kubeconfig, "worker-1", tasks), tasks)
+    made = Harness(server, ClusterReports(kubeconfig, "worker-1", tasks), tasks)
     made.reports.counted = made.nudges.append
     made.reports.read_readiness = lambda sandbox, readiness: made.readiness.append((sandbox, readiness))
     yield made
@@ -101,10 +101,10 @@ async def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     await runner.cleanup()
 
 
-async def test_a_nudge_changes_one_annotation_of_that_very_pod(told: Told) -> None:
-    told.reports.opened(POD)
-    await until(lambda: told.nudges == ["done"])
-    ((method, path, kind, body),) = told.server.requests
+async def test_a_nudge_changes_one_annotation_of_that_very_pod(harness: Harness) -> None:
+    harness.reports.opened(POD)
+    await until(lambda: harness.nudges == ["done"])
+    ((method, path, kind, body),) = harness.server.requests
     assert (method, path, kind) == ("PATCH", POD_PATH, "application/merge-patch+json")
     at = body["metadata"]["annotations"].pop(keys.GATE_OPENED)
     assert body == {"metadata": {"uid": "uid-1", "annotations": {}}}
@@ -121,31 +121,35 @@ async def test_a_nudge_changes_one_annotation_of_that_very_pod(told: Told) -> No
         ([403], "refused", 1),
     ],
 )
-async def test_what_may_help_is_tried_again(told: Told, statuses: list[int], result: str, count: int) -> None:
-    told.server.statuses = list(statuses)
-    told.reports.opened(POD)
-    await until(lambda: told.nudges == [result])
-    assert len(told.server.requests) == count
-    assert bool(told.reports.problem) == (result in ("failed", "refused"))
+async def test_what_may_help_is_tried_again(
+    harness: Harness, statuses: list[int], result: str, count: int
+) -> None:
+    harness.server.statuses = list(statuses)
+    harness.reports.opened(POD)
+    await until(lambda: harness.nudges == [result])
+    assert len(harness.server.requests) == count
+    assert bool(harness.reports.problem) == (result in ("failed", "refused"))
 
 
-async def test_what_is_asked_for_while_one_is_under_way_is_done_once_afterwards(told: Told) -> None:
-    told.server.delay_s = 0.05
+async def test_what_is_asked_for_while_one_is_under_way_is_done_once_afterwards(harness: Harness) -> None:
+    harness.server.delay_s = 0.05
     for _ in range(5):
-        told.reports.opened(POD)
-    await told.all_said()
-    assert len(told.nudges) == 2
-    first, second = (body["metadata"]["annotations"][keys.GATE_OPENED] for body in told.server.of(POD_PATH))
+        harness.reports.opened(POD)
+    await harness.idle()
+    assert len(harness.nudges) == 2
+    first, second = (
+        body["metadata"]["annotations"][keys.GATE_OPENED] for body in harness.server.of(POD_PATH)
+    )
     assert first < second
 
 
-async def test_an_event_for_each_reason_and_not_for_each_try(told: Told) -> None:
+async def test_an_event_for_each_reason_and_not_for_each_try(harness: Harness) -> None:
     other = Reason(Kind.RULES, "the Services of network blue are being put into the pod's guest")
     for reasons in ((REASON,), (REASON,), (other, REASON), (REASON,)):
-        told.reports.held(POD, reasons)
+        harness.reports.held(POD, reasons)
     path = "/api/v1/namespaces/vc-a-shop/events"
-    await told.all_said()
-    first, second = sorted(told.server.of(path), key=lambda event: len(event["message"]))
+    await harness.idle()
+    first, second = sorted(harness.server.of(path), key=lambda event: len(event["message"]))
     assert first["message"] == f"Its containers are not started yet: {REASON.words}."
     assert second["message"] == f"Its containers are not started yet: {other.words}; {REASON.words}."
     assert first["metadata"]["name"].startswith("web-0.")
@@ -162,25 +166,25 @@ async def test_an_event_for_each_reason_and_not_for_each_try(told: Told) -> None
     )
 
 
-async def test_events_of_many_pods_are_bounded(told: Told) -> None:
+async def test_events_of_many_pods_are_bounded(harness: Harness) -> None:
     for number in range(200):
-        told.reports.held(Sandbox(f"s{number}", "ns", f"p{number}", f"uid-{number}"), (REASON,))
-    await told.all_said()
+        harness.reports.held(Sandbox(f"s{number}", "ns", f"p{number}", f"uid-{number}"), (REASON,))
+    await harness.idle()
     most = cluster_reports.EVENTS_BURST + OWN_BURST
-    assert most <= len(told.server.requests) <= most + 2
+    assert most <= len(harness.server.requests) <= most + 2
 
 
-async def test_a_tenant_whose_pods_are_many_takes_no_others_event(told: Told) -> None:
+async def test_a_tenant_whose_pods_are_many_takes_no_others_event(harness: Harness) -> None:
     for number in range(200):
         noisy = Sandbox(f"a{number}", "vc-a-shop", f"p{number}", f"uid-a{number}", tenant="vc-a")
-        told.reports.held(noisy, (REASON,))
-    told.reports.held(Sandbox("b", "vc-b-shop", "p", "uid-b", tenant="vc-b"), (REASON,))
-    await told.all_said()
-    (event,) = told.server.of("/api/v1/namespaces/vc-b-shop/events")
+        harness.reports.held(noisy, (REASON,))
+    harness.reports.held(Sandbox("b", "vc-b-shop", "p", "uid-b", tenant="vc-b"), (REASON,))
+    await harness.idle()
+    (event,) = harness.server.of("/api/v1/namespaces/vc-b-shop/events")
     assert (event["reason"], event["involvedObject"]["uid"]) == ("WaitsAtGate", "uid-b")
 
 
-async def test_the_nodes_condition_is_said_when_it_changes(told: Told) -> None:
+async def test_the_nodes_condition_is_said_when_it_changes(harness: Harness) -> None:
     tallies = [Tally()]
     looks: list[Tally] = []
 
@@ -188,41 +192,41 @@ async def test_the_nodes_condition_is_said_when_it_changes(told: Told) -> None:
         looks.append(tallies[0])
         return tallies[0]
 
-    told.reports.tally = tally
-    told.reports.start()
+    harness.reports.tally = tally
+    harness.reports.start()
     path = "/api/v1/nodes/worker-1/status"
-    await until(lambda: len(told.server.of(path)) == 1)
+    await until(lambda: len(harness.server.of(path)) == 1)
     tallies[0] = Tally(1, {Kind.RULES: 1})
-    await until(lambda: len(told.server.of(path)) == 2)
+    await until(lambda: len(harness.server.of(path)) == 2)
     # It looks again and again, each time after it has said what it had to, and says no more.
     seen = len(looks)
     await until(lambda: len(looks) >= seen + 5)
-    said = [body["status"]["conditions"][0] for body in told.server.of(path)]
+    said = [body["status"]["conditions"][0] for body in harness.server.of(path)]
     assert [(each["type"], each["status"], each["reason"]) for each in said] == [
         ("VcnodePodsHeld", "False", "GateOpen"),
         ("VcnodePodsHeld", "True", "ServicesMissing"),
     ]
-    assert told.server.requests[0][2] == "application/strategic-merge-patch+json"
+    assert harness.server.requests[0][2] == "application/strategic-merge-patch+json"
 
 
-async def test_annotations_are_read_by_a_patch_of_nothing(told: Told) -> None:
-    told.server.annotations = {keys.NETWORK_READINESS: "false"}
-    told.reports.start()
-    told.reports.not_ready(POD)
-    await until(lambda: len(told.readiness) > 1)
-    assert set(told.readiness) == {("s1", "false")}
-    assert told.server.of(POD_PATH)[0] == {"metadata": {"uid": "uid-1"}}
-    told.server.annotations = {}
-    await until(lambda: told.readiness[-1] == ("s1", None))
-    told.reports.forgotten(POD)
-    count = told.readings("s1")
+async def test_annotations_are_read_by_a_patch_of_nothing(harness: Harness) -> None:
+    harness.server.annotations = {keys.NETWORK_READINESS: "false"}
+    harness.reports.start()
+    harness.reports.not_ready(POD)
+    await until(lambda: len(harness.readiness) > 1)
+    assert set(harness.readiness) == {("s1", "false")}
+    assert harness.server.of(POD_PATH)[0] == {"metadata": {"uid": "uid-1"}}
+    harness.server.annotations = {}
+    await until(lambda: harness.readiness[-1] == ("s1", None))
+    harness.reports.forgotten(POD)
+    count = harness.readings("s1")
     # Others' are read again and again, and its own no more.
-    told.reports.not_ready(OTHER_POD)
-    await until(lambda: told.readings("s2") >= 3)
-    assert told.readings("s1") == count
+    harness.reports.not_ready(OTHER_POD)
+    await until(lambda: harness.readings("s2") >= 3)
+    assert harness.readings("s1") == count
 
 
-async def test_a_kubeconfig_that_is_not_there_yet_is_an_api_server_that_is_away(told: Told) -> None:
+async def test_a_kubeconfig_that_is_not_there_yet_is_an_api_server_that_is_away(harness: Harness) -> None:
     reports = ClusterReports(Path("/nonexistent/kubeconfig"), "worker-1", Tasks("away"))
     results: list[str] = []
     reports.counted = results.append
@@ -231,10 +235,10 @@ async def test_a_kubeconfig_that_is_not_there_yet_is_an_api_server_that_is_away(
     assert "kubeconfig" in reports.problem
 
 
-async def test_reports_after_the_tasks_are_closed_are_dropped(told: Told) -> None:
-    await told.tasks.close(1.0)
+async def test_reports_after_the_tasks_are_closed_are_dropped(harness: Harness) -> None:
+    await harness.tasks.close(1.0)
     for _ in range(2):
-        told.reports.held(POD, (REASON,))
-        told.reports.opened(POD)
-    await told.all_said()
-    assert told.server.of(POD_PATH) == []
+        harness.reports.held(POD, (REASON,))
+        harness.reports.opened(POD)
+    await harness.idle()
+    assert harness.server.of(POD_PATH) == []

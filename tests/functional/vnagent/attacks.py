@@ -88,9 +88,10 @@ def costly_chain(authority: Authority, leaf_key: ec.EllipticCurvePrivateKey) -> 
 
 
 def crafted_chain(leaf: Leaf, count: int) -> bytes:
-    """PEM: a client's leaf, and behind it so many certificates that nobody signed, with keys on a curve of
-    their own making. p is c * 2**642 + 1, so that OpenSSL takes 0.15 s for a square root (Tonelli-Shanks),
-    and each has two points to decompress: the generator and the key."""
+    """PEM: a client's leaf and `count` unsigned certificates, with keys on a curve made for the attack.
+
+    p is c * 2**642 + 1, so that OpenSSL takes 0.15 s for a square root (Tonelli-Shanks), and each certificate
+    has two points to decompress: the generator and the key."""
     prime, x, y = 12979 * 2**642 + 1, 1, 3
     numbers = {"a": b"\0", "b": ((y * y - x**3) % prime).to_bytes(82)}
     point = b"\2" + x.to_bytes(82)

@@ -119,8 +119,8 @@ def test_expensive_chains_are_checked_beside_the_loop(node: Node) -> None:
 
 
 def test_short_chains_do_not_wait_for_long_ones_of_the_same_address(node: Node) -> None:
-    """Behind NAT the honest cannot be told from others before their chains are read. Many that take 4 ms
-    each are waiting; a short one waits for the one that is being read, at each of its two steps."""
+    """Behind NAT, honest clients and attackers share an address until their chains are read. Many chains of
+    4 ms each are waiting. A short one waits for the chain that is being read alone, at each of its steps."""
     tenant = node.tenants["ten-a"]
     chain = costly_chain(tenant.authority, tenant.leaf.key)
     assert chain_bytes(chain) > SHORT_BYTES
@@ -269,8 +269,8 @@ def test_keys_are_agreed_on_by_quick_groups_alone(node: Node) -> None:
     assert handshake_cpu_s(node) - begin_s < 0.05
 
 
-def test_keys_on_curves_of_a_clients_making_are_not_even_decoded(node: Node) -> None:
-    """8 points, compressed, on a curve whose square roots take 0.15 s each: nobody has signed anything."""
+def test_keys_on_custom_curves_are_not_decoded(node: Node) -> None:
+    """8 compressed points on a curve whose square roots take 0.15 s each, in unsigned certificates."""
     leaf = node.tenants["ten-a"].leaf
     chain = crafted_chain(leaf, 4)
     assert neighbour_is_served(node)

@@ -41,7 +41,7 @@ BASE_BYTES = 64 * MIB
 CONNECTION_BYTES = 40 << 10
 TUNNEL_BYTES = 40 << 10
 PAGE_FACTOR = 12  # of the kubelet's largest page
-BUFFERED_FACTOR = 2  # a piece of which a half is sent is kept whole
+BUFFERED_FACTOR = 2  # vn-agent keeps a piece whole until half of it is sent
 LIST_BYTES = 64 * MIB  # the kubelet's /pods, however large
 CHAINS_BYTES = 140 * MIB  # of a tenant whose certificates are made for it
 

@@ -216,7 +216,7 @@ def test_without_a_descriptor_a_tenant_is_served_with_the_others(monkeypatch: py
 
 
 class Queued:
-    """As much of a connection as waits; it says in which turn it was begun."""
+    """The part of a connection that `WaitingRequests` uses. It records the turn in which it began."""
 
     channel = None
 

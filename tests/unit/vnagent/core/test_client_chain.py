@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which chains are checked: the message is held against what OpenSSL's client really sends."""
+"""Which chains OpenSSL may read. The messages are those that OpenSSL's client sends."""
 
 import contextlib
 import functools
@@ -127,7 +127,7 @@ def with_points(kind: bytes) -> bytes:
 
 
 def test_points_relative_to_the_issuer_are_not_read() -> None:
-    """OpenSSL copies the issuer's name for each of them: 0.4 s and 132 MB for a chain that nobody signed."""
+    """OpenSSL copies the issuer's name for each of them: 0.4 s and 132 MB for an unsigned chain."""
     assert may_read(message([with_points(b"\xa0")]))
     with pytest.raises(ChainError, match="relative"):
         check(message([with_points(b"\xa1")]))
