@@ -56,10 +56,8 @@ class Group:
     def _run_calls(self) -> None:
         calls = self._calls
         for _ in range(min(len(calls), CALLS)):
-            try:
-                self._channels.guarded(*calls[0])
-            finally:
-                calls.popleft()  # not before: what it schedules must not schedule this again
+            self._channels.guarded(*calls[0])
+            calls.popleft()  # not before: what it schedules must not schedule this again
         if calls:
             self._channels.loop.call_soon(self._run_calls)
 

@@ -65,7 +65,6 @@ class KubeletConnection:
         "_body",
         "_buffer",
         "_exchange",
-        "_group",
         "_has_answered",
         "_is_established",
         "_is_last",
@@ -75,6 +74,7 @@ class KubeletConnection:
         "_timeout_s",
         "channel",
         "generation",
+        "group",
         "is_reused",
     )
 
@@ -84,7 +84,7 @@ class KubeletConnection:
         self._exchange: Exchange | None = None
         self._request = b""
         self._timeout_s: float | None = None
-        self._group = pool.channels.shared
+        self.group = pool.channels.shared  # whose turns its events take
         self._is_upgrade = False
         self._is_last = False
         self._is_established = False
@@ -100,18 +100,13 @@ class KubeletConnection:
 
     # ---- what exchanges call
 
-    @property
-    def group(self) -> Group:
-        """Whose turns its events take."""
-        return self._group
-
     def send(
         self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool, group: Group
     ) -> None:
         """Send a request, now or as soon as the connection stands. `timeout_s` is how long the
         kubelet may take for each next thing it owes; None for ever (a quiet log is not late)."""
         self._exchange = exchange
-        self._group = group
+        self.group = group
         if self.channel is not None:
             self.channel.join(group)
         self._request = request
@@ -319,8 +314,9 @@ class KubeletPool:
         self.close_idle()
 
     def close_idle(self) -> None:
-        for connection in [*self._idle, *([self._spare] if self._spare else [])]:
-            connection.abort()
+        for connection in (*self._idle, self._spare):
+            if connection is not None:
+                connection.abort()
 
     def acquire(
         self,
