@@ -60,16 +60,11 @@ def server_context(
     Raises `TlsError`, also for no authorities at all: OpenSSL would take that set and refuse every
     client without a word.
     """
-    context = _context(ssl.PROTOCOL_TLS_SERVER)
+    context = anonymous_server_context(certificate_file, key_file)
     if not _trust(context, authorities_der):
         raise TlsError("no certificate authority to check clients against: register a tenant first")
     context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = minimum_version
-    context.options |= ssl.OP_NO_TICKET
-    context.num_tickets = 0
-    context.set_alpn_protocols(["http/1.1"])
-    openssl.limit_groups(context)
-    _present(context, certificate_file, key_file)
     return context
 
 
