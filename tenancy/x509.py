@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 _INTEGER, _BIT_STRING, _OCTET_STRING, _OID = 0x02, 0x03, 0x04, 0x06
 _BOOLEAN, _SEQUENCE, _SET = 0x01, 0x30, 0x31
+# Where fields of the body are, behind the version (RFC 5280, 4.1), and where the optional ones begin.
+_VALIDITY, _SUBJECT, _PUBLIC_KEY, _OPTIONAL = 3, 4, 5, 6
 _VERSION, _ISSUER_UID, _SUBJECT_UID, _EXTENSIONS = 0xA0, 0x81, 0x82, 0xA3
 _UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
 _URI = 0x86  # GeneralName, uniformResourceIdentifier [6] IMPLICIT IA5String
@@ -62,7 +64,7 @@ _CURVES = frozenset({b"\x2a\x86\x48\xce\x3d\x03\x01\x07", b"\x2b\x81\x04\x00\x22
 # Ed25519 and Ed448 (RFC 8410, 3).
 _EDWARDS = frozenset({b"\x2b\x65\x70", b"\x2b\x65\x71"})
 # RFC 8017, appendix C: rsaEncryption and id-RSASSA-PSS; RFC 5480, 2.1.1: id-ecPublicKey.
-RSA_KEYS = frozenset({b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01", b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a"})
+_RSA_KEYS = frozenset({b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01", b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a"})
 EC_KEY = b"\x2a\x86\x48\xce\x3d\x02\x01"
 
 
@@ -96,7 +98,7 @@ def validity(der: bytes) -> tuple[float, float]:
 
     Reads no more than that: of an intermediate or a trust anchor nothing else is used.
     """
-    times = [_seconds(tag, content) for tag, content, _ in _walk(_body(der, 4)[3])]
+    times = [_seconds(tag, content) for tag, content, _ in _walk(_body(der)[_VALIDITY][1])]
     if len(times) != 2:
         raise CertificateError("a validity is not two times")
     return times[0], times[1]
@@ -105,7 +107,7 @@ def validity(der: bytes) -> tuple[float, float]:
 def public_key(der: bytes) -> PublicKey:
     """The kind and size of the key (RFC 5280, 4.1.2.7). Reads no more than that. The certificate need not be
     verified."""
-    fields = list(_walk(_body(der, 6)[5]))
+    fields = list(_walk(_body(der)[_PUBLIC_KEY][1]))
     if [tag for tag, _, _ in fields] != [_SEQUENCE, _BIT_STRING]:
         raise CertificateError("a public key is not an algorithm and its bits")
     algorithm = list(_walk(fields[0][1]))
@@ -116,7 +118,7 @@ def public_key(der: bytes) -> PublicKey:
         if len(algorithm) != 2 or algorithm[1][0] != _OID:
             raise CertificateError("a curve without a name")
         return PublicKey(oid, curve=algorithm[1][1])
-    if oid not in RSA_KEYS:
+    if oid not in _RSA_KEYS:
         return PublicKey(oid)
     if fields[1][1][:1] != b"\0":
         raise CertificateError("a key of broken bytes")
@@ -130,7 +132,7 @@ def public_key(der: bytes) -> PublicKey:
 def check_key(der: bytes) -> None:
     """Raise CertificateError unless signatures by the certificate's key are quick to check."""
     key = public_key(der)
-    if key.algorithm in RSA_KEYS:
+    if key.algorithm in _RSA_KEYS:
         is_quick = key.modulus_bits <= MAX_MODULUS_BITS and key.exponent_bits <= MAX_EXPONENT_BITS
     elif key.algorithm == EC_KEY:
         is_quick = key.curve in _CURVES
@@ -166,16 +168,18 @@ def name_counts(der: bytes) -> tuple[int, int]:
     return count, sum(1 for each in subtrees for _ in _walk(each))
 
 
-def _body(der: bytes, count: int) -> list[bytes]:
-    """The contents of the first fields of the body: serial number, algorithm, issuer, validity, subject,
-    public key."""
+def _body(der: bytes) -> list[tuple[int, bytes, bytes]]:
+    """The fields of the body behind the version, as `_walk` yields them: serial number, algorithm, issuer,
+    validity, subject, public key, and the optional ones."""
     outer = list(_walk(_only(der, _SEQUENCE)))
-    fields = list(_walk(outer[0][1])) if outer else []
+    if [tag for tag, _, _ in outer] != [_SEQUENCE, _SEQUENCE, _BIT_STRING]:
+        raise CertificateError("not a body, an algorithm and a signature")
+    fields = list(_walk(outer[0][1]))
     if fields and fields[0][0] == _VERSION:
-        del fields[0]
-    if [tag for tag, _, _ in fields[:count]] != [_INTEGER] + [_SEQUENCE] * (count - 1):
+        _only(fields.pop(0)[1], _INTEGER)
+    if [tag for tag, _, _ in fields[:_OPTIONAL]] != [_INTEGER] + [_SEQUENCE] * (_OPTIONAL - 1):
         raise CertificateError("a field of the body is missing or out of place")
-    return [content for _, content, _ in fields[:count]]
+    return fields
 
 
 def _seconds(tag: int, content: bytes) -> float:
@@ -252,20 +256,12 @@ class _Certificate:
     def __init__(self, der: bytes) -> None:
         if len(der) > _MAX_CERTIFICATE_BYTES:
             raise CertificateError("a certificate of this size is none of ours")
-        outer = list(_walk(_only(der, _SEQUENCE)))
-        if [tag for tag, _, _ in outer] != [_SEQUENCE, _SEQUENCE, _BIT_STRING]:
-            raise CertificateError("not a body, an algorithm and a signature")
-        fields = list(_walk(outer[0][1]))
-        if fields and fields[0][0] == _VERSION:
-            _only(fields.pop(0)[1], _INTEGER)
-        # serial number, algorithm, issuer, validity, subject, public key
-        if [tag for tag, _, _ in fields[:6]] != [_INTEGER] + [_SEQUENCE] * 5:
-            raise CertificateError("a field of the body is missing or out of place")
-        self.subject = fields[4][2]
-        self.spki = fields[5][2]
+        fields = _body(der)
+        self.subject = fields[_SUBJECT][2]
+        self.spki = fields[_PUBLIC_KEY][2]
         self.extensions: dict[bytes, bytes] = {}
         last = 0
-        for tag, content, _ in fields[6:]:
+        for tag, content, _ in fields[_OPTIONAL:]:
             if tag not in (_ISSUER_UID, _SUBJECT_UID, _EXTENSIONS) or tag & 0x1F <= last:
                 raise CertificateError("an optional field is unknown or out of place")
             last = tag & 0x1F

@@ -291,14 +291,16 @@ def test_names_that_are_none(value: bytes) -> None:
 
 
 def with_times(*times: tuple[int, bytes]) -> bytes:
-    """A body up to its validity, in an outer form of which no more is read."""
+    """A certificate with this validity; its other sequences are empty."""
 
     def tlv(tag: int, content: bytes) -> bytes:
         assert len(content) < 128
         return bytes((tag, len(content))) + content
 
     validity = tlv(0x30, b"".join(tlv(tag, content) for tag, content in times))
-    return tlv(0x30, tlv(0x30, tlv(0x02, b"\x07") + tlv(0x30, b"") * 2 + validity))
+    empty = tlv(0x30, b"")
+    body = tlv(0x30, tlv(0x02, b"\x07") + empty * 2 + validity + empty * 2)
+    return tlv(0x30, body + empty + tlv(0x03, b"\0"))
 
 
 NEW_YEAR = (0x17, b"260101000000Z")
