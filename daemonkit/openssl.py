@@ -8,13 +8,13 @@ import _ssl
 import ctypes
 import functools
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
-# ContentType and HandshakeType (RFC 8446, appendix B).
-_HANDSHAKE, _CERTIFICATE = 22, 11
-# Where a Certificate message has the lengths of its context and of its list (RFC 8446, 4.4.2).
-_LENGTHS, _LENGTHS_END = 4, 8
+# ContentType (RFC 8446, appendix B.1).
+_HANDSHAKE = 22
+_HEADER_BYTES = 4
 # TLS 1.3 must have P-256 and should have X25519 (RFC 8446, 9.1). OpenSSL's own list has ffdhe8192 too, with
 # which the answer to one hello costs 0.13 s. ML-KEM is known from OpenSSL 3.5 on.
 QUICK_GROUPS = (b"X25519MLKEM768:X25519:P-256", b"X25519:P-256")
@@ -24,6 +24,22 @@ _MESSAGE_CALLBACK = ctypes.CFUNCTYPE(
     *(None, ctypes.c_int, ctypes.c_int, ctypes.c_int),
     *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p),
 )
+
+
+class Message(IntEnum):
+    """The messages of a client that can be inspected (HandshakeType; RFC 8446, appendix B.3)."""
+
+    CLIENT_HELLO = 1
+    CERTIFICATE = 11
+
+
+# What is spoilt in a message that is not to be read: bytes that OpenSSL cannot take if all bits are set.
+_VITAL = {
+    # The length of a session's identifier, which is 32 at most (RFC 8446, 4.1.2).
+    Message.CLIENT_HELLO: (38, 39),
+    # The lengths of context and list (4.4.2): a context of 255 bytes is one that no server asked for.
+    Message.CERTIFICATE: (4, 8),
+}
 
 
 class OpenSslError(Exception):
@@ -48,13 +64,14 @@ def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS)
         context.set_ecdh_curve("prime256v1")
 
 
-def inspect_chains(context: ssl.SSLContext, may_read: Callable[[bytes], bool]) -> None:
-    """Ask `may_read` about each client's Certificate message (RFC 8446, 4.4.2; with its header) before
-    OpenSSL reads it: False, or an exception, refuses the client with the alert `decode_error`. It is called
-    in the thread of the handshake.
+def inspect(context: ssl.SSLContext, may_read: Mapping[Message, Callable[[bytes], bool]]) -> None:
+    """Ask about each of these messages of a client (with its header, and decrypted) before OpenSSL reads it:
+    False, or an exception, refuses the client with the alert `decode_error`. It is called in the thread of
+    the handshake.
 
     OpenSSL decodes each key before it looks for an issuer, and one on a curve of the client's own making
-    takes 0.3 s. So the message is made unreadable where it lies, and readable again if all is well.
+    takes 0.3 s; `daemonkit.client_hello` has what hellos cost. So the message is made unreadable where it
+    lies, and readable again if all is well.
 
     Call `end_inspection` after each handshake, or OpenSSL calls Python for each later record.
     Raises `OpenSslError` where this Python gives no access to its OpenSSL.
@@ -63,7 +80,7 @@ def inspect_chains(context: ssl.SSLContext, may_read: Callable[[bytes], bool]) -
     library, pointer = _opened(context)
     try:
         set_callback = library.SSL_CTX_set_msg_callback
-        callback = _on_message(may_read)
+        callback = _on_message(tuple(may_read.items()))
     except (AttributeError, MemoryError) as error:
         raise OpenSslError(str(error)) from None
     set_callback.argtypes, set_callback.restype = [ctypes.c_void_p, _MESSAGE_CALLBACK], None
@@ -71,7 +88,7 @@ def inspect_chains(context: ssl.SSLContext, may_read: Callable[[bytes], bool]) -
 
 
 def end_inspection(tls: ssl.SSLObject) -> None:
-    """The handshake of a connection with `inspect_chains` is over."""
+    """The handshake of a connection with `inspect` is over."""
     tls.context = _bare_context()
 
 
@@ -96,19 +113,24 @@ def _opened(context: ssl.SSLContext) -> tuple[Any, ctypes.c_void_p]:
 
 
 @functools.cache  # OpenSSL keeps its address for as long as any connection lives
-def _on_message(may_read: Callable[[bytes], bool]) -> Any:
+def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...]) -> Any:
+    inspected = {int(kind): (*_VITAL[kind], may_read) for kind, may_read in readers}
+
     def on_message(
         is_write: int, _version: int, content: int, at: int, size: int, _tls: int, _argument: int
     ) -> None:
-        if is_write or content != _HANDSHAKE or size < _LENGTHS_END:
+        if is_write or content != _HANDSHAKE or size < _HEADER_BYTES:
             return
-        head = ctypes.string_at(at, _LENGTHS_END)
-        if head[0] != _CERTIFICATE:
+        found = inspected.get(ctypes.string_at(at, 1)[0])
+        if found is None:
             return
-        # The lengths of context and list: OpenSSL refuses a context of 255 bytes. This comes first, so that
-        # the message stays unreadable after any exception below.
-        ctypes.memset(at + _LENGTHS, 0xFF, _LENGTHS_END - _LENGTHS)
-        if may_read(head + ctypes.string_at(at + _LENGTHS_END, size - _LENGTHS_END)):
-            ctypes.memmove(at, head, _LENGTHS_END)
+        begin, end, may_read = found
+        if size < end:
+            return  # OpenSSL finds it cut off
+        head = ctypes.string_at(at, end)
+        # This comes first, so that the message stays unreadable after any exception below.
+        ctypes.memset(at + begin, 0xFF, end - begin)
+        if may_read(head + ctypes.string_at(at + end, size - end)):
+            ctypes.memmove(at, head, end)
 
     return _MESSAGE_CALLBACK(on_message)

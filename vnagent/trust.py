@@ -6,8 +6,8 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from daemonkit import logs
-from daemonkit.openssl import OpenSslError, inspect_chains
+from daemonkit import client_hello, logs
+from daemonkit.openssl import Message, OpenSslError, inspect
 from daemonkit.tls import (
     TlsError,
     check_authorities,
@@ -24,6 +24,8 @@ from vnagent.saved_state import TENANTS_FILE
 
 _log = logs.get(__name__)
 
+_INSPECTED = {Message.CLIENT_HELLO: client_hello.may_read, Message.CERTIFICATE: client_chain.may_read}
+
 
 def kubelet_context(config: VnAgentConfiguration) -> ssl.SSLContext:
     """Our side of the kubelet leg. Raises TlsError."""
@@ -39,17 +41,17 @@ def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]
     serving = config.serving
     context = server_context(serving.certificate_file, serving.key_file, authorities)
     try:
-        inspect_chains(context, client_chain.may_read)
+        inspect(context, _INSPECTED)
     except OpenSslError as error:
-        _warn_of_chains(str(error))
+        _warn(str(error))
     return context
 
 
 @functools.cache  # at each reload again it would be no news
-def _warn_of_chains(reason: str) -> None:
+def _warn(reason: str) -> None:
     _log.warning(
-        "OpenSSL reads clients' chains without inspection: any client that connects can hold vn-agent up."
-        " Use the distribution's Python",
+        "OpenSSL reads clients' hellos and chains without inspection: any client that connects can hold"
+        " vn-agent up. Use the distribution's Python",
         reason=reason,
     )
 

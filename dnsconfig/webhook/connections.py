@@ -11,12 +11,14 @@ import contextlib
 import gc
 import socket
 import ssl
+from collections.abc import Callable
 
 from aiohttp import web
 
 from daemonkit import logs
 from daemonkit.connection_slots import ConnectionSlots, source_of
 from daemonkit.handshake_slots import HandshakeSlots
+from daemonkit.openssl import end_inspection
 from daemonkit.tasks import Tasks
 
 # From accept to the first byte, and then for the handshake.
@@ -49,9 +51,10 @@ class _Arrival:
 
 
 class Connections:
-    """Takes connections for `http`, at most `most` at once beside the silent ones."""
+    """Takes connections for `http`, at most `most` at once beside the silent ones. `context` gives the TLS
+    context of the next one."""
 
-    def __init__(self, http: web.Server, context: ssl.SSLContext, most: int) -> None:
+    def __init__(self, http: web.Server, context: Callable[[], ssl.SSLContext], most: int) -> None:
         self._http = http
         self._context = context
         self._most = most
@@ -197,13 +200,14 @@ class Connections:
     async def _handshake(self, taken: socket.socket, protocol: asyncio.BaseProtocol) -> None:
         # An error here is one of the other side, or of nobody who ever spoke TLS.
         with contextlib.suppress(OSError):
-            await self._loop.connect_accepted_socket(
+            transport, _ = await self._loop.connect_accepted_socket(
                 lambda: protocol,
                 taken,
-                ssl=self._context,
+                ssl=self._context(),
                 ssl_handshake_timeout=_HANDSHAKE_S,
                 ssl_shutdown_timeout=_GOODBYE_S,
             )
+            end_inspection(transport.get_extra_info("ssl_object"))
 
     def _forget(self) -> None:
         """Those that are over."""

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where API servers ask: HTTPS, one path, and a bound to everything.
 
-A new certificate goes to the next connection: the context that listens hands every handshake to the
-context of the moment, as one that has connections must not be changed.
+A new certificate goes to the next connection, in another context, as one that has connections must not be
+changed.
 """
 
+import functools
 import logging
 import ssl
 from collections.abc import Callable, Mapping
@@ -14,7 +15,8 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from daemonkit import tls
+from daemonkit import client_hello, logs, tls
+from daemonkit.openssl import Message, OpenSslError, inspect
 from daemonkit.status import Readiness
 from dnsconfig.webhook.bodies import Bodies, GaveWayError, TooLargeError
 from dnsconfig.webhook.connections import Connections
@@ -51,6 +53,7 @@ def _is_no_clients_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, ConnectionError | HttpProcessingError | web.RequestPayloadError)
 
 
+_log = logs.get(__name__)
 _http_log = logging.getLogger(f"{__name__}.http")
 _http_log.addFilter(_is_no_clients_fault)
 
@@ -80,9 +83,7 @@ class WebhookServer:
 
     async def start(self, address: str, port: int, certificate: Path) -> int:
         """Listen; returns the port. `certificate` has its key behind it. Raises OSError and TlsError."""
-        listening = tls.anonymous_server_context(certificate, certificate)
         self.show(certificate)
-        listening.sni_callback = self._hand_over
         app = web.Application()
         app.router.add_post(PATH, self._answer)
         app.router.add_get(LIVE, self._live)
@@ -105,12 +106,17 @@ class WebhookServer:
         await self._runner.setup()
         if self._runner.server is None:
             raise RuntimeError("aiohttp has set up no server")
-        self._connections = Connections(self._runner.server, listening, self._max_connections)
+        self._connections = Connections(self._runner.server, self._shown, self._max_connections)
         return self._connections.start(address, port)
 
     def show(self, certificate: Path) -> None:
         """Show this certificate from the next connection on. Raises TlsError."""
-        self._context = tls.anonymous_server_context(certificate, certificate)
+        context = tls.anonymous_server_context(certificate, certificate)
+        try:
+            inspect(context, {Message.CLIENT_HELLO: client_hello.may_read})
+        except OpenSslError as error:
+            _warn(str(error))
+        self._context = context
 
     async def stop(self) -> None:
         if self._connections is not None:
@@ -118,9 +124,10 @@ class WebhookServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def _hand_over(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: object) -> None:
-        if self._context is not None:
-            connection.context = self._context
+    def _shown(self) -> ssl.SSLContext:
+        if self._context is None:
+            raise AssertionError("a certificate is shown before connections are taken")
+        return self._context
 
     async def _live(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -148,6 +155,15 @@ class WebhookServer:
         if self._connections is not None and answer.status == HTTPStatus.OK:
             self._connections.was_of_use(request.protocol)
         return answer
+
+
+@functools.cache  # at each rotation again it would be no news
+def _warn(reason: str) -> None:
+    _log.warning(
+        "clients' hellos are not inspected before they are read: who reaches the port can hold up the"
+        " webhook. Use the distribution's Python",
+        reason=reason,
+    )
 
 
 def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -5,7 +5,7 @@ counted work and bytes; `python -m tests.bench.handshakes` has the times."""
 import contextlib
 import itertools
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from daemonkit.handshake_accounts import EXPENSIVE_S
 from daemonkit.openssl import limit_groups
+from tests.cases import client_hello as hellos
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.attacks import (
@@ -267,6 +268,25 @@ def test_keys_are_agreed_on_by_quick_groups_alone(node: Node) -> None:
     assert [status_with(group) for group in slow] == [None] * len(slow)
     assert [status_with(group) for group in (b"P-256", b"X25519")] == [200, 200]
     assert handshake_cpu_s(node) - begin_s < 0.05
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        pytest.param(hellos.many_algorithms, id="0.14 s"),
+        pytest.param(hellos.many_authorities, id="579 KiB"),
+        pytest.param(hellos.many_responders, id="467 KiB"),
+    ],
+)
+def test_hellos_that_cost_much_are_refused_unread(node: Node, hello: Callable[[], bytes]) -> None:
+    """It took no certificate to hold up the event loop, or to fill the memory, with one hello."""
+    assert len(hello()) < MAX_HANDSHAKE_BYTES
+    failures = node.daemon.metric("vcnode_handshake_failures_total")
+    with dial(node.daemon.port, "127.0.0.1") as sock:
+        sock.sendall(hellos.record(hello()))
+        assert sock.recv(100) == hellos.DECODE_ERROR
+    assert wait_for(lambda: node.daemon.metric("vcnode_handshake_failures_total") == failures + 1, DEADLINE_S)
+    assert neighbour_is_served(node)
 
 
 def test_keys_on_custom_curves_are_not_decoded(node: Node) -> None:

@@ -7,7 +7,7 @@ import datetime as dt
 import gzip
 import io
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -15,11 +15,14 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from daemonkit.openssl import end_inspection
 from daemonkit.status import Readiness
 from daemonkit.tasks import Tasks
+from dnsconfig.webhook import connections
 from dnsconfig.webhook.connections import MAX_HANDSHAKES, MAX_SILENT
 from dnsconfig.webhook.credentials import LEAF_LIFE, Credentials
 from dnsconfig.webhook.server import LIVE, MAX_BODY_BYTES, PATH, READY, WebhookServer
+from tests.cases import client_hello as hellos
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.attacks import client_hello, crowd, is_closed
 
@@ -240,6 +243,35 @@ async def test_a_fault_of_ours_is_a_line(
         monkeypatch.setattr(here.server, "_judge", lambda _: 1 / 0)
         assert (await here.post(b"{}"))[0] == 500
     assert any(record.exc_info and "Error handling" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("hello", [hellos.many_authorities, hellos.many_responders])
+async def test_hellos_that_cost_much_are_refused_unread(tmp_path: Path, hello: Callable[[], bytes]) -> None:
+    """No certificate is asked for. These were answered; one of 64 KB that was not held up all reviews for
+    2.6 s. (asyncio sends no alert.)"""
+    async with running(tmp_path) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        with contextlib.closing(writer):
+            writer.write(hellos.record(hello()))
+            async with asyncio.timeout(DEADLINE_S):
+                assert await reader.read() == b""
+        assert await here.post(b"{}") == (200, "2 bytes")
+
+
+async def test_no_record_behind_a_handshake_is_inspected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would cost each a call of Python."""
+    ended: list[ssl.SSLObject] = []
+
+    def end(tls: ssl.SSLObject) -> None:
+        ended.append(tls)
+        end_inspection(tls)
+
+    monkeypatch.setattr(connections, "end_inspection", end)
+    async with running(tmp_path) as here:
+        assert await here.post(b"{}") == (200, "2 bytes")
+        assert [tls.cipher() is not None for tls in ended] == [True]
 
 
 async def test_half_handshakes_lose_their_turns_to_others(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.openssl import inspect_chains
+from daemonkit.openssl import Message, inspect
 from daemonkit.testing.pki import Authority, certificate_builder, common_name
 from tests.functional.vnagent.attacks import slow_key
 from vnagent.core.client_chain import MAX_CERTIFICATES, ChainError, check, may_read
@@ -181,7 +181,7 @@ def test_what_openssl_sends_is_read() -> None:
         seen.append(message)
         return may_read(message)
 
-    inspect_chains(server, may_read_seen)
+    inspect(server, {Message.CERTIFICATE: may_read_seen})
     peer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     peer.load_verify_locations(cadata=authority().der)
     client.load_into(peer)
