@@ -54,12 +54,12 @@ def many_algorithms(count: int = 2900) -> bytes:
     )
 
 
-def many_authorities(count: int = 2800) -> bytes:
+def many_authorities(count: int = 1900) -> bytes:
     """Empty names, which OpenSSL keeps as 200 bytes each."""
     return plain(extension(AUTHORITIES, vector(2, vector(2, b"\x30\0") * count)))
 
 
-def many_responders(count: int = 1800) -> bytes:
+def many_responders(count: int = 1200) -> bytes:
     """OCSP responders with empty names, which OpenSSL keeps as 230 bytes each (RFC 6066, 8)."""
     return plain(
         extension(STATUS_REQUEST, b"\1" + vector(2, vector(2, b"\xa1\2\x30\0") * count) + vector(2, b""))

@@ -12,7 +12,7 @@ from tenancy import x509
 
 # A leaf, three intermediates and the authority, which some clients send too.
 MAX_CERTIFICATES = 5
-# Each name that a constraint lists is compared with each name of the chain: 10 ns, and 1 us for some.
+# Each name that a constraint lists is compared with each name of the chain: 10 to 100 ns.
 MAX_COMPARISONS = 10_000
 
 
@@ -38,6 +38,8 @@ def check(message: bytes) -> None:
     try:
         for der in certificates:
             x509.check_key(der)
+            if x509.SUBJECT_ALT_NAME in der:
+                x509.check_names(der)
             if x509.DISTRIBUTION_POINTS in der:
                 x509.check_distribution_points(der)
         if certificates and x509.NAME_CONSTRAINTS in message:

@@ -274,8 +274,8 @@ def test_keys_are_agreed_on_by_quick_groups_alone(node: Node) -> None:
     "hello",
     [
         pytest.param(hellos.many_algorithms, id="0.14 s"),
-        pytest.param(hellos.many_authorities, id="579 KiB"),
-        pytest.param(hellos.many_responders, id="467 KiB"),
+        pytest.param(hellos.many_authorities, id="0.4 MB"),
+        pytest.param(hellos.many_responders, id="0.3 MB"),
     ],
 )
 def test_hellos_that_cost_much_are_refused_unread(node: Node, hello: Callable[[], bytes]) -> None:
