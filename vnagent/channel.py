@@ -301,7 +301,7 @@ class TlsChannel:
             self._fail_to_send(error)
             return
         if sent < len(data):
-            self._keep(_rest(memoryview(data), sent))
+            self._keep(rest_of(memoryview(data), sent))
             self._watch()
 
     def _keep(self, data: memoryview) -> None:
@@ -331,7 +331,7 @@ class TlsChannel:
         while unsent and sent >= len(unsent[0]):
             sent -= len(unsent.pop(0))
         if sent:
-            unsent[0] = _rest(unsent[0], sent)
+            unsent[0] = rest_of(unsent[0], sent)
         if not unsent:
             self._unsent = None
             self._watch()
@@ -545,7 +545,7 @@ class TlsChannel:
         self._handshake_bytes = 0
 
 
-def _rest(piece: memoryview, sent: int) -> memoryview:
+def rest_of(piece: memoryview, sent: int) -> memoryview:
     """What is left of a piece. A view keeps all of it in memory: less than a half is copied, so that an
     account has twice of what it answers for at most."""
     rest = piece[sent:]

@@ -21,6 +21,7 @@ from daemonkit import logs
 from daemonkit.bucket import Bucket
 from daemonkit.tasks import Tasks
 from tenancy.ownership import OwnerIndex
+from vnagent.channel import rest_of
 from vnagent.core import replies
 from vnagent.core.audit import OWN_VIEW
 from vnagent.core.kubelet_request import page_path
@@ -331,7 +332,7 @@ class PageExchange:
         client, channel = self._client, self._client.channel
         if client.exchange is not self or not self._rest:
             return False
-        piece, self._rest = self._rest[:PIECE_BYTES], self._rest[PIECE_BYTES:]
+        piece, self._rest = self._rest[:PIECE_BYTES], rest_of(self._rest, PIECE_BYTES)
         self._account.unsent_bytes -= len(piece)
         channel.write(piece)
         channel.flush()
@@ -345,8 +346,9 @@ class PageExchange:
             self._client.refuse(self._page, self._request_id, status, reason, is_close=False)
 
     def on_client_writable(self) -> None:
-        while self._send_piece():
-            pass
+        """Send one piece for each turn of the tenant's channels, as long as the client takes more."""
+        if self._send_piece():
+            self._client.channel.soon(self.on_client_writable)
 
     def cancel(self) -> None:
         self._account.unsent_bytes -= len(self._rest)

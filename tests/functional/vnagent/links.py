@@ -81,6 +81,7 @@ class Recorder:
     ends: list[str] = field(default_factory=list)
     at_data: Callable[[], None] = lambda: None
     at_handshake: Callable[[], None] = lambda: None
+    at_writable: Callable[[], None] = lambda: None
 
     def on_handshake(self) -> None:
         self.events.append("handshake")
@@ -95,6 +96,7 @@ class Recorder:
 
     def on_writable(self) -> None:
         self.events.append("writable")
+        self.at_writable()
 
     def on_end(self, reason: str) -> None:
         self.events.append("end")

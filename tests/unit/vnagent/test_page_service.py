@@ -19,6 +19,7 @@ from vnagent import page_service
 from vnagent.client import ClientConnection
 from vnagent.core.access import Caller
 from vnagent.core.head import parse_response_head
+from vnagent.core.limits import Use
 from vnagent.core.requests import Endpoint, Page
 from vnagent.fetch import LIST_S, FetchError
 from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
@@ -26,6 +27,7 @@ from vnagent.page_service import (
     INLINE_BYTES,
     PAGE_BURST_BYTES,
     PAGE_BYTES_PER_S,
+    PIECE_BYTES,
     LaneFullError,
     PageExchange,
     PageService,
@@ -365,3 +367,66 @@ async def test_a_fault_of_ours_is_answered_and_said_once_and_kept_for_nobody(
 
 def broken(*_: object, **__: object) -> Kubelet:
     raise ValueError
+
+
+class OpenChannel:
+    """Takes all that is written to it but for the first piece."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.calls: list[Callable[[], None]] = []
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.sizes.append(len(data))
+
+    def flush(self) -> None:
+        pass
+
+    def is_congested(self) -> bool:
+        return len(self.sizes) == 2  # the head, and a piece
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self.calls.append(call)
+
+
+class Reader(Client):
+    """A connection that takes a large page."""
+
+    def __init__(self, served: Served) -> None:
+        super().__init__(served.index)
+        self.channel = OpenChannel()
+        self.is_draining = False
+        self.date = ""
+        self.use = Use()
+        self.is_finished = False
+
+    def account_of(self, _caller: Caller) -> Use:
+        return self.use
+
+    def audit(self, *_: object) -> None:
+        pass
+
+    def finish(self, *, is_close: bool) -> None:
+        assert not is_close
+        self.is_finished = True
+
+
+async def test_a_client_that_takes_all_gets_one_piece_for_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once got all that its socket took within one event: up to 22 pieces, 7 ms."""
+    Rendering(monkeypatch, b"x" * (10 * PIECE_BYTES + 1))
+    served = Served(Kubelet(A), 0.0)
+    reader = Reader(served)
+    channel = reader.channel
+    exchange = PageExchange(cast(ClientConnection, reader), PODS, served.service)
+    reader.exchange = exchange
+    exchange.start()
+    await asyncio.sleep(1.0)
+    assert channel.sizes[1:] == [PIECE_BYTES]
+    channel.calls.append(exchange.on_client_writable)
+    for count in range(2, 12):
+        channel.calls.pop()()
+        assert len(channel.sizes) == 1 + count
+    assert channel.calls == []
+    assert channel.sizes[1:] == [PIECE_BYTES] * 10 + [1]
+    assert reader.is_finished
+    assert reader.use.unsent_bytes == 0
