@@ -9,8 +9,9 @@ each socket would cost 1 KB of memory, and 2 us at each event.
 Rules of this file:
 - The plaintext given to `Owner.on_data` lies in a shared buffer: it is valid until `on_data`
   returns. Nothing may therefore read another channel from within `on_data`; `resume` schedules.
-- The end of a stream that was paused is never announced by the loop again. `resume` pumps once by
-  itself.
+- The end of a stream that was paused is never announced by the loop again: `resume` schedules a pump. It
+  schedules none where no end was seen: with 100 tunnels of slow readers 65 pumps that had nothing to do
+  waited in front of the tenant's next request.
 - One event handles one receive. So a stream that never pauses cannot hold the loop.
 - Where an owner fails, what it would go on with has a hole: the channel ends (`fail`).
 
@@ -367,11 +368,13 @@ class TlsChannel:
             self._watch()
 
     def resume(self) -> None:
-        """Read again, soon: an end that has been seen would not be announced again."""
-        if not self._is_reading and self._cipher is not None and not self._is_closing:
+        """Read again. An end that has been seen would not be announced again: hand it over, soon."""
+        cipher = self._cipher
+        if not self._is_reading and cipher is not None and not self._is_closing:
             self._is_reading = True
             self._watch()
-            self.soon(self._pump)
+            if self._saw_eof or cipher.ended is not None:
+                self.soon(self._pump)
 
     def _on_readable(self) -> None:
         try:
