@@ -144,7 +144,11 @@ class Agent:
         if self.context is None or self.is_draining:
             sock.close()
             return
-        connection = ClientConnection(self, sock, source, self.context, cipher)
+        try:
+            connection = ClientConnection(self, sock, source, self.context, cipher)
+        except OSError:  # the kernel has no room to watch it
+            sock.close()
+            return
         self.connections.add(connection)
         evicted = self._uncounted.add(connection, source)
         if evicted is not None:

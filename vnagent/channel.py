@@ -108,7 +108,10 @@ class TlsChannel:
         cipher: Cipher | None = None,
         group: Group | None = None,
     ) -> None:
-        """`cipher`: one whose handshake is done already. `group`: the shared one, if none is given."""
+        """`cipher`: one whose handshake is done already. `group`: the shared one, if none is given.
+
+        Raises OSError where the kernel has no room to watch the socket; the caller closes that.
+        """
         self._channels = channels
         self._sock = sock
         self._fd = sock.fileno()
@@ -132,9 +135,9 @@ class TlsChannel:
         self._idle_since = channels.now
         self.deadline: float | None = None
         self.group = group or channels.shared
+        self.group.epoll.register(self._fd, 0)  # before anything refers to a channel that may not be
         self.group.size += 1
         channels.by_fd[self._fd] = self
-        self.group.epoll.register(self._fd, 0)
 
     def start(self) -> None:
         """Begin the handshake. A socket that is still connecting will do: what is to be sent waits

@@ -218,15 +218,17 @@ class Handshakes:
         cipher = one.cipher
         if cipher is None:
             raise AssertionError("a step has a cipher")
-        if one.is_ended:
-            self._charge(one, cipher)
-        else:
-            self._go_on(one, cipher, failed)
         if one.is_long:
             # Others have the thread, or its core, for as long as this took.
             self._next_long_s = self._loop.time() + spent_s
         self._is_busy = False
-        self._advance()
+        try:
+            if one.is_ended:
+                self._charge(one, cipher)
+            else:
+                self._go_on(one, cipher, failed)
+        finally:
+            self._advance()
 
     def _go_on(self, one: _Pending, cipher: Cipher, failed: str | None) -> None:
         if failed is None and cipher.is_handshaken:

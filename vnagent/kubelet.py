@@ -402,15 +402,20 @@ class KubeletPool:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
         with contextlib.suppress(OSError):  # in progress, or refused: the channel will say which
             sock.connect((address.host, address.port))
-        channel = TlsChannel(
-            self.channels,
-            sock,
-            self._context,
-            connection,
-            is_server=False,
-            server_hostname=address.server_name,
-            group=connection.group,
-        )
+        try:
+            channel = TlsChannel(
+                self.channels,
+                sock,
+                self._context,
+                connection,
+                is_server=False,
+                server_hostname=address.server_name,
+                group=connection.group,
+            )
+        except OSError:  # the kernel has no room to watch it
+            sock.close()
+            self.channels.loop.call_soon(connection.on_end, "reset")
+            return
         connection.channel = channel
         connection.set_deadline(DIAL_S)
         # Not from the caller's stack: a dial that fails at once would call back into it.

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel that has no room to watch another socket: epoll_ctl(2) fails with ENOSPC or ENOMEM. The connection
+ends, and nothing of it is left."""
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from daemonkit.handshake_accounts import HandshakeAccounts
+from daemonkit.tasks import Tasks
+from tests.functional.vnagent.far_end import FarEnd, loopback_pair
+from tests.functional.vnagent.links import contexts, run, turns, until
+from vnagent.agent import Agent
+from vnagent.audit_log import AuditLog
+from vnagent.channels import Channels
+from vnagent.cipher import Cipher
+from vnagent.core.head import ResponseHead
+from vnagent.core.limits import Limits
+from vnagent.handshakes import Handshakes
+from vnagent.kubelet import KubeletAddress, KubeletPool
+from vnagent.metrics import Metrics
+from vnagent.page_service import PageService
+
+
+class FullEpoll:
+    """Takes no other socket."""
+
+    def __init__(self, real: object) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def register(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, "no watches left")
+
+
+@contextmanager
+def no_room(holder: Any, name: str) -> Iterator[None]:
+    """`holder.name` is an epoll that is full meanwhile."""
+    real = getattr(holder, name)
+    setattr(holder, name, FullEpoll(real))
+    try:
+        yield
+    finally:
+        setattr(holder, name, real)
+
+
+def new_agent(channels: Channels, directory: Path) -> Agent:
+    metrics = Metrics()
+    agent = Agent(
+        channels=channels,
+        kubelet=cast(KubeletPool, None),
+        pages=cast(PageService, None),
+        limits=Limits(connections=0, tunnels=0, requests_per_second=0),
+        metrics=metrics,
+        audit_log=AuditLog(channels.loop, directory / "audit", metrics.audit_lost),
+        tasks=Tasks("agent"),
+    )
+    agent.context, _ = contexts()
+    return agent
+
+
+def has_ended(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_a_client_that_cannot_be_watched_leaves_nothing(tmp_path: Path) -> None:
+    """Its socket stayed open for good, and its channel in the table of all."""
+
+    async def body(channels: Channels) -> None:
+        agent = new_agent(channels, tmp_path)
+        near, far = loopback_pair()
+        with no_room(channels.shared, "epoll"):
+            agent.connect(near, "127.0.0.1")
+        try:
+            assert has_ended(far)
+            assert (channels.by_fd, channels.shared.size, agent.connections) == ({}, 0, set())
+        finally:
+            far.close()
+
+    run(body)
+
+
+class Recorder:
+    """An exchange that records how it fails."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+
+    def on_response(self, head: ResponseHead) -> None:
+        raise AssertionError(head)
+
+    def on_body(self, data: memoryview) -> None:
+        raise AssertionError(data)
+
+    def on_response_end(self) -> None:
+        raise AssertionError
+
+    def on_batch_end(self) -> None:
+        pass
+
+    def on_failure(self, reason: str) -> None:
+        self.failures.append(reason)
+
+
+def test_a_dial_that_cannot_be_watched_is_a_kubelet_that_is_unreachable() -> None:
+    """Its socket and its place in the pool were left for good."""
+
+    async def body(channels: Channels) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = KubeletAddress("127.0.0.1", listener.getsockname()[1], "far")
+            pool = KubeletPool(channels, address, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+            exchange = Recorder()
+            with no_room(channels.shared, "epoll"):
+                pool.acquire(exchange, b"", timeout_s=None, is_upgrade=False)
+                pool.warm()
+            await turns(2)
+            assert exchange.failures == ["kubelet-unreachable"]
+            assert (pool.open_count, channels.by_fd, channels.shared.size) == (0, {}, 0)
+
+    run(body)
+
+
+class NoInline(HandshakeAccounts):
+    """All handshakes run in the thread."""
+
+    def try_begin_inline(self, source: str, now_s: float) -> bool:
+        return False
+
+
+class FullAgent:
+    """The part of an agent that `Handshakes` uses. It has no room for the first connection."""
+
+    def __init__(self) -> None:
+        self.context, _ = contexts()
+        self.is_draining = False
+        self.accounts = NoInline()
+        self.metrics = Metrics()
+        self.taken = 0
+
+    def has_taken(self, count: int) -> bool:
+        return self.taken == count
+
+    def connect(self, sock: socket.socket, _source: str, _cipher: Cipher | None = None) -> None:
+        sock.close()
+        self.taken += 1
+        if self.taken == 1:
+            raise OSError(errno.ENOSPC, "no watches left")
+
+
+def test_handshakes_in_the_thread_go_on_after_one_that_fails() -> None:
+    """The thread counted as busy for good, and no handshake ran in it any more."""
+
+    async def body(channels: Channels) -> None:
+        faults: list[object] = []
+        channels.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+        agent = FullAgent()
+        handshakes = Handshakes(channels.loop, cast(Agent, agent))
+        handshakes.start()
+        _, client = contexts()
+        try:
+            for count in (1, 2):
+                near, far = loopback_pair()
+                handshakes.accept(near, "127.0.0.1")
+                end = FarEnd(far, client, is_server=False)
+                end.shake()
+                await until(partial(agent.has_taken, count), end.push, end.pull)
+                end.close()
+            assert [type(each) for each in faults] == [OSError]
+        finally:
+            handshakes.stop()
+
+    run(body)
