@@ -19,7 +19,7 @@ from tenancy.ownership import OwnerIndex
 from tenancy.registry import Registry
 from tenancy.tenant import Role
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
-from tests.functional.vnagent.links import Link, contexts, descriptors, run, shaken_link, until
+from tests.functional.vnagent.links import Link, contexts, descriptors, new_link, run, shaken_link, until
 from tests.functional.vnagent.node import head
 from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog
@@ -129,6 +129,29 @@ def test_in_one_turn_a_tenant_gets_a_few_of_its_events() -> None:
                 if served[-1]:
                     assert one.owner.received
             assert max(now - before for before, now in itertools.pairwise(served)) == TENANT_EVENTS
+
+    run(body)
+
+
+def test_in_one_turn_few_handshakes_end() -> None:
+    """Each takes 1 ms of the loop, and one source may have 256 of them."""
+
+    async def body(channels: Channels) -> None:
+        with contextlib.ExitStack() as stack:
+            links = [stack.enter_context(new_link(channels, is_server=True)) for _ in range(20)]
+            for link in links:
+                link.channel.start()
+                link.far.shake()
+                link.far.push()
+            for link in links:
+                await until(functools.partial(getattr, link.far, "is_handshaken"), link.far.pull)
+            for link in links:
+                link.far.push()
+            ended = [0]
+            while ended[-1] < len(links):
+                await asyncio.sleep(0)
+                ended.append(sum(link.owner.events == ["handshake"] for link in links))
+            assert max(now - before for before, now in itertools.pairwise(ended)) == 4
 
     run(body)
 
