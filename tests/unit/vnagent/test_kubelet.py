@@ -306,6 +306,19 @@ async def test_a_connection_dialled_ahead_that_never_stood_is_dialled_again_once
     assert pool.open_count == 0
 
 
+async def test_a_stream_has_all_of_the_time_for_a_dial(pool: Pool) -> None:
+    """Dialled ahead while the kubelet hung, the connection had a moment left: the stream failed with 502 in
+    that moment, though the kubelet answered again."""
+    pool.warm()
+    exchange = Recorder()
+    connection = pool.acquire(exchange, POST, timeout_s=5, is_upgrade=True)
+    connection.on_deadline()
+    assert (exchange.events, len(pool.dialled)) == ([], 2)
+    connection.on_deadline()
+    assert exchange.events == ["kubelet-unreachable"]
+    assert pool.open_count == 0
+
+
 async def test_what_was_answered_in_part_is_not_asked_again(pool: Pool) -> None:
     _, connection, _ = ask(pool)
     say(connection, OK)
