@@ -116,6 +116,8 @@ class KubeletConnection:
         self._has_answered = False
         if self._is_established:
             self._send_request()
+        else:
+            self.set_deadline(DIAL_S)  # dialled ahead, it may have a moment left
 
     def _send_request(self) -> None:
         channel, timeout_s = self.channel, self._timeout_s
@@ -238,36 +240,29 @@ class KubeletConnection:
             self.abort()
             exchange.on_response_end()
             return
-        if self._was_dialled_ahead() or (self._is_established and self._may_replay()):
+        was_dialled_ahead = not self._is_established and self.is_reused and exchange is not None
+        if was_dialled_ahead or (self._is_established and self._may_replay()):
             # The kubelet closed a pooled connection just as we used it (RFC 9112, 9.3.1), or one that was
             # dialled before there was a request, which it has not seen then.
-            self._dial_again()
+            if self.channel is not None:
+                self.channel.abort()
+            self._is_established = self.is_reused = False
+            self.generation = self._pool.generation
+            self._pool.dial(self)
         elif self._is_established:
             self._fail("kubelet-broke-off")
         else:
             self._fail("kubelet-untrusted" if reason == "untrusted" else "kubelet-unreachable")
-
-    def _was_dialled_ahead(self) -> bool:
-        return not self._is_established and self.is_reused and self._exchange is not None
-
-    def _dial_again(self) -> None:
-        if self.channel is not None:
-            self.channel.abort()
-        self._is_established = self.is_reused = False
-        self.generation = self._pool.generation
-        self._pool.dial(self)
 
     def _may_replay(self) -> bool:
         is_waiting = self._exchange is not None and not self._has_answered
         return is_waiting and self.is_reused and not self._is_upgrade
 
     def on_deadline(self) -> None:
-        if self._is_established:
-            self._fail("kubelet-timeout")
-        elif self._was_dialled_ahead():
-            self._dial_again()  # most of its time was over when the request came
-        else:
+        if not self._is_established:
             self._fail("kubelet-unreachable")
+        else:
+            self._fail("kubelet-timeout")
 
     def _fail(self, reason: str) -> None:
         exchange = self._exchange
