@@ -43,7 +43,7 @@ class Rotation:
         self._turn_s = turn_s
         self._published: tuple[bytes, ...] = ()
         self.problem = "not published yet"
-        self._renewal_problem = ""
+        self.renewal_problem = ""
 
     @property
     def is_published(self) -> bool:
@@ -81,9 +81,9 @@ class Rotation:
                 self._show()
                 _log.info("certificate renewed")
         except CredentialsError as error:
-            # The old one is good for a month yet: once is enough, not every minute of it.
-            if str(error) != self._renewal_problem:
+            # The old one is good for a month yet: once is enough, not every minute of it. `/readyz` shows it.
+            if str(error) != self.renewal_problem:
                 _log.error("cannot renew the certificate", reason=str(error))
-            self._renewal_problem = str(error)
+            self.renewal_problem = str(error)
         else:
-            self._renewal_problem = ""
+            self.renewal_problem = ""

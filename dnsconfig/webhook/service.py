@@ -154,13 +154,14 @@ class Service:
         It is asked whatever it says here; without lists it refuses, with a reason. A later failure
         to publish takes no trust away.
         """
-        missing = self.sources.missing
+        missing, renewal = self.sources.missing, self.rotation.renewal_problem
         return Readiness(
             not missing and self.rotation.is_published,
             (
                 f"lists: missing {', '.join(missing)}" if missing else "lists: ok",
                 *self.sources.problems,
                 f"registration: {self.rotation.problem or 'ok'}",
+                *((f"certificate: cannot be renewed: {renewal}",) if renewal else ()),
             ),
         )
 

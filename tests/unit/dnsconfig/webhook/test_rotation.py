@@ -120,7 +120,9 @@ async def test_a_certificate_that_cannot_be_renewed_is_logged_once_for_each_reas
             await asyncio.sleep(5 * TURN_S)
             reason = "the disk is read-only"
             await asyncio.sleep(5 * TURN_S)
+            assert here.rotation.renewal_problem == reason
         await asyncio.sleep(2 * TURN_S)
+        assert here.rotation.renewal_problem == ""
         with monkeypatch.context() as patched:
             patched.setattr(here.credentials, "turn", refuse)
             await asyncio.sleep(5 * TURN_S)

@@ -151,6 +151,16 @@ async def test_it_is_ready_when_it_has_heard_all_and_is_trusted(tmp_path: Path) 
         assert here.service.readiness().lines == ("lists: ok", "registration: ok")
 
 
+async def test_a_certificate_that_cannot_be_renewed_stays_visible(tmp_path: Path) -> None:
+    """The log has one line of it, a month before the certificate ends."""
+    here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
+    async with here.running():
+        here.service.rotation.renewal_problem = "the disk is full"
+        readiness = here.service.readiness()
+        assert readiness.is_ready
+        assert readiness.lines[-1] == "certificate: cannot be renewed: the disk is full"
+
+
 async def test_what_it_says_of_itself(tmp_path: Path) -> None:
     here = Here(tmp_path)
     assert here.service.status()["certificateUntil"] is None
