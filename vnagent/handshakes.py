@@ -111,7 +111,10 @@ class Handshakes:
         if evicted is not None:
             self._evict(evicted)
         self._by_fd[one.fd] = one
-        self._epoll.register(one.fd, _READ)
+        try:
+            self._epoll.register(one.fd, _READ)
+        except OSError:  # the kernel has no room to watch it
+            self._end(one)
 
     def make_room(self) -> bool:
         """Close one connection, for its descriptor; False if there is none."""

@@ -159,6 +159,25 @@ class FullAgent:
             raise OSError(errno.ENOSPC, "no watches left")
 
 
+def test_a_connection_that_cannot_be_watched_ends_at_once() -> None:
+    """It stayed for 9 s, each with a traceback in the log."""
+
+    async def body(channels: Channels) -> None:
+        handshakes = Handshakes(channels.loop, cast(Agent, FullAgent()))
+        handshakes.start()
+        near, far = loopback_pair()
+        try:
+            with no_room(handshakes, "_epoll"):
+                handshakes.accept(near, "127.0.0.1")
+            assert has_ended(far)
+            assert len(handshakes) == 0
+        finally:
+            handshakes.stop()
+            far.close()
+
+    run(body)
+
+
 def test_handshakes_in_the_thread_go_on_after_one_that_fails() -> None:
     """The thread counted as busy for good, and no handshake ran in it any more."""
 
