@@ -228,7 +228,7 @@ class Relay:
         try:
             async with asyncio.timeout(_DIAL_S):
                 bound = await _connected(self.behind)
-                inner, _ = await loop.create_unix_connection(lambda: _Inner(connection.outer), sock=bound)
+                inner, _ = await loop.create_unix_connection(lambda: _Inner(connection), sock=bound)
         except (OSError, TimeoutError) as error:
             _log.error("the server for guests does not answer", error=error)
             return
@@ -365,9 +365,14 @@ class _Outer(_Side):
 class _Inner(_Side):
     """The server's end."""
 
-    def __init__(self, outer: asyncio.Transport) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self.other = outer
+        self.other = connection.outer
+        self._allowance = connection.allowance
+
+    def data_received(self, data: bytes) -> None:
+        self._allowance.answered(data)
+        super().data_received(data)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         _buffered(transport)

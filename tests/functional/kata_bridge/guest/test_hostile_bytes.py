@@ -13,9 +13,15 @@ import grpc
 import pytest
 
 from daemonkit.protobuf import decode, encode
+from daemonkit.testing.pki import Authority
 from kata_bridge.api.messages import Capabilities, Part
 from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES
-from kata_bridge.channels.allowance import BEFORE_ATTACHED_BYTES, BETWEEN_MESSAGES_BYTES, Allowance
+from kata_bridge.channels.allowance import (
+    BEFORE_ATTACHED_BYTES,
+    BETWEEN_MESSAGES_BYTES,
+    FLIGHT_BYTES,
+    Allowance,
+)
 from kata_bridge.channels.channel import GuestState, Refused, Unreachable
 from kata_bridge.credentials import SERVER_NAME
 from kata_bridge.guest.http2 import Call
@@ -113,6 +119,36 @@ async def test_megabytes_before_a_hello_are_not_kept(node: Node, target: str) ->
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, b"\x12\x00" * (4 << 20)))[0] in CUT
     assert node.attached == []
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(FLIGHT_BYTES - 3_000, True), (FLIGHT_BYTES, False)])
+async def test_a_long_chain_is_not_read(
+    node: Node, directory: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BoringSSL copies the issuer's name of a certificate for each of its distribution points: 490 MiB for a
+    chain of 43 KB. Here the leaf is the guest's own, and what is behind it is only long."""
+    verdicts: list[bool] = []
+    spend = Allowance.spend
+
+    def noted(self: Allowance, size: int) -> bool:
+        verdicts.append(spend(self, size))
+        return verdicts[-1]
+
+    monkeypatch.setattr(Allowance, "spend", noted)
+    credentials = node.credentials.issue("sb").directory
+    leaf = credentials / "tls.crt"
+    other = Authority.create("x" * 64).cert_pem
+    more = size // len(ssl.PEM_cert_to_DER_cert(other.decode()))
+    await asyncio.to_thread(leaf.write_bytes, leaf.read_bytes() + other * more)
+
+    def attack() -> bytes:
+        with connected(directory / "node.sock", credentials) as connection:
+            begin(connection, hello("sb"))
+            return connection.recv(1 << 14)  # the server's settings
+
+    with contextlib.nullcontext() if is_taken else contextlib.suppress(OSError):
+        assert bool(await asyncio.to_thread(attack)) == is_taken
+    assert all(verdicts) == is_taken
 
 
 @pytest.mark.parametrize("size", [16 << 10, 60 << 10])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kata_bridge.channels.client_hello import Hello, judge
+from tests.cases import client_hello as case
 
 
 def hello(lowest: ssl.TLSVersion, highest: ssl.TLSVersion) -> bytes:
@@ -72,6 +73,12 @@ def test_a_byte_a_record_ends_soon() -> None:
 )
 def test_what_is_no_hello(data: bytes) -> None:
     assert judge(data) is Hello.WRONG
+
+
+@pytest.mark.parametrize("message", [case.many_authorities(), case.many_algorithms(), case.plain(b"\0\0\0")])
+def test_what_costs_much_or_is_broken_is_not_passed_on(message: bytes) -> None:
+    assert judge(case.record(case.plain())) is Hello.TLS13
+    assert judge(case.record(message)) is Hello.WRONG
 
 
 @given(st.integers(0, len(NEW) - 1), st.integers(0, 255))
