@@ -176,7 +176,7 @@ class Agent:
             return False
         use.connections += 1
         connection.channel.bind(use)
-        connection.channel.join(self.channels.group_of(found.tenant))
+        connection.channel.join(self.channels.group_of(found.tenant, use))
         self._uncounted.discard(connection)
         return True
 

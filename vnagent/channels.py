@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vnagent.owner import NO_ACCOUNT, Account
+
 if TYPE_CHECKING:
     from vnagent.channel import TlsChannel
 
@@ -25,15 +27,17 @@ SHARED_EVENTS = 4
 
 class Group:
     """Channels that take turns with those of other groups: in one turn of the loop each group has so many
-    of its events handled, and a few of its calls made. `size` counts its channels."""
+    of its events handled, and a few of its calls made. `size` counts its channels. `account` is the tenant's:
+    above its limit the channels receive little at once."""
 
-    __slots__ = ("_calls", "_channels", "_events", "epoll", "size")
+    __slots__ = ("_calls", "_channels", "_events", "account", "epoll", "size")
 
     def __init__(self, channels: "Channels", events: int) -> None:
         """Raises OSError where no descriptor is left."""
         self._channels = channels
         self._events = events
         self._calls: deque[tuple[TlsChannel, Callable[[], None]]] = deque()
+        self.account: Account = NO_ACCOUNT
         self.epoll = select.epoll()
         self.size = 0
 
@@ -112,8 +116,8 @@ class Channels:
             group.close()
         self._groups.clear()
 
-    def group_of(self, tenant: str) -> Group:
-        """The tenant's group; the shared one where no descriptor is left for it."""
+    def group_of(self, tenant: str, account: Account = NO_ACCOUNT) -> Group:
+        """The tenant's group, with its `account`; the shared one where no descriptor is left for it."""
         group = self._groups.get(tenant)
         if group is None:
             try:
@@ -126,6 +130,7 @@ class Channels:
                 group.close()
                 return self.shared
             self._groups[tenant] = group
+        group.account = account
         return group
 
     async def wait_closed(self, timeout_s: float) -> None:

@@ -5,6 +5,7 @@ an owner may act whenever it is told something. How a channel ends: `test_channe
 import os
 import tracemalloc
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from tests.functional.vnagent.far_end import End, FarEnd
 from tests.functional.vnagent.links import (
     SMALL,
+    Link,
     both_sides,
     descriptors,
     new_link,
@@ -23,7 +25,9 @@ from tests.functional.vnagent.links import (
 )
 from vnagent.channels import Channels
 from vnagent.cipher import RECEIVE_BYTES
+from vnagent.client import NOBODY
 from vnagent.core.limits import Use
+from vnagent.tunnel import Tunnel
 
 # ---- lost wake-ups
 
@@ -276,6 +280,52 @@ def test_an_account_has_no_more_in_memory_than_twice_what_it_answers_for() -> No
                 tracemalloc.stop()
 
     run(body)
+
+
+def test_streams_of_a_tenant_above_its_limit_add_little_each() -> None:
+    """Their clients had taken everything so far, so that none of them is paused."""
+
+    async def body(channels: Channels) -> None:
+        async with AsyncExitStack() as stack:
+            use = Use(max_unsent_bytes=4 << 20)
+            group = channels.group_of("ten-a", use)
+            streams = []
+            for _ in range(4):
+                client = await stack.enter_async_context(
+                    shaken_link(channels, is_server=True, buffer_bytes=16 * SMALL)
+                )
+                kubelet = await stack.enter_async_context(shaken_link(channels, is_server=False))
+                for channel in (client.channel, kubelet.channel):
+                    channel.join(group)
+                    channel.account = use
+                Tunnel(client.channel, kubelet.channel, NOBODY, None, lambda _: None)
+                streams.append((client, kubelet))
+            # Until as much is received at once as ever is.
+            for client, kubelet in streams:
+                kubelet.far.say(b"a" * 4_000_000)
+                await until(partial(has_taken, client, 4_000_000), kubelet.far.push, client.far.pull)
+            assert use.unsent_bytes == 0
+            use.unsent_bytes = before = use.max_unsent_bytes + 1  # of a client that reads nothing
+            for _, kubelet in streams:
+                kubelet.far.say(b"a" * 1_000_000)
+            await until(lambda: all(one.channel.has_unsent for one, _ in streams), *pushes(streams))
+            for push in 10 * pushes(streams):
+                push()
+                await turns(2)
+            added = use.unsent_bytes - before
+            # A record, of which the last bytes came, and a receive.
+            assert 0 < added <= len(streams) * (16_384 + 4_096 + 100)
+            use.unsent_bytes -= before
+
+    run(body)
+
+
+def pushes(streams: list[tuple[Link, Link]]) -> list[Callable[[], object]]:
+    return [kubelet.far.push for _, kubelet in streams]
+
+
+def has_taken(link: Link, size: int) -> bool:
+    return len(link.far.received) == size
 
 
 # ---- the counting itself
