@@ -42,8 +42,11 @@ from vnagent.waiting import WaitingRequests
 # registered leaf, or above a tenant's cap. Each costs 43 KB. The next one evicts the oldest of the source
 # that has most; an honest one is among them for milliseconds.
 MAX_UNCOUNTED = 256
-# Hellos and chains of a tenant's live connections and streams: OpenSSL keeps a chain as up to 34 times its
-# bytes (a name of 3 bytes is 100). So that is 140 MiB at worst, and 2 000 connections with a chain of 2 KB.
+# Of these, those whose handshake is done and had more than so many bytes: OpenSSL keeps a chain as up to 54
+# times its bytes, whoever signed the leaf. An honest one has 2 to 4 KB, and leaves with its answer.
+MAX_HEAVY, HEAVY_BYTES = 16, 4096
+# Hellos and chains of a tenant's live connections and streams: a name of 2 bytes takes 107. So that is 220
+# MiB at worst, and 2 000 connections with a chain of 2 KB.
 MAX_TENANT_HANDSHAKE_BYTES = 4 << 20
 # Requests of a tenant for pods that are not known, each until the source was read: a second, mostly. A node
 # has 110 pods, few of them new.
@@ -103,6 +106,7 @@ class Agent:
         self._said: dict[tuple[str | None, str], str] = {}
         self._uses: dict[str, Use] = {}
         self._uncounted: ConnectionSlots[ClientConnection] = ConnectionSlots(MAX_UNCOUNTED)
+        self._heavy: ConnectionSlots[ClientConnection] = ConnectionSlots(MAX_HEAVY)
         self.accounts = HandshakeAccounts()
         self._ids = ""
         self._id_at = 0
@@ -150,10 +154,7 @@ class Agent:
             sock.close()
             return
         self.connections.add(connection)
-        evicted = self._uncounted.add(connection, source)
-        if evicted is not None:
-            self.metrics.evictions.inc()
-            evicted.abort()
+        self._evict(self._uncounted.add(connection, source))
         self.channels.guarded(connection.channel, connection.start)
 
     def admit(self, connection: ClientConnection) -> bool:
@@ -168,17 +169,28 @@ class Agent:
         connection.identity = found
         if isinstance(found, identity.Unregistered):
             connection.caller = Caller(None, None, found.spki)
+            self._bound_heavy(connection)
             return False
         connection.caller = Caller(found.tenant, found.role, found.spki)
         use = self._use(found.tenant)
         is_light = use.handshake_bytes + connection.channel.handshake_bytes <= MAX_TENANT_HANDSHAKE_BYTES
         if not is_light or not has_room(use.connections, self._limits.connections):
+            self._bound_heavy(connection)
             return False
         use.connections += 1
         connection.channel.bind(use)
         connection.channel.join(self.channels.group_of(found.tenant, use))
         self._uncounted.discard(connection)
         return True
+
+    def _bound_heavy(self, connection: ClientConnection) -> None:
+        if connection.channel.handshake_bytes > HEAVY_BYTES:
+            self._evict(self._heavy.add(connection, connection.source))
+
+    def _evict(self, connection: ClientConnection | None) -> None:
+        if connection is not None:
+            self.metrics.evictions.inc()
+            connection.abort()
 
     def _identify(self, chain: tuple[bytes, ...]) -> identity.Identified | identity.Unregistered:
         now_s = time.time()
@@ -215,6 +227,7 @@ class Agent:
         """A connection ended, or became a tunnel."""
         self.connections.discard(connection)
         self._uncounted.discard(connection)
+        self._heavy.discard(connection)
         if is_counted and connection.caller.tenant is not None:
             self._use(connection.caller.tenant).connections -= 1
         self._waiting.discard(connection, connection.caller.tenant or "")

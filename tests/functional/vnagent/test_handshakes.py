@@ -32,7 +32,7 @@ from tests.functional.vnagent.attacks import (
 )
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
-from vnagent.agent import MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
+from vnagent.agent import MAX_HEAVY, MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
 from vnagent.channel import MAX_HANDSHAKE_BYTES
 from vnagent.core.client_chain import MAX_CERTIFICATES
 from vnagent.handshakes import MAX_BEGUN, MAX_WAITING, SHORT_BYTES
@@ -221,6 +221,21 @@ def test_chains_that_weigh_much_are_bounded_for_a_tenant(node: Node) -> None:
         assert neighbour_is_served(node)
     assert wait_for(lambda: node.daemon.metric("vcnode_connections") == 0, DEADLINE_S)
     assert show_chain(node, heavy.cert_pem) == 200
+
+
+def test_unregistered_chains_that_weigh_much_are_few(node: Node) -> None:
+    """OpenSSL keeps 600 KiB for a chain of 12 KiB, and 256 connections that send no request may have no
+    registered certificate. Those with large chains lose the oldest among them; a usual one stays."""
+    tenant = node.tenants["ten-a"]
+    heavy, usual = tenant.authority.issue("heavy", sans_dns=["a"] * 1_500), tenant.authority.issue("usual")
+    evictions = "vcnode_connections_evicted_total"
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(node.client("ten-a", usual))]
+        clients += [stack.enter_context(node.client("ten-a", heavy)) for _ in range(MAX_HEAVY + 4)]
+        assert wait_for(lambda: node.daemon.metric(evictions) == 4, DEADLINE_S)
+        ended = [client.receive_until_end(0.05) for client in clients]
+        assert ended == [False] + [True] * 4 + [False] * MAX_HEAVY
+        assert neighbour_is_served(node)
 
 
 def test_heads_that_do_not_end_are_bounded_for_a_tenant(tmp_path: Path) -> None:
