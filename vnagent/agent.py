@@ -43,7 +43,7 @@ from vnagent.waiting import WaitingRequests
 # that has most; an honest one is among them for milliseconds.
 MAX_UNCOUNTED = 256
 # Of these, those whose handshake is done and had more than so many bytes: OpenSSL keeps a chain as up to 54
-# times its bytes, whoever signed the leaf. An honest one has 2 to 4 KB, and leaves with its answer.
+# times its bytes. An honest one has 2 to 4 KB, and leaves with its answer.
 MAX_HEAVY, HEAVY_BYTES = 16, 4096
 # Hellos and chains of a tenant's live connections and streams: a name of 2 bytes takes 107. So that is 220
 # MiB at worst, and 2 000 connections with a chain of 2 KB.

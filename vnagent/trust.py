@@ -47,7 +47,7 @@ def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]
     return context
 
 
-@functools.cache  # at each reload again it would be no news
+@functools.cache  # once, not at each reload
 def _warn(reason: str) -> None:
     _log.warning(
         "OpenSSL reads clients' hellos and chains without inspection: any client that connects can hold"

@@ -157,11 +157,11 @@ class WebhookServer:
         return answer
 
 
-@functools.cache  # at each rotation again it would be no news
+@functools.cache  # once, not at each rotation
 def _warn(reason: str) -> None:
     _log.warning(
-        "clients' hellos are not inspected before they are read: who reaches the port can hold up the"
-        " webhook. Use the distribution's Python",
+        "OpenSSL reads clients' hellos without inspection: any client that connects can hold the webhook up."
+        " Use the distribution's Python",
         reason=reason,
     )
 

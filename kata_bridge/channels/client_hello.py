@@ -68,6 +68,6 @@ def _offered(message: bytes) -> list[int]:
     for kind, at, size in extensions(message):
         if kind == _SUPPORTED_VERSIONS:
             if not size or message[at] != size - 1:
-                raise HelloError("a list of another length than it says")
+                raise HelloError("a list of versions whose length is wrong")
             return [int.from_bytes(message[each : each + 2]) for each in range(at + 1, at + size, 2)]
     return []

@@ -67,7 +67,7 @@ def test_one_without_extensions_is_for_openssl_to_refuse() -> None:
     assert not may_read(b"\1" + case.vector(3, body + b"\0"))
 
 
-def test_extensions_are_where_they_are_said_to_be() -> None:
+def test_extensions_are_found_at_their_places() -> None:
     whole = case.hello(case.extension(7, b"seven"), case.extension(8, b""))
     found = [(kind, whole[at : at + size]) for kind, at, size in extensions(whole)]
     assert found == [(43, b"\2\3\4"), (7, b"seven"), (8, b"")]
@@ -87,7 +87,7 @@ def test_one_that_is_cut_is_not_read() -> None:
 
 
 def answers(*hellos: bytes) -> list[bytes]:
-    """What a server that inspects hellos says to each."""
+    """What a server that inspects hellos answers to each."""
     serving = Authority.create("serving").issue("node-1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_into(context)

@@ -31,7 +31,7 @@ def test_a_connection_has_little_until_it_is_attached() -> None:
 
 @pytest.mark.parametrize("before", [[], [ANSWER], [RETRY, ANSWER]])
 def test_each_flight_of_its_handshake_is_bounded(before: list[bytes]) -> None:
-    """A chain of 43 KB, which the server reads before it knows who it is, took 2.7 s and 490 MiB."""
+    """The server reads a chain before it identifies the guest: 43 KB took 2.7 s and 490 MiB."""
     allowance = Allowance()
     for answer in before:
         assert allowance.spend(FLIGHT_BYTES)
