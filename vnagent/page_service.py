@@ -291,7 +291,10 @@ class PageExchange:
         # The client's connection takes no other request before this one is answered.
         except Exception as error:  # noqa: BLE001 - this task alone answers the client
             _say_unexpected(page_path(self._page), error)
-            self._fail(502, "page-malformed")
+            if self._is_sent:
+                self._client.abort()  # or the client would wait for the rest of the page
+            else:
+                self._fail(502, "page-malformed")
 
     async def _answer(self, page: Rendered) -> None:
         client, agent = self._client, self._client.agent

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vnagent.channels import Channels
+from vnagent.channels import CALLS, Channels
 from vnagent.core.limits import Use
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 # How often they are looked at. At the default rate of 1 000 a second five have come due by then; 50 at once
 # would hold up a neighbour for 2 ms, twenty times a second.
 PERIOD_S = 0.005
-# So many of a tenant's are begun in one turn of the loop: 0.2 ms of work.
-_AT_ONCE = 4
 
 
 class WaitingRequests:
@@ -58,8 +56,8 @@ class WaitingRequests:
         has_more = False
         for tenant, queue in list(self._queues.items()):
             ready = self._may_begin(tenant)
-            has_more = has_more or ready > _AT_ONCE
-            for _ in range(min(ready, _AT_ONCE)):
+            has_more = has_more or ready > CALLS
+            for _ in range(min(ready, CALLS)):
                 if not queue:
                     break  # what began has ended others
                 connection = queue.popitem(last=False)[0]

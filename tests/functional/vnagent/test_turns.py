@@ -209,6 +209,23 @@ def test_a_call_that_fails_ends_its_own_channel_alone() -> None:
     run(body)
 
 
+def test_calls_go_on_after_one_that_is_cancelled() -> None:
+    async def body(channels: Channels) -> None:
+        channels.loop.set_exception_handler(lambda _loop, _context: None)
+        async with contextlib.AsyncExitStack() as stack:
+            (link,) = await links_of(stack, channels, "ten-a")
+            called: list[int] = []
+
+            def cancelled() -> None:
+                raise asyncio.CancelledError
+
+            link.channel.soon(cancelled)
+            link.channel.soon(functools.partial(called.append, 1))
+            await until(lambda: called == [1])
+
+    run(body)
+
+
 def test_a_tenant_that_has_left_keeps_no_descriptor() -> None:
     async def body(channels: Channels) -> None:
         before = descriptors()

@@ -399,6 +399,10 @@ class Reader(Client):
         self.date = ""
         self.use = Use()
         self.is_finished = False
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def account_of(self, _caller: Caller) -> Use:
         return self.use
@@ -430,3 +434,20 @@ async def test_a_client_that_takes_all_gets_one_piece_for_each_turn(monkeypatch:
     assert channel.sizes[1:] == [PIECE_BYTES] * 10 + [1]
     assert reader.is_finished
     assert reader.use.unsent_bytes == 0
+
+
+async def test_a_page_that_fails_after_its_head_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The client waited for the rest, and its connection took no other request."""
+    Rendering(monkeypatch, b"x" * (10 * PIECE_BYTES))
+    served = Served(Kubelet(A), 0.0)
+    reader = Reader(served)
+    monkeypatch.setattr(reader.channel, "flush", broken)
+    exchange = PageExchange(cast(ClientConnection, reader), PODS, served.service)
+    reader.exchange = exchange
+    exchange.start()
+    await asyncio.sleep(1.0)
+    assert reader.is_aborted
+    assert reader.refused == []
+    assert capsys.readouterr().err.count("ERROR") == 1
