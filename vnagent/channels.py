@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 TENANT_EVENTS = 16
 # Calls of any group in one turn, and requests of a tenant that begin after a wait: 0.05 ms each.
 CALLS = 4
-# Events of those that are no tenant's: in their handshake, or without a registered certificate, and the
-# connections to the kubelet that pages and sources use. The end of a handshake takes 1 ms: with 16, 150 that
-# ended together delayed a neighbour's log by 39 ms (with 4, by 16 ms).
+# Events of clients that are no tenant's: in their handshake, or without a registered certificate. The end of
+# a handshake takes 1 ms: with 16, 150 that ended together delayed a neighbour's log by 39 ms (with 4, by 16).
 SHARED_EVENTS = 4
+# Events of vn-agent's own requests to the kubelet, 128 KiB each.
+OWN_EVENTS = 4
 
 
 class Group:
@@ -92,8 +93,9 @@ class Channels:
     """All live channels: their groups, and one sweep for their deadlines.
 
     `now` is the loop's clock as of the last sweep. Deadlines are seconds and up; asking the clock for
-    each of them would be a noticeable part of a small request. `shared` is the group of those that are no
-    tenant's, or not yet.
+    each of them would be a noticeable part of a small request. `shared` is the group of clients that are no
+    tenant's, or not yet. `own` is that of vn-agent's own requests to the kubelet: all tenants' pages wait for
+    these, so clients without an identity must not delay them.
     """
 
     PERIOD_S = 0.25
@@ -103,12 +105,14 @@ class Channels:
         self.now = loop.time()
         self.by_fd: dict[int, TlsChannel] = {}
         self.shared = Group(self, SHARED_EVENTS)
+        self.own = Group(self, OWN_EVENTS)
         self._groups: dict[str, Group] = {}
         self._is_empty = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self.shared.start()
+        self.own.start()
         self._sweep()
 
     def stop(self) -> None:
@@ -117,7 +121,7 @@ class Channels:
             self._timer.cancel()
         for channel in list(self.by_fd.values()):
             channel.abort()
-        for group in (self.shared, *self._groups.values()):
+        for group in (self.shared, self.own, *self._groups.values()):
             group.close()
         self._groups.clear()
 

@@ -84,7 +84,7 @@ class KubeletConnection:
         self._exchange: Exchange | None = None
         self._request = b""
         self._timeout_s: float | None = None
-        self.group = pool.channels.shared  # whose turns its events take
+        self.group = pool.channels.own  # whose turns its events take
         self._is_upgrade = False
         self._is_last = False
         self._is_established = False
@@ -330,7 +330,7 @@ class KubeletPool:
         group: Group | None = None,
     ) -> KubeletConnection:
         """Send a request on an idle connection, or dial. The connection is the exchange's until the
-        response ends, and takes the turns of `group`, or of the shared one. If a pooled connection turns
+        response ends, and takes the turns of `group`, or of vn-agent's own. If a pooled connection turns
         out to be closed the request is sent again, once, unless it is an upgrade: a command must not run
         twice."""
         found = (self._take_spare() if is_upgrade else None) or self._take_idle()
@@ -341,7 +341,7 @@ class KubeletPool:
             request,
             timeout_s=timeout_s,
             is_upgrade=is_upgrade,
-            group=group or self.channels.shared,
+            group=group or self.channels.own,
         )
         if is_upgrade:
             # It will not come back. Have the next one ready: half of what a shell waits for is this

@@ -122,12 +122,12 @@ def test_a_dial_that_cannot_be_watched_is_a_kubelet_that_is_unreachable() -> Non
             address = KubeletAddress("127.0.0.1", listener.getsockname()[1], "far")
             pool = KubeletPool(channels, address, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
             exchange = Recorder()
-            with no_room(channels.shared, "epoll"):
+            with no_room(channels.own, "epoll"):
                 pool.acquire(exchange, b"", timeout_s=None, is_upgrade=False)
                 pool.warm()
             await turns(2)
             assert exchange.failures == ["kubelet-unreachable"]
-            assert (pool.open_count, channels.by_fd, channels.shared.size) == (0, {}, 0)
+            assert (pool.open_count, channels.by_fd, channels.own.size) == (0, {}, 0)
 
     run(body)
 
