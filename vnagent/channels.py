@@ -125,7 +125,7 @@ class Channels:
             group.close()
         self._groups.clear()
 
-    def group_of(self, tenant: str, account: Account = NO_ACCOUNT) -> Group:
+    def group_of(self, tenant: str, account: Account) -> Group:
         """The tenant's group, with its `account`; the shared one where no descriptor is left for it."""
         group = self._groups.get(tenant)
         if group is None:

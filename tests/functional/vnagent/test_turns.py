@@ -31,6 +31,7 @@ from vnagent.core.limits import Limits, Turn, Use
 from vnagent.core.requests import Health, Request
 from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
 from vnagent.metrics import Metrics
+from vnagent.owner import NO_ACCOUNT
 from vnagent.page_service import PageService
 from vnagent.waiting import WaitingRequests
 
@@ -108,7 +109,7 @@ async def links_of(
     links = []
     for _ in range(count):
         link = await stack.enter_async_context(shaken_link(channels, is_server=True))
-        link.channel.join(channels.group_of(tenant))
+        link.channel.join(channels.group_of(tenant, NO_ACCOUNT))
         links.append(link)
     return links
 

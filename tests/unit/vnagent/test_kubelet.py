@@ -16,6 +16,7 @@ from vnagent.channel import TlsChannel
 from vnagent.channels import Channels, Group
 from vnagent.core.head import ResponseHead
 from vnagent.kubelet import DIAL_S, IDLE_S, MAX_IDLE, KubeletAddress, KubeletConnection, KubeletPool
+from vnagent.owner import NO_ACCOUNT
 
 pytestmark = pytest.mark.asyncio
 
@@ -285,7 +286,7 @@ async def test_a_spare_connection_that_has_ended_is_not_given_away(pool: Pool) -
 
 async def test_a_connection_takes_the_turns_of_whose_request_it_has(pool: Pool) -> None:
     for tenant in ("ten-a", "ten-b"):
-        group = pool.channels.group_of(tenant)
+        group = pool.channels.group_of(tenant, NO_ACCOUNT)
         connection = pool.acquire(Recorder(), GET, timeout_s=5, is_upgrade=False, group=group)
         connection.on_handshake()
         assert cast(FakeChannel, connection.channel).group is group
