@@ -103,12 +103,16 @@ class FarEnd:
         """Bytes that are no record, behind what was said; nothing leaves before `push`."""
         self._unsent += self._out.read() + data
 
+    def notify(self) -> None:
+        """close_notify, behind what was said and without a FIN; nothing leaves before `push`."""
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+
     def finish(self, *, with_notify: bool, behind: bytes = b"") -> None:
         """Say that nothing more comes: the FIN follows when all has been pushed. `behind`: what comes
         all the same."""
         if with_notify:
-            with contextlib.suppress(ssl.SSLError):
-                self._tls.unwrap()
+            self.notify()
         self.say_raw(behind)
         self._is_finishing = True
         self.push()

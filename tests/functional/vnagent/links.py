@@ -82,6 +82,7 @@ class Recorder:
     at_data: Callable[[], None] = lambda: None
     at_handshake: Callable[[], None] = lambda: None
     at_writable: Callable[[], None] = lambda: None
+    at_batch_end: Callable[[], None] = lambda: None
 
     def on_handshake(self) -> None:
         self.events.append("handshake")
@@ -92,7 +93,7 @@ class Recorder:
         self.at_data()
 
     def on_batch_end(self) -> None:
-        pass
+        self.at_batch_end()
 
     def on_writable(self) -> None:
         self.events.append("writable")

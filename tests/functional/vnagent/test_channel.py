@@ -107,6 +107,38 @@ def test_the_end_that_came_with_data_is_told_when_the_owner_reads_on(is_server: 
     run(body)
 
 
+@both_sides
+@pytest.mark.parametrize("with_notify", [True, False], ids=["notify", "fin"])
+def test_an_end_that_the_kernel_does_not_announce_again_is_handed_over(
+    is_server: bool, with_notify: bool
+) -> None:
+    """A close_notify without a FIN, or a FIN that had been received when the owner paused."""
+
+    async def body(channels: Channels) -> None:
+        async with shaken_link(channels, is_server=is_server) as link:
+            paused: list[bool] = []
+
+            def pause() -> None:
+                paused.append(True)
+                link.channel.pause()
+
+            link.owner.at_batch_end = pause
+            if with_notify:
+                link.far.notify()
+                link.far.push()
+            else:
+                link.far.finish(with_notify=False)
+            await until(lambda: paused == [True])
+            await turns(50)
+            assert link.owner.ends == []
+            link.owner.at_batch_end = lambda: None
+            link.channel.resume()
+            await until(link.has_ended)
+            assert link.owner.ends == ["closed"]
+
+    run(body)
+
+
 # ---- what all channels share
 
 NO_RECORD = b"\x17\x03\x03\x00\x20" + b"no record" * 4000

@@ -238,6 +238,19 @@ def test_unregistered_chains_that_weigh_much_are_few(node: Node) -> None:
         assert neighbour_is_served(node)
 
 
+def test_large_chains_above_a_tenants_cap_are_few(tmp_path: Path) -> None:
+    """They count for no tenant either, until they are answered 429."""
+    limits = {"limits": {"connectionsPerTenant": 1}}
+    with Node(tmp_path / "n", ["ten-a"], [SHOP], limits) as node, contextlib.ExitStack() as stack:
+        tenant = node.tenants["ten-a"]
+        heavy = tenant.authority.issue("heavy", sans_dns=["a"] * 1_500, key=tenant.leaf.key)
+        counted = stack.enter_context(node.client("ten-a"))
+        clients = [stack.enter_context(node.client("ten-a", heavy)) for _ in range(MAX_HEAVY + 2)]
+        assert wait_for(lambda: node.daemon.metric("vcnode_connections_evicted_total") == 2, DEADLINE_S)
+        ended = [client.receive_until_end(0.05) for client in (counted, *clients)]
+        assert ended == [False] + [True] * 2 + [False] * MAX_HEAVY
+
+
 def test_heads_that_do_not_end_are_bounded_for_a_tenant(tmp_path: Path) -> None:
     part = 150_000
     settings = {"limits": {"bufferedBytesPerTenant": 8 * part}}

@@ -94,3 +94,18 @@ def test_a_page_that_is_nearly_read_has_no_more_in_memory_than_twice_what_counts
                 tracemalloc.stop()
 
     run(body)
+
+
+def test_a_client_that_leaves_midway_owes_nothing() -> None:
+    async def body(channels: Channels) -> None:
+        async with shaken_link(channels, is_server=True, buffer_bytes=SMALL) as link:
+            use = Use()
+            client = started(link, use)
+            await until(lambda: use.unsent_bytes > PAGE_BYTES // 2)
+            exchange, client.exchange = client.exchange, None
+            assert exchange is not None
+            exchange.cancel()
+            link.channel.abort()
+            assert use.unsent_bytes == 0
+
+    run(body)

@@ -303,6 +303,19 @@ def test_without_a_descriptor_a_tenant_is_served_with_the_others(monkeypatch: py
     run(body)
 
 
+def test_a_tenant_that_was_away_has_the_limit_of_its_new_account() -> None:
+    """Its account goes when nothing is left of it. The group may still have a connection to the kubelet."""
+
+    async def body(channels: Channels) -> None:
+        async with shaken_link(channels, is_server=False) as idle:
+            idle.channel.join(channels.group_of("ten-a", Use()))
+            account = Use()
+            assert channels.group_of("ten-a", account) is idle.channel.group
+            assert idle.channel.group.account is account
+
+    run(body)
+
+
 # ---- connections that wait for their tenant's rate
 
 
