@@ -7,9 +7,12 @@ apart, for as long as the connection lives: a hello of 12 KB costs 0.14 s, or 0.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 # One with two post-quantum key shares has 4 KB at most, and the usual one with X25519MLKEM768 1.8 KB.
 MAX_BYTES = 8 * 1024
+# OpenSSL sends 14, browsers 20. 1 800 that have no meaning took 1.9 ms.
+MAX_EXTENSIONS = 64
 # Of one list: 127 groups or algorithms. Go sends 12 algorithms, OpenSSL 3.5 some 30.
 MAX_LIST_BYTES = 256
 # status_request, supported_groups, signature_algorithms, certificate_authorities, signature_algorithms_cert.
@@ -27,9 +30,12 @@ def may_read(message: bytes) -> bool:
     if len(message) > MAX_BYTES:
         return False
     try:
-        return all(size <= MAX_LIST_BYTES for kind, _, size in extensions(message) if kind in _LISTS)
+        found = list(islice(extensions(message), MAX_EXTENSIONS + 1))
     except HelloError:
         return False
+    return len(found) <= MAX_EXTENSIONS and all(
+        size <= MAX_LIST_BYTES for kind, _, size in found if kind in _LISTS
+    )
 
 
 def extensions(message: bytes) -> Iterator[tuple[int, int, int]]:
