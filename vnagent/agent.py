@@ -46,7 +46,7 @@ MAX_UNCOUNTED = 256
 # times its bytes. An honest one has 2 to 4 KB, and leaves with its answer.
 MAX_HEAVY, HEAVY_BYTES = 16, 4096
 # Hellos and chains of a tenant's live connections and streams: a name of 2 bytes takes 107. So that is 220
-# MiB at worst, and 2 000 connections with a chain of 2 KB.
+# MiB at worst, and 1 000 connections of a Go client with a chain of 2 KB: its hello has 1.5 KB.
 MAX_TENANT_HANDSHAKE_BYTES = 4 << 20
 # Requests of a tenant for pods that are not known, each until the source was read: a second, mostly. A node
 # has 110 pods, few of them new.
