@@ -12,6 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+from daemonkit import logs
+
+_log = logs.get(__name__)
+
 # ContentType (RFC 8446, appendix B.1).
 _HANDSHAKE = 22
 _HEADER_BYTES = 4
@@ -74,17 +78,27 @@ def inspect(context: ssl.SSLContext, may_read: Mapping[Message, Callable[[bytes]
     lies, and readable again if all is well.
 
     Call `end_inspection` after each handshake, or OpenSSL calls Python for each later record.
-    Raises `OpenSslError` where this Python gives no access to its OpenSSL.
+    Where this Python gives no access to its OpenSSL nothing is inspected, and the log has a warning.
     """
     # `ssl` has no public method that shows a chain before OpenSSL reads it; `ssl._msg_callback` gets a copy.
-    library, pointer = _opened(context)
     try:
+        library, pointer = _opened(context)
         set_callback = library.SSL_CTX_set_msg_callback
         callback = _on_message(tuple(may_read.items()))
-    except (AttributeError, MemoryError) as error:
-        raise OpenSslError(str(error)) from None
+    except (OpenSslError, AttributeError, MemoryError) as error:
+        _warn(str(error))
+        return
     set_callback.argtypes, set_callback.restype = [ctypes.c_void_p, _MESSAGE_CALLBACK], None
     set_callback(pointer, callback)
+
+
+@functools.cache  # once, not for each context
+def _warn(reason: str) -> None:
+    _log.warning(
+        "OpenSSL reads clients' handshakes without inspection: any client that connects can hold this daemon"
+        " up. Use the distribution's Python",
+        reason=reason,
+    )
 
 
 def end_inspection(tls: ssl.SSLObject) -> None:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TLS contexts of both legs, built from the files that the configuration names."""
 
-import functools
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from daemonkit import client_hello, logs
-from daemonkit.openssl import Message, OpenSslError, inspect
+from daemonkit import client_hello
+from daemonkit.openssl import Message, inspect
 from daemonkit.tls import (
     TlsError,
     check_authorities,
@@ -21,8 +20,6 @@ from tenancy.registry import SpiffeTrust
 from vnagent.config import VnAgentConfiguration
 from vnagent.core import client_chain
 from vnagent.saved_state import TENANTS_FILE
-
-_log = logs.get(__name__)
 
 _INSPECTED = {Message.CLIENT_HELLO: client_hello.may_read, Message.CERTIFICATE: client_chain.may_read}
 
@@ -40,20 +37,8 @@ def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]
         return None
     serving = config.serving
     context = server_context(serving.certificate_file, serving.key_file, authorities)
-    try:
-        inspect(context, _INSPECTED)
-    except OpenSslError as error:
-        _warn(str(error))
+    inspect(context, _INSPECTED)
     return context
-
-
-@functools.cache  # once, not at each reload
-def _warn(reason: str) -> None:
-    _log.warning(
-        "OpenSSL reads clients' hellos and chains without inspection: any client that connects can hold"
-        " vn-agent up. Use the distribution's Python",
-        reason=reason,
-    )
 
 
 def spiffe_trust(config: VnAgentConfiguration) -> SpiffeTrust | None:

@@ -5,7 +5,6 @@ A new certificate goes to the next connection, in another context, as one that h
 changed.
 """
 
-import functools
 import logging
 import ssl
 from collections.abc import Callable, Mapping
@@ -15,8 +14,8 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from daemonkit import client_hello, logs, tls
-from daemonkit.openssl import Message, OpenSslError, inspect
+from daemonkit import client_hello, tls
+from daemonkit.openssl import Message, inspect
 from daemonkit.status import Readiness
 from dnsconfig.webhook.bodies import Bodies, GaveWayError, TooLargeError
 from dnsconfig.webhook.connections import Connections
@@ -53,7 +52,6 @@ def _is_no_clients_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, ConnectionError | HttpProcessingError | web.RequestPayloadError)
 
 
-_log = logs.get(__name__)
 _http_log = logging.getLogger(f"{__name__}.http")
 _http_log.addFilter(_is_no_clients_fault)
 
@@ -112,10 +110,7 @@ class WebhookServer:
     def show(self, certificate: Path) -> None:
         """Show this certificate from the next connection on. Raises TlsError."""
         context = tls.anonymous_server_context(certificate, certificate)
-        try:
-            inspect(context, {Message.CLIENT_HELLO: client_hello.may_read})
-        except OpenSslError as error:
-            _warn(str(error))
+        inspect(context, {Message.CLIENT_HELLO: client_hello.may_read})
         self._context = context
 
     async def stop(self) -> None:
@@ -155,15 +150,6 @@ class WebhookServer:
         if self._connections is not None and answer.status == HTTPStatus.OK:
             self._connections.was_of_use(request.protocol)
         return answer
-
-
-@functools.cache  # once, not at each rotation
-def _warn(reason: str) -> None:
-    _log.warning(
-        "OpenSSL reads clients' hellos without inspection: any client that connects can hold the webhook up."
-        " Use the distribution's Python",
-        reason=reason,
-    )
 
 
 def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from daemonkit.handshake_accounts import HandshakeAccounts
-from daemonkit.tasks import Tasks
+from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import contexts, run, turns, until
 from vnagent.agent import Agent
-from vnagent.audit_log import AuditLog
 from vnagent.channels import Channels
 from vnagent.cipher import Cipher
 from vnagent.core.head import ResponseHead
-from vnagent.core.limits import Limits
 from vnagent.handshakes import Handshakes
 from vnagent.kubelet import KubeletAddress, KubeletPool
 from vnagent.metrics import Metrics
-from vnagent.page_service import PageService
 
 
 class FullEpoll:
@@ -51,17 +48,8 @@ def no_room(holder: Any, name: str) -> Iterator[None]:
         setattr(holder, name, real)
 
 
-def new_agent(channels: Channels, directory: Path) -> Agent:
-    metrics = Metrics()
-    agent = Agent(
-        channels=channels,
-        kubelet=cast(KubeletPool, None),
-        pages=cast(PageService, None),
-        limits=Limits(connections=0, tunnels=0, requests_per_second=0),
-        metrics=metrics,
-        audit_log=AuditLog(channels.loop, directory / "audit", metrics.audit_lost),
-        tasks=Tasks("agent"),
-    )
+def agent_with_context(channels: Channels, directory: Path) -> Agent:
+    agent = new_agent(channels, directory)
     agent.context, _ = contexts()
     return agent
 
@@ -79,7 +67,7 @@ def test_a_client_that_cannot_be_watched_leaves_nothing(tmp_path: Path) -> None:
     """Its socket stayed open for good, and its channel in the table of all."""
 
     async def body(channels: Channels) -> None:
-        agent = new_agent(channels, tmp_path)
+        agent = agent_with_context(channels, tmp_path)
         near, far = loopback_pair()
         with no_room(channels.shared, "epoll"):
             agent.connect(near, "127.0.0.1")

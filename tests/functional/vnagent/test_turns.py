@@ -15,24 +15,21 @@ from typing import cast
 
 import pytest
 
-from daemonkit.tasks import Tasks
 from tenancy.ownership import OwnerIndex
 from tenancy.registry import Registry
 from tenancy.tenant import Role
+from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import Link, contexts, descriptors, new_link, run, shaken_link, until
 from tests.functional.vnagent.node import head
 from vnagent.agent import Agent
-from vnagent.audit_log import AuditLog
 from vnagent.channels import CALLS, SHARED_EVENTS, TENANT_EVENTS, Channels, Group
 from vnagent.client import ClientConnection
 from vnagent.core.access import AnswerHealth, Caller, Decision
-from vnagent.core.limits import Limits, Turn, Use
+from vnagent.core.limits import Turn, Use
 from vnagent.core.requests import Health, Request
 from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
-from vnagent.metrics import Metrics
 from vnagent.owner import NO_ACCOUNT
-from vnagent.page_service import PageService
 from vnagent.waiting import WaitingRequests
 
 
@@ -395,18 +392,9 @@ class Waiting:
         self.has_turn = True
 
 
-def new_agent(channels: Channels, directory: Path) -> Agent:
+def agent_of_one_request(channels: Channels, directory: Path) -> Agent:
     """One of whose tenants each may ask once a second, and ten-a has."""
-    metrics = Metrics()
-    agent = Agent(
-        channels=channels,
-        kubelet=cast(KubeletPool, None),
-        pages=cast(PageService, None),
-        limits=Limits(connections=0, tunnels=0, requests_per_second=1),
-        metrics=metrics,
-        audit_log=AuditLog(channels.loop, directory / "audit", metrics.audit_lost),
-        tasks=Tasks("agent"),
-    )
+    agent = new_agent(channels, directory, requests_per_second=1)
     assert agent.take_turn(Waiting().caller, has_waited=False) is Turn.SERVE
     return agent
 
@@ -426,7 +414,7 @@ def test_a_connection_that_ends_waits_no_longer(tmp_path: Path) -> None:
     clients that asked and left took half a MiB each."""
 
     async def body(channels: Channels) -> None:
-        agent = new_agent(channels, tmp_path)
+        agent = agent_of_one_request(channels, tmp_path)
         one = waits(agent)
         left = weakref.ref(one)
         ends(agent, one)
@@ -441,7 +429,7 @@ def test_who_waits_is_served_after_others_have_left_and_their_tenant_was_away(tm
     before once took the turns of those that came then, for good."""
 
     async def body(channels: Channels) -> None:
-        agent = new_agent(channels, tmp_path)
+        agent = agent_of_one_request(channels, tmp_path)
         ends(agent, waits(agent))
         agent.set_registry(Registry(), ())
         assert agent.take_turn(Waiting().caller, has_waited=False) is Turn.SERVE

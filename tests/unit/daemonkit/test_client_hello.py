@@ -3,11 +3,13 @@
 
 import contextlib
 import ssl
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemonkit import openssl
 from daemonkit.client_hello import MAX_BYTES, MAX_EXTENSIONS, MAX_LIST_BYTES, HelloError, extensions, may_read
 from daemonkit.openssl import Message, inspect
 from daemonkit.testing.pki import Authority
@@ -126,3 +128,14 @@ def test_the_second_hello_of_a_client_is_inspected_too() -> None:
     retry, answer = answers(first, case.many_algorithms())
     assert retry.startswith(SERVER_HELLO)
     assert answer == case.DECODE_ERROR
+
+
+def test_a_python_without_a_libssl_of_its_own_inspects_nothing_and_warns_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(openssl, "_ssl", SimpleNamespace(__file__="/nonexistent.so"))
+    for _ in range(2):
+        inspect(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), {Message.CLIENT_HELLO: may_read})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "WARNING" in line
+    assert "/nonexistent.so" in line
