@@ -104,7 +104,7 @@ class ClientConnection:
         self.agent = agent
         self.source = source
         self.is_inline = cipher is None
-        self.caller = NOBODY
+        self.caller = UNIDENTIFIED
         self.identity: object = None
         self.exchange: ClientExchange | None = None
         self._buffer = bytearray()
@@ -169,16 +169,16 @@ class ClientConnection:
             self._begin_next()
 
     def on_end(self, reason: str) -> None:
-        if self.caller is NOBODY and reason not in {"closed", "reset"}:
+        if self.caller is UNIDENTIFIED and reason not in {"closed", "reset"}:
             self.agent.metrics.handshake_failures.inc()
         self.abort()
 
     def on_deadline(self) -> None:
-        if self.channel.has_unsent and self.caller is not NOBODY:
+        if self.channel.has_unsent and self.caller is not UNIDENTIFIED:
             # It still reads the last answer, as slowly as it likes.
             self.channel.deadline = self.agent.channels.now + IDLE_S
             return
-        if self.caller is NOBODY or not self._is_head_begun:
+        if self.caller is UNIDENTIFIED or not self._is_head_begun:
             self.abort()
             return
         self._refuse(None, Deny(408, "head-timeout", must_close=True))
@@ -449,7 +449,7 @@ class ClientConnection:
     def abort(self) -> None:
         """The client left, or may not stay."""
         exchange, self.exchange = self.exchange, None
-        if self.caller is NOBODY:
+        if self.caller is UNIDENTIFIED:
             self.agent.charge_handshake(self, "")
         self.channel.abort()
         self.release()
@@ -457,4 +457,4 @@ class ClientConnection:
             exchange.cancel()
 
 
-NOBODY = Caller(None, None, "")
+UNIDENTIFIED = Caller(None, None, "")

@@ -22,7 +22,7 @@ _MAX_RECORDS = 32
 class Hello(enum.Enum):
     CUT = "more bytes are needed"
     TLS13 = "offers TLS 1.3"
-    WRONG = "is no TLS client, one without TLS 1.3, or sends a hello that costs much"
+    WRONG = "no ClientHello, one without TLS 1.3, or one that exceeds a limit"
 
 
 def judge(data: bytes) -> Hello:

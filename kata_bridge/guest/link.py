@@ -111,8 +111,8 @@ class Link:
     def _watch(self, until_s: float) -> None:
         """Wait without a stream, and look for drift meanwhile: the next hello reports it."""
         while (left_s := until_s - time.monotonic()) > 0:
-            # No event can come before the next look or the next dial but a signal, which ends the sleep.
-            time.sleep(min(left_s, max(0.0, self._next_glance_s - time.monotonic())))
+            pause_s = min(left_s, max(0.0, self._next_glance_s - time.monotonic()))
+            time.sleep(pause_s)  # no event is due before the next look or dial; a signal ends it
             if time.monotonic() >= self._next_glance_s:
                 self._look()
 

@@ -25,7 +25,7 @@ from tests.functional.vnagent.links import (
 )
 from vnagent.channels import Channels
 from vnagent.cipher import RECEIVE_BYTES
-from vnagent.client import NOBODY
+from vnagent.client import UNIDENTIFIED
 from vnagent.core.limits import Use
 from vnagent.tunnel import Tunnel
 
@@ -330,7 +330,7 @@ def test_streams_of_a_tenant_above_its_limit_add_little_each() -> None:
                 for channel in (client.channel, kubelet.channel):
                     channel.join(group)
                     channel.account = use
-                Tunnel(client.channel, kubelet.channel, NOBODY, None, lambda _: None)
+                Tunnel(client.channel, kubelet.channel, UNIDENTIFIED, None, lambda _: None)
                 streams.append((client, kubelet))
             # Until as much is received at once as ever is.
             for client, kubelet in streams:
@@ -345,7 +345,7 @@ def test_streams_of_a_tenant_above_its_limit_add_little_each() -> None:
                 push()
                 await turns(2)
             added = use.unsent_bytes - before
-            # A record, of which the last bytes came, and a receive.
+            # Each stream adds at most one record that this receive completes, and the receive itself.
             assert 0 < added <= len(streams) * (16_384 + 4_096 + 100)
             use.unsent_bytes -= before
 

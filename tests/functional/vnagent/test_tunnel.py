@@ -14,7 +14,7 @@ from tests.functional.vnagent.far_end import End, FarEnd
 from tests.functional.vnagent.links import SMALL, run, shaken_link, turns, until
 from vnagent.channel import CLOSE_S
 from vnagent.channels import Channels
-from vnagent.client import NOBODY
+from vnagent.client import UNIDENTIFIED
 from vnagent.tunnel import Tunnel
 
 
@@ -46,7 +46,7 @@ async def joined(
         shaken_link(channels, is_server=False, buffer_bytes=kubelet_buffer) as kubelet,
     ):
         closed: list[Tunnel] = []
-        tunnel = Tunnel(client.channel, kubelet.channel, NOBODY, None, closed.append)
+        tunnel = Tunnel(client.channel, kubelet.channel, UNIDENTIFIED, None, closed.append)
         yield Joined(client.far, kubelet.far, tunnel, closed)
 
 

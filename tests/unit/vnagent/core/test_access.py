@@ -38,7 +38,7 @@ UNSYNCED = OwnerIndex.unsynced()
 
 API = Caller("ten-a", Role.APISERVER, "01" * 32)
 METRICS = Caller("ten-a", Role.METRICS, "02" * 32)
-NOBODY = Caller(None, None, "03" * 32)
+UNIDENTIFIED = Caller(None, None, "03" * 32)
 ROLELESS = Caller("ten-a", None, "04" * 32)
 
 SPDY = Upgrade(Protocol.SPDY, ("v4.channel.k8s.io",), None)
@@ -102,7 +102,7 @@ def test_registered_callers(request_: Request) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "caller", "index"), list(product(TABLE, (NOBODY, ROLELESS), (SYNCED, EMPTY, UNSYNCED)))
+    ("request_", "caller", "index"), list(product(TABLE, (UNIDENTIFIED, ROLELESS), (SYNCED, EMPTY, UNSYNCED)))
 )
 def test_nobody_is_told_anything(request_: Request, caller: Caller, index: OwnerIndex) -> None:
     assert decide(request_, caller, index) == UNREGISTERED
@@ -205,7 +205,7 @@ def test_what_is_not_known_is_not_missing_while_the_source_is_stale(
 
 
 def test_a_stale_source_tells_a_metrics_client_and_nobody_the_same() -> None:
-    for caller in (METRICS, NOBODY):
+    for caller in (METRICS, UNIDENTIFIED):
         for request_ in (LOGS, LOGS_OF_BANK):
             stale = decide(request_, caller, SYNCED, is_stale=True)
             assert stale == decide(request_, caller, SYNCED)

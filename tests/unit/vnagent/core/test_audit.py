@@ -13,7 +13,7 @@ from vnagent.core.head import parse_request_head
 from vnagent.core.requests import Endpoint, Refusal, Request, parse
 
 CALLER = Caller("ten-a", Role.APISERVER, "ab" * 32)
-NOBODY = Caller(None, None, "")
+UNIDENTIFIED = Caller(None, None, "")
 AT = "2026-11-20T16:00:00.123Z"
 
 
@@ -101,7 +101,7 @@ def test_lines(caller: Caller, request_: Request | None, reason: str, status: in
 
 
 def test_nobody() -> None:
-    line = render(AT, identity_of(NOBODY), None, "unregistered-identity", 403, "0f-2")
+    line = render(AT, identity_of(UNIDENTIFIED), None, "unregistered-identity", 403, "0f-2")
     assert line == (
         b'{"time":"2026-11-20T16:00:00.123Z","tenant":null,"identity":"","endpoint":"malformed",'
         b'"namespace":null,"pod":null,"container":null,"decision":"deny",'
