@@ -84,13 +84,13 @@ class TlsChannel:
         "_is_mute",
         "_is_reading",
         "_is_server",
-        "_is_watched",
         "_owner",
         "_receive_bytes",
         "_saw_eof",
         "_sock",
         "_unsent",
         "_unsent_bytes",
+        "_watched",
         "account",
         "deadline",
         "group",
@@ -128,14 +128,15 @@ class TlsChannel:
         self._is_reading = True
         self._is_closing = False
         self._is_mute = False
-        self._is_watched = True
         self._saw_eof = False
         # Until the handshake is done: how much of it may come still.
         self._receive_bytes = MAX_HANDSHAKE_BYTES if is_server else _MAX_RECEIVE_BYTES
         self._idle_since = channels.now
         self.deadline: float | None = None
         self.group = group or channels.shared
-        self.group.epoll.register(self._fd, 0)  # before anything refers to a channel that may not be
+        # The events that epoll reports of the socket, None while it is not among those it watches.
+        self._watched: int | None = _READ
+        self.group.epoll.register(self._fd, _READ)  # before anything refers to a channel that may not be
         self.group.size += 1
         channels.by_fd[self._fd] = self
 
@@ -145,7 +146,6 @@ class TlsChannel:
         cipher = self._cipher
         if cipher is None:
             return
-        self._watch()
         if cipher.is_handshaken and self._owner is not None:
             self._receive_bytes = FIRST_RECEIVE_BYTES
             self._owner.on_handshake()
@@ -173,9 +173,9 @@ class TlsChannel:
         room for it."""
         if group is self.group or self._cipher is None:
             return
-        if self._is_watched:
+        if self._watched is not None:
             try:
-                group.epoll.register(self._fd, self._mask())
+                group.epoll.register(self._fd, self._watched)
             except OSError:
                 return
             self.group.epoll.unregister(self._fd)
@@ -243,11 +243,14 @@ class TlsChannel:
         """Tell epoll what is waited for now. A paused channel still hears that its peer is gone."""
         if self._cipher is None:
             return
-        if self._is_watched:
-            self.group.epoll.modify(self._fd, self._mask())
-        elif self._is_reading:
-            self._is_watched = True
-            self.group.epoll.register(self._fd, self._mask())
+        mask = self._mask()
+        if self._watched is None:
+            if self._is_reading:
+                self.group.epoll.register(self._fd, mask)
+                self._watched = mask
+        elif mask != self._watched:
+            self.group.epoll.modify(self._fd, mask)
+            self._watched = mask
 
     def _mask(self) -> int:
         mask = 0 if self._saw_eof else _READ if self._is_reading else _GONE
@@ -266,10 +269,11 @@ class TlsChannel:
                 self._end("reset")
             else:
                 # Epoll would say so again and again. A resume asks for it.
-                self._is_watched = False
+                self._watched = None
                 self.group.epoll.unregister(self._fd)
             return
-        self.group.epoll.modify(self._fd, _WRITE if self._unsent else 0)
+        self._watched = _WRITE if self._unsent else 0
+        self.group.epoll.modify(self._fd, self._watched)
         if self._is_server and self.deadline is None:
             self.deadline = self._channels.now + LAST_WORDS_S
 
@@ -507,9 +511,10 @@ class TlsChannel:
         if self._cipher is None or owner is None or self._is_closing:
             self.abort()
             return
-        self.pause()
+        self._is_reading = False
         self._owner = None  # a reset behind a FIN is no second end
         owner.on_end(reason)
+        self._watch()  # most owners have closed the channel, and epoll need not be told of a pause before
 
     def close(self) -> None:
         """Say good-bye (close_notify), send all that is due, wait for the peer's FIN for LINGER_S."""
