@@ -20,8 +20,8 @@ MAX_LIST_BYTES = 256
 _LISTS = frozenset({5, 10, 13, 47, 50})
 # Type and length, legacy_version, random.
 _HEADER_BYTES, _FIXED_BYTES = 4, 34
-_number_of_two_bytes = struct.Struct(">H").unpack_from
-_type_and_size = struct.Struct(">HH").unpack_from
+_unpack_u16 = struct.Struct(">H").unpack_from
+_unpack_type_and_size = struct.Struct(">HH").unpack_from
 
 
 class HelloError(ValueError):
@@ -47,15 +47,15 @@ def extensions(message: bytes) -> Iterator[tuple[int, int, int]]:
     at, end = _HEADER_BYTES + _FIXED_BYTES, len(message)
     try:
         at += 1 + message[at]  # legacy_session_id
-        at += 2 + _number_of_two_bytes(message, at)[0]  # cipher_suites
+        at += 2 + _unpack_u16(message, at)[0]  # cipher_suites
         at += 1 + message[at]  # legacy_compression_methods
         if at == end:
             return  # a client of TLS 1.2 may have none (RFC 5246, 7.4.1.2)
-        if at + 2 + _number_of_two_bytes(message, at)[0] != end:
+        if at + 2 + _unpack_u16(message, at)[0] != end:
             raise HelloError("a length that is not the message's")
         at += 2
         while at < end:
-            kind, size = _type_and_size(message, at)
+            kind, size = _unpack_type_and_size(message, at)
             at += 4
             if at + size > end:
                 raise HelloError("cut off within an extension")

@@ -20,7 +20,7 @@ from daemonkit.openssl import Message, inspect
 from daemonkit.testing.pki import Authority, certificate_builder, common_name
 from tests.functional.vnagent.attacks import slow_key
 from vnagent.core import client_chain
-from vnagent.core.client_chain import MAX_CERTIFICATES, ChainError, check, may_read
+from vnagent.core.client_chain import MAX_CERTIFICATES, MAX_PASSED, ChainError, check, may_read
 
 _AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
@@ -172,17 +172,29 @@ def test_a_chain_may_have_so_many_certificates() -> None:
     assert not may_read(message([leaf()] * (MAX_CERTIFICATES + 1)))
 
 
-def test_the_same_chain_is_walked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_that_passed_is_not_walked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """To walk through it with each exec of an apiserver took 5 % of the exec's CPU."""
     walked: list[bytes] = []
-    monkeypatch.setattr(client_chain, "check", walked.append)
+
+    def count(message: bytes) -> None:
+        walked.append(message)
+        check(message)
+
+    monkeypatch.setattr(client_chain, "_passed", set())
+    monkeypatch.setattr(client_chain, "check", count)
     slow, quick = message([der_of(slow_key())]), message([leaf()])
-    may_read.cache_clear()
     for _ in range(2):
         assert may_read(quick)
-        assert may_read(slow)
-    may_read.cache_clear()  # of verdicts that no check has made
-    assert walked == [quick, slow]
+        assert not may_read(slow)
+    assert walked == [quick, slow, slow]
+
+
+def test_few_digests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: set[bytes] = set()
+    monkeypatch.setattr(client_chain, "_passed", passed)
+    for number in range(MAX_PASSED + 10):
+        assert may_read(message([leaf()], context=number.to_bytes(2)))
+    assert len(passed) == 10
 
 
 def test_a_client_without_a_certificate_is_for_openssl_to_refuse() -> None:
