@@ -86,11 +86,11 @@ class TlsChannel:
         "_is_server",
         "_owner",
         "_receive_bytes",
+        "_registered_mask",
         "_saw_eof",
         "_sock",
         "_unsent",
         "_unsent_bytes",
-        "_watched",
         "account",
         "deadline",
         "group",
@@ -134,8 +134,8 @@ class TlsChannel:
         self._idle_since = channels.now
         self.deadline: float | None = None
         self.group = group or channels.shared
-        # The events that epoll reports of the socket, None while it is not among those it watches.
-        self._watched: int | None = _READ
+        # What the group's epoll reports of the socket, None while it is not registered there.
+        self._registered_mask: int | None = _READ
         self.group.epoll.register(self._fd, _READ)  # before anything refers to a channel that may not be
         self.group.size += 1
         channels.by_fd[self._fd] = self
@@ -173,9 +173,9 @@ class TlsChannel:
         room for it."""
         if group is self.group or self._cipher is None:
             return
-        if self._watched is not None:
+        if self._registered_mask is not None:
             try:
-                group.epoll.register(self._fd, self._watched)
+                group.epoll.register(self._fd, self._registered_mask)
             except OSError:
                 return
             self.group.epoll.unregister(self._fd)
@@ -233,7 +233,7 @@ class TlsChannel:
         """What epoll says of the socket."""
         if events & _WRITE and self._unsent:
             self._on_writable()
-        if events & ~_WRITE:
+        if events & ~_WRITE and self._cipher is not None:  # not aborted by what was to be written
             if self._is_reading:
                 self._on_readable()
             else:
@@ -244,13 +244,13 @@ class TlsChannel:
         if self._cipher is None:
             return
         mask = self._mask()
-        if self._watched is None:
+        if self._registered_mask is None:
             if self._is_reading:
                 self.group.epoll.register(self._fd, mask)
-                self._watched = mask
-        elif mask != self._watched:
+                self._registered_mask = mask
+        elif mask != self._registered_mask:
             self.group.epoll.modify(self._fd, mask)
-            self._watched = mask
+            self._registered_mask = mask
 
     def _mask(self) -> int:
         mask = 0 if self._saw_eof else _READ if self._is_reading else _GONE
@@ -269,11 +269,11 @@ class TlsChannel:
                 self._end("reset")
             else:
                 # Epoll would say so again and again. A resume asks for it.
-                self._watched = None
+                self._registered_mask = None
                 self.group.epoll.unregister(self._fd)
             return
-        self._watched = _WRITE if self._unsent else 0
-        self.group.epoll.modify(self._fd, self._watched)
+        self._registered_mask = _WRITE if self._unsent else 0
+        self.group.epoll.modify(self._fd, self._registered_mask)
         if self._is_server and self.deadline is None:
             self.deadline = self._channels.now + LAST_WORDS_S
 
@@ -379,7 +379,12 @@ class TlsChannel:
         cipher = self._cipher
         if not self._is_reading and cipher is not None and not self._is_closing:
             self._is_reading = True
-            self._watch()
+            try:
+                self._watch()
+            except OSError:  # the kernel has no room to watch it again
+                self._is_reading = False
+                self._break("broken")
+                return
             if self._saw_eof or cipher.ended is not None:
                 self.soon(self._pump)
 
@@ -514,7 +519,7 @@ class TlsChannel:
         self._is_reading = False
         self._owner = None  # a reset behind a FIN is no second end
         owner.on_end(reason)
-        self._watch()  # most owners have closed the channel, and epoll need not be told of a pause before
+        self._watch()  # behind on_end: most owners close the channel there, which needs no pause
 
     def close(self) -> None:
         """Say good-bye (close_notify), send all that is due, wait for the peer's FIN for LINGER_S."""

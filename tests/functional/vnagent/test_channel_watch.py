@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What epoll reports of a channel's socket (proc(5), fdinfo of an epoll), and how often it is changed."""
+
+import select
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.functional.vnagent.links import SMALL, Link, run, shaken_link, turns, until
+from tests.functional.vnagent.test_channel_shortage import no_room
+from vnagent.channels import Channels
+from vnagent.client import UNIDENTIFIED
+from vnagent.tunnel import Tunnel
+
+
+class CountingEpoll:
+    """Counts the calls of epoll_ctl."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"register", "modify", "unregister"}:
+            self.calls.append(name)
+        return getattr(self._real, name)
+
+
+def mask(link: Link) -> int | None:
+    """The events of the socket that the kernel reports, beside those that it always does."""
+    epoll, fd = link.channel.group.epoll, link.channel._fd  # noqa: SLF001
+    for line in Path(f"/proc/self/fdinfo/{epoll.fileno()}").read_text().splitlines():
+        if line.startswith("tfd:") and int(line.split()[1]) == fd:
+            return int(line.split()[3], 16) & ~(select.EPOLLERR | select.EPOLLHUP)
+    return None
+
+
+def test_epoll_is_changed_where_the_events_change() -> None:
+    async def body(channels: Channels) -> None:
+        async with shaken_link(channels, is_server=True) as link:
+            real = channels.shared.epoll
+            channels.shared.epoll = counting = CountingEpoll(real)  # type: ignore[assignment]
+            try:
+                link.channel._watch()  # noqa: SLF001
+                assert (counting.calls, mask(link)) == ([], select.EPOLLIN)
+                link.channel.pause()
+                link.channel.pause()
+                assert (counting.calls, mask(link)) == (["modify"], select.EPOLLRDHUP)
+                link.channel.resume()
+                link.channel.close()
+                assert (counting.calls, mask(link)) == (["modify"] * 2, select.EPOLLIN)
+            finally:
+                channels.shared.epoll = real
+
+    run(body)
+
+
+def has_moved(link: Link, before: int) -> bool:
+    return link.has_more_than(before) or link.has_ended()
+
+
+def test_a_reset_kubelet_is_read_in_many_steps() -> None:
+    """It is out of epoll while it is paused, and back at each resume."""
+
+    async def body(channels: Channels) -> None:
+        async with shaken_link(channels, is_server=False) as link:
+            faults: list[object] = []
+            channels.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+            link.channel.pause()
+            link.far.say(b"a" * 100_000)
+            link.far.push()
+            await until(lambda: link.far.has_arrived)
+            link.far.reset()
+            await until(lambda: mask(link) is None)
+            link.owner.at_data = link.channel.pause
+            for _ in range(100):
+                before = len(link.owner.received)
+                link.channel.resume()
+                assert mask(link) in {None, select.EPOLLIN}
+                await until(partial(has_moved, link, before))
+                if link.owner.ends:
+                    break
+                await until(lambda: mask(link) is None or link.owner.ends != [])
+            assert (faults, link.owner.ends) == ([], ["reset"])
+
+    run(body)
+
+
+def test_a_tunnel_whose_kubelet_cannot_be_watched_again_ends() -> None:
+    """Neither `on_close` was called nor the kubelet's socket closed, for good."""
+
+    async def body(channels: Channels) -> None:
+        channels.loop.set_exception_handler(lambda _loop, _context: None)
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(
+                shaken_link(channels, is_server=True, buffer_bytes=SMALL)
+            )
+            kubelet = await stack.enter_async_context(shaken_link(channels, is_server=False))
+            closed: list[Tunnel] = []
+            Tunnel(client.channel, kubelet.channel, UNIDENTIFIED, None, closed.append)
+            kubelet.far.say(b"x" * 600_000)
+            await until(lambda: mask(kubelet) == select.EPOLLRDHUP, kubelet.far.push)
+            kubelet.far.reset()
+            await until(lambda: mask(kubelet) is None)
+            with no_room(channels.shared, "epoll"):
+                for _ in range(4_000):
+                    client.far.pull()
+                    await turns(1)
+            assert len(closed) == 1
+            assert kubelet.channel.tls is None
+
+    run(body)
+
+
+def test_a_closed_kubelet_that_resets_is_no_fault() -> None:
+    """The channel ended in the first half of the event: the second half changed a closed descriptor."""
+
+    async def body(channels: Channels) -> None:
+        faults: list[object] = []
+        channels.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+        async with shaken_link(channels, is_server=False, buffer_bytes=SMALL) as link:
+            link.channel.pause()
+            link.channel.write(b"a" * 400_000)
+            link.channel.close()
+            await turns(20)
+            link.far.reset()
+            await until(lambda: link.channel.tls is None)
+            assert faults == []
+
+    run(body)
