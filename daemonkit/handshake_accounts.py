@@ -5,8 +5,9 @@ A handshake on the event loop holds up everyone. The accounts say for which sour
 those whose handshakes have been cheap and whose chains end at a registered authority. All others do theirs
 beside the loop, in an order (`daemonkit.fair_queue`) by what their account has cost.
 
-What a handshake costs is known only afterwards, as TLS 1.3 encrypts the client's chain. An authority that
-has once been expensive makes all its known sources wait; a source nobody knows starts on a shared allowance.
+What a handshake costs is known only afterwards, as TLS 1.3 encrypts the client's chain. An expensive check
+moves all sources of its authority off the loop, unless the checks before it were cheap; a source that has
+proven nothing starts on a shared allowance.
 """
 
 from collections import OrderedDict
@@ -27,13 +28,16 @@ TYPICAL_S = 0.001
 # than this stays off the loop for PENALTY_S / SHARE seconds.
 EXPENSIVE_S = 0.0025
 PENALTY_S = 60.0
-# One such check after so many that were cheaper is taken for the machine's doing: where cores are shared, one
-# honest check in 10 000 took 2.5 to 5 ms. 800 handshakes a second with such a chain among each thousand take
-# 0.4 % of the loop.
+# After so many cheap checks on the loop one expensive check is attributed to the machine: where cores are
+# shared, one honest check in 10 000 took 2.5 to 5 ms. At 500 handshakes a second, which SHARE leaves to an
+# account, a chain of 8 ms among each 1 000 takes 0.4 % of the loop.
 EXCUSED_AFTER = 1_000
 # Between the two, each second counts as so many: chains of 2.4 ms may take 6 % of the loop, not half of it.
 FAIR_CHECK_S = 0.0015
 SURCHARGE = 20.0
+# Of an account, handshakes that have begun on the loop and not ended. What the last flight of each costs is
+# known once it is checked: 256 clients could withhold theirs, and then hold up the loop for 2 s.
+MAX_BEGUN_INLINE = 16
 # How many sources and authorities are remembered; the least recently used one is dropped first.
 MAX_REMEMBERED = 4_096
 
@@ -46,11 +50,12 @@ class HandshakeAccounts:
     def __init__(self) -> None:
         self._authority: OrderedDict[str, str] = OrderedDict()
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        # By authority: how many of its checks were not expensive since the last that was.
+        # By authority: cheap checks on the loop since the last expensive one.
         self._cheap_counts: OrderedDict[str, int] = OrderedDict()
+        self._begun_counts: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many sources and authorities are remembered."""
+        """How many entries are kept."""
         return len(self._authority) + len(self._levels) + len(self._cheap_counts)
 
     def account_of(self, source: str) -> str:
@@ -60,6 +65,8 @@ class HandshakeAccounts:
     def try_begin_inline(self, source: str, now_s: float) -> bool:
         """Whether the next handshake of `source` may run on the event loop. It is paid for then."""
         authority = self._authority.get(source)
+        if self._begun_counts.get(authority or source, 0) >= MAX_BEGUN_INLINE:
+            return False
         if self._level(source, now_s) >= BURST_S:
             return False
         if authority is None:
@@ -73,13 +80,26 @@ class HandshakeAccounts:
         self._raise(source, TYPICAL_S, now_s, SHARE)
         return True
 
+    def begin_inline(self, source: str) -> str:
+        """A handshake of `source` has begun on the event loop. Returns the account, for `end_inline`."""
+        account = self.account_of(source)
+        self._begun_counts[account] = self._begun_counts.get(account, 0) + 1
+        return account
+
+    def end_inline(self, account: str) -> None:
+        """It has ended, well or not."""
+        count = self._begun_counts.pop(account) - 1
+        if count:
+            self._begun_counts[account] = count
+
     def charge(
         self, source: str, authority: str, cpu_s: float, check_s: float, now_s: float, *, is_inline: bool
     ) -> None:
         """A handshake of `source` ended after `cpu_s`, of which `check_s` for the client's last flight.
 
         `authority` verified its chain. If none did it is empty, and the cost is charged to the authority that
-        the source has proven before.
+        the source has proven before. An expensive check after EXCUSED_AFTER cheap ones of its authority pays
+        the surcharge alone.
         """
         is_expensive = check_s > EXPENSIVE_S and not self._is_excused(authority)
         cost_s = PENALTY_S if is_expensive else 0.0
@@ -89,7 +109,7 @@ class HandshakeAccounts:
             self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
         if authority:
             _remember(self._authority, source, authority)
-            count = 0 if check_s > EXPENSIVE_S else self._cheap_counts.get(authority, 0) + 1
+            count = 0 if check_s > EXPENSIVE_S else self._cheap_counts.get(authority, 0) + is_inline
             _remember(self._cheap_counts, authority, count)
         if cost_s:
             self._raise(source, cost_s, now_s, SHARE)

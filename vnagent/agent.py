@@ -153,6 +153,8 @@ class Agent:
         except OSError:  # the kernel has no room to watch it
             sock.close()
             return
+        if connection.is_inline:
+            connection.inline_account = self.accounts.begin_inline(source)
         self.connections.add(connection)
         self._evict(self._uncounted.add(connection, source))
         self.channels.guarded(connection.channel, connection.start)
@@ -218,13 +220,20 @@ class Agent:
         """A handshake is over, well or not. `authority`: where its chain ends, if it was verified."""
         cpu_s, check_s = connection.channel.handshake_cost
         is_inline = connection.is_inline
+        self._end_inline(connection)
         if is_inline:
             self.metrics.handshake_seconds.labels("loop").inc(cpu_s)
         now_s = self.channels.loop.time()
         self.accounts.charge(connection.source, authority, cpu_s, check_s, now_s, is_inline=is_inline)
 
+    def _end_inline(self, connection: ClientConnection) -> None:
+        if connection.inline_account is not None:
+            self.accounts.end_inline(connection.inline_account)
+            connection.inline_account = None
+
     def dismiss(self, connection: ClientConnection, *, is_counted: bool) -> None:
         """A connection ended, or became a tunnel."""
+        self._end_inline(connection)
         self.connections.discard(connection)
         self._uncounted.discard(connection)
         self._heavy.discard(connection)

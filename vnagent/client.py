@@ -88,6 +88,7 @@ class ClientConnection:
         "channel",
         "exchange",
         "identity",
+        "inline_account",
         "is_inline",
         "source",
     )
@@ -104,6 +105,8 @@ class ClientConnection:
         self.agent = agent
         self.source = source
         self.is_inline = cipher is None
+        # That counts its handshake, while this is under way on the loop.
+        self.inline_account: str | None = None
         self.caller = UNIDENTIFIED
         self.identity: object = None
         self.exchange: ClientExchange | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from daemonkit.handshake_accounts import EXPENSIVE_S
+from daemonkit.handshake_accounts import EXPENSIVE_S, MAX_BEGUN_INLINE
 from daemonkit.openssl import limit_groups
 from tests.cases import client_hello as hellos
 from tests.cases.client import Client
@@ -117,6 +117,25 @@ def test_expensive_chains_are_checked_beside_the_loop(node: Node) -> None:
     assert handshakes(node, "thread") >= in_thread + 9
     # What came in by the thread serves as well as any other, with large pieces both ways.
     assert show_chain(node, chain, "GET /containerLogs/web/shop/app") == 200
+
+
+def test_handshakes_that_do_not_end_leave_the_loop(node: Node) -> None:
+    """256 clients of one authority could withhold their last flights, and then hold up the loop for 2 s."""
+
+    def is_served_on_the_loop() -> bool:
+        before = handshakes(node, "loop")
+        return neighbour_is_served(node) and handshakes(node, "loop") == before + 1
+
+    assert neighbour_is_served(node)  # its address is known now
+    on_loop, in_thread = handshakes(node, "loop"), handshakes(node, "thread")
+    count = 2 * MAX_BEGUN_INLINE
+    with crowd(node.daemon.port, ["127.0.0.1"] * count, client_hello()):
+        expected = (on_loop + MAX_BEGUN_INLINE, in_thread + count - MAX_BEGUN_INLINE)
+        assert wait_for(
+            lambda: (handshakes(node, "loop"), handshakes(node, "thread")) == expected, DEADLINE_S
+        )
+        assert not is_served_on_the_loop()
+    assert wait_for(is_served_on_the_loop, DEADLINE_S)
 
 
 def test_short_chains_do_not_wait_for_long_ones_of_the_same_address(node: Node) -> None:

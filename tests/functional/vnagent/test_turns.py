@@ -386,6 +386,7 @@ class Waiting:
     def __init__(self) -> None:
         self.caller = Caller("ten-a", Role.APISERVER, "00")
         self.channel = None
+        self.inline_account: str | None = None
         self.has_turn = False
 
     def stop_waiting(self) -> None:

@@ -5,6 +5,7 @@ from daemonkit.handshake_accounts import (
     BURST_S,
     EXCUSED_AFTER,
     EXPENSIVE_S,
+    MAX_BEGUN_INLINE,
     MAX_REMEMBERED,
     PENALTY_S,
     SHARE,
@@ -105,6 +106,22 @@ def test_one_expensive_check_is_excused_after_many_that_were_cheap() -> None:
     assert [accounts.try_begin_inline(source, now_s) for source in ("s0", "s1")] == [False, False]
 
 
+def test_excused_checks_take_little_of_the_loop() -> None:
+    """One authority begins as many handshakes as it can for two minutes, those that are excused with the
+    dearest chain that is read. The thread takes those that the loop does not."""
+    accounts = known("s")
+    now_s, cheap_count, dear_s = 0.0, 0, 0.0
+    while now_s < 120:
+        is_inline = accounts.try_begin_inline("s", now_s)
+        is_dear = is_inline and cheap_count >= EXCUSED_AFTER
+        check_s = 0.008 if is_dear else CHEAP_S / 4
+        accounts.charge("s", "A", CHEAP_S / 4 + check_s, check_s, now_s, is_inline=is_inline)
+        cheap_count = 0 if is_dear else cheap_count + is_inline
+        dear_s += check_s * is_dear
+        now_s += CHEAP_S / 2
+    assert 0 < dear_s <= 0.005 * 120
+
+
 def test_cheap_checks_of_others_excuse_no_authority() -> None:
     accounts = known("s", "t")
     for number in range(2 * EXCUSED_AFTER):
@@ -129,13 +146,40 @@ def test_chains_that_are_nearly_expensive_get_a_small_part_of_the_loop() -> None
     assert 0.02 * 60 < used_s < 0.08 * 60
 
 
+def test_handshakes_that_do_not_end_are_bounded_for_an_authority() -> None:
+    """256 clients of one authority withheld their last flights, and then held up the loop for 2 s."""
+    accounts = known("s1", "s2")
+    charge(accounts, "other", "B")
+    begun = []
+    for number in range(10 * MAX_BEGUN_INLINE):
+        source = f"s{1 + number % 2}"
+        if accounts.try_begin_inline(source, 0.0):
+            begun.append(accounts.begin_inline(source))
+    assert begun == ["A"] * MAX_BEGUN_INLINE
+    assert accounts.try_begin_inline("other", 0.0)
+    accounts.end_inline("A")
+    assert accounts.try_begin_inline("s1", 0.0)
+    for _ in begun[1:]:
+        accounts.end_inline("A")
+    assert not accounts._begun_counts  # noqa: SLF001 - an account without any takes no memory
+
+
+def test_a_handshake_ends_in_the_account_in_which_it_began() -> None:
+    """The source proves an authority in between."""
+    accounts = HandshakeAccounts()
+    begun = [accounts.begin_inline("s") for _ in range(2)]
+    charge(accounts, "s")
+    assert (begun, accounts.begin_inline("s")) == (["s", "s"], "A")
+    for account in (*begun, "A"):
+        accounts.end_inline(account)
+    assert accounts.try_begin_inline("s", 0.0)
+
+
 def test_an_expensive_check_beside_the_loop_counts_too_and_a_cheap_one_does_not() -> None:
     accounts = known("s")
     for _ in range(10_000):
         charge(accounts, "s", is_inline=False)
     assert accounts.try_begin_inline("s", 0.0)
-    charge(accounts, "s", check_s=1.0, is_inline=False)
-    assert accounts.try_begin_inline("s", 0.0)  # it is excused
     charge(accounts, "s", check_s=1.0, is_inline=False)
     assert not accounts.try_begin_inline("s", 0.0)
 
