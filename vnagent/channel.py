@@ -149,7 +149,12 @@ class TlsChannel:
         if cipher.is_handshaken and self._owner is not None:
             self._receive_bytes = FIRST_RECEIVE_BYTES
             self._owner.on_handshake()
-        self._pump()
+        if self._is_server and not cipher.is_handshaken:
+            # The hello is here mostly, as a client is accepted once it speaks: to wait for epoll takes a turn
+            # of the loop.
+            self._on_readable()
+        else:
+            self._pump()
 
     @property
     def tls(self) -> ssl.SSLObject | None:
