@@ -65,7 +65,7 @@ class HandshakeAccounts:
     def try_begin_inline(self, source: str, now_s: float) -> bool:
         """Whether the next handshake of `source` may run on the event loop. It is paid for then."""
         authority = self._authority.get(source)
-        if self._begun_counts.get(authority or source, 0) >= MAX_BEGUN_INLINE:
+        if self._begun_counts.get(self.account_of(source), 0) >= MAX_BEGUN_INLINE:
             return False
         if self._level(source, now_s) >= BURST_S:
             return False
@@ -101,15 +101,15 @@ class HandshakeAccounts:
         the source has proven before. An expensive check after EXCUSED_AFTER cheap ones of its authority pays
         the surcharge alone.
         """
-        is_expensive = check_s > EXPENSIVE_S and not self._is_excused(authority)
-        cost_s = PENALTY_S if is_expensive else 0.0
+        is_expensive = check_s > EXPENSIVE_S
+        cost_s = PENALTY_S if is_expensive and not self._is_excused(authority) else 0.0
         if is_inline:
             cost_s += max(0.0, cpu_s - TYPICAL_S) + SURCHARGE * max(0.0, check_s - FAIR_CHECK_S)
         if is_inline and source not in self._authority:
             self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
         if authority:
             _remember(self._authority, source, authority)
-            count = 0 if check_s > EXPENSIVE_S else self._cheap_counts.get(authority, 0) + is_inline
+            count = 0 if is_expensive else self._cheap_counts.get(authority, 0) + is_inline
             _remember(self._cheap_counts, authority, count)
         if cost_s:
             self._raise(source, cost_s, now_s, SHARE)

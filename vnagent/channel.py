@@ -387,8 +387,7 @@ class TlsChannel:
             try:
                 self._watch()
             except OSError:  # the kernel has no room to watch it again
-                self._is_reading = False
-                self._break("broken")
+                self.fail()
                 return
             if self._saw_eof or cipher.ended is not None:
                 self.soon(self._pump)
@@ -512,7 +511,8 @@ class TlsChannel:
             self.soon(lambda: self._end(reason))
 
     def fail(self) -> None:
-        """The owner failed while it was told of something: end, without handing over what follows."""
+        """The owner failed at a call of ours, or the socket cannot be watched: end, without handing over what
+        follows."""
         self.pause()
         self._break("broken")
 

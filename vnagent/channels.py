@@ -167,10 +167,7 @@ class Channels:
     def failed(self, channel: "TlsChannel", error: Exception) -> None:
         """End the channel whose owner failed. The loop's handler logs it as it does for any callback."""
         self.loop.call_exception_handler({"message": "a connection's owner failed", "exception": error})
-        try:
-            channel.fail()
-        except OSError:  # the kernel has no room to watch it
-            channel.abort()
+        channel.fail()
 
     def _sweep(self) -> None:
         self.now = now = self.loop.time()

@@ -192,7 +192,7 @@ def changes(
         # Longer than the subject's minimum interval between syncs, so that no change waits for it; random,
         # or all changes would meet the same phase of the subject's timers.
         gap = random.uniform(*gap_s)  # noqa: S311 - no secret
-        time.sleep(gap)  # no event reports that the interval is over
+        time.sleep(gap)  # the pace of the changes is part of what is measured
         address = cluster.addresses.next()
         for witness in witnesses:
             witness.arm(address)

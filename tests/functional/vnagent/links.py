@@ -3,11 +3,13 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,6 +17,8 @@ from daemonkit.testing.pki import Authority
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels
+
+Made = TypeVar("Made")
 
 DEADLINE_S = 10.0
 SMALL = 4096  # of a socket's buffer: then nearly every send is a partial one
@@ -187,3 +191,33 @@ def run(body: Body) -> None:
 
 
 both_sides = pytest.mark.parametrize("is_server", [True, False], ids=["tenant", "kubelet"])
+
+
+class FullEpoll:
+    """Takes no other socket."""
+
+    def __init__(self, real: object) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def register(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, "no watches left")
+
+
+@contextlib.contextmanager
+def replaced(holder: object, name: str, make: Callable[[Any], Made]) -> Iterator[Made]:
+    """`holder.name` is meanwhile what `make` makes of it."""
+    real = getattr(holder, name)
+    made = make(real)
+    setattr(holder, name, made)
+    try:
+        yield made
+    finally:
+        setattr(holder, name, real)
+
+
+def no_room(holder: object, name: str) -> contextlib.AbstractContextManager[object]:
+    """`holder.name` is an epoll that is full meanwhile."""
+    return replaced(holder, name, FullEpoll)

@@ -5,16 +5,14 @@ ends, and nothing of it is left."""
 import errno
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from daemonkit.handshake_accounts import HandshakeAccounts
 from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
-from tests.functional.vnagent.links import contexts, run, turns, until
+from tests.functional.vnagent.links import contexts, no_room, run, turns, until
 from vnagent.agent import Agent
 from vnagent.channels import Channels
 from vnagent.cipher import Cipher
@@ -22,30 +20,6 @@ from vnagent.core.head import ResponseHead
 from vnagent.handshakes import Handshakes
 from vnagent.kubelet import KubeletAddress, KubeletPool
 from vnagent.metrics import Metrics
-
-
-class FullEpoll:
-    """Takes no other socket."""
-
-    def __init__(self, real: object) -> None:
-        self._real = real
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    def register(self, *_: object) -> None:
-        raise OSError(errno.ENOSPC, "no watches left")
-
-
-@contextmanager
-def no_room(holder: Any, name: str) -> Iterator[None]:
-    """`holder.name` is an epoll that is full meanwhile."""
-    real = getattr(holder, name)
-    setattr(holder, name, FullEpoll(real))
-    try:
-        yield
-    finally:
-        setattr(holder, name, real)
 
 
 def agent_with_context(channels: Channels, directory: Path) -> Agent:

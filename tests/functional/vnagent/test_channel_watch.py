@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.functional.vnagent.links import SMALL, Link, run, shaken_link, turns, until
-from tests.functional.vnagent.test_channel_shortage import no_room
+from tests.functional.vnagent.links import SMALL, Link, no_room, replaced, run, shaken_link, turns, until
 from vnagent.channels import Channels
 from vnagent.client import UNIDENTIFIED
 from vnagent.tunnel import Tunnel
@@ -29,7 +28,7 @@ class CountingEpoll:
 
 def mask(link: Link) -> int | None:
     """The events of the socket that the kernel reports, beside those that it always does."""
-    epoll, fd = link.channel.group.epoll, link.channel._fd  # noqa: SLF001
+    epoll, fd = link.channel.group.epoll, link.channel._fd  # noqa: SLF001 - the kernel's name for it
     for line in Path(f"/proc/self/fdinfo/{epoll.fileno()}").read_text().splitlines():
         if line.startswith("tfd:") and int(line.split()[1]) == fd:
             return int(line.split()[3], 16) & ~(select.EPOLLERR | select.EPOLLHUP)
@@ -39,19 +38,14 @@ def mask(link: Link) -> int | None:
 def test_epoll_is_changed_where_the_events_change() -> None:
     async def body(channels: Channels) -> None:
         async with shaken_link(channels, is_server=True) as link:
-            real = channels.shared.epoll
-            channels.shared.epoll = counting = CountingEpoll(real)  # type: ignore[assignment]
-            try:
-                link.channel._watch()  # noqa: SLF001
-                assert (counting.calls, mask(link)) == ([], select.EPOLLIN)
+            with replaced(channels.shared, "epoll", CountingEpoll) as counting:
+                assert mask(link) == select.EPOLLIN
                 link.channel.pause()
                 link.channel.pause()
                 assert (counting.calls, mask(link)) == (["modify"], select.EPOLLRDHUP)
                 link.channel.resume()
                 link.channel.close()
                 assert (counting.calls, mask(link)) == (["modify"] * 2, select.EPOLLIN)
-            finally:
-                channels.shared.epoll = real
 
     run(body)
 
