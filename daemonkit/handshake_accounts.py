@@ -6,13 +6,14 @@ those whose handshakes have been cheap and whose chains end at a registered auth
 beside the loop, in an order (`daemonkit.fair_queue`) by what their account has cost.
 
 What a handshake costs is known only afterwards, as TLS 1.3 encrypts the client's chain. An expensive check
-moves all sources of its authority off the loop, unless the checks before it were cheap; a source that has
-proven nothing starts on a shared allowance.
+moves all sources of its authority off the loop, unless a check of the same bytes was cheap before: then the
+machine was slow, not the chain. A source that has proven nothing starts on a shared allowance.
 """
 
 from collections import OrderedDict
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 # Handshakes on the loop: an account may use half a core in the long run, and 2 s of it at once. A server
@@ -28,20 +29,31 @@ TYPICAL_S = 0.001
 # than this stays off the loop for PENALTY_S / SHARE seconds.
 EXPENSIVE_S = 0.0025
 PENALTY_S = 60.0
-# After so many cheap checks on the loop one expensive check is attributed to the machine: where cores are
-# shared, one honest check in 10 000 took 2.5 to 5 ms. At 500 handshakes a second, which SHARE leaves to an
-# account, a chain of 8 ms among each 1 000 takes 0.4 % of the loop.
-EXCUSED_AFTER = 1_000
-# Between the two, each second counts as so many: chains of 2.4 ms may take 6 % of the loop, not half of it.
+# What is checked in this time once is not expensive, whatever it takes later: where cores are shared, one
+# honest check in 1 000 to 10 000 took 2.5 to 5 ms.
 FAIR_CHECK_S = 0.0015
+# Between the two, each second counts as so many: chains of 2.4 ms may take 6 % of the loop, not half of it.
 SURCHARGE = 20.0
 # Of an account, handshakes that have begun on the loop and not ended. What the last flight of each costs is
 # known once it is checked: 256 clients could withhold theirs, and then hold up the loop for 2 s.
 MAX_BEGUN_INLINE = 16
-# How many sources and authorities are remembered; the least recently used one is dropped first.
+# How many sources, authorities and chains are remembered; the least recently used one is dropped first.
 MAX_REMEMBERED = 4_096
 
 _UNPROVEN = ""
+
+
+class HandshakeCost(NamedTuple):
+    """What one handshake has cost a server."""
+
+    cpu_s: float
+    # The part of it for the client's last flight: its chain and signature.
+    check_s: float
+    # A digest of all certificates that the client has sent; empty if that is not known.
+    chain: bytes
+
+
+NO_COST = HandshakeCost(0.0, 0.0, b"")
 
 
 class HandshakeAccounts:
@@ -50,13 +62,13 @@ class HandshakeAccounts:
     def __init__(self) -> None:
         self._authority: OrderedDict[str, str] = OrderedDict()
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        # By authority: cheap checks on the loop since the last expensive one.
-        self._cheap_counts: OrderedDict[str, int] = OrderedDict()
+        # Digests of chains that an authority has verified within FAIR_CHECK_S.
+        self._fair_chains: OrderedDict[bytes, None] = OrderedDict()
         self._begun_counts: dict[str, int] = {}
 
     def __len__(self) -> int:
         """How many entries are kept."""
-        return len(self._authority) + len(self._levels) + len(self._cheap_counts)
+        return len(self._authority) + len(self._levels) + len(self._fair_chains)
 
     def account_of(self, source: str) -> str:
         """By which account a source is served: its authority's, or its own if it has proven none."""
@@ -93,32 +105,29 @@ class HandshakeAccounts:
             self._begun_counts[account] = count
 
     def charge(
-        self, source: str, authority: str, cpu_s: float, check_s: float, now_s: float, *, is_inline: bool
+        self, source: str, authority: str, cost: HandshakeCost, now_s: float, *, is_inline: bool
     ) -> None:
-        """A handshake of `source` ended after `cpu_s`, of which `check_s` for the client's last flight.
+        """A handshake of `source` has ended.
 
         `authority` verified its chain. If none did it is empty, and the cost is charged to the authority that
-        the source has proven before. An expensive check after EXCUSED_AFTER cheap ones of its authority pays
-        the surcharge alone.
+        the source has proven before.
         """
-        is_expensive = check_s > EXPENSIVE_S
-        cost_s = PENALTY_S if is_expensive and not self._is_excused(authority) else 0.0
+        cpu_s, check_s, chain = cost
+        is_expensive = check_s > EXPENSIVE_S and chain not in self._fair_chains
+        cost_s = PENALTY_S if is_expensive else 0.0
         if is_inline:
             cost_s += max(0.0, cpu_s - TYPICAL_S) + SURCHARGE * max(0.0, check_s - FAIR_CHECK_S)
         if is_inline and source not in self._authority:
             self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
         if authority:
             _remember(self._authority, source, authority)
-            count = 0 if is_expensive else self._cheap_counts.get(authority, 0) + is_inline
-            _remember(self._cheap_counts, authority, count)
+            if chain and check_s <= FAIR_CHECK_S:
+                _remember(self._fair_chains, chain, None)
         if cost_s:
             self._raise(source, cost_s, now_s, SHARE)
             account = self.account_of(source)
             if account != source:
                 self._raise(account, cost_s, now_s, SHARE)
-
-    def _is_excused(self, authority: str) -> bool:
-        return self._cheap_counts.get(authority, 0) >= EXCUSED_AFTER
 
     def _level(self, account: str, now_s: float, share: float = SHARE) -> float:
         level, at_s = self._levels.get(account, (0.0, now_s))
@@ -130,7 +139,7 @@ class HandshakeAccounts:
         _remember(self._levels, account, (level, now_s))
 
 
-def _remember(entries: OrderedDict[str, T], key: str, value: T) -> None:
+def _remember(entries: OrderedDict[K, T], key: K, value: T) -> None:
     entries[key] = value
     entries.move_to_end(key)
     if len(entries) > MAX_REMEMBERED:

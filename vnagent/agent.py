@@ -218,13 +218,13 @@ class Agent:
 
     def charge_handshake(self, connection: ClientConnection, authority: str) -> None:
         """A handshake is over, well or not. `authority`: where its chain ends, if it was verified."""
-        cpu_s, check_s = connection.channel.handshake_cost
+        cost = connection.channel.take_handshake_cost()
         is_inline = connection.is_inline
         self._end_inline(connection)
         if is_inline:
-            self.metrics.handshake_seconds.labels("loop").inc(cpu_s)
+            self.metrics.handshake_seconds.labels("loop").inc(cost.cpu_s)
         now_s = self.channels.loop.time()
-        self.accounts.charge(connection.source, authority, cpu_s, check_s, now_s, is_inline=is_inline)
+        self.accounts.charge(connection.source, authority, cost, now_s, is_inline=is_inline)
 
     def _end_inline(self, connection: ClientConnection) -> None:
         if connection.inline_account is not None:

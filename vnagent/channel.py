@@ -25,6 +25,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
+from daemonkit.handshake_accounts import NO_COST, HandshakeCost
 from vnagent.channels import Channels, Group
 from vnagent.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
 from vnagent.owner import NO_ACCOUNT, Account, Owner
@@ -161,11 +162,13 @@ class TlsChannel:
         """The SSL object for questions about the peer; None once the channel is gone."""
         return None if self._cipher is None else self._cipher.tls
 
-    @property
-    def handshake_cost(self) -> tuple[float, float]:
-        """CPU seconds of the handshake so far, and the part of them for the client's last flight."""
+    def take_handshake_cost(self) -> HandshakeCost:
+        """What the handshake has cost since the last call."""
         cipher = self._cipher
-        return (0.0, 0.0) if cipher is None else (cipher.cpu_s, cipher.check_s)
+        if cipher is None:
+            return NO_COST
+        cost, cipher.cost = cipher.cost, NO_COST
+        return cost
 
     @property
     def handshake_bytes(self) -> int:

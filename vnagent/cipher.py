@@ -19,7 +19,9 @@ import ssl
 import time
 from typing import Any, Final
 
+from daemonkit.handshake_accounts import NO_COST, HandshakeCost
 from daemonkit.openssl import end_inspection
+from vnagent.core import client_chain
 
 # Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
 # system calls.
@@ -51,8 +53,8 @@ class Cipher:
     OpenSSL has made in answer to what the peer sent since the handshake; whoever sees that sent may
     set it back to 0. `idle_bytes` is how much the peer sent in records without data (key updates, empty
     records, a record that is incomplete yet). `record_count` is how many records with data the last `unseal`
-    has decrypted. `cpu_s` is what a client's handshake has cost, `check_s` the part of it that its chain and
-    signature have, `handshake_bytes` what came until it was done.
+    has decrypted. `cost` is what a client's handshake has cost so far, `handshake_bytes` what came until it
+    was done.
 
     With `has_own_bios` the handshake may run in any thread, one call at a time.
     """
@@ -62,8 +64,7 @@ class Cipher:
         "_out",
         "_raw",
         "answer_bytes",
-        "check_s",
-        "cpu_s",
+        "cost",
         "ended",
         "handshake_bytes",
         "idle_bytes",
@@ -97,8 +98,7 @@ class Cipher:
         self.idle_bytes = 0
         self.record_count = 0
         self.handshake_bytes = 0
-        self.cpu_s = 0.0
-        self.check_s = 0.0
+        self.cost = NO_COST
 
     def shake(self, data: bytes | memoryview) -> str | None:
         """Go on with the handshake by `data`; the reason if it has failed.
@@ -122,12 +122,14 @@ class Cipher:
                 failed = "untrusted"
             except ssl.SSLError:
                 failed = "handshake-failed"
+            finally:
+                chain = client_chain.take_digest() if is_server else b""
             if is_server:
                 spent_s = time.thread_time() - began_s
-                self.cpu_s += spent_s
                 # A step that makes us answer and go on is our own key exchange and signature.
-                if self.is_handshaken or failed is not None or not self._out.pending:
-                    self.check_s += spent_s
+                is_check = self.is_handshaken or failed is not None or not self._out.pending
+                cpu_s, check_s, last = self.cost
+                self.cost = HandshakeCost(cpu_s + spent_s, check_s + spent_s * is_check, chain or last)
             self._take()
             if not self.is_handshaken:
                 self._in.read()

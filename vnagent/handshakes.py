@@ -276,7 +276,7 @@ class Handshakes:
 
     def _charge(self, one: _Pending, cipher: Cipher) -> None:
         now_s = self._loop.time()
-        self._agent.accounts.charge(one.source, "", cipher.cpu_s, cipher.check_s, now_s, is_inline=False)
+        self._agent.accounts.charge(one.source, "", cipher.cost, now_s, is_inline=False)
 
     def _sweep(self) -> None:
         now_s = self._loop.time()
@@ -295,6 +295,6 @@ def _step(one: _Pending, data: bytes) -> tuple[str | None, float]:
     cipher = one.cipher
     if cipher is None:
         raise AssertionError("a step has a cipher")
-    before_s = cipher.cpu_s
+    before_s = cipher.cost.cpu_s
     failed = cipher.shake(data)
-    return failed, cipher.cpu_s - before_s
+    return failed, cipher.cost.cpu_s - before_s

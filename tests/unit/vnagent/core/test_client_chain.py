@@ -5,6 +5,7 @@ import contextlib
 import functools
 import ssl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import cast
 
@@ -20,7 +21,7 @@ from daemonkit.openssl import Message, inspect
 from daemonkit.testing.pki import Authority, certificate_builder, common_name
 from tests.functional.vnagent.attacks import slow_key
 from vnagent.core import client_chain
-from vnagent.core.client_chain import MAX_CERTIFICATES, MAX_PASSED, ChainError, check, may_read
+from vnagent.core.client_chain import MAX_CERTIFICATES, MAX_PASSED, ChainError, check, may_read, take_digest
 
 _AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
@@ -187,6 +188,20 @@ def test_a_chain_that_passed_is_not_walked_through_again(monkeypatch: pytest.Mon
         assert may_read(quick)
         assert not may_read(slow)
     assert walked == [quick, slow, slow]
+
+
+def test_a_digest_is_taken_once_and_in_the_thread_of_its_handshake() -> None:
+    take_digest()
+    assert may_read(message([leaf()]))
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(take_digest).result() == b""
+    first = take_digest()
+    assert (len(first), take_digest()) == (32, b"")
+    assert may_read(message([leaf()]))  # known by now
+    assert not may_read(message([der_of(slow_key())]))
+    assert take_digest() == first
+    assert may_read(message([leaf()] * 2))
+    assert take_digest() not in {first, b""}
 
 
 def test_few_digests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
