@@ -13,6 +13,7 @@ from typing import cast
 from setuptools import Extension, setup
 
 COMPILED = (
+    "daemonkit/handshake_accounts.py",
     "vnagent/agent.py",
     "vnagent/audit_log.py",
     "vnagent/channel.py",
@@ -21,6 +22,7 @@ COMPILED = (
     "vnagent/client.py",
     "vnagent/core/access.py",
     "vnagent/core/audit.py",
+    "vnagent/core/client_chain.py",
     "vnagent/core/framing.py",
     "vnagent/core/head.py",
     "vnagent/core/kubelet_request.py",
@@ -28,6 +30,7 @@ COMPILED = (
     "vnagent/core/query.py",
     "vnagent/core/replies.py",
     "vnagent/core/requests.py",
+    "vnagent/handshakes.py",
     "vnagent/kubelet.py",
     "vnagent/metrics.py",
     "vnagent/relay.py",

@@ -7,7 +7,9 @@ Each bounds what a client may cost before it is identified.
 import _ssl
 import ctypes
 import functools
+import hashlib
 import ssl
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
@@ -19,6 +21,10 @@ _log = logs.get(__name__)
 # ContentType (RFC 8446, appendix B.1).
 _HANDSHAKE = 22
 _HEADER_BYTES = 4
+_SERVER_HELLO = b"\x02"
+# Where its random is, and the one by which the server asks for another hello (RFC 8446, 4.1.3).
+_RANDOM_AT, _RANDOM_BYTES = 6, 32
+_RETRY_RANDOM = hashlib.sha256(b"HelloRetryRequest").digest()
 # TLS 1.3 must have P-256 and should have X25519 (RFC 8446, 9.1). OpenSSL's own list has ffdhe8192 too, with
 # which the answer to one hello costs 0.13 s. ML-KEM is known from OpenSSL 3.5 on.
 QUICK_GROUPS = (b"X25519MLKEM768:X25519:P-256", b"X25519:P-256")
@@ -50,6 +56,9 @@ class OpenSslError(Exception):
     """This Python gives no access to its OpenSSL."""
 
 
+_paused = threading.local()
+
+
 def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS) -> None:
     """Agree on keys by the groups of the first of `lists` that OpenSSL knows; by P-256 alone where it knows
     none, or where this Python gives no access to its OpenSSL."""
@@ -77,19 +86,33 @@ def inspect(context: ssl.SSLContext, may_read: Mapping[Message, Callable[[bytes]
     takes 0.3 s; `daemonkit.client_hello` has what hellos cost. So the message is made unreadable where it
     lies, and readable again if all is well.
 
-    Call `end_inspection` after each handshake, or OpenSSL calls Python for each later record.
+    OpenSSL calls Python for each message and record that it reads or sends, 31 times in a handshake. To
+    inspect hellos alone, call `end_inspection` after each handshake. With `CERTIFICATE` (of TLS 1.3) the
+    inspection of a connection pauses with the server's answer to the hello, and ends with the chain: call
+    `take_resume` after each step of a handshake, and what it returns before the next one.
+
     Where this Python gives no access to its OpenSSL nothing is inspected, and the log has a warning.
     """
     # `ssl` has no public method that shows a chain before OpenSSL reads it; `ssl._msg_callback` gets a copy.
     try:
         library, pointer = _opened(context)
         set_callback = library.SSL_CTX_set_msg_callback
-        callback = _on_message(tuple(may_read.items()))
+        callback = _on_message(tuple(may_read.items()), _ssl.__file__)
     except (OpenSslError, AttributeError, MemoryError) as error:
         _warn(str(error))
         return
     set_callback.argtypes, set_callback.restype = [ctypes.c_void_p, _MESSAGE_CALLBACK], None
     set_callback(pointer, callback)
+
+
+def take_resume() -> Callable[[], None] | None:
+    """What resumes the inspection that has paused in this thread since the last call, if one has.
+
+    It refers to the connection's SSL object, which must exist when it is called.
+    """
+    resume: Callable[[], None] | None = getattr(_paused, "resume", None)
+    _paused.resume = None
+    return resume
 
 
 @functools.cache  # once, not for each context
@@ -127,13 +150,28 @@ def _opened(context: ssl.SSLContext) -> tuple[Any, ctypes.c_void_p]:
 
 
 @functools.cache  # OpenSSL keeps its address for as long as any connection lives
-def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...]) -> Any:
+def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...], library: str) -> Any:
     inspected = {int(kind): (*_VITAL[kind], may_read) for kind, may_read in readers}
+    has_pauses = Message.CERTIFICATE in inspected
+    # It is called within a callback, and takes no time in which another thread could use the interpreter.
+    set_callback = ctypes.PyDLL(library).SSL_set_msg_callback
+    set_callback.argtypes, set_callback.restype = [ctypes.c_void_p, ctypes.c_void_p], None
 
     def on_message(
-        is_write: int, _version: int, content: int, at: int, size: int, _tls: int, _argument: int
+        is_write: int, _version: int, content: int, at: int, size: int, tls: int, _argument: int
     ) -> None:
-        if is_write or content != _HANDSHAKE or size < _HEADER_BYTES:
+        if content != _HANDSHAKE or size < _HEADER_BYTES:
+            return
+        if is_write:
+            # With this answer the client's next message is encrypted by a key that the client does not have
+            # yet. A second hello, after a retry, can be here already.
+            if (
+                has_pauses
+                and ctypes.string_at(at, 1) == _SERVER_HELLO
+                and ctypes.string_at(at + _RANDOM_AT, _RANDOM_BYTES) != _RETRY_RANDOM
+            ):
+                set_callback(tls, None)
+                _paused.resume = functools.partial(set_callback, tls, address)
             return
         found = inspected.get(ctypes.string_at(at, 1)[0])
         if found is None:
@@ -146,5 +184,9 @@ def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...]) ->
         ctypes.memset(at + begin, 0xFF, end - begin)
         if may_read(head + ctypes.string_at(at + end, size - end)):
             ctypes.memmove(at, head, end)
+            if head[0] == Message.CERTIFICATE:
+                set_callback(tls, None)
 
-    return _MESSAGE_CALLBACK(on_message)
+    callback = _MESSAGE_CALLBACK(on_message)
+    address = ctypes.cast(callback, ctypes.c_void_p)
+    return callback

@@ -17,10 +17,11 @@ import contextlib
 import mmap
 import ssl
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from daemonkit.handshake_accounts import NO_COST, HandshakeCost
-from daemonkit.openssl import end_inspection
+from daemonkit.openssl import take_resume
 from vnagent.core import client_chain
 
 # Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
@@ -63,6 +64,7 @@ class Cipher:
         "_in",
         "_out",
         "_raw",
+        "_resume",
         "answer_bytes",
         "cost",
         "ended",
@@ -91,6 +93,8 @@ class Cipher:
         self.tls: ssl.SSLObject = context.wrap_bio(self._in, self._out, is_server, name)
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
+        # Of the inspection of what the client sends next (`daemonkit.openssl`).
+        self._resume: Callable[[], None] | None = None
         self.sealed: list[bytes] | None = None
         self.ended: str | None = None
         self.is_handshaken = False
@@ -113,6 +117,8 @@ class Cipher:
         try:
             if data:
                 self.handshake_bytes += self._in.write(data)
+            if self._resume is not None:
+                self._resume()
             try:
                 self._raw.do_handshake()
                 self.is_handshaken = True
@@ -123,7 +129,9 @@ class Cipher:
             except ssl.SSLError:
                 failed = "handshake-failed"
             finally:
+                # Of this connection, so at once.
                 chain = client_chain.take_digest() if is_server else b""
+                self._resume = take_resume() if is_server else None
             if is_server:
                 spent_s = time.thread_time() - began_s
                 # A step that makes us answer and go on is our own key exchange and signature.
@@ -133,8 +141,6 @@ class Cipher:
             self._take()
             if not self.is_handshaken:
                 self._in.read()
-            elif is_server:
-                end_inspection(self.tls)
         except BaseException:
             self._empty()
             raise

@@ -73,7 +73,7 @@ class Handshakes:
         self._next_long_s = 0.0
         self._long_timer: asyncio.TimerHandle | None = None
         # Its thread starts with the first handshake that is not the loop's.
-        self._thread = ThreadPoolExecutor(1, "handshakes")
+        self._executor = ThreadPoolExecutor(1, "handshakes")
         self._is_busy = False
         self._is_stopped = False
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -93,7 +93,7 @@ class Handshakes:
             self._end(one)
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
         """Connections that have no identity yet and are not the agent's."""
@@ -167,7 +167,7 @@ class Handshakes:
             if one.cipher is None and not self._begin(one):
                 continue
             self._is_busy = True
-            future = self._loop.run_in_executor(self._thread, _step, one, data)
+            future = self._loop.run_in_executor(self._executor, _step, one, data)
             future.add_done_callback(functools.partial(self._stepped, one))
 
     def _next(self) -> _Pending | None:
