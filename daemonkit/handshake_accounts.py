@@ -6,14 +6,13 @@ those whose handshakes have been cheap and whose chains end at a registered auth
 beside the loop, in an order (`daemonkit.fair_queue`) by what their account has cost.
 
 What a handshake costs is known only afterwards, as TLS 1.3 encrypts the client's chain. An expensive check
-moves all sources of its authority off the loop, unless a check of the same bytes was cheap before: then the
+moves all sources of its authority off the loop, unless a check of the same chain was cheap before: then the
 machine was slow, not the chain. A source that has proven nothing starts on a shared allowance.
 """
 
 from collections import OrderedDict
 from typing import NamedTuple, TypeVar
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 # Handshakes on the loop: an account may use half a core in the long run, and 2 s of it at once. A server
@@ -29,15 +28,17 @@ TYPICAL_S = 0.001
 # than this stays off the loop for PENALTY_S / SHARE seconds.
 EXPENSIVE_S = 0.0025
 PENALTY_S = 60.0
-# What is checked in this time once is not expensive, whatever it takes later: where cores are shared, one
-# honest check in 1 000 to 10 000 took 2.5 to 5 ms.
+# So many chains of an authority are known not to be expensive, by a check that took less. A later check that
+# takes longer pays no penalty: where cores are shared, one honest check in 1 000 to 10 000 took 2.5 to 5 ms.
+MAX_CHEAP_CHAINS = 16
+# Above this, each second counts as so many: chains of 2.4 ms may take 6 % of the loop, not half of it. So may
+# those that a client makes expensive although they are known to be cheap, by sending them byte by byte.
 FAIR_CHECK_S = 0.0015
-# Between the two, each second counts as so many: chains of 2.4 ms may take 6 % of the loop, not half of it.
 SURCHARGE = 20.0
 # Of an account, handshakes that have begun on the loop and not ended. What the last flight of each costs is
 # known once it is checked: 256 clients could withhold theirs, and then hold up the loop for 2 s.
 MAX_BEGUN_INLINE = 16
-# How many sources, authorities and chains are remembered; the least recently used one is dropped first.
+# How many sources and authorities are remembered; the least recently used one is dropped first.
 MAX_REMEMBERED = 4_096
 
 _UNPROVEN = ""
@@ -62,13 +63,13 @@ class HandshakeAccounts:
     def __init__(self) -> None:
         self._authority: OrderedDict[str, str] = OrderedDict()
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        # Digests of chains that an authority has verified within FAIR_CHECK_S.
-        self._fair_chains: OrderedDict[bytes, None] = OrderedDict()
+        # By authority: digests of chains that it has verified within EXPENSIVE_S, the newest first.
+        self._cheap_chains: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
         self._begun_counts: dict[str, int] = {}
 
     def __len__(self) -> int:
         """How many entries are kept."""
-        return len(self._authority) + len(self._levels) + len(self._fair_chains)
+        return len(self._authority) + len(self._levels) + len(self._cheap_chains)
 
     def account_of(self, source: str) -> str:
         """By which account a source is served: its authority's, or its own if it has proven none."""
@@ -113,7 +114,8 @@ class HandshakeAccounts:
         the source has proven before.
         """
         cpu_s, check_s, chain = cost
-        is_expensive = check_s > EXPENSIVE_S and chain not in self._fair_chains
+        cheap_chains = self._cheap_chains.get(authority or self.account_of(source), ())
+        is_expensive = check_s > EXPENSIVE_S and chain not in cheap_chains
         cost_s = PENALTY_S if is_expensive else 0.0
         if is_inline:
             cost_s += max(0.0, cpu_s - TYPICAL_S) + SURCHARGE * max(0.0, check_s - FAIR_CHECK_S)
@@ -121,8 +123,8 @@ class HandshakeAccounts:
             self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
         if authority:
             _remember(self._authority, source, authority)
-            if chain and check_s <= FAIR_CHECK_S:
-                _remember(self._fair_chains, chain, None)
+            if chain and chain not in cheap_chains and not is_expensive:
+                _remember(self._cheap_chains, authority, (chain, *cheap_chains[: MAX_CHEAP_CHAINS - 1]))
         if cost_s:
             self._raise(source, cost_s, now_s, SHARE)
             account = self.account_of(source)
@@ -139,7 +141,7 @@ class HandshakeAccounts:
         _remember(self._levels, account, (level, now_s))
 
 
-def _remember(entries: OrderedDict[K, T], key: K, value: T) -> None:
+def _remember(entries: OrderedDict[str, T], key: str, value: T) -> None:
     entries[key] = value
     entries.move_to_end(key)
     if len(entries) > MAX_REMEMBERED:

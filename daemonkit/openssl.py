@@ -170,8 +170,9 @@ def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...], li
                 and ctypes.string_at(at, 1) == _SERVER_HELLO
                 and ctypes.string_at(at + _RANDOM_AT, _RANDOM_BYTES) != _RETRY_RANDOM
             ):
-                set_callback(tls, None)
+                # In this order: where no memory is left for the first, the inspection does not pause.
                 _paused.resume = functools.partial(set_callback, tls, address)
+                set_callback(tls, None)
             return
         found = inspected.get(ctypes.string_at(at, 1)[0])
         if found is None:

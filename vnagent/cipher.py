@@ -117,7 +117,11 @@ class Cipher:
         try:
             if data:
                 self.handshake_bytes += self._in.write(data)
-            if self._resume is not None:
+            if is_server:
+                # What another connection has left is not for this one.
+                take_resume()
+                client_chain.take_digest()
+            if self._resume is not None and not self.cost.chain:
                 self._resume()
             try:
                 self._raw.do_handshake()
@@ -129,15 +133,19 @@ class Cipher:
             except ssl.SSLError:
                 failed = "handshake-failed"
             finally:
-                # Of this connection, so at once.
-                chain = client_chain.take_digest() if is_server else b""
-                self._resume = take_resume() if is_server else None
+                if is_server:
+                    self._resume = take_resume() or self._resume
             if is_server:
                 spent_s = time.thread_time() - began_s
                 # A step that makes us answer and go on is our own key exchange and signature.
                 is_check = self.is_handshaken or failed is not None or not self._out.pending
-                cpu_s, check_s, last = self.cost
-                self.cost = HandshakeCost(cpu_s + spent_s, check_s + spent_s * is_check, chain or last)
+                cpu_s, check_s, chain = self.cost
+                chain = client_chain.take_digest() or chain
+                self.cost = HandshakeCost(cpu_s + spent_s, check_s + spent_s * is_check, chain)
+                if self.is_handshaken and self._resume is not None:
+                    self._resume = None
+                    if not chain:  # there was no memory to inspect it
+                        self.is_handshaken, failed = False, "handshake-failed"
             self._take()
             if not self.is_handshaken:
                 self._in.read()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which chains of clients are read at all. Pure, but for digests: of those that passed, and of a thread's last.
+"""Which chains of clients are read at all. Pure, but for digests: of those that passed, and of the last one.
 
 A client without a registered certificate may send any chain, and OpenSSL takes a hundred certificates, keys
 on curves of the client's own (0.3 s each) and thousands of names to compare. `check` bounds that cost before

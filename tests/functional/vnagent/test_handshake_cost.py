@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By which chain the cost of a handshake is known, on the loop and beside it."""
+"""What a handshake has cost, by its chain, on the loop and beside it; chains that could not be inspected."""
 
+import contextlib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import run, until
 from vnagent.agent import Agent
 from vnagent.channels import Channels
+from vnagent.cipher import Cipher
 from vnagent.core import client_chain
 from vnagent.handshakes import Handshakes
 
@@ -30,13 +33,15 @@ class NoInline(HandshakeAccounts):
         return False
 
 
-def server_context(authority: Authority) -> ssl.SSLContext:
+def server_context(
+    authority: Authority, may_read: Callable[[bytes], bool] = client_chain.may_read
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     authority.issue("far", sans_dns=["far"]).load_into(context)
     context.load_verify_locations(cadata=authority.cert_pem.decode())
-    openssl.inspect(context, {Message.CERTIFICATE: client_chain.may_read})
+    openssl.inspect(context, {Message.CERTIFICATE: may_read})
     return context
 
 
@@ -75,7 +80,7 @@ def test_a_slow_check_of_a_chain_that_was_cheap_once_is_excused(
 ) -> None:
     authority = Authority.create("tenant")
     apiserver, other = new_client(authority), new_client(authority)
-    monkeypatch.setattr(handshake_accounts, "FAIR_CHECK_S", 1e9)
+    monkeypatch.setattr(handshake_accounts, "SURCHARGE", 0.0)
     monkeypatch.setattr(handshake_accounts, "EXPENSIVE_S", 1e9)
 
     async def body(channels: Channels) -> None:
@@ -94,3 +99,40 @@ def test_a_slow_check_of_a_chain_that_was_cheap_once_is_excused(
             assert not may_use_loop()
 
     run(body)
+
+
+def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Cipher, str | None]:
+    """The server's side behind a handshake in memory, and why it has failed, if it has."""
+    cipher = Cipher(server, is_server=True, server_hostname=None, has_own_bios=True)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client.wrap_bio(incoming, outgoing, server_hostname="far")
+    failed = None
+    for _ in range(2):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+        failed = failed or cipher.shake(outgoing.read())
+        incoming.write(b"".join(cipher.sealed or ()))
+        cipher.sealed = None
+    return cipher, failed
+
+
+def test_a_chain_that_was_not_inspected_is_refused() -> None:
+    """As where there is no memory for the call of Python before OpenSSL reads it."""
+    authority = Authority.create("tenant")
+    client = new_client(authority)
+    cipher, failed = shaken(server_context(authority), client)
+    assert (cipher.is_handshaken, failed, len(cipher.cost.chain)) == (True, None, 32)
+    cipher, failed = shaken(server_context(authority, bool), client)
+    assert (cipher.is_handshaken, failed) == (False, "handshake-failed")
+
+
+def test_what_a_handshake_has_left_is_not_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended between two allocations, as another connection's SSL object did since."""
+    authority = Authority.create("tenant")
+    calls: list[str] = []
+    monkeypatch.setattr(openssl, "_paused", SimpleNamespace(resume=lambda: calls.append("resume")))
+    monkeypatch.setattr(client_chain, "_last_read", SimpleNamespace(digest=b"another"))
+    cipher = Cipher(server_context(authority), is_server=True, server_hostname=None, has_own_bios=True)
+    cipher.shake(b"\x16\3\1")
+    cipher.shake(b"\0")
+    assert (calls, cipher.cost.chain) == ([], b"")

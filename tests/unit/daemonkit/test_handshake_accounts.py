@@ -4,8 +4,8 @@ import pytest
 from daemonkit.handshake_accounts import (
     BURST_S,
     EXPENSIVE_S,
-    FAIR_CHECK_S,
     MAX_BEGUN_INLINE,
+    MAX_CHEAP_CHAINS,
     MAX_REMEMBERED,
     PENALTY_S,
     SHARE,
@@ -111,7 +111,7 @@ def test_a_chain_that_was_cheap_once_is_not_expensive() -> None:
 @pytest.mark.parametrize(
     ("authority", "chain", "check_s"),
     [
-        pytest.param("A", b"leaf", FAIR_CHECK_S * 1.01, id="not-cheap"),
+        pytest.param("A", b"leaf", EXPENSIVE_S * 1.01, id="not-cheap"),
         pytest.param("", b"leaf", CHEAP_S / 2, id="not-verified"),
         pytest.param("A", b"", CHEAP_S / 2, id="not-known"),
     ],
@@ -119,8 +119,28 @@ def test_a_chain_that_was_cheap_once_is_not_expensive() -> None:
 def test_other_checks_excuse_nothing(authority: str, chain: bytes, check_s: float) -> None:
     accounts = known("s")
     charge(accounts, "s", authority, chain=chain, check_s=check_s)
-    charge(accounts, "s", chain=chain, check_s=EXPENSIVE_S * 1.01)
+    now_s = 2 * PENALTY_S / SHARE
+    assert accounts.try_begin_inline("s", now_s)
+    charge(accounts, "s", chain=chain, check_s=EXPENSIVE_S * 1.01, now_s=now_s)
+    assert not accounts.try_begin_inline("s", now_s)
+
+
+def test_cheap_chains_of_an_authority_are_few_and_its_own() -> None:
+    """One authority could make those of all others forgotten in 5 s."""
+    accounts = HandshakeAccounts()
+    charge(accounts, "other", "B", chain=b"leaf")
+    chains = [number.to_bytes(2) for number in range(MAX_CHEAP_CHAINS + 1)]
+    for chain in chains:
+        charge(accounts, "s", chain=chain)
+    charge(accounts, "other", "B", chain=b"leaf", check_s=EXPENSIVE_S * 2)
+    for chain in chains[1:]:
+        charge(accounts, "s", chain=chain, check_s=EXPENSIVE_S * 2)
+        assert accounts.try_begin_inline("s", 0.0)
+    assert accounts.try_begin_inline("other", 0.0)
+    charge(accounts, "s", chain=chains[0], check_s=EXPENSIVE_S * 2)
     assert not accounts.try_begin_inline("s", 0.0)
+    charge(accounts, "other", "B", chain=chains[1], check_s=EXPENSIVE_S * 2)
+    assert not accounts.try_begin_inline("other", 0.0)
 
 
 def test_slow_checks_of_a_chain_that_was_cheap_get_a_small_part_of_the_loop() -> None:

@@ -6,7 +6,7 @@ import ssl
 import sys
 from dataclasses import dataclass, field
 from functools import cache
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import pytest
 
@@ -154,6 +154,19 @@ def test_a_second_hello_that_comes_with_the_first_is_inspected() -> None:
         side.step(case.record(case.many_algorithms()))
     assert server.kinds == [HELLO] * 2
     assert side.outgoing.read().endswith(case.DECODE_ERROR)
+
+
+def test_an_inspection_that_cannot_be_resumed_does_not_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(openssl, "functools", SimpleNamespace(partial=fail))
+    server, client = Inspected(), Client()
+    side = Side(server.context)
+    side.step(client.step(side.step(client.step())))
+    assert (server.kinds, len(unraisable)) == ([HELLO, CERTIFICATE], 1)
 
 
 # A Certificate message with one that is none.
