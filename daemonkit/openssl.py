@@ -57,6 +57,9 @@ class OpenSslError(Exception):
 
 
 _paused = threading.local()
+# As `ctypes.string_at`, which is a function of Python.
+_bytes_at = ctypes.pythonapi.PyBytes_FromStringAndSize
+_bytes_at.argtypes, _bytes_at.restype = [ctypes.c_void_p, ctypes.c_ssize_t], ctypes.py_object
 
 
 def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS) -> None:
@@ -167,23 +170,23 @@ def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...], li
             # yet. A second hello, after a retry, can be here already.
             if (
                 has_pauses
-                and ctypes.string_at(at, 1) == _SERVER_HELLO
-                and ctypes.string_at(at + _RANDOM_AT, _RANDOM_BYTES) != _RETRY_RANDOM
+                and _bytes_at(at, 1) == _SERVER_HELLO
+                and _bytes_at(at + _RANDOM_AT, _RANDOM_BYTES) != _RETRY_RANDOM
             ):
                 # In this order: where no memory is left for the first, the inspection does not pause.
                 _paused.resume = functools.partial(set_callback, tls, address)
                 set_callback(tls, None)
             return
-        found = inspected.get(ctypes.string_at(at, 1)[0])
+        found = inspected.get(_bytes_at(at, 1)[0])
         if found is None:
             return
         begin, end, may_read = found
         if size < end:
             return  # OpenSSL finds it cut off
-        head = ctypes.string_at(at, end)
+        head = _bytes_at(at, end)
         # This comes first, so that the message stays unreadable after any exception below.
         ctypes.memset(at + begin, 0xFF, end - begin)
-        if may_read(head + ctypes.string_at(at + end, size - end)):
+        if may_read(head + _bytes_at(at + end, size - end)):
             ctypes.memmove(at, head, end)
             if head[0] == Message.CERTIFICATE:
                 set_callback(tls, None)

@@ -112,7 +112,7 @@ class Cipher:
         failed = None
         # The CPU's clock, not the wall's: what else runs on the machine is not the client's doing. That is a
         # system call, and the kubelet's handshakes are charged to no account.
-        is_server = self.tls.server_side
+        is_server: bool = self._raw.server_side
         began_s = time.thread_time() if is_server else 0.0
         try:
             if data:
