@@ -34,6 +34,12 @@ _MESSAGE_CALLBACK = ctypes.CFUNCTYPE(
     *(None, ctypes.c_int, ctypes.c_int, ctypes.c_int),
     *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p),
 )
+# The bytes at an address. `ctypes.string_at` does the same by way of a function of Python.
+_bytes_at: Callable[[int, int], bytes] = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t
+)(("PyBytes_FromStringAndSize", ctypes.pythonapi))
+# What resumes the inspection that has paused in this thread.
+_paused = threading.local()
 
 
 class Message(IntEnum):
@@ -54,12 +60,6 @@ _VITAL = {
 
 class OpenSslError(Exception):
     """This Python gives no access to its OpenSSL."""
-
-
-_paused = threading.local()
-# As `ctypes.string_at`, which is a function of Python.
-_bytes_at = ctypes.pythonapi.PyBytes_FromStringAndSize
-_bytes_at.argtypes, _bytes_at.restype = [ctypes.c_void_p, ctypes.c_ssize_t], ctypes.py_object
 
 
 def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS) -> None:
