@@ -62,6 +62,11 @@ def has_source_ranges(service: Json | None, destination: str) -> bool:
     return any((":" in one) == (":" in destination) for one in ranges)
 
 
+def has_local_policy(service: Json | None) -> bool:
+    """Whether only endpoints of the node get what comes to its external addresses from outside."""
+    return service is not None and service["spec"].get("externalTrafficPolicy") == "Local"
+
+
 def _is_ranged(case: Case) -> bool:
     return has_source_ranges(case.service, case.question.flow.destination)
 
@@ -125,9 +130,10 @@ OTHERS = {
     LEFT_BEHIND: "after a sync with changed slices of UDP Services kube-proxy deletes UDP entries that no "
     "serving endpoint answers, but not those of a Service without serving endpoints, of one that was "
     "deleted, of an address that it lost, and not after a change of the Service alone; and never a TCP "
-    "entry that was not translated. In mode iptables what is not translated counts as shut out of a load "
-    "balancer address with source ranges, as long as its entry lives. A guest is rid of all these at once "
-    "(`following`)",
+    "entry that was not translated. As long as such an entry lives, its flow counts as one from outside "
+    "the cluster: it is dropped where externalTrafficPolicy is Local and the node has no endpoint, and in "
+    "mode iptables at a load balancer address with source ranges (seen with 1.34.4). A guest is rid of "
+    "all these at once (`following`)",
 }
 """Differences that are not of a packet's end."""
 

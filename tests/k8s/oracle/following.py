@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from ruleset.model import Endpoint, Protocol
 from ruleset.packet import Fate, Outcome, listed
 from tests.k8s.oracle.changes import SERVICES, Change
-from tests.k8s.oracle.differences import IPTABLES, LEFT_BEHIND, NFTABLES, has_source_ranges
+from tests.k8s.oracle.differences import (
+    IPTABLES,
+    LEFT_BEHIND,
+    NFTABLES,
+    has_local_policy,
+    has_source_ranges,
+)
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.volley import Volleys
@@ -176,11 +182,14 @@ class _Side:
         return one.service not in happened.resliced or not self._pair.guest.serves(one.flow)
 
     def _refuses_untranslated(self, one: Question) -> bool:
-        """Whether kube-proxy drops what its NAT rules had no say about: in mode iptables all that comes to
-        a load balancer address of a Service with source ranges untranslated counts as not admitted."""
-        if self._pair.mode != IPTABLES or one.kind is not Kind.BALANCER_IP:
-            return False
-        return has_source_ranges(self._laboratory.service(one.service), one.flow.destination)
+        """Whether kube-proxy drops a flow that its NAT rules did not translate: one to an external address
+        for the want of a local endpoint, as if it came from outside the cluster, and in mode iptables one
+        to a load balancer address of a Service with source ranges, as if it were not admitted."""
+        service = self._laboratory.service(one.service)
+        if has_local_policy(service) and one.kind in (Kind.EXTERNAL_IP, Kind.BALANCER_IP):
+            return True
+        is_filtered = self._pair.mode == IPTABLES and one.kind is Kind.BALANCER_IP
+        return is_filtered and has_source_ranges(service, one.flow.destination)
 
     def _remember(self) -> None:
         for one, end in self._flows.items():

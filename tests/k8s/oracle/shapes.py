@@ -16,6 +16,7 @@ from tests.k8s.oracle.draw import NODES, Json, World
 Step = Callable[[World], Change] | None
 
 _SERVICE = "svc-0"
+_PROXY_NAME = "service.kubernetes.io/service-proxy-name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,25 @@ def _ranged(protocol: str, mode: str) -> Callable[[World], None]:
             loadBalancerSourceRanges=["fd00:10:244::/48"],
         )
         made["status"] = {"loadBalancer": _balancer(world, mode)}
+        _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, 3)])
+
+    return fill
+
+
+def _elsewhere(protocol: str) -> Callable[[World], None]:
+    """Another proxy's Service with an external IP and a load balancer address, local endpoints alone
+    admitted from outside, and an endpoint on a node that is not asked."""
+
+    def fill(world: World) -> None:
+        made = _service(
+            world,
+            [_port("p0", 443, protocol)],
+            type="LoadBalancer",
+            externalTrafficPolicy="Local",
+            externalIPs=[f"fd00:ffff:{world.index + 1:x}::2"],
+        )
+        made["metadata"]["labels"][_PROXY_NAME] = "another"
+        made["status"] = {"loadBalancer": _balancer(world, "VIP")}
         _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, 3)])
 
     return fill
@@ -124,6 +144,13 @@ def _patched(world: World, patch: Json, *, is_status: bool = False) -> Change:
     return Change(world, after, "patch", SERVICES, _SERVICE, patch, is_status)
 
 
+def _handed_over(world: World) -> Change:
+    """The other proxy's Service becomes kube-proxy's and ours."""
+    after = deepcopy(world)
+    del after.services[_SERVICE]["metadata"]["labels"][_PROXY_NAME]
+    return Change(world, after, "patch", SERVICES, _SERVICE, {"metadata": {"labels": {_PROXY_NAME: None}}})
+
+
 def _with_endpoints(*made: Callable[[World], Json]) -> Step:
     """The first slice has these endpoints instead."""
 
@@ -156,6 +183,16 @@ SHAPES = (
             name=f"a {protocol} flow from before an address with source ranges",
             fill=_ranged(protocol, "Proxy"),
             steps=(_balanced("VIP"), None, _with_endpoints(_at(3), _at(4)), None),
+        )
+        for protocol in ("TCP", "UDP")
+    )
+    + tuple(
+        Shape(
+            # Likewise where all endpoints are on other nodes: in both modes kube-proxy takes the
+            # untranslated flow for one from outside the cluster, which finds no local endpoint.
+            name=f"a {protocol} flow from before an external address without local endpoints",
+            fill=_elsewhere(protocol),
+            steps=(_handed_over, None, _with_endpoints(_at(3), _at(4)), None),
         )
         for protocol in ("TCP", "UDP")
     )
