@@ -32,6 +32,7 @@ COMPILED = (
     "vnagent/core/requests.py",
     "vnagent/handshakes.py",
     "vnagent/kubelet.py",
+    "vnagent/kubelet_session.py",
     "vnagent/metrics.py",
     "vnagent/relay.py",
     "vnagent/tunnel.py",

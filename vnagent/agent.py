@@ -222,7 +222,7 @@ class Agent:
         is_inline = connection.is_inline
         self._end_inline(connection)
         if is_inline:
-            self.metrics.handshake_seconds.labels("loop").inc(cost.cpu_s)
+            self.metrics.handshake_seconds["loop"].inc(cost.cpu_s)
         now_s = self.channels.loop.time()
         self.accounts.charge(connection.source, authority, cost, now_s, is_inline=is_inline)
 

@@ -101,37 +101,32 @@ class TlsChannel:
         self,
         channels: Channels,
         sock: socket.socket,
-        context: ssl.SSLContext,
+        cipher: Cipher,
         owner: Owner,
         *,
-        is_server: bool,
-        server_hostname: str | None = None,
-        cipher: Cipher | None = None,
         group: Group | None = None,
     ) -> None:
-        """`cipher`: one whose handshake is done already. `group`: the shared one, if none is given.
+        """`group`: the shared one, if none is given. The handshake of `cipher` may be done already.
 
         Raises OSError where the kernel has no room to watch the socket; the caller closes that.
         """
         self._channels = channels
         self._sock = sock
         self._fd = sock.fileno()
-        self._cipher: Cipher | None = cipher or Cipher(
-            context, is_server=is_server, server_hostname=server_hostname
-        )
+        self._cipher: Cipher | None = cipher
         self._owner: Owner | None = owner
         self._unsent: list[memoryview] | None = None  # most channels never have any
         self._unsent_bytes = 0
         self._is_awaited = False
         self.account: Account = NO_ACCOUNT
         self._handshake_bytes = 0  # that the account answers for
-        self._is_server = is_server
+        self._is_server = cipher.is_server
         self._is_reading = True
         self._is_closing = False
         self._is_mute = False
         self._saw_eof = False
         # Until the handshake is done: how much of it may come still.
-        self._receive_bytes = MAX_HANDSHAKE_BYTES if is_server else _MAX_RECEIVE_BYTES
+        self._receive_bytes = MAX_HANDSHAKE_BYTES if cipher.is_server else _MAX_RECEIVE_BYTES
         self._idle_since = channels.now
         self.deadline: float | None = None
         self.group = group or channels.shared

@@ -71,6 +71,7 @@ class Cipher:
         "handshake_bytes",
         "idle_bytes",
         "is_handshaken",
+        "is_server",
         "piece_bytes",
         "record_count",
         "sealed",
@@ -82,9 +83,11 @@ class Cipher:
         context: ssl.SSLContext,
         *,
         is_server: bool,
-        server_hostname: str | None,
+        server_hostname: str | None = None,
         has_own_bios: bool = False,
+        session: ssl.SSLSession | None = None,
     ) -> None:
+        """`session`: of the same context, which a client resumes if the server still knows it."""
         # As bytes, which ssl takes as they are: for text it loads the codec of IDNA, which is 0.35 MB.
         name = None if server_hostname is None else server_hostname.encode("ascii")
         self._in = ssl.MemoryBIO() if has_own_bios else _IN
@@ -93,10 +96,13 @@ class Cipher:
         self.tls: ssl.SSLObject = context.wrap_bio(self._in, self._out, is_server, name)
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
+        if session is not None:
+            self.tls.session = session
         # Of the inspection of what the client sends next (`daemonkit.openssl`).
         self._resume: Callable[[], None] | None = None
         self.sealed: list[bytes] | None = None
         self.ended: str | None = None
+        self.is_server = is_server
         self.is_handshaken = False
         self.answer_bytes = 0
         self.idle_bytes = 0
@@ -112,7 +118,7 @@ class Cipher:
         failed = None
         # The CPU's clock, not the wall's: what else runs on the machine is not the client's doing. That is a
         # system call, and the kubelet's handshakes are charged to no account.
-        is_server: bool = self._raw.server_side
+        is_server = self.is_server
         began_s = time.thread_time() if is_server else 0.0
         try:
             if data:

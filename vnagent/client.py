@@ -122,7 +122,7 @@ class ClientConnection:
         self._is_head_begun = False
         self._is_scheduled = False  # `_go_on` is to come: nothing else begins a request
         self._is_waiting = False  # the agent calls `stop_waiting`
-        self.channel = TlsChannel(agent.channels, sock, context, self, is_server=True, cipher=cipher)
+        self.channel = TlsChannel(agent.channels, sock, cipher or Cipher(context, is_server=True), self)
         self.channel.deadline = agent.channels.now + HANDSHAKE_S
 
     def start(self) -> None:

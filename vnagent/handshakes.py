@@ -139,8 +139,8 @@ class Handshakes:
             elif one.cipher is None and self._agent.accounts.try_begin_inline(one.source, self._loop.time()):
                 has_begun = True
                 self._epoll.unregister(fd)
-                self._forget(one)
-                self._agent.metrics.handshakes.labels("loop").inc()
+                self._release(one)
+                self._agent.metrics.handshakes["loop"].inc()
                 self._agent.connect(one.sock, one.source)
             else:
                 self._epoll.modify(fd, 0)
@@ -205,8 +205,8 @@ class Handshakes:
         evicted = self._begun.add(one, one.source)
         if evicted is not None:
             self._evict(evicted)
-        self._agent.metrics.handshakes.labels("thread").inc()
-        one.cipher = Cipher(context, is_server=True, server_hostname=None, has_own_bios=True)
+        self._agent.metrics.handshakes["thread"].inc()
+        one.cipher = Cipher(context, is_server=True, has_own_bios=True)
         return True
 
     def _stepped(self, one: _Pending, done: "asyncio.Future[tuple[str | None, float]]") -> None:
@@ -216,7 +216,7 @@ class Handshakes:
         if error is not None:
             self._loop.call_exception_handler({"message": "a handshake failed", "exception": error})
         failed, spent_s = ("handshake-failed", 0.0) if error is not None else done.result()
-        self._agent.metrics.handshake_seconds.labels("thread").inc(spent_s)
+        self._agent.metrics.handshake_seconds["thread"].inc(spent_s)
         (self._long if one.is_long else self._short).charge(one.account, spent_s)
         cipher = one.cipher
         if cipher is None:
@@ -255,12 +255,16 @@ class Handshakes:
     # ---- the end
 
     def _forget(self, one: _Pending) -> None:
-        one.is_ended = True
-        del self._by_fd[one.fd]
+        self._release(one)
         self._short.discard(one)
         self._long.discard(one)
-        self._waiting.discard(one)
         self._begun.discard(one)
+
+    def _release(self, one: _Pending) -> None:
+        """Forget one that has not waited for the thread."""
+        one.is_ended = True
+        del self._by_fd[one.fd]
+        self._waiting.discard(one)
 
     def _evict(self, one: _Pending) -> None:
         self._agent.metrics.evictions.inc()

@@ -9,13 +9,16 @@ bytes would be the next tenant's answer.
 import contextlib
 import socket
 import ssl
+import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels, Group
+from vnagent.cipher import Cipher
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
+from vnagent.kubelet_session import KubeletSession
 
 # The kubelet drops an idle connection after 90 s (Go's IdleTimeout there); we must be first.
 IDLE_S = 60.0
@@ -76,6 +79,7 @@ class KubeletConnection:
         "generation",
         "group",
         "is_reused",
+        "offers_session",
     )
 
     def __init__(self, pool: "KubeletPool") -> None:
@@ -92,6 +96,7 @@ class KubeletConnection:
         self._buffer = b""
         self._body: Body | None = None
         self.is_reused = False
+        self.offers_session = False
         self.generation = pool.generation  # of the certificates that it was dialled with
 
     @property
@@ -147,6 +152,7 @@ class KubeletConnection:
         self._exchange = None
         self.channel = None
         self._buffer = b""
+        self._pool.keep_session(self, channel)
         self._pool.forget(self)
         return channel, early
 
@@ -164,6 +170,7 @@ class KubeletConnection:
         self._is_established = True
         if self.channel is None:
             return
+        self._pool.count_handshake(self)
         if self._exchange is None:
             self._pool.release(self)
         else:
@@ -240,6 +247,8 @@ class KubeletConnection:
             self.abort()
             exchange.on_response_end()
             return
+        if not self._is_established and self.offers_session:
+            self._pool.refuse_session()  # in case it is what this kubelet fails on
         was_dialled_ahead = not self._is_established and self.is_reused and exchange is not None
         if was_dialled_ahead or (self._is_established and self._may_replay()):
             # The kubelet closed a pooled connection just as we used it (RFC 9112, 9.3.1), or one that was
@@ -278,6 +287,9 @@ class KubeletPool:
         self.channels = channels
         self.address = address
         self._context = context
+        self._session = KubeletSession(time.time)
+        # Handshakes that were done: with the kubelet's certificates verified, and without.
+        self.full_count = self.resumed_count = 0
         self.generation = 0
         self._idle: list[KubeletConnection] = []
         self._all: set[KubeletConnection] = set()
@@ -312,6 +324,7 @@ class KubeletPool:
         """Use new certificates for what is dialled from now on; idle connections are dropped, and busy
         ones when they have served what they are at."""
         self._context = context
+        self._session = KubeletSession(time.time)
         self.generation += 1
         self.close_idle()
 
@@ -390,6 +403,24 @@ class KubeletPool:
         if connection in self._idle:
             self._idle.remove(connection)
 
+    def count_handshake(self, connection: KubeletConnection) -> None:
+        tls = None if connection.channel is None else connection.channel.tls
+        if tls is not None and tls.session_reused:
+            self.resumed_count += 1
+            return
+        self.full_count += 1
+        if connection.offers_session:
+            self.refuse_session()
+
+    def keep_session(self, connection: KubeletConnection, channel: TlsChannel) -> None:
+        """The kubelet has answered on this connection, so its session's ticket is here if there is one."""
+        tls = channel.tls
+        if tls is not None and connection.generation == self.generation:
+            self._session.keep(tls, self.channels.now)
+
+    def refuse_session(self) -> None:
+        self._session.refuse(self.channels.now)
+
     def dial(self, connection: KubeletConnection) -> None:
         """Give the connection a new channel."""
         address = self.address
@@ -404,16 +435,11 @@ class KubeletPool:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
         with contextlib.suppress(OSError):  # in progress, or refused: the channel will say which
             sock.connect((address.host, address.port))
+        session = self._session.current(self.channels.now)
+        connection.offers_session = session is not None
+        cipher = Cipher(self._context, is_server=False, server_hostname=address.server_name, session=session)
         try:
-            channel = TlsChannel(
-                self.channels,
-                sock,
-                self._context,
-                connection,
-                is_server=False,
-                server_hostname=address.server_name,
-                group=connection.group,
-            )
+            channel = TlsChannel(self.channels, sock, cipher, connection, group=connection.group)
         except OSError:  # the kernel has no room to watch it
             sock.close()
             self.channels.loop.call_soon(connection.on_end, "reset")

@@ -35,17 +35,16 @@ class Metrics:
         self.handshake_failures = self.registry.counter(
             "vcnode_handshake_failures_total", "Clients that did not prove any known identity."
         )
-        self.handshakes = self.registry.counter(
+        begun = self.registry.counter(
             "vcnode_handshakes_total",
             "TLS handshakes that were begun, on the event loop or in the thread beside it.",
             ("place",),
         )
-        self.handshake_seconds = self.registry.counter(
+        seconds = self.registry.counter(
             "vcnode_handshake_cpu_seconds_total", "CPU time of TLS handshakes.", ("place",)
         )
-        for place in ("loop", "thread"):
-            self.handshakes.labels(place)
-            self.handshake_seconds.labels(place)
+        self.handshakes = {place: begun.labels(place) for place in ("loop", "thread")}
+        self.handshake_seconds = {place: seconds.labels(place) for place in ("loop", "thread")}
         self.evictions = self.registry.counter(
             "vcnode_connections_evicted_total",
             "Connections without an identity that gave way to others, of the source that had most.",
@@ -99,6 +98,15 @@ class Metrics:
         )
         gauge("vcnode_tunnels", "Upgraded streams.", lambda: len(agent.tunnels))
         gauge("vcnode_kubelet_connections", "Connections to the kubelet.", lambda: agent.kubelet.open_count)
+        self.registry.counter_function(
+            "vcnode_kubelet_handshakes_total",
+            "TLS handshakes with the kubelet: with its certificates, or as a verified session goes on.",
+            lambda: {
+                ("full",): float(agent.kubelet.full_count),
+                ("resumed",): float(agent.kubelet.resumed_count),
+            },
+            ("kind",),
+        )
         gauge("vcnode_tenants", "Tenants that are registered.", lambda: len(agent.registry.tenants))
         gauge("vcnode_pods", "Pods of tenants on this node.", lambda: len(agent.index))
         gauge(

@@ -17,6 +17,7 @@ from daemonkit.testing.pki import Authority
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels
+from vnagent.cipher import Cipher
 
 Made = TypeVar("Made")
 
@@ -147,13 +148,13 @@ def new_link(
     server, client = contexts()
     near, far = loopback_pair(buffer_bytes)
     owner = Recorder()
+    name = None if is_server else far_name
+    # The channel alone has its cipher: what that holds ends with it.
     channel = TlsChannel(
         channels,
         near,
-        server if is_server else client,
+        Cipher(server if is_server else client, is_server=is_server, server_hostname=name),
         owner,
-        is_server=is_server,
-        server_hostname=None if is_server else far_name,
     )
     context = far_context or (client if is_server else server)
     link = Link(channel, owner, FarEnd(far, context, is_server=not is_server))

@@ -103,7 +103,7 @@ def test_a_slow_check_of_a_chain_that_was_cheap_once_is_excused(
 
 def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Cipher, str | None]:
     """The server's side behind a handshake in memory, and why it has failed, if it has."""
-    cipher = Cipher(server, is_server=True, server_hostname=None, has_own_bios=True)
+    cipher = Cipher(server, is_server=True, has_own_bios=True)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = client.wrap_bio(incoming, outgoing, server_hostname="far")
     failed = None
@@ -132,7 +132,7 @@ def test_what_a_handshake_has_left_is_not_the_next_ones(monkeypatch: pytest.Monk
     calls: list[str] = []
     monkeypatch.setattr(openssl, "_paused", SimpleNamespace(resume=lambda: calls.append("resume")))
     monkeypatch.setattr(client_chain, "_last_read", SimpleNamespace(digest=b"another"))
-    cipher = Cipher(server_context(authority), is_server=True, server_hostname=None, has_own_bios=True)
+    cipher = Cipher(server_context(authority), is_server=True, has_own_bios=True)
     cipher.shake(b"\x16\3\1")
     cipher.shake(b"\0")
     assert (calls, cipher.cost.chain) == ([], b"")

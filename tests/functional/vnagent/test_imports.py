@@ -13,6 +13,7 @@ import socket, ssl, sys
 import vnagent.__main__
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels
+from vnagent.cipher import Cipher
 from daemonkit import run
 import asyncio
 
@@ -22,7 +23,7 @@ async def dial():
     near, far = socket.socketpair()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     channels = Channels(asyncio.get_running_loop())
-    TlsChannel(channels, near, context, None, is_server=False, server_hostname="node-1").abort()
+    TlsChannel(channels, near, Cipher(context, is_server=False, server_hostname="node-1"), None).abort()
     far.close()
 
 asyncio.run(dial())

@@ -62,6 +62,10 @@ class Pool(KubeletPool):
     def __init__(self, channels: Channels) -> None:
         super().__init__(channels, ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         self.dialled: list[FakeChannel] = []
+        self.refused_sessions = 0
+
+    def refuse_session(self) -> None:
+        self.refused_sessions += 1
 
     def dial(self, connection: KubeletConnection) -> None:
         channel = FakeChannel(self.channels)
@@ -435,3 +439,19 @@ async def test_splits_change_nothing(answer: bytes, sizes: list[int]) -> None:
     assert (pieces.events, pieces.body) == (whole.events, whole.body)
     assert (again is connection, channel.is_open) == (True, True)
     channels.stop()
+
+
+@pytest.mark.parametrize("offers_session", [True, False])
+async def test_a_session_is_given_up_that_the_kubelet_did_not_resume(
+    pool: Pool, offers_session: bool
+) -> None:
+    """Its handshake was a whole one, or has failed."""
+    for count, is_shaken in ((1, True), (2, False)):
+        connection = pool.acquire(Recorder(), POST, timeout_s=5, is_upgrade=True)
+        connection.offers_session = offers_session
+        if is_shaken:
+            connection.on_handshake()
+        else:
+            connection.on_end("reset")
+        assert pool.refused_sessions == (count if offers_session else 0)
+    assert (pool.full_count, pool.resumed_count) == (1, 0)

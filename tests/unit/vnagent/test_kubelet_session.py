@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which session of the kubelet's is resumed, and until when: with real TLS, in memory."""
+
+import datetime as dt
+import ssl
+from functools import cache
+
+import pytest
+
+from daemonkit.testing.pki import Authority
+from vnagent.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession
+
+NAME = "node-1"
+# The loop's clock.
+NOW_S = 100.0
+# As certificates are real, and OpenSSL goes by the machine's clock.
+WALL_S = dt.datetime.now(dt.UTC).timestamp()
+
+
+@cache
+def authority() -> Authority:
+    return Authority.create("kubelet-serving")
+
+
+def server_context(*, expires_in_s: float = 86_400.0, tickets: int = 1) -> ssl.SSLContext:
+    expires_at = dt.datetime.fromtimestamp(WALL_S + expires_in_s, dt.UTC)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority().issue(NAME, sans_dns=[NAME], usages=("server",), not_after=expires_at).load_into(context)
+    context.num_tickets = tickets
+    return context
+
+
+def client_context() -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority().cert_pem.decode())
+
+
+def answered(
+    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> ssl.SSLObject:
+    """The client's side of a connection on which the server has sent something."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname=NAME, session=session)
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(2):
+        for each in (ours, theirs):
+            try:
+                each.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    theirs.write(b"HTTP/1.1 101 Switching Protocols")
+    assert ours.read()
+    return ours
+
+
+def test_a_session_is_resumed_until_its_chain_is_to_be_verified_again() -> None:
+    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
+    assert kept.current(NOW_S) is None
+    kept.keep(answered(server, client), NOW_S)
+    session = kept.current(NOW_S + VERIFIED_S - 1)
+    assert session is not None
+    assert answered(server, client, session).session_reused
+    assert kept.current(NOW_S + VERIFIED_S) is None
+
+
+def test_a_resumed_connections_session_is_not_kept() -> None:
+    """Or the chain would never be verified again."""
+    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
+    first = answered(server, client)
+    kept.keep(first, NOW_S)
+    later_s = NOW_S + VERIFIED_S
+    kept.keep(answered(server, client, first.session), later_s)
+    assert kept.current(later_s) is None
+    kept.keep(answered(server, client), later_s)
+    assert kept.current(later_s) is not None
+
+
+@pytest.mark.parametrize("what", ["leaf", "authority"])
+def test_a_session_ends_with_the_certificate_that_expires_first(what: str) -> None:
+    leaf_expires_in_s = 3600.0 if what == "leaf" else 400 * 86_400.0
+    authority_expires_in_s = authority().certificate.not_valid_after_utc.timestamp() - WALL_S
+    assert (leaf_expires_in_s < authority_expires_in_s) is (what == "leaf")
+    left_s = 60.0
+    wall_s = WALL_S + min(leaf_expires_in_s, authority_expires_in_s) - left_s
+    kept = KubeletSession(lambda: wall_s)
+    kept.keep(answered(server_context(expires_in_s=leaf_expires_in_s), client_context()), NOW_S)
+    # A certificate's time is in whole seconds.
+    assert kept.current(NOW_S + left_s - 2) is not None
+    assert kept.current(NOW_S + left_s) is None
+
+
+def test_a_session_that_was_of_no_use_gives_way_to_another_after_a_while() -> None:
+    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
+    kept.keep(answered(server, client), NOW_S)
+    kept.refuse(NOW_S + 1)
+    assert kept.current(NOW_S + 1) is None
+    kept.keep(answered(server, client), NOW_S + REFUSED_S)
+    assert kept.current(NOW_S + REFUSED_S) is None
+    kept.keep(answered(server, client), NOW_S + 1 + REFUSED_S)
+    assert kept.current(NOW_S + 1 + REFUSED_S) is not None
+
+
+class Asked:
+    """The connection of a kubelet, and how often its session was asked for."""
+
+    def __init__(self, tls: ssl.SSLObject) -> None:
+        self._tls = tls
+        self.count = 0
+        self.session_reused = False
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        self.count += 1
+        return self._tls.session
+
+    def version(self) -> str | None:
+        return self._tls.version()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_kubelet_without_tickets_of_tls_1_3_is_asked_seldom(version: ssl.TLSVersion) -> None:
+    server, client, kept = server_context(tickets=0), client_context(), KubeletSession(lambda: WALL_S)
+    server.maximum_version = version
+    tls = Asked(answered(server, client))
+    for later_s in (0.0, 1.0, VERIFIED_S - 1, VERIFIED_S):
+        kept.keep(tls, NOW_S + later_s)  # type: ignore[arg-type]
+        assert kept.current(NOW_S + later_s) is None
+    assert tls.count == 2
