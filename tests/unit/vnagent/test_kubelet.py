@@ -455,3 +455,29 @@ async def test_a_session_is_given_up_that_the_kubelet_did_not_resume(
             connection.on_end("reset")
         assert pool.refused_sessions == (count if offers_session else 0)
     assert (pool.full_count, pool.resumed_count) == (1, 0)
+
+
+class Resumed:
+    """The TLS of a connection, and how often its session was thought of."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @property
+    def session_reused(self) -> bool:
+        self.count += 1
+        return True
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_the_session_of_certificates_that_were_replaced_is_not_kept(
+    pool: Pool, *, is_replaced: bool
+) -> None:
+    """OpenSSL would take it for no connection that is made with the new ones."""
+    exchange, connection, channel = ask(pool, POST, is_upgrade=True)
+    exchange.takes_over, tls = connection, Resumed()
+    channel.tls = tls  # type: ignore[assignment]
+    if is_replaced:
+        pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    say(connection, b"HTTP/1.1 101 S\r\n\r\n")
+    assert tls.count == (0 if is_replaced else 1)
