@@ -7,11 +7,11 @@ from the rules that hold now (service-proxy.md 1.5, 2.7).
 """
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ruleset.model import Endpoint, Protocol
+from ruleset.model import Capture, Endpoint, Protocol
 from ruleset.packet import Fate, Outcome, listed
 from tests.k8s.oracle.changes import SERVICES, Change
 from tests.k8s.oracle.differences import (
@@ -22,6 +22,7 @@ from tests.k8s.oracle.differences import (
     has_source_ranges,
 )
 from tests.k8s.oracle.laboratory import Laboratory, Pair
+from tests.k8s.oracle.ours import choices
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.volley import Volleys
 
@@ -34,6 +35,8 @@ _MOST = 400
 # kube-proxy deletes entries after it has written its rules.
 _DELETED_S = 5.0
 _POLL_S = 0.05
+# A Service's port (`namespace/name:port`), in one family: whether that is IPv6.
+_Port = tuple[str, Protocol, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +203,15 @@ class _Side:
 
     def _follow_clients(self, happened: _Happened) -> Iterator[str]:
         before, self._clients = self._clients, self._connect(list(self._clients))
-        choices, self._choices = self._choices, self._all_choices()
+        past, self._choices = self._choices, self._all_choices()
+        of_ports = self._choices_of_ports()
         for one, now in self._clients.items():
             was, allowed = before[one], self._choices[one]
             # Where endpoints came back, one of them may remember the client too, and be asked first. The
             # same where another of the Service's addresses leads to others, as what is remembered
-            # belongs to the Service's port.
-            siblings = [each for each in self._clients if _port(each) == _port(one)]
-            has_none_more = all(allowed == self._choices[each] <= choices[one] for each in siblings)
+            # belongs to the Service's port and each address is asked from the same pod.
+            is_alike = allowed <= past[one] and of_ports.get(self._port(one)) == {allowed}
+            has_none_more = is_alike and not (self._is_theirs and self._has_others_at_node_ports(one))
             is_untouched = one.service not in happened.edited and happened.often[one.service] < 2
             has_affinity = self._pair.guest.has_affinity(one.flow)
             if was in allowed and has_none_more and is_untouched and has_affinity:
@@ -223,6 +227,24 @@ class _Side:
     def _all_choices(self) -> dict[Question, frozenset[Outcome]]:
         """Where new connections of each client may go, whatever is remembered."""
         return {one: self._pair.guest.expected(one.flow) for one in self._clients}
+
+    def _choices_of_ports(self) -> dict[_Port | None, set[frozenset[Outcome]]]:
+        """Where new connections to the addresses of each Service's port may go."""
+        found = defaultdict[_Port | None, set[frozenset[Outcome]]](set)
+        for capture in self._pair.guest.captures.values():
+            found[_port_of(capture)].add(choices(capture))
+        return found
+
+    def _port(self, one: Question) -> _Port | None:
+        capture = self._pair.guest.capture(one.flow)
+        return None if capture is None else _port_of(capture)
+
+    def _has_others_at_node_ports(self, one: Question) -> bool:
+        """Whether the Service has node ports, which a guest has not, that lead a pod to the endpoints of
+        all nodes where its cluster IP leads to those of this one."""
+        spec = (self._laboratory.service(one.service) or {"spec": {}})["spec"]
+        has_node_ports = any(port.get("nodePort") for port in spec.get("ports") or ())
+        return has_node_ports and spec.get("internalTrafficPolicy") == "Local"
 
     def _all_served(self) -> dict[Question, bool]:
         """Whether each flow's endpoint serves, as our model has it."""
@@ -241,6 +263,5 @@ def _reference(change: Change) -> str:
     return f"{change.after.namespace}/{change.service}"
 
 
-def _port(one: Question) -> tuple[object, ...]:
-    """A Service's port, in one family."""
-    return one.service, one.flow.port, one.flow.protocol, ":" in one.flow.destination
+def _port_of(capture: Capture) -> _Port:
+    return capture.service_port, capture.protocol, ":" in capture.ip

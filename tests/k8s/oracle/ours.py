@@ -56,9 +56,7 @@ class OurGuest:
         capture = self.capture(flow)
         if capture is None:
             return frozenset({Fate.REJECT if self._is_in_ranges(flow.destination) else Fate.PASS})
-        if isinstance(capture.to, Target):
-            return frozenset(capture.to.endpoints)
-        return frozenset({Fate(capture.to.value)})
+        return choices(capture)
 
     def serves(self, flow: Asking) -> frozenset[Endpoint]:
         """The endpoints that may still answer a UDP flow."""
@@ -167,6 +165,13 @@ class Ours:
         flows = tuple(_flow(stale) for stale in push.flush)
         self.flushed += one.side.ruled.call(one.netfilter.delete_flows, flows)
         self._delivery.answered(push, result, time.monotonic())
+
+
+def choices(capture: Capture) -> frozenset[Outcome]:
+    """Where a new connection to an address may go, whatever is remembered of its client."""
+    if isinstance(capture.to, Target):
+        return frozenset(capture.to.endpoints)
+    return frozenset({Fate(capture.to.value)})
 
 
 def kernel_holds(one: OurGuest) -> bool:

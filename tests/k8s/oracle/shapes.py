@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from tests.k8s.oracle.changes import SERVICES, SLICES, Change
-from tests.k8s.oracle.draw import NODES, Json, World
+from tests.k8s.oracle.draw import NODES, ZONES, Json, World
 
 Step = Callable[[World], Change] | None
 
@@ -80,6 +80,30 @@ def _sticky(protocol: str) -> Callable[[World], None]:
         _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, n) for n in range(3, 23)])
 
     return fill
+
+
+def _sticky_at_home(node: str) -> Callable[[World], None]:
+    """A Service with affinity and node ports, whose cluster IP leads to endpoints of the own node: all of
+    them are on this one."""
+
+    def fill(world: World) -> None:
+        ports = [_port("p0", 443, "TCP")]
+        kind = {"type": "NodePort", "internalTrafficPolicy": "Local"}
+        _service(world, ports, **kind, **_remembering(600)["spec"])
+        made = [{**_endpoint(world, n), "nodeName": node} for n in range(3, 23)]
+        _slice(world, [_port("p0", 8443, "TCP")], made)
+
+    return fill
+
+
+def _hinted(world: World) -> Change:
+    """Of the endpoints only the first one is for a zone that has nodes."""
+    after = deepcopy(world)
+    name = f"{_SERVICE}-one"
+    for number, one in enumerate(after.slices[name]["endpoints"]):
+        zones = ("nowhere",) if number else ZONES
+        one["hints"] = {"forZones": [{"name": zone} for zone in zones]}
+    return Change(world, after, "put", SLICES, name, after.slices[name])
 
 
 def _remembering(timeout_s: int) -> Json:
@@ -240,5 +264,15 @@ SHAPES = (
             fill=_sticky("UDP"),
             steps=(None, None),
         ),
+    )
+    + tuple(
+        Shape(
+            # The endpoint that the node port leads to remembers the client from then on, also for the
+            # cluster IP, which had led it to another one.
+            name=f"a client of {node} whom the node port leads to another endpoint than the cluster IP",
+            fill=_sticky_at_home(node),
+            steps=(_hinted, None),
+        )
+        for node in NODES[:2]
     )
 )
