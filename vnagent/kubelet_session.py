@@ -12,7 +12,7 @@ from daemonkit.tls import TlsError, verified_chain
 from tenancy import x509
 
 # How long connections resume before the kubelet's certificates are verified anew. `ssl` copies a session
-# with its certificates: to keep one takes 0.1 ms.
+# with its certificates: to keep one takes 0.2 ms.
 VERIFIED_S = 600.0
 # How long none is kept after the kubelet did not resume one. It was restarted, and resumes the next one; or
 # it never does, and one for each exec would be kept in vain.

@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.kubectl import Kubectl
+from tests.k8s.ring.processes import wait_for
 
 _MEGABYTE = 1 << 20
 _IN_WEB = ("exec", "web", "-c", "main")
@@ -53,6 +55,20 @@ def test_a_container_that_has_ended(streaming: Kubectl) -> None:
     # The kubelet answers 500 here, and the user must learn why, without the super cluster's names.
     assert "container is not running" in result.complaint
     assert "tenant-1" not in result.complaint
+
+
+def test_a_session_of_the_kubelets_is_resumed(served: Ring, streaming: Kubectl) -> None:
+    """Go keeps in its ticket whose certificate it saw, so that the kubelet knows the agent by it."""
+    series = 'vcnode_kubelet_handshakes_total{kind="resumed"}'
+
+    def resumes() -> bool:
+        before = served.agent.metric(series)
+        for _ in range(2):
+            streaming(*_IN_WEB, "--", "true").check()
+        # Behind each stream a connection is dialled ahead, for the next one.
+        return served.agent.metric(series) > before
+
+    wait_for("a stream resumes a session", resumes, timeout_s=30)
 
 
 def test_other_container(streaming: Kubectl) -> None:
