@@ -48,8 +48,8 @@ class Subject(Protocol):
         ...
 
 
-def start_upstream(place: Place, files: Fixture) -> tuple[Process, str]:
-    """Start the fake kubelet; return it and its address."""
+def start_upstream(place: Place, files: Fixture, flags: Sequence[str] = ()) -> tuple[Process, str]:
+    """Start the fake kubelet, with `flags` of its own; return it and its address."""
     process = Process(
         "upstream",
         [
@@ -57,6 +57,7 @@ def start_upstream(place: Place, files: Fixture) -> tuple[Process, str]:
             *("-cert", files.kubelet.certificate, "-key", files.kubelet.key),
             *("-client-ca", files.super_ca, "-pods", files.pod_list),
             *("-namespace-prefix", KEY_PREFIX),
+            *flags,
         ],
         place.load_core,
         place.directory / "upstream.log",
@@ -71,7 +72,6 @@ class GoPeer:
     place: Place
     files: Fixture
     upstream: str
-    arguments: Sequence[str] = ()
     name: str = PEER
 
     def start(self) -> Running:
@@ -87,7 +87,6 @@ class GoPeer:
                 *("-kubelet-cert", files.kubelet_client.certificate),
                 *("-kubelet-key", files.kubelet_client.key, "-kubelet-ca", files.super_ca),
                 *("-audit", directory / f"audit-{self.name}.jsonl"),
-                *self.arguments,
             ],
             self.place.proxy_core,
             directory / f"{self.name}.log",

@@ -52,7 +52,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--null", action="store_true", help="the Go peer against itself: every ratio should be 1"
     )
-    parser.add_argument("--resume", action="store_true", help="peer resumes TLS to the kubelet")
+    parser.add_argument(
+        "--whole-handshakes", action="store_true", help="nobody can resume a TLS session of the kubelet"
+    )
     parser.add_argument(
         "--program",
         default=f"{sys.executable} -m vnagent",
@@ -83,7 +85,8 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Co
         rounds = dict.fromkeys(PARTS, arguments.rounds)
     collected = Collected()
     with contextlib.ExitStack() as stack:
-        upstream, address = start_upstream(place, files)
+        flags = ["-no-tickets"] if arguments.whole_handshakes else []
+        upstream, address = start_upstream(place, files, flags)
         stack.callback(upstream.stop)
         bench = Bench(place, files, address, scale=QUICK_SCALE if arguments.quick else 1.0)
         subjects = _subjects(arguments, place, files, address)
@@ -105,10 +108,9 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Co
 def _subjects(
     arguments: argparse.Namespace, place: Place, files: fixture.Fixture, upstream: str
 ) -> list[Subject]:
-    flags = ["-resume"] if arguments.resume else []
-    peer = GoPeer(place, files, upstream, flags)
+    peer = GoPeer(place, files, upstream)
     if arguments.null:
-        return [GoPeer(place, files, upstream, flags, name=OURS), peer]
+        return [GoPeer(place, files, upstream, name=OURS), peer]
     return [VnAgent(place, files, upstream, shlex.split(arguments.program)), peer]
 
 
@@ -161,6 +163,7 @@ def _document(collected: Collected, arguments: argparse.Namespace) -> dict[str, 
         "setting": _setting(collected),
         "quick": arguments.quick,
         "null": arguments.null,
+        "whole_handshakes": arguments.whole_handshakes,
         "figures": figures,
         "samples": {
             name: {who: [as_json(sample) for sample in got] for who, got in subjects.items()}

@@ -43,7 +43,6 @@ func newBuffers() *buffers {
 type settings struct {
 	upstream, serverName, auditFile, table string
 	serving, kubelet                       tlsfiles.Files
-	resume                                 bool
 }
 
 func main() {
@@ -53,7 +52,6 @@ func main() {
 	flag.StringVar(&s.serverName, "upstream-name", "", "name in the kubelet's certificate")
 	flag.StringVar(&s.table, "table", "", "JSON file of clients and pods")
 	flag.StringVar(&s.auditFile, "audit", "", "audit file")
-	flag.BoolVar(&s.resume, "resume", false, "resume TLS sessions to the kubelet")
 	flag.StringVar(&s.serving.Cert, "cert", "", "serving certificate")
 	flag.StringVar(&s.serving.Key, "key", "", "serving key")
 	flag.StringVar(&s.serving.CA, "client-ca", "", "authorities of all tenants")
@@ -122,9 +120,7 @@ func newProxy(s settings, trail *audit) (*httputil.ReverseProxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.resume {
-		kubelet.ClientSessionCache = tls.NewLRUClientSessionCache(64)
-	}
+	kubelet.ClientSessionCache = tls.NewLRUClientSessionCache(64)
 	transport := &http.Transport{
 		TLSClientConfig:     kubelet,
 		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1 only

@@ -2,8 +2,8 @@
 
 // Package tlsfiles builds the TLS settings of every program of the bench from PEM files.
 //
-// All of them speak TLS 1.3 with X25519 and a P-256 certificate on each side, and none resumes a
-// session unless it is asked to: a ratio is only about the proxies when the handshakes are the same.
+// All of them speak TLS 1.3 with X25519 and a P-256 certificate on each side: a ratio is only about
+// the proxies when the handshakes are the same.
 // (Go 1.24 would choose a post-quantum key exchange between two Go programs, which OpenSSL 3.0 has not got.)
 package tlsfiles
 

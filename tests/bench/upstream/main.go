@@ -56,13 +56,14 @@ func main() {
 	flag.StringVar(&files.CA, "client-ca", "", "authority of clients")
 	podList := flag.String("pods", "", "PodList in JSON for /pods")
 	prefix := flag.String("namespace-prefix", "", "what every namespace of the super cluster begins with")
+	noTickets := flag.Bool("no-tickets", false, "let nobody resume a session")
 	flag.Parse()
-	if err := serve(files, *podList, *prefix); err != nil {
+	if err := serve(files, *podList, *prefix, *noTickets); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func serve(files tlsfiles.Files, podList, prefix string) error {
+func serve(files tlsfiles.Files, podList, prefix string, noTickets bool) error {
 	pods, err := os.ReadFile(podList)
 	if err != nil {
 		return err
@@ -71,6 +72,7 @@ func serve(files tlsfiles.Files, podList, prefix string) error {
 	if err != nil {
 		return err
 	}
+	settings.SessionTicketsDisabled = noTickets
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
