@@ -261,7 +261,7 @@ class Handshakes:
         self._begun.discard(one)
 
     def _release(self, one: _Pending) -> None:
-        """Forget one that has not waited for the thread."""
+        """Forget one that is in no queue of the thread's."""
         one.is_ended = True
         del self._by_fd[one.fd]
         self._waiting.discard(one)

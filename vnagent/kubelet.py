@@ -79,7 +79,8 @@ class KubeletConnection:
         "generation",
         "group",
         "is_reused",
-        "offers_session",
+        "is_session_unproven",
+        "verified_at_s",
     )
 
     def __init__(self, pool: "KubeletPool") -> None:
@@ -96,7 +97,8 @@ class KubeletConnection:
         self._buffer = b""
         self._body: Body | None = None
         self.is_reused = False
-        self.offers_session = False
+        self.is_session_unproven = False  # it offers a session, and the kubelet has not answered yet
+        self.verified_at_s = 0.0  # when its handshake ended
         self.generation = pool.generation  # of the certificates that it was dialled with
 
     @property
@@ -170,6 +172,7 @@ class KubeletConnection:
         self._is_established = True
         if self.channel is None:
             return
+        self.verified_at_s = self._pool.channels.now
         self._pool.count_handshake(self)
         if self._exchange is None:
             self._pool.release(self)
@@ -185,6 +188,8 @@ class KubeletConnection:
             self._feed(exchange, self._body, data)
             return
         self._has_answered = True
+        if self.is_session_unproven:
+            self._pool.confirm_session(self)
         self._buffer += bytes(data)
         try:
             found = self._pool.read_head(self._buffer)
@@ -247,12 +252,13 @@ class KubeletConnection:
             self.abort()
             exchange.on_response_end()
             return
-        if not self._is_established and self.offers_session:
-            self._pool.refuse_session()  # in case it is what this kubelet fails on
-        was_dialled_ahead = not self._is_established and self.is_reused and exchange is not None
-        if was_dialled_ahead or (self._is_established and self._may_replay()):
-            # The kubelet closed a pooled connection just as we used it (RFC 9112, 9.3.1), or one that was
-            # dialled before there was a request, which it has not seen then.
+        has_refused = self._refuse_unproven_session()
+        # It was dialled before there was a request, or may have failed for the session that it offered. The
+        # kubelet has not seen the request then.
+        may_dial_again = self.is_reused or (has_refused and reason != "untrusted")
+        is_unsent = not self._is_established and exchange is not None
+        if (is_unsent and may_dial_again) or (self._is_established and self._may_replay()):
+            # In the second case it closed a pooled connection just as we used it (RFC 9112, 9.3.1).
             if self.channel is not None:
                 self.channel.abort()
             self._is_established = self.is_reused = False
@@ -267,7 +273,16 @@ class KubeletConnection:
         is_waiting = self._exchange is not None and not self._has_answered
         return is_waiting and self.is_reused and not self._is_upgrade
 
+    def _refuse_unproven_session(self) -> bool:
+        """The connection failed: give the session up that it offered, in case this is why. Not where it
+        stood idle, as any such connection ends. Returns whether the session was given up."""
+        is_refused = self.is_session_unproven and (not self._is_established or self._exchange is not None)
+        if is_refused:
+            self._pool.refuse_session(self)
+        return is_refused
+
     def on_deadline(self) -> None:
+        self._refuse_unproven_session()
         if not self._is_established:
             self._fail("kubelet-unreachable")
         else:
@@ -409,20 +424,31 @@ class KubeletPool:
             self.resumed_count += 1
             return
         self.full_count += 1
-        if connection.offers_session:
-            self.refuse_session()
+        if connection.is_session_unproven:
+            self.refuse_session(connection)
 
     def keep_session(self, connection: KubeletConnection, channel: TlsChannel) -> None:
         """The kubelet has answered on this connection, so its session's ticket is here if there is one."""
         tls = channel.tls
-        if tls is not None and connection.generation == self.generation:
-            self._session.keep(tls, self.channels.now)
+        if tls is None or connection.generation != self.generation:
+            return
+        # A command runs at the kubelet already: for the want of memory the next handshake is a whole one.
+        with contextlib.suppress(MemoryError, ssl.SSLError):
+            self._session.keep(tls, connection.verified_at_s, self.channels.now)
 
-    def refuse_session(self) -> None:
-        self._session.refuse(self.channels.now)
+    def confirm_session(self, connection: KubeletConnection) -> None:
+        connection.is_session_unproven = False
+        if connection.generation == self.generation:
+            self._session.confirm()
+
+    def refuse_session(self, connection: KubeletConnection) -> None:
+        connection.is_session_unproven = False
+        if connection.generation == self.generation:
+            self._session.refuse(self.channels.now)
 
     def dial(self, connection: KubeletConnection) -> None:
         """Give the connection a new channel."""
+        connection.is_session_unproven = False
         address = self.address
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
@@ -436,11 +462,12 @@ class KubeletPool:
         with contextlib.suppress(OSError):  # in progress, or refused: the channel will say which
             sock.connect((address.host, address.port))
         session = self._session.current(self.channels.now)
-        connection.offers_session = session is not None
-        cipher = Cipher(self._context, is_server=False, server_hostname=address.server_name, session=session)
+        connection.is_session_unproven = session is not None
+        name = address.server_name
         try:
+            cipher = Cipher(self._context, is_server=False, server_hostname=name, session=session)
             channel = TlsChannel(self.channels, sock, cipher, connection, group=connection.group)
-        except OSError:  # the kernel has no room to watch it
+        except (OSError, MemoryError):  # OpenSSL has no memory, or the kernel no room to watch it
             sock.close()
             self.channels.loop.call_soon(connection.on_end, "reset")
             return

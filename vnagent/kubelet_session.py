@@ -11,11 +11,11 @@ from collections.abc import Callable
 from daemonkit.tls import TlsError, verified_chain
 from tenancy import x509
 
-# How long connections resume before the kubelet's certificates are verified anew. `ssl` copies a session
-# with its certificates: to keep one takes 0.2 ms.
+# How long connections resume after the kubelet's certificates were verified. `ssl` copies a session with the
+# kubelet's leaf: to keep one takes 0.2 ms, to offer it 0.1 ms.
 VERIFIED_S = 600.0
-# How long none is kept after the kubelet did not resume one. It was restarted, and resumes the next one; or
-# it never does, and one for each exec would be kept in vain.
+# How long none is kept after one was of no use. The kubelet was restarted, and resumes the next one; or it
+# never does, or breaks such connections off: then twice as long each time, up to VERIFIED_S.
 REFUSED_S = 10.0
 
 
@@ -27,22 +27,28 @@ class KubeletSession:
     verification off, again and again.
     """
 
-    __slots__ = ("_asks_again_at_s", "_session", "_wall_clock")
+    __slots__ = ("_asks_again_at_s", "_refused_s", "_session", "_wall_clock")
 
     def __init__(self, wall_clock: Callable[[], float]) -> None:
         """`wall_clock`: by which certificates expire."""
         self._wall_clock = wall_clock
         self._session: ssl.SSLSession | None = None
         self._asks_again_at_s = 0.0
+        self._refused_s = REFUSED_S
 
     def current(self, now_s: float) -> ssl.SSLSession | None:
         """What a connection that is dialled now (by the loop's clock) resumes; None for a whole handshake."""
         return self._session if now_s < self._asks_again_at_s else None
 
-    def keep(self, tls: ssl.SSLObject, now_s: float) -> None:
+    def keep(self, tls: ssl.SSLObject, verified_at_s: float, now_s: float) -> None:
         """Keep the session of a connection on which the kubelet has answered, if there is none or its time is
-        over, for VERIFIED_S or until a certificate of the kubelet's chain expires."""
-        if now_s < self._asks_again_at_s or tls.session_reused:
+        over, for VERIFIED_S from its handshake or until a certificate of the kubelet's chain expires.
+
+        `verified_at_s`: when the handshake ended, by the loop's clock. Raises MemoryError and ssl.SSLError
+        where the session cannot be copied; none is kept then.
+        """
+        ends_at_s = verified_at_s + VERIFIED_S
+        if now_s < self._asks_again_at_s or ends_at_s <= now_s or tls.session_reused:
             return
         # Also where there is none to keep: to find that out takes as long.
         self._session, self._asks_again_at_s = None, now_s + VERIFIED_S
@@ -54,8 +60,18 @@ class KubeletSession:
         except (TlsError, x509.CertificateError):
             return
         self._session = session
-        self._asks_again_at_s = now_s + min(VERIFIED_S, expires_at - self._wall_clock())
+        self._asks_again_at_s = min(ends_at_s, now_s + expires_at - self._wall_clock())
+
+    def confirm(self) -> None:
+        """The kubelet has answered on a connection that resumes it."""
+        self._refused_s = REFUSED_S
 
     def refuse(self, now_s: float) -> None:
-        """The kubelet did not resume it, or a handshake with it failed."""
-        self._session, self._asks_again_at_s = None, now_s + REFUSED_S
+        """The kubelet did not resume it, or did not answer on a connection that offered it.
+
+        Does nothing where it was given up already, as many connections may have offered it.
+        """
+        if self._session is None:
+            return
+        self._session, self._asks_again_at_s = None, now_s + self._refused_s
+        self._refused_s = min(2 * self._refused_s, VERIFIED_S)

@@ -90,6 +90,7 @@ class Node:
         self.tenants_directory.mkdir(parents=True)
         self._contexts: dict[str, ssl.SSLContext] = {}
         self.kubelet = StandInKubelet(pods, tls=self.kubelet_tls())
+        self.front_port: int | None = None  # where the agent dials, if the kubelet is not there
         self.daemon = Daemon(directory / "config.yaml", directory / "status.sock")
 
     # ---- life
@@ -129,7 +130,7 @@ class Node:
             "serving": _pair(directory, "serving", "certificateFile", "keyFile"),
             "kubelet": {
                 "address": "127.0.0.1",
-                "port": self.kubelet.port,
+                "port": self.front_port or self.kubelet.port,
                 "caFile": str(directory / "kubelet-ca.crt"),
                 "serverName": NAME,
                 **_pair(directory, "agent", "clientCertificateFile", "clientKeyFile"),

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from daemonkit.handshake_accounts import HandshakeAccounts
 from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
@@ -90,6 +92,30 @@ def test_a_dial_that_cannot_be_watched_is_a_kubelet_that_is_unreachable() -> Non
             await turns(2)
             assert exchange.failures == ["kubelet-unreachable"]
             assert (pool.open_count, channels.by_fd, channels.own.size) == (0, {}, 0)
+
+    run(body)
+
+
+class FullMemory:
+    """OpenSSL has no memory for another connection."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def wrap_bio(self, *_: object) -> ssl.SSLObject:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [ssl.SSLError(1, "malloc failure"), MemoryError()], ids=repr)
+def test_a_dial_that_openssl_has_no_memory_for_fails_alone(error: BaseException) -> None:
+    async def body(channels: Channels) -> None:
+        context = cast(ssl.SSLContext, FullMemory(error))
+        pool = KubeletPool(channels, KubeletAddress("127.0.0.1", 1, "far"), context)
+        exchange = Recorder()
+        pool.acquire(exchange, b"", timeout_s=None, is_upgrade=True)
+        await turns(4)
+        assert exchange.failures == ["kubelet-unreachable"]
+        assert (pool.open_count, channels.by_fd) == (0, {})
 
     run(body)
 

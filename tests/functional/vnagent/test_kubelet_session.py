@@ -2,15 +2,27 @@
 """Streams resume a verified session of the kubelet's (docs/decisions/0023): with the kubelet that has it, and
 with the certificates that it began with, not otherwise."""
 
+import asyncio
+import datetime as dt
+import ssl
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from daemonkit.testing.kubelet import StandInKubelet, kubelet_context
 from daemonkit.testing.pki import Authority
 from tests.cases.daemon import wait_for
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, reply_of
+from tests.functional.vnagent.front import Ending, Front
+from tests.functional.vnagent.links import until
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import EXEC, SHOP, echoes, many, serves
+from vnagent.channel import TlsChannel
+from vnagent.channels import Channels
+from vnagent.core.head import ResponseHead
+from vnagent.kubelet import KubeletAddress, KubeletConnection, KubeletPool
 
 
 @pytest.fixture
@@ -72,3 +84,110 @@ def test_new_certificates_of_the_agents_are_shown_to_the_kubelet(node: Node) -> 
     assert serves(node)
     assert handshakes(node, "full") > verified
     assert resumes(node)
+
+
+@contextmanager
+def behind(front: Front, directory: Path) -> Iterator[Node]:
+    """A node whose agent dials the front for the kubelet, for requests of tenants alone, and has kept a
+    session."""
+    pods = directory / "pods.json"
+    node = Node(directory / "n", ["ten-a"], [SHOP], {"pods": {"source": "file", "file": str(pods)}})
+    node.write_pod_file(pods)
+    front.kubelet, node.front_port = node.kubelet, front.port
+    with node:
+        assert is_served(node)
+        yield node
+
+
+def is_served(node: Node) -> bool:
+    """Whether an exec begins, for whoever waits as long as kubectl does."""
+    with node.client("ten-a") as client:
+        client.send(head(EXEC, *SPDY))
+        return received(client, SHOP.marker.encode())
+
+
+def test_no_stream_fails_where_resumed_handshakes_do(tmp_path: Path) -> None:
+    """Nothing of the request has left then: it is dialled again, without the session."""
+    with Front(Ending.RESET) as front, behind(front, tmp_path) as node:
+        # Also the connection that is dialled ahead, which would be dialled again in any case.
+        node.kubelet.drop_connections()
+        assert wait_for(lambda: node.daemon.samples()["vcnode_kubelet_connections"] == 0, DEADLINE_S)
+        assert front.offered == 0
+        assert is_served(node)
+        assert front.offered > 0
+
+
+@pytest.mark.parametrize("ending", [Ending.SILENCE, Ending.CLOSED])
+def test_a_session_that_breaks_connections_is_given_up(tmp_path: Path, ending: Ending) -> None:
+    with Front(ending) as front, behind(front, tmp_path) as node:
+        # A stream may fail, as the kubelet might have seen it; then all are served for a while.
+        assert wait_for(lambda: not is_served(node) or front.offered > 0, DEADLINE_S)
+        assert wait_for(lambda: all(is_served(node) for _ in range(5)), 3 * DEADLINE_S)
+
+
+class Taker:
+    """An exchange that takes its connection over."""
+
+    def __init__(self) -> None:
+        self.connection: KubeletConnection | None = None
+        self.channel: TlsChannel | None = None
+        self.failures: list[str] = []
+
+    def on_response(self, head: ResponseHead) -> None:
+        assert (head.status, self.connection is None) == (101, False)
+        if self.connection is not None:
+            self.channel, _ = self.connection.take_channel()
+
+    def on_body(self, data: memoryview) -> None:
+        raise AssertionError(data)
+
+    def on_response_end(self) -> None:
+        raise AssertionError
+
+    def on_batch_end(self) -> None:
+        pass
+
+    def on_failure(self, reason: str) -> None:
+        self.failures.append(reason)
+
+    def has_taken(self) -> bool:
+        assert self.failures == []
+        return self.channel is not None
+
+
+def test_a_session_ends_with_the_kubelets_certificate(tmp_path: Path) -> None:
+    expires_at = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=300)).replace(microsecond=0)
+    authority = Authority.create("ca")
+    server = authority.issue(NAME, sans_dns=[NAME], usages=("server",), not_after=expires_at)
+    certificate, key = server.write(tmp_path, "kubelet")
+    tls = kubelet_context(str(certificate), str(key), authority.cert_pem.decode())
+    context = ssl.create_default_context(cadata=authority.cert_pem.decode())
+    authority.issue("agent", usages=("client",)).load_into(context)
+    kubelet = StandInKubelet([SHOP], tls=tls)
+
+    async def main() -> None:
+        channels = Channels(asyncio.get_running_loop())
+        channels.start()
+        pool = KubeletPool(channels, KubeletAddress("127.0.0.1", kubelet.port, NAME), context)
+
+        def offers_a_session() -> bool:
+            connection = pool.acquire(Taker(), b"", timeout_s=None, is_upgrade=False)
+            return connection.is_session_unproven
+
+        assert not offers_a_session()
+        stream = Taker()
+        path = f"/exec/{SHOP.namespace}/{SHOP.name}/app?command=cat&output=1"
+        request = head(f"POST {path}", *SPDY)
+        stream.connection = pool.acquire(stream, request, timeout_s=None, is_upgrade=True)
+        await until(stream.has_taken)
+        channels.now += expires_at.timestamp() - time.time() - 5
+        assert offers_a_session()
+        channels.now += 10
+        assert not offers_a_session()
+        channels.stop()
+
+    kubelet.start()
+    try:
+        asyncio.run(main())
+    finally:
+        kubelet.stop()

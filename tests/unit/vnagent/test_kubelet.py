@@ -16,6 +16,7 @@ from vnagent.channel import TlsChannel
 from vnagent.channels import Channels, Group
 from vnagent.core.head import ResponseHead
 from vnagent.kubelet import DIAL_S, IDLE_S, MAX_IDLE, KubeletAddress, KubeletConnection, KubeletPool
+from vnagent.kubelet_session import KubeletSession
 from vnagent.owner import NO_ACCOUNT
 
 pytestmark = pytest.mark.asyncio
@@ -35,7 +36,7 @@ class FakeChannel:
         self.written = b""
         self.is_open = True
         self.is_paused = False
-        self.tls = None
+        self.tls: Resumed | None = None
 
     def join(self, group: Group) -> None:
         self.group = group
@@ -56,20 +57,46 @@ class FakeChannel:
         self.is_open = False
 
 
+class Session(KubeletSession):
+    """Records what is made of it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.events: list[str] = []
+
+    def keep(self, tls: ssl.SSLObject, verified_at_s: float, now_s: float) -> None:
+        self.events.append("keep")
+
+    def confirm(self) -> None:
+        self.events.append("confirm")
+
+    def refuse(self, now_s: float) -> None:
+        self.events.append("refuse")
+
+
+class Resumed:
+    """The TLS of a connection that goes on with a session."""
+
+    session_reused = True
+
+
 class Pool(KubeletPool):
     """Dials fake channels."""
 
     def __init__(self, channels: Channels) -> None:
         super().__init__(channels, ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         self.dialled: list[FakeChannel] = []
-        self.refused_sessions = 0
+        self.connections: list[KubeletConnection] = []
+        self._session = self.session = Session()
 
-    def refuse_session(self) -> None:
-        self.refused_sessions += 1
+    def replace_context(self, context: ssl.SSLContext) -> None:
+        super().replace_context(context)
+        self._session = self.session
 
     def dial(self, connection: KubeletConnection) -> None:
         channel = FakeChannel(self.channels)
         self.dialled.append(channel)
+        self.connections.append(connection)
         connection.channel = cast(TlsChannel, channel)
 
 
@@ -441,32 +468,91 @@ async def test_splits_change_nothing(answer: bytes, sizes: list[int]) -> None:
     channels.stop()
 
 
-@pytest.mark.parametrize("offers_session", [True, False])
-async def test_a_session_is_given_up_that_the_kubelet_did_not_resume(
-    pool: Pool, offers_session: bool
+def dialled_with_a_session(
+    pool: Pool, *, is_resumed: bool = False
+) -> tuple[Recorder, KubeletConnection, FakeChannel]:
+    """A stream's connection that offers a session. `is_resumed`: its handshake is done, and took it."""
+    exchange = Recorder()
+    connection = pool.acquire(exchange, POST, timeout_s=5, is_upgrade=True)
+    channel = pool.dialled[-1]
+    connection.is_session_unproven = True
+    if is_resumed:
+        channel.tls = Resumed()
+        connection.on_handshake()
+    return exchange, connection, channel
+
+
+async def test_a_session_that_the_kubelet_did_not_resume_is_given_up(pool: Pool) -> None:
+    _, connection, _ = dialled_with_a_session(pool)
+    connection.on_handshake()
+    assert (pool.session.events, pool.full_count, pool.resumed_count) == (["refuse"], 1, 0)
+    connection.on_end("reset")
+    assert pool.session.events == ["refuse"]
+
+
+async def test_a_session_is_confirmed_by_an_answer(pool: Pool) -> None:
+    _, connection, _ = dialled_with_a_session(pool, is_resumed=True)
+    assert (pool.session.events, pool.full_count, pool.resumed_count) == ([], 0, 1)
+    say(connection, b"HTTP/1.1 400 B", b"ad\r\n")
+    connection.on_end("reset")
+    assert pool.session.events == ["confirm"]
+
+
+async def test_a_stream_whose_handshake_failed_with_a_session_is_dialled_again_without(pool: Pool) -> None:
+    exchange, connection, channel = dialled_with_a_session(pool)
+    connection.on_end("reset")
+    again = pool.dialled[-1]
+    assert (again is channel, channel.is_open, again.is_open) == (False, False, True)
+    connection.is_session_unproven = False  # as there is none any more
+    connection.on_handshake()
+    assert (exchange.events, again.written, pool.session.events) == ([], POST, ["refuse"])
+
+
+async def test_it_is_dialled_again_once(pool: Pool) -> None:
+    exchange, connection, _ = dialled_with_a_session(pool)
+    connection.on_end("reset")
+    connection.is_session_unproven = False
+    count = len(pool.dialled)
+    connection.on_end("reset")
+    assert (exchange.events, len(pool.dialled)) == (["kubelet-unreachable"], count)
+
+
+async def test_a_kubelet_that_is_not_trusted_is_not_dialled_again(pool: Pool) -> None:
+    """It did not resume the session, and its chain was verified."""
+    exchange, connection, _ = dialled_with_a_session(pool)
+    count = len(pool.dialled)
+    connection.on_end("untrusted")
+    assert (exchange.events, len(pool.dialled)) == (["kubelet-untrusted"], count)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_a_session_is_given_up_when_the_time_for_an_answer_is_over(
+    pool: Pool, *, is_resumed: bool
 ) -> None:
-    """Its handshake was a whole one, or has failed."""
-    for count, is_shaken in ((1, True), (2, False)):
-        connection = pool.acquire(Recorder(), POST, timeout_s=5, is_upgrade=True)
-        connection.offers_session = offers_session
-        if is_shaken:
-            connection.on_handshake()
-        else:
-            connection.on_end("reset")
-        assert pool.refused_sessions == (count if offers_session else 0)
-    assert (pool.full_count, pool.resumed_count) == (1, 0)
+    exchange, connection, _ = dialled_with_a_session(pool, is_resumed=is_resumed)
+    connection.on_deadline()
+    assert exchange.events == ["kubelet-timeout" if is_resumed else "kubelet-unreachable"]
+    assert pool.session.events == ["refuse"]
 
 
-class Resumed:
-    """The TLS of a connection, and how often its session was thought of."""
+async def test_a_session_is_given_up_where_the_connection_ends_without_an_answer(pool: Pool) -> None:
+    """The kubelet may have seen the request: a command must not run twice."""
+    exchange, connection, _ = dialled_with_a_session(pool, is_resumed=True)
+    connection.on_end("closed")
+    assert (exchange.events, pool.session.events) == (["kubelet-broke-off"], ["refuse"])
 
-    def __init__(self) -> None:
-        self.count = 0
 
-    @property
-    def session_reused(self) -> bool:
-        self.count += 1
-        return True
+@pytest.mark.parametrize("by", ["end", "deadline"])
+async def test_an_idle_connection_says_nothing_of_its_session(pool: Pool, by: str) -> None:
+    pool.warm()
+    spare, pool.dialled[-1].tls = pool.connections[-1], Resumed()
+    spare.is_session_unproven = True
+    spare.on_handshake()
+    if by == "end":
+        spare.on_end("closed")
+    else:
+        spare.on_deadline()
+    assert (pool.open_count, pool.session.events) == (0, [])
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -475,9 +561,24 @@ async def test_the_session_of_certificates_that_were_replaced_is_not_kept(
 ) -> None:
     """OpenSSL would take it for no connection that is made with the new ones."""
     exchange, connection, channel = ask(pool, POST, is_upgrade=True)
-    exchange.takes_over, tls = connection, Resumed()
-    channel.tls = tls  # type: ignore[assignment]
+    exchange.takes_over = connection
+    channel.tls = Resumed()
     if is_replaced:
         pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     say(connection, b"HTTP/1.1 101 S\r\n\r\n")
-    assert tls.count == (0 if is_replaced else 1)
+    assert pool.session.events == ([] if is_replaced else ["keep"])
+
+
+async def test_a_stream_goes_on_when_there_is_no_memory_to_keep_its_session(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(pool.session, "keep", keep)
+    exchange, connection, channel = ask(pool, POST, is_upgrade=True)
+    exchange.takes_over = connection
+    channel.tls = Resumed()
+    say(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")
+    assert (exchange.events, exchange.early, channel.is_open) == (["101"], b"first ", True)
+    assert pool.open_count == 0

@@ -8,12 +8,13 @@ from functools import cache
 import pytest
 
 from daemonkit.testing.pki import Authority
+from tenancy import x509
 from vnagent.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession
 
 NAME = "node-1"
 # The loop's clock.
 NOW_S = 100.0
-# As certificates are real, and OpenSSL goes by the machine's clock.
+# As certificates are real, and OpenSSL goes by the machine's clock: they are good for a day and more.
 WALL_S = dt.datetime.now(dt.UTC).timestamp()
 
 
@@ -55,48 +56,99 @@ def answered(
 def test_a_session_is_resumed_until_its_chain_is_to_be_verified_again() -> None:
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
     assert kept.current(NOW_S) is None
-    kept.keep(answered(server, client), NOW_S)
+    kept.keep(answered(server, client), NOW_S, NOW_S)
     session = kept.current(NOW_S + VERIFIED_S - 1)
     assert session is not None
     assert answered(server, client, session).session_reused
     assert kept.current(NOW_S + VERIFIED_S) is None
 
 
+def test_the_time_counts_from_when_the_chain_was_verified() -> None:
+    """A connection may have stood for long before it became a stream."""
+    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
+    kept.keep(answered(server, client), NOW_S - VERIFIED_S, NOW_S)
+    assert kept.current(NOW_S) is None
+    kept.keep(answered(server, client), NOW_S - VERIFIED_S + 1, NOW_S)
+    assert kept.current(NOW_S + 0.5) is not None
+    assert kept.current(NOW_S + 1) is None
+
+
 def test_a_resumed_connections_session_is_not_kept() -> None:
     """Or the chain would never be verified again."""
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
     first = answered(server, client)
-    kept.keep(first, NOW_S)
+    kept.keep(first, NOW_S, NOW_S)
     later_s = NOW_S + VERIFIED_S
-    kept.keep(answered(server, client, first.session), later_s)
+    kept.keep(answered(server, client, first.session), later_s, later_s)
     assert kept.current(later_s) is None
-    kept.keep(answered(server, client), later_s)
+    kept.keep(answered(server, client), later_s, later_s)
     assert kept.current(later_s) is not None
 
 
 @pytest.mark.parametrize("what", ["leaf", "authority"])
 def test_a_session_ends_with_the_certificate_that_expires_first(what: str) -> None:
-    leaf_expires_in_s = 3600.0 if what == "leaf" else 400 * 86_400.0
+    leaf_expires_in_s = 86_400.0 if what == "leaf" else 400 * 86_400.0
     authority_expires_in_s = authority().certificate.not_valid_after_utc.timestamp() - WALL_S
     assert (leaf_expires_in_s < authority_expires_in_s) is (what == "leaf")
     left_s = 60.0
     wall_s = WALL_S + min(leaf_expires_in_s, authority_expires_in_s) - left_s
     kept = KubeletSession(lambda: wall_s)
-    kept.keep(answered(server_context(expires_in_s=leaf_expires_in_s), client_context()), NOW_S)
+    kept.keep(answered(server_context(expires_in_s=leaf_expires_in_s), client_context()), NOW_S, NOW_S)
     # A certificate's time is in whole seconds.
     assert kept.current(NOW_S + left_s - 2) is not None
     assert kept.current(NOW_S + left_s) is None
 
 
+def refused_for_s(kept: KubeletSession, now_s: float) -> float:
+    """How long none is kept after the session of `now_s` was given up."""
+    server, client = server_context(), client_context()
+    kept.keep(answered(server, client), now_s, now_s)
+    assert kept.current(now_s) is not None
+    kept.refuse(now_s)
+    at_s = now_s
+    while kept.current(at_s) is None:
+        at_s += REFUSED_S
+        kept.keep(answered(server, client), at_s, at_s)
+    return at_s - now_s
+
+
 def test_a_session_that_was_of_no_use_gives_way_to_another_after_a_while() -> None:
+    kept = KubeletSession(lambda: WALL_S)
+    assert refused_for_s(kept, NOW_S) == REFUSED_S
+    assert refused_for_s(kept, NOW_S + VERIFIED_S + REFUSED_S) == 2 * REFUSED_S
+    kept.confirm()
+    assert refused_for_s(kept, NOW_S + 3 * VERIFIED_S) == REFUSED_S
+
+
+def test_a_chain_whose_end_cannot_be_read_is_verified_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def validity(_: bytes) -> tuple[float, float]:
+        raise x509.CertificateError("not a certificate")
+
+    monkeypatch.setattr(x509, "validity", validity)
+    kept = KubeletSession(lambda: WALL_S)
+    kept.keep(answered(server_context(), client_context()), NOW_S, NOW_S)
+    assert kept.current(NOW_S) is None
+
+
+def test_many_connections_give_a_session_up_once() -> None:
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
-    kept.keep(answered(server, client), NOW_S)
-    kept.refuse(NOW_S + 1)
-    assert kept.current(NOW_S + 1) is None
-    kept.keep(answered(server, client), NOW_S + REFUSED_S)
-    assert kept.current(NOW_S + REFUSED_S) is None
-    kept.keep(answered(server, client), NOW_S + 1 + REFUSED_S)
-    assert kept.current(NOW_S + 1 + REFUSED_S) is not None
+    kept.keep(answered(server, client), NOW_S, NOW_S)
+    for _ in range(8):
+        kept.refuse(NOW_S)
+    kept.keep(answered(server, client), NOW_S, NOW_S + REFUSED_S)
+    assert kept.current(NOW_S + REFUSED_S) is not None
+
+
+def test_a_kubelet_that_never_resumes_is_tried_seldom() -> None:
+    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
+    now_s, tried_at_s = NOW_S, []
+    while now_s < NOW_S + 6 * VERIFIED_S:
+        kept.keep(answered(server, client), now_s, now_s)
+        if kept.current(now_s) is not None:
+            tried_at_s.append(now_s)
+            kept.refuse(now_s)
+        now_s += VERIFIED_S / 2
+    assert tried_at_s[-1] - tried_at_s[-2] == VERIFIED_S
 
 
 class Asked:
@@ -122,6 +174,6 @@ def test_a_kubelet_without_tickets_of_tls_1_3_is_asked_seldom(version: ssl.TLSVe
     server.maximum_version = version
     tls = Asked(answered(server, client))
     for later_s in (0.0, 1.0, VERIFIED_S - 1, VERIFIED_S):
-        kept.keep(tls, NOW_S + later_s)  # type: ignore[arg-type]
+        kept.keep(tls, NOW_S + later_s, NOW_S + later_s)  # type: ignore[arg-type]
         assert kept.current(NOW_S + later_s) is None
     assert tls.count == 2
