@@ -229,10 +229,13 @@ class _Side:
         return {one: self._pair.guest.expected(one.flow) for one in self._clients}
 
     def _choices_of_ports(self) -> dict[_Port | None, set[frozenset[Outcome]]]:
-        """Where new connections to the addresses of each Service's port may go."""
+        """Where new connections to the addresses of each Service's port may go. Not the addresses that refuse
+        all: nobody is remembered there."""
         found = defaultdict[_Port | None, set[frozenset[Outcome]]](set)
         for capture in self._pair.guest.captures.values():
-            found[_port_of(capture)].add(choices(capture))
+            ends = choices(capture)
+            if not ends <= _REFUSALS:
+                found[_port_of(capture)].add(ends)
         return found
 
     def _port(self, one: Question) -> _Port | None:
