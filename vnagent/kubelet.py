@@ -79,7 +79,7 @@ class KubeletConnection:
         "generation",
         "group",
         "is_reused",
-        "is_session_unproven",
+        "offered_session",
         "verified_at_s",
     )
 
@@ -97,7 +97,8 @@ class KubeletConnection:
         self._buffer = b""
         self._body: Body | None = None
         self.is_reused = False
-        self.is_session_unproven = False  # it offers a session, and the kubelet has not answered yet
+        # Until the kubelet has answered, or it was given up.
+        self.offered_session: ssl.SSLSession | None = None
         self.verified_at_s = 0.0  # when its handshake ended
         self.generation = pool.generation  # of the certificates that it was dialled with
 
@@ -188,7 +189,7 @@ class KubeletConnection:
             self._feed(exchange, self._body, data)
             return
         self._has_answered = True
-        if self.is_session_unproven:
+        if self.offered_session is not None:
             self._pool.confirm_session(self)
         self._buffer += bytes(data)
         try:
@@ -252,37 +253,46 @@ class KubeletConnection:
             self.abort()
             exchange.on_response_end()
             return
-        has_refused = self._refuse_unproven_session()
+        may_be_session = self._give_session_up()
         # It was dialled before there was a request, or may have failed for the session that it offered. The
         # kubelet has not seen the request then.
-        may_dial_again = self.is_reused or (has_refused and reason != "untrusted")
+        may_dial_again = self.is_reused or (may_be_session and reason != "untrusted")
         is_unsent = not self._is_established and exchange is not None
-        if (is_unsent and may_dial_again) or (self._is_established and self._may_replay()):
-            # In the second case it closed a pooled connection just as we used it (RFC 9112, 9.3.1).
-            if self.channel is not None:
-                self.channel.abort()
-            self._is_established = self.is_reused = False
-            self.generation = self._pool.generation
-            self._pool.dial(self)
+        may_replay = self._may_replay() and (self.is_reused or may_be_session)
+        if (is_unsent and may_dial_again) or (self._is_established and may_replay):
+            # In the second case it closed a pooled connection just as we used it (RFC 9112, 9.3.1), or does
+            # not bear the session.
+            self._dial_again()
         elif self._is_established:
             self._fail("kubelet-broke-off")
         else:
             self._fail("kubelet-untrusted" if reason == "untrusted" else "kubelet-unreachable")
 
     def _may_replay(self) -> bool:
-        is_waiting = self._exchange is not None and not self._has_answered
-        return is_waiting and self.is_reused and not self._is_upgrade
+        return self._exchange is not None and not self._has_answered and not self._is_upgrade
 
-    def _refuse_unproven_session(self) -> bool:
-        """The connection failed: give the session up that it offered, in case this is why. Not where it
-        stood idle, as any such connection ends. Returns whether the session was given up."""
-        is_refused = self.is_session_unproven and (not self._is_established or self._exchange is not None)
-        if is_refused:
+    def _give_session_up(self) -> bool:
+        """The connection failed, perhaps for the session that it offered: returns whether it may be that.
+        Not where it stood idle, as any such connection ends."""
+        if self.offered_session is None or (self._is_established and self._exchange is None):
+            return False
+        if self._is_established:
+            self._pool.doubt_session(self)
+        else:
             self._pool.refuse_session(self)
-        return is_refused
+        return True
+
+    def _dial_again(self) -> None:
+        if self.channel is not None:
+            self.channel.abort()
+        self._is_established = self.is_reused = False
+        self.generation = self._pool.generation
+        self._pool.dial(self, may_resume=False)
 
     def on_deadline(self) -> None:
-        self._refuse_unproven_session()
+        if self._give_session_up() and not self._is_established and self._exchange is not None:
+            self._dial_again()
+            return
         if not self._is_established:
             self._fail("kubelet-unreachable")
         else:
@@ -424,7 +434,7 @@ class KubeletPool:
             self.resumed_count += 1
             return
         self.full_count += 1
-        if connection.is_session_unproven:
+        if connection.offered_session is not None:
             self.refuse_session(connection)
 
     def keep_session(self, connection: KubeletConnection, channel: TlsChannel) -> None:
@@ -437,18 +447,22 @@ class KubeletPool:
             self._session.keep(tls, connection.verified_at_s, self.channels.now)
 
     def confirm_session(self, connection: KubeletConnection) -> None:
-        connection.is_session_unproven = False
-        if connection.generation == self.generation:
-            self._session.confirm()
+        offered, connection.offered_session = connection.offered_session, None
+        if offered is not None:
+            self._session.confirm(offered)
+
+    def doubt_session(self, connection: KubeletConnection) -> None:
+        offered, connection.offered_session = connection.offered_session, None
+        if offered is not None:
+            self._session.doubt(offered, self.channels.now)
 
     def refuse_session(self, connection: KubeletConnection) -> None:
-        connection.is_session_unproven = False
-        if connection.generation == self.generation:
-            self._session.refuse(self.channels.now)
+        offered, connection.offered_session = connection.offered_session, None
+        if offered is not None:
+            self._session.refuse(offered, self.channels.now)
 
-    def dial(self, connection: KubeletConnection) -> None:
+    def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
         """Give the connection a new channel."""
-        connection.is_session_unproven = False
         address = self.address
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
@@ -461,8 +475,7 @@ class KubeletPool:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
         with contextlib.suppress(OSError):  # in progress, or refused: the channel will say which
             sock.connect((address.host, address.port))
-        session = self._session.current(self.channels.now)
-        connection.is_session_unproven = session is not None
+        session = self._session.current(self.channels.now) if may_resume else None
         name = address.server_name
         try:
             cipher = Cipher(self._context, is_server=False, server_hostname=name, session=session)
@@ -471,7 +484,7 @@ class KubeletPool:
             sock.close()
             self.channels.loop.call_soon(connection.on_end, "reset")
             return
-        connection.channel = channel
+        connection.channel, connection.offered_session = channel, session
         connection.set_deadline(DIAL_S)
         # Not from the caller's stack: a dial that fails at once would call back into it.
         self.channels.loop.call_soon(channel.start)

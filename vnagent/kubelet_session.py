@@ -27,7 +27,7 @@ class KubeletSession:
     verification off, again and again.
     """
 
-    __slots__ = ("_asks_again_at_s", "_refused_s", "_session", "_wall_clock")
+    __slots__ = ("_asks_again_at_s", "_doubts", "_is_confirmed", "_refused_s", "_session", "_wall_clock")
 
     def __init__(self, wall_clock: Callable[[], float]) -> None:
         """`wall_clock`: by which certificates expire."""
@@ -35,6 +35,8 @@ class KubeletSession:
         self._session: ssl.SSLSession | None = None
         self._asks_again_at_s = 0.0
         self._refused_s = REFUSED_S
+        self._is_confirmed = False
+        self._doubts = 0
 
     def current(self, now_s: float) -> ssl.SSLSession | None:
         """What a connection that is dialled now (by the loop's clock) resumes; None for a whole handshake."""
@@ -59,19 +61,25 @@ class KubeletSession:
             expires_at = min(x509.validity(der)[1] for der in verified_chain(tls))
         except (TlsError, x509.CertificateError):
             return
-        self._session = session
+        self._session, self._is_confirmed, self._doubts = session, False, 0
         self._asks_again_at_s = min(ends_at_s, now_s + expires_at - self._wall_clock())
 
-    def confirm(self) -> None:
-        """The kubelet has answered on a connection that resumes it."""
-        self._refused_s = REFUSED_S
+    def confirm(self, offered: ssl.SSLSession) -> None:
+        """The kubelet has answered on a connection that offered it."""
+        if offered is self._session:
+            self._is_confirmed, self._doubts, self._refused_s = True, 0, REFUSED_S
 
-    def refuse(self, now_s: float) -> None:
-        """The kubelet did not resume it, or did not answer on a connection that offered it.
+    def doubt(self, offered: ssl.SSLSession, now_s: float) -> None:
+        """The kubelet did not answer on a connection that resumes it. That may be the request's doing: a
+        session by which others were answered is refused at the second time in a row."""
+        if offered is self._session:
+            self._doubts += 1
+            if self._doubts > self._is_confirmed:
+                self.refuse(offered, now_s)
 
-        Does nothing where it was given up already, as many connections may have offered it.
-        """
-        if self._session is None:
-            return
-        self._session, self._asks_again_at_s = None, now_s + self._refused_s
-        self._refused_s = min(2 * self._refused_s, VERIFIED_S)
+    def refuse(self, offered: ssl.SSLSession, now_s: float) -> None:
+        """The kubelet did not resume it, or a handshake that offered it failed. Does nothing where it was
+        given up already, as many connections may have offered it."""
+        if offered is self._session:
+            self._session, self._asks_again_at_s = None, now_s + self._refused_s
+            self._refused_s = min(2 * self._refused_s, VERIFIED_S)

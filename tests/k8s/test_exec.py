@@ -69,6 +69,8 @@ def test_a_session_of_the_kubelets_is_resumed(served: Ring, streaming: Kubectl) 
         return served.agent.metric(series) > before
 
     wait_for("a stream resumes a session", resumes, timeout_s=30)
+    # Its own connection is that one, which was dialled ahead.
+    assert streaming(*_IN_WEB, "--", "echo", "known").check().out == b"known\n"
 
 
 def test_other_container(streaming: Kubectl) -> None:

@@ -58,19 +58,24 @@ class FakeChannel:
 
 
 class Session(KubeletSession):
-    """Records what is made of it."""
+    """Records what is made of it, and when the chain of what is kept was verified."""
 
     def __init__(self) -> None:
         super().__init__(lambda: 0.0)
         self.events: list[str] = []
+        self.verified_at_s: float | None = None
 
     def keep(self, tls: ssl.SSLObject, verified_at_s: float, now_s: float) -> None:
         self.events.append("keep")
+        self.verified_at_s = verified_at_s
 
-    def confirm(self) -> None:
+    def confirm(self, offered: ssl.SSLSession) -> None:
         self.events.append("confirm")
 
-    def refuse(self, now_s: float) -> None:
+    def doubt(self, offered: ssl.SSLSession, now_s: float) -> None:
+        self.events.append("doubt")
+
+    def refuse(self, offered: ssl.SSLSession, now_s: float) -> None:
         self.events.append("refuse")
 
 
@@ -87,16 +92,18 @@ class Pool(KubeletPool):
         super().__init__(channels, ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         self.dialled: list[FakeChannel] = []
         self.connections: list[KubeletConnection] = []
+        self.may_resume = True  # the last one
         self._session = self.session = Session()
 
     def replace_context(self, context: ssl.SSLContext) -> None:
         super().replace_context(context)
         self._session = self.session
 
-    def dial(self, connection: KubeletConnection) -> None:
+    def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
         channel = FakeChannel(self.channels)
         self.dialled.append(channel)
         self.connections.append(connection)
+        self.may_resume = may_resume
         connection.channel = cast(TlsChannel, channel)
 
 
@@ -468,14 +475,17 @@ async def test_splits_change_nothing(answer: bytes, sizes: list[int]) -> None:
     channels.stop()
 
 
+OFFERED = cast(ssl.SSLSession, object())
+
+
 def dialled_with_a_session(
-    pool: Pool, *, is_resumed: bool = False
+    pool: Pool, request: bytes = POST, *, is_resumed: bool = False
 ) -> tuple[Recorder, KubeletConnection, FakeChannel]:
-    """A stream's connection that offers a session. `is_resumed`: its handshake is done, and took it."""
+    """A connection that offers a session. `is_resumed`: its handshake is done, and took it."""
     exchange = Recorder()
-    connection = pool.acquire(exchange, POST, timeout_s=5, is_upgrade=True)
+    connection = pool.acquire(exchange, request, timeout_s=5, is_upgrade=request is POST)
     channel = pool.dialled[-1]
-    connection.is_session_unproven = True
+    connection.offered_session = OFFERED
     if is_resumed:
         channel.tls = Resumed()
         connection.on_handshake()
@@ -498,23 +508,30 @@ async def test_a_session_is_confirmed_by_an_answer(pool: Pool) -> None:
     assert pool.session.events == ["confirm"]
 
 
-async def test_a_stream_whose_handshake_failed_with_a_session_is_dialled_again_without(pool: Pool) -> None:
+@pytest.mark.parametrize("by", ["end", "deadline"])
+async def test_a_stream_whose_handshake_failed_with_a_session_is_dialled_again_without(
+    pool: Pool, by: str
+) -> None:
+    """Once: nothing of the request has left."""
+    exchange, connection, channel = dialled_with_a_session(pool)
+
+    def fail() -> None:
+        connection.on_end("reset") if by == "end" else connection.on_deadline()
+
+    fail()
+    again = pool.dialled[-1]
+    assert (again is channel, channel.is_open, again.is_open, pool.may_resume) == (False, False, True, False)
+    assert (exchange.events, pool.session.events) == ([], ["refuse"])
+    count = len(pool.dialled)
+    fail()
+    assert (exchange.events, len(pool.dialled)) == (["kubelet-unreachable"], count)
+
+
+async def test_the_request_is_sent_on_the_connection_that_was_dialled_again(pool: Pool) -> None:
     exchange, connection, channel = dialled_with_a_session(pool)
     connection.on_end("reset")
-    again = pool.dialled[-1]
-    assert (again is channel, channel.is_open, again.is_open) == (False, False, True)
-    connection.is_session_unproven = False  # as there is none any more
     connection.on_handshake()
-    assert (exchange.events, again.written, pool.session.events) == ([], POST, ["refuse"])
-
-
-async def test_it_is_dialled_again_once(pool: Pool) -> None:
-    exchange, connection, _ = dialled_with_a_session(pool)
-    connection.on_end("reset")
-    connection.is_session_unproven = False
-    count = len(pool.dialled)
-    connection.on_end("reset")
-    assert (exchange.events, len(pool.dialled)) == (["kubelet-unreachable"], count)
+    assert (exchange.events, channel.written, pool.dialled[-1].written) == ([], b"", POST)
 
 
 async def test_a_kubelet_that_is_not_trusted_is_not_dialled_again(pool: Pool) -> None:
@@ -525,28 +542,33 @@ async def test_a_kubelet_that_is_not_trusted_is_not_dialled_again(pool: Pool) ->
     assert (exchange.events, len(pool.dialled)) == (["kubelet-untrusted"], count)
 
 
-@pytest.mark.parametrize("is_resumed", [False, True])
-async def test_a_session_is_given_up_when_the_time_for_an_answer_is_over(
-    pool: Pool, *, is_resumed: bool
-) -> None:
-    exchange, connection, _ = dialled_with_a_session(pool, is_resumed=is_resumed)
+async def test_a_session_is_doubted_when_the_time_for_an_answer_is_over(pool: Pool) -> None:
+    exchange, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     connection.on_deadline()
-    assert exchange.events == ["kubelet-timeout" if is_resumed else "kubelet-unreachable"]
-    assert pool.session.events == ["refuse"]
+    assert (exchange.events, pool.session.events) == (["kubelet-timeout"], ["doubt"])
 
 
-async def test_a_session_is_given_up_where_the_connection_ends_without_an_answer(pool: Pool) -> None:
+async def test_a_stream_that_ends_without_an_answer_is_not_sent_again(pool: Pool) -> None:
     """The kubelet may have seen the request: a command must not run twice."""
     exchange, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     connection.on_end("closed")
-    assert (exchange.events, pool.session.events) == (["kubelet-broke-off"], ["refuse"])
+    assert (exchange.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
+
+
+async def test_a_request_that_ends_without_an_answer_is_sent_again_without_the_session(pool: Pool) -> None:
+    exchange, connection, _ = dialled_with_a_session(pool, GET, is_resumed=True)
+    connection.on_end("closed")
+    connection.on_handshake()
+    assert (exchange.events, pool.dialled[-1].written, pool.may_resume) == ([], GET, False)
+    connection.on_end("closed")
+    assert (exchange.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
 
 
 @pytest.mark.parametrize("by", ["end", "deadline"])
 async def test_an_idle_connection_says_nothing_of_its_session(pool: Pool, by: str) -> None:
     pool.warm()
     spare, pool.dialled[-1].tls = pool.connections[-1], Resumed()
-    spare.is_session_unproven = True
+    spare.offered_session = OFFERED
     spare.on_handshake()
     if by == "end":
         spare.on_end("closed")
@@ -555,30 +577,42 @@ async def test_an_idle_connection_says_nothing_of_its_session(pool: Pool, by: st
     assert (pool.open_count, pool.session.events) == (0, [])
 
 
+def stream_begins(pool: Pool, connection: KubeletConnection, exchange: Recorder) -> None:
+    """The kubelet answers with 101, and the stream takes the connection over."""
+    exchange.takes_over = connection
+    pool.dialled[-1].tls = Resumed()
+    say(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")
+
+
+async def test_a_session_is_as_old_as_its_connections_handshake(pool: Pool) -> None:
+    pool.channels.now = 1_000.0
+    exchange, connection, _ = ask(pool, POST, is_upgrade=True)
+    pool.channels.now = 1_100.0
+    stream_begins(pool, connection, exchange)
+    assert pool.session.verified_at_s == 1_000.0
+
+
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_the_session_of_certificates_that_were_replaced_is_not_kept(
     pool: Pool, *, is_replaced: bool
 ) -> None:
     """OpenSSL would take it for no connection that is made with the new ones."""
-    exchange, connection, channel = ask(pool, POST, is_upgrade=True)
-    exchange.takes_over = connection
-    channel.tls = Resumed()
+    exchange, connection, _ = ask(pool, POST, is_upgrade=True)
     if is_replaced:
         pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    say(connection, b"HTTP/1.1 101 S\r\n\r\n")
+    stream_begins(pool, connection, exchange)
     assert pool.session.events == ([] if is_replaced else ["keep"])
 
 
+@pytest.mark.parametrize("error", [MemoryError(), ssl.SSLError(1, "malloc failure")], ids=repr)
 async def test_a_stream_goes_on_when_there_is_no_memory_to_keep_its_session(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def keep(*_: object) -> None:
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(pool.session, "keep", keep)
     exchange, connection, channel = ask(pool, POST, is_upgrade=True)
-    exchange.takes_over = connection
-    channel.tls = Resumed()
-    say(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")
+    stream_begins(pool, connection, exchange)
     assert (exchange.events, exchange.early, channel.is_open) == (["101"], b"first ", True)
     assert pool.open_count == 0

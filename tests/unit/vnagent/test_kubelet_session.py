@@ -99,25 +99,64 @@ def test_a_session_ends_with_the_certificate_that_expires_first(what: str) -> No
     assert kept.current(NOW_S + left_s) is None
 
 
-def refused_for_s(kept: KubeletSession, now_s: float) -> float:
-    """How long none is kept after the session of `now_s` was given up."""
-    server, client = server_context(), client_context()
-    kept.keep(answered(server, client), now_s, now_s)
-    assert kept.current(now_s) is not None
-    kept.refuse(now_s)
+def kept_now(kept: KubeletSession, now_s: float) -> ssl.SSLSession | None:
+    """What is offered after a stream began now on a whole handshake."""
+    kept.keep(answered(server_context(), client_context()), now_s, now_s)
+    return kept.current(now_s)
+
+
+def session_of(kept: KubeletSession, now_s: float) -> ssl.SSLSession:
+    session = kept_now(kept, now_s)
+    assert session is not None
+    return session
+
+
+def refused_for_s(kept: KubeletSession, now_s: float, *, is_confirmed: bool = False) -> float:
+    """How long none is kept after the session of `now_s` was refused."""
+    session = session_of(kept, now_s)
+    if is_confirmed:
+        kept.confirm(session)
+    kept.refuse(session, now_s)
     at_s = now_s
-    while kept.current(at_s) is None:
+    while kept_now(kept, at_s) is None:
         at_s += REFUSED_S
-        kept.keep(answered(server, client), at_s, at_s)
     return at_s - now_s
 
 
 def test_a_session_that_was_of_no_use_gives_way_to_another_after_a_while() -> None:
     kept = KubeletSession(lambda: WALL_S)
     assert refused_for_s(kept, NOW_S) == REFUSED_S
-    assert refused_for_s(kept, NOW_S + VERIFIED_S + REFUSED_S) == 2 * REFUSED_S
-    kept.confirm()
-    assert refused_for_s(kept, NOW_S + 3 * VERIFIED_S) == REFUSED_S
+    assert refused_for_s(kept, NOW_S + 2 * VERIFIED_S) == 2 * REFUSED_S
+    assert refused_for_s(kept, NOW_S + 4 * VERIFIED_S, is_confirmed=True) == REFUSED_S
+
+
+def test_a_session_is_refused_at_the_first_doubt_or_the_second_in_a_row_once_it_was_of_use() -> None:
+    kept = KubeletSession(lambda: WALL_S)
+    session = session_of(kept, NOW_S)
+    for _ in range(2):
+        kept.confirm(session)
+        kept.doubt(session, NOW_S)
+        assert kept.current(NOW_S) is session
+    kept.doubt(session, NOW_S)
+    assert kept.current(NOW_S) is None
+    session = session_of(kept, NOW_S + REFUSED_S)
+    kept.doubt(session, NOW_S + REFUSED_S)
+    assert kept.current(NOW_S + REFUSED_S) is None
+
+
+def test_what_becomes_of_a_session_says_nothing_of_the_next_one() -> None:
+    kept = KubeletSession(lambda: WALL_S)
+    first = session_of(kept, NOW_S)
+    kept.refuse(first, NOW_S)
+    now_s = NOW_S + REFUSED_S
+    second = session_of(kept, now_s)
+    kept.refuse(first, now_s)
+    kept.doubt(first, now_s)
+    kept.confirm(first)
+    assert kept.current(now_s) is second
+    kept.doubt(second, now_s)
+    assert kept.current(now_s) is None
+    assert kept_now(kept, now_s + REFUSED_S) is None
 
 
 def test_a_chain_whose_end_cannot_be_read_is_verified_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,23 +169,21 @@ def test_a_chain_whose_end_cannot_be_read_is_verified_each_time(monkeypatch: pyt
     assert kept.current(NOW_S) is None
 
 
-def test_many_connections_give_a_session_up_once() -> None:
-    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
-    kept.keep(answered(server, client), NOW_S, NOW_S)
+def test_many_connections_refuse_a_session_once() -> None:
+    kept = KubeletSession(lambda: WALL_S)
+    session = session_of(kept, NOW_S)
     for _ in range(8):
-        kept.refuse(NOW_S)
-    kept.keep(answered(server, client), NOW_S, NOW_S + REFUSED_S)
-    assert kept.current(NOW_S + REFUSED_S) is not None
+        kept.refuse(session, NOW_S)
+    assert kept_now(kept, NOW_S + REFUSED_S) is not None
 
 
 def test_a_kubelet_that_never_resumes_is_tried_seldom() -> None:
-    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
-    now_s, tried_at_s = NOW_S, []
+    kept, now_s, tried_at_s = KubeletSession(lambda: WALL_S), NOW_S, []
     while now_s < NOW_S + 6 * VERIFIED_S:
-        kept.keep(answered(server, client), now_s, now_s)
-        if kept.current(now_s) is not None:
+        session = kept_now(kept, now_s)
+        if session is not None:
             tried_at_s.append(now_s)
-            kept.refuse(now_s)
+            kept.refuse(session, now_s)
         now_s += VERIFIED_S / 2
     assert tried_at_s[-1] - tried_at_s[-2] == VERIFIED_S
 
