@@ -44,6 +44,7 @@ from daemonkit.kube.progress import (
 )
 from daemonkit.kube.resources import Identity, Key, KubeObject, Page, Resource
 from daemonkit.kube.store import Change, RegressedError, Spoiled, Store
+from daemonkit.kube.too_large_warnings import Warnings
 from daemonkit.kube.watch import (
     MAX_EVENT_BYTES,
     EventDecoder,
@@ -149,7 +150,7 @@ class Reflector(Generic[T]):
         self._lists = 0
         self._proofs = 0
         self._is_relisting = False
-        self._warnings = too_large.Warnings(resource, clock)
+        self._warnings = Warnings(resource, clock)
         self._failures = Failures(self.name)
         self.synced = asyncio.Event()
         too_large.follow(self)

@@ -1,30 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon shows of objects that are too large: a metric, and a line in its log."""
+"""How many objects are too large, as a metric. Imports nothing of watches: each vn-agent has the metric, and
+those without a super cluster have none."""
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from daemonkit import logs
-from daemonkit.bucket import Bucket
-from daemonkit.kube.resources import Key, Resource
-from daemonkit.kube.store import Spoiled
 from daemonkit.metrics import Registry
 
-# So many lines at once, and then one each so often: whoever writes such objects does not fill a log.
-BURST = 10
-INTERVAL_S = 30.0
 
-_log = logs.get(__name__)
+class Spoiled(Protocol):
+    """The part of a `store.Spoiled` that is counted."""
+
+    @property
+    def is_too_large(self) -> bool: ...
 
 
 class Follower(Protocol):
     """The part of a `Reflector` that is counted."""
 
     @property
-    def resource(self) -> Resource: ...
+    def resource(self) -> object: ...
     @property
-    def spoiled(self) -> Mapping[Key, Spoiled]: ...
+    def spoiled(self) -> Mapping[Any, Spoiled]: ...
 
 
 # Of the process, as the event loop's tasks are: reflectors come and go with tenants.
@@ -50,28 +48,3 @@ def add_metric(registry: Registry) -> None:
     registry.gauge_function(
         "vcnode_objects_too_large", "Objects that are too large and are left out.", count, ("kind",)
     )
-
-
-class Warnings:
-    """One line for each object that became too large, as long as there are few."""
-
-    def __init__(self, resource: Resource, clock: Callable[[], float]) -> None:
-        self._resource = str(resource)
-        self._clock = clock
-        self._bucket: Bucket | None = None
-
-    def log(self, changes: Iterable[object]) -> None:
-        for change in changes:
-            if isinstance(change, Spoiled) and change.is_too_large and self._take():
-                _log.warning(
-                    "an object is too large and is left out",
-                    resource=self._resource,
-                    object="/".join(filter(None, change.key)),
-                    reason=change.reason,
-                )
-
-    def _take(self) -> bool:
-        now = self._clock()
-        if self._bucket is None:
-            self._bucket = Bucket(BURST, 1 / INTERVAL_S, BURST, now)
-        return self._bucket.take(now)

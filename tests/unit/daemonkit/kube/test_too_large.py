@@ -3,7 +3,7 @@ import pytest
 
 from daemonkit.kube.resources import PODS
 from daemonkit.kube.store import Spoiled
-from daemonkit.kube.too_large import BURST, INTERVAL_S, Warnings
+from daemonkit.kube.too_large_warnings import BURST, INTERVAL_S, Warnings
 
 
 def test_who_makes_many_large_objects_does_not_fill_the_log(capsys: pytest.CaptureFixture[str]) -> None:
