@@ -96,10 +96,10 @@ def test_output_is_not_cut_at_the_end(streaming: Kubectl) -> None:
 
 def test_terminal_and_resize(streaming: Kubectl) -> None:
     with _terminal(streaming, rows=31, columns=97) as terminal:
-        terminal.type("stty size\n")
-        terminal.wait_for("31 97")
+        # A size travels on a stream of its own, the first one too: ask until it is there.
+        terminal.type("until [ \"$(stty size)\" = '31 97' ]; do sleep 0.1; done; echo si'z'ed\n")
+        terminal.wait_for("sized")
         terminal.resize(rows=22, columns=111)
-        # The new size travels on a stream of its own: ask until it is there.
         terminal.type("until [ \"$(stty size)\" = '22 111' ]; do sleep 0.1; done; echo re'siz'ed\n")
         terminal.wait_for("resized")
         terminal.type("tty && echo is'-'tty; exit 5\n")
