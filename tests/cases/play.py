@@ -7,6 +7,7 @@ import threading
 import time
 
 from daemonkit.testing.kubelet_replies import Exchange
+from tests.cases import upstream
 from tests.cases.client import Client, SendFailed
 from tests.cases.companion import Companion
 from tests.cases.daemon import wait_for
@@ -251,6 +252,9 @@ class Play:
 
     def _finish_tunnel(self, client: Client, reply: Reply | None) -> None:
         """Send something if the case did not, and wait until both directions are through."""
+        if upstream.is_ended_by_kubelet(self._case.upstream or {}):
+            client.receive_until_end(_SETTLE_S)
+            return
         if self._after_head_count == 0:
             self._send(client, bytes(i % 253 for i in range(_PROBE_BYTES)))
         start = 0 if reply is None else reply.length_bytes

@@ -96,6 +96,11 @@ def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[StandInP
     )
 
 
+def is_ended_by_kubelet(raw: Mapping[str, Any]) -> bool:
+    """Whether the script ends the connection: then it reads nothing of what the client sends."""
+    return _ending(raw) in {Ending.CLOSE, Ending.ABORT, Ending.RESET}
+
+
 def _ending(raw: Mapping[str, Any]) -> Ending:
     if raw.get("rst"):
         return Ending.RESET

@@ -110,6 +110,14 @@ def request(line: str, *headers: str) -> dict[str, Any]:
             {"request": request(EXEC, *UPGRADE), "upstream": {"echo": True}, "expect": {"hold": ["I13"]}},
             "I13: the kubelet sent",
         ),
+        (
+            {
+                "request": request(EXEC, *UPGRADE),
+                "upstream": {"status": 101, "send_mib": 1, "then": "close"},
+                "expect": {"hold": ["I13"]},
+            },
+            "I13: the kubelet sent",
+        ),
         ({"request": request("GET /pods HTTP/1.1"), "expect": {"hold": ["I14"]}}, "I14: "),
         (
             {"request": request(OWN, "Host: n", "X-A: 1"), "expect": {"upstream_headers": {"X-A": ["2"]}}},
