@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from daemonkit.handshake_accounts import NO_COST, HandshakeCost
-from daemonkit.openssl import take_resume
+from daemonkit.openssl import offer_session, take_resume
 from vnagent.core import client_chain
 
 # Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
@@ -97,7 +97,7 @@ class Cipher:
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
         if session is not None:
-            self.tls.session = session
+            offer_session(self.tls, session)
         # Of the inspection of what the client sends next (`daemonkit.openssl`).
         self._resume: Callable[[], None] | None = None
         self.sealed: list[bytes] | None = None

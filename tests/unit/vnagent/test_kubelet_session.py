@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from daemonkit.openssl import detached_session, offer_session
 from daemonkit.testing.pki import Authority
 from tenancy import x509
 from vnagent.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession
@@ -40,7 +41,9 @@ def answered(
 ) -> ssl.SSLObject:
     """The client's side of a connection on which the server has sent something."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ours = client.wrap_bio(to_client, to_server, server_hostname=NAME, session=session)
+    ours = client.wrap_bio(to_client, to_server, server_hostname=NAME)
+    if session is not None:
+        offer_session(ours, session)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(2):
         for each in (ours, theirs):
@@ -79,7 +82,7 @@ def test_a_resumed_connections_session_is_not_kept() -> None:
     first = answered(server, client)
     kept.keep(first, NOW_S, NOW_S)
     later_s = NOW_S + VERIFIED_S
-    kept.keep(answered(server, client, first.session), later_s, later_s)
+    kept.keep(answered(server, client, detached_session(first)), later_s, later_s)
     assert kept.current(later_s) is None
     kept.keep(answered(server, client), later_s, later_s)
     assert kept.current(later_s) is not None
@@ -195,6 +198,8 @@ class Asked:
         self._tls = tls
         self.count = 0
         self.session_reused = False
+        self.context = tls.context
+        self.server_hostname = tls.server_hostname
 
     @property
     def session(self) -> ssl.SSLSession | None:
