@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of libssl for which Python's `ssl` has no method, by ctypes.
 
-Most bound what a client may cost before it is identified.
+Each bounds what a client may cost before it is identified.
 """
 
 import _ssl
@@ -12,7 +12,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from daemonkit import logs
 
@@ -135,90 +135,6 @@ def end_inspection(tls: ssl.SSLObject) -> None:
 @functools.cache
 def _bare_context() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-
-
-def detached_session(tls: ssl.SSLObject) -> ssl.SSLSession | None:
-    """A copy of a client's session that no connection has; None where its server gave none.
-
-    OpenSSL marks the session of a connection that ends without a good-bye: it is not offered again, and
-    `ssl` hands that very session out. Raises MemoryError and `ssl.SSLError`.
-    """
-    session = tls.session
-    if session is None:
-        return None
-    # As bytes: for text `ssl` loads the codec of IDNA.
-    name = None if tls.server_hostname is None else tls.server_hostname.encode("ascii")
-    unused = tls.context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
-    unused.session = session
-    return unused.session
-
-
-def offer_session(tls: ssl.SSLObject, session: ssl.SSLSession) -> None:
-    """Let a client's connection resume `session`, a detached one of the same context. Before its handshake.
-
-    `tls.session = session` encodes and decodes the session for each connection, peer's certificate and all:
-    0.2 ms, and 5 KB that an idle connection keeps. libssl's copy shares the certificate. Where this Python
-    gives no access to its OpenSSL, `ssl` copies. Raises MemoryError, and `ssl.SSLError` where `ssl` does.
-    """
-    copied = _copied_session(tls, session)
-    if copied is None:
-        tls.session = session
-        return
-    calls, connection, copy = copied
-    is_set = calls.set(connection, copy)
-    calls.free(copy)  # the connection has a reference of its own
-    if not is_set:
-        calls.clear_errors()
-        raise MemoryError
-
-
-class _SessionCalls(NamedTuple):
-    copy: Callable[[int], int | None]
-    set: Callable[[int, int], int]
-    free: Callable[[int], None]
-    clear_errors: Callable[[], None]
-
-
-def _copied_session(tls: ssl.SSLObject, session: ssl.SSLSession) -> tuple[_SessionCalls, int, int] | None:
-    """The calls, the SSL behind `tls` and a new copy of the SSL_SESSION behind `session`; None where this
-    Python has none of them. Raises MemoryError."""
-    calls = _session_calls()
-    if calls is None:
-        return None
-    inner: object = tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
-    context = id(tls.context)
-    # The context is the field behind each of both pointers, in all releases so far.
-    _, connection, its_context = _fields(inner, 3)
-    original, sessions_context = _fields(session, 2)
-    if its_context != context or sessions_context != context or not connection or not original:
-        return None
-    copy = calls.copy(original)
-    if copy is None:
-        calls.clear_errors()  # `ssl` would raise it in its next call
-        raise MemoryError
-    return calls, connection, copy
-
-
-def _fields(of: object, count: int) -> list[Any]:
-    """The first fields of an object of `_ssl`, which are pointers."""
-    if type(of).__basicsize__ < object.__basicsize__ + count * ctypes.sizeof(ctypes.c_void_p):
-        return [None] * count
-    return list((ctypes.c_void_p * count).from_address(id(of) + object.__basicsize__))
-
-
-@functools.cache
-def _session_calls() -> _SessionCalls | None:
-    try:
-        library = ctypes.PyDLL(_ssl.__file__)
-        copy, free = library.SSL_SESSION_dup, library.SSL_SESSION_free
-        offer, clear_errors = library.SSL_set_session, library.ERR_clear_error
-    except (AttributeError, OSError):
-        return None
-    copy.argtypes, copy.restype = [ctypes.c_void_p], ctypes.c_void_p
-    offer.argtypes, offer.restype = [ctypes.c_void_p, ctypes.c_void_p], ctypes.c_int
-    free.argtypes, free.restype = [ctypes.c_void_p], None
-    clear_errors.restype = None
-    return _SessionCalls(copy, offer, free, clear_errors)
 
 
 def _opened(context: ssl.SSLContext) -> tuple[Any, ctypes.c_void_p]:

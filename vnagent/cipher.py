@@ -20,8 +20,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from daemonkit.client_session import ClientSession
 from daemonkit.handshake_accounts import NO_COST, HandshakeCost
-from daemonkit.openssl import offer_session, take_resume
+from daemonkit.openssl import take_resume
 from vnagent.core import client_chain
 
 # Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
@@ -85,7 +86,7 @@ class Cipher:
         is_server: bool,
         server_hostname: str | None = None,
         has_own_bios: bool = False,
-        session: ssl.SSLSession | None = None,
+        session: ClientSession | None = None,
     ) -> None:
         """`session`: of the same context, which a client resumes if the server still knows it."""
         # As bytes, which ssl takes as they are: for text it loads the codec of IDNA, which is 0.35 MB.
@@ -97,7 +98,7 @@ class Cipher:
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
         if session is not None:
-            offer_session(self.tls, session)
+            session.offer(self.tls)
         # Of the inspection of what the client sends next (`daemonkit.openssl`).
         self._resume: Callable[[], None] | None = None
         self.sealed: list[bytes] | None = None

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from daemonkit.client_session import ClientSession
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels, Group
 from vnagent.cipher import Cipher
@@ -98,7 +99,7 @@ class KubeletConnection:
         self._body: Body | None = None
         self.is_reused = False
         # Until the kubelet has answered, or it was given up.
-        self.offered_session: ssl.SSLSession | None = None
+        self.offered_session: ClientSession | None = None
         self.verified_at_s = 0.0  # when its handshake ended
         self.generation = pool.generation  # of the certificates that it was dialled with
 

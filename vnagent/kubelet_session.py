@@ -8,12 +8,11 @@ kubelet's chain and our own signature were a quarter of the CPU that an exec too
 import ssl
 from collections.abc import Callable
 
-from daemonkit.openssl import detached_session
+from daemonkit.client_session import ClientSession
 from daemonkit.tls import TlsError, verified_chain
 from tenancy import x509
 
-# How long connections resume after the kubelet's certificates were verified. To keep a session takes 0.7 ms,
-# as `ssl` copies it with the kubelet's leaf; to offer it takes 5 us.
+# How long connections resume after the kubelet's certificates were verified.
 VERIFIED_S = 600.0
 # How long none is kept after one was of no use. The kubelet was restarted, and resumes the next one; or it
 # never does, or breaks such connections off: then twice as long each time, up to VERIFIED_S.
@@ -33,13 +32,13 @@ class KubeletSession:
     def __init__(self, wall_clock: Callable[[], float]) -> None:
         """`wall_clock`: by which certificates expire."""
         self._wall_clock = wall_clock
-        self._session: ssl.SSLSession | None = None
+        self._session: ClientSession | None = None
         self._asks_again_at_s = 0.0
         self._refused_s = REFUSED_S
         self._is_confirmed = False
         self._doubts = 0
 
-    def current(self, now_s: float) -> ssl.SSLSession | None:
+    def current(self, now_s: float) -> ClientSession | None:
         """What a connection that is dialled now (by the loop's clock) resumes; None for a whole handshake."""
         return self._session if now_s < self._asks_again_at_s else None
 
@@ -47,16 +46,15 @@ class KubeletSession:
         """Keep the session of a connection on which the kubelet has answered, if there is none or its time is
         over, for VERIFIED_S from its handshake or until a certificate of the kubelet's chain expires.
 
-        `verified_at_s`: when the handshake ended, by the loop's clock. Raises MemoryError and ssl.SSLError
-        where the session cannot be copied; none is kept then.
+        `verified_at_s`: when the handshake ended, by the loop's clock. Raises MemoryError
+        and ssl.SSLError where there is no memory to copy session and chain; none is kept then.
         """
         ends_at_s = verified_at_s + VERIFIED_S
         if now_s < self._asks_again_at_s or ends_at_s <= now_s or tls.session_reused:
             return
-        # Also where there is none to keep: to find that out takes as long.
-        self._session, self._asks_again_at_s = None, now_s + VERIFIED_S
-        session = detached_session(tls)
-        if session is None or not session.has_ticket or tls.version() != "TLSv1.3":
+        self._session = None
+        session = ClientSession.of(tls) if tls.version() == "TLSv1.3" else None
+        if session is None:
             return
         try:
             expires_at = min(x509.validity(der)[1] for der in verified_chain(tls))
@@ -65,12 +63,12 @@ class KubeletSession:
         self._session, self._is_confirmed, self._doubts = session, False, 0
         self._asks_again_at_s = min(ends_at_s, now_s + expires_at - self._wall_clock())
 
-    def confirm(self, offered: ssl.SSLSession) -> None:
+    def confirm(self, offered: ClientSession) -> None:
         """The kubelet has answered on a connection that offered it."""
         if offered is self._session:
             self._is_confirmed, self._doubts, self._refused_s = True, 0, REFUSED_S
 
-    def doubt(self, offered: ssl.SSLSession, now_s: float) -> None:
+    def doubt(self, offered: ClientSession, now_s: float) -> None:
         """The kubelet did not answer on a connection that resumes it. That may be the request's doing: a
         session by which others were answered is refused at the second time in a row."""
         if offered is self._session:
@@ -78,7 +76,7 @@ class KubeletSession:
             if self._doubts > self._is_confirmed:
                 self.refuse(offered, now_s)
 
-    def refuse(self, offered: ssl.SSLSession, now_s: float) -> None:
+    def refuse(self, offered: ClientSession, now_s: float) -> None:
         """The kubelet did not resume it, or a handshake that offered it failed. Does nothing where it was
         given up already, as many connections may have offered it."""
         if offered is self._session:

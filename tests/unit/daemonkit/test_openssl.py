@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which messages of a client are inspected, when OpenSSL calls Python, and how sessions are offered."""
+"""Which messages of a client are inspected, and when OpenSSL calls Python at all."""
 
-import _ssl
 import contextlib
-import ctypes
 import ssl
 import sys
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from types import FrameType, SimpleNamespace
 import pytest
 
 from daemonkit import client_hello, openssl
-from daemonkit.openssl import Message, detached_session, inspect, offer_session, take_resume
+from daemonkit.openssl import Message, inspect, take_resume
 from daemonkit.testing.pki import Authority
 from tests.cases import client_hello as case
 
@@ -188,113 +186,3 @@ def test_a_chain_that_comes_with_the_hello_is_not_read(flight: bytes, reason: st
     with pytest.raises(ssl.SSLError) as caught:
         side.step(flight)
     assert caught.value.reason == reason
-
-
-@cache
-def resuming_context() -> ssl.SSLContext:
-    """Of a server that gives sessions."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority().issue("node-1", sans_dns=["node-1"]).load_into(context)
-    return context
-
-
-def dialled(session: ssl.SSLSession | None = None, *, has_read: bool = True) -> Client:
-    """A client behind its handshake, which offers `session`. With `has_read` it has the server's new one."""
-    client, side = Client(), Side(resuming_context())
-    if session is not None:
-        offer_session(client.tls, session)
-    sessions = side.step(client.step(side.step(client.step())))
-    if has_read:
-        side.tls.write(b"answer")
-        # `step` is of the handshake.
-        client._incoming.write(sessions + side.outgoing.read())  # noqa: SLF001
-        assert client.tls.read() == b"answer"
-    return client
-
-
-def session_of(client: Client) -> ssl.SSLSession:
-    session = detached_session(client.tls)
-    assert session is not None
-    return session
-
-
-def peer_certificate_at(client: Client) -> int:
-    """Where OpenSSL has the certificate of the client's peer."""
-    library = ctypes.PyDLL(_ssl.__file__)
-    library.SSL_get1_peer_certificate.argtypes = [ctypes.c_void_p]
-    library.SSL_get1_peer_certificate.restype = ctypes.c_void_p
-    inner = client.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
-    at: int = library.SSL_get1_peer_certificate(openssl._fields(inner, 2)[1])
-    return at
-
-
-def test_connections_that_resume_a_session_share_the_peers_certificate() -> None:
-    """`ssl` reads it again for each, 5 KB that an idle connection keeps."""
-    session = session_of(dialled())
-    resumed = [dialled(session), dialled(session)]
-    assert [client.tls.session_reused for client in resumed] == [True, True]
-    assert len({peer_certificate_at(client) for client in resumed}) == 1
-
-
-def test_a_connection_that_is_dropped_leaves_its_session_to_others() -> None:
-    """OpenSSL marks the session of such a connection so that it is not offered again."""
-    first = dialled()
-    session = session_of(first)
-    del first
-    dropped = dialled(session, has_read=False)
-    assert dropped.tls.session_reused
-    del dropped
-    assert dialled(session).tls.session_reused
-
-
-def test_a_session_of_another_context_is_not_offered() -> None:
-    other = ssl.create_default_context(cadata=authority().cert_pem.decode())
-    tls = other.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="node-1")
-    with pytest.raises(ValueError, match="different SSLContext"):
-        offer_session(tls, session_of(dialled()))
-
-
-def test_a_connection_without_a_session_has_none_to_detach() -> None:
-    assert detached_session(Client().tls) is None
-
-
-def test_a_python_without_access_to_its_openssl_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openssl, "_session_calls", lambda: None)
-    assert dialled(session_of(dialled())).tls.session_reused
-
-
-class CountedCalls:
-    """libssl's calls, of which each may find no memory left; `copies` that are not free yet."""
-
-    def __init__(self, *, can_copy: bool = True, can_set: bool = True) -> None:
-        self._can_copy, self._can_set = can_copy, can_set
-        calls = openssl._session_calls()  # noqa: SLF001 - what the test counts
-        assert calls is not None
-        self._calls = calls
-        self.copies: list[int | None] = []
-        self.cleared_count = 0
-
-    def copy(self, session: int) -> int | None:
-        copy = self._calls.copy(session) if self._can_copy else None
-        self.copies += [] if copy is None else [copy]
-        return copy
-
-    def set(self, connection: int, session: int) -> int:
-        return self._calls.set(connection, session) if self._can_set else 0
-
-    def free(self, session: int) -> None:
-        self.copies.remove(session)
-        self._calls.free(session)
-
-    def clear_errors(self) -> None:
-        self.cleared_count += 1
-
-
-@pytest.mark.parametrize("lacking", ["nothing", "can_copy", "can_set"])
-def test_no_copy_of_a_session_is_left(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = CountedCalls(can_copy=lacking != "can_copy", can_set=lacking != "can_set")
-    monkeypatch.setattr(openssl, "_session_calls", lambda: calls)
-    session = session_of(dialled())
-    with contextlib.nullcontext() if lacking == "nothing" else pytest.raises(MemoryError):
-        dialled(session)
-    assert (calls.copies, calls.cleared_count) == ([], lacking != "nothing")

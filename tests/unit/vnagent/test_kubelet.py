@@ -12,6 +12,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemonkit.client_session import ClientSession
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels, Group
 from vnagent.core.head import ResponseHead
@@ -69,13 +70,13 @@ class Session(KubeletSession):
         self.events.append("keep")
         self.verified_at_s = verified_at_s
 
-    def confirm(self, offered: ssl.SSLSession) -> None:
+    def confirm(self, offered: ClientSession) -> None:
         self.events.append("confirm")
 
-    def doubt(self, offered: ssl.SSLSession, now_s: float) -> None:
+    def doubt(self, offered: ClientSession, now_s: float) -> None:
         self.events.append("doubt")
 
-    def refuse(self, offered: ssl.SSLSession, now_s: float) -> None:
+    def refuse(self, offered: ClientSession, now_s: float) -> None:
         self.events.append("refuse")
 
 
@@ -475,7 +476,7 @@ async def test_splits_change_nothing(answer: bytes, sizes: list[int]) -> None:
     channels.stop()
 
 
-OFFERED = cast(ssl.SSLSession, object())
+OFFERED = cast(ClientSession, object())
 
 
 def dialled_with_a_session(

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TLS session of a client's connection, for its next connections to resume: calls of libssl by ctypes.
+
+Python's `ssl` has both, `tls.session` and its setter. The first leaks a copy of the session each time
+(CPython 3.11: 6 KB), and hands out the object that OpenSSL marks when the connection ends without a good-bye:
+it is not offered again. The second encodes and decodes the session, peer's certificate and all: 0.2 ms,
+and 5 KB that each connection keeps. libssl's own copy takes 5 us and shares the certificate.
+"""
+
+import _ssl
+import ctypes
+import functools
+import ssl
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class ClientSession:
+    """A copy of a connection's session, which no connection has."""
+
+    __slots__ = ("_at", "_calls", "_context")
+
+    def __init__(self, tls: ssl.SSLObject, calls: "_Calls", at: int) -> None:
+        """Use `of`. Owns the SSL_SESSION `at`."""
+        self._context = tls.context
+        self._calls = calls
+        self._at = at
+
+    def __del__(self) -> None:
+        self._calls.free(self._at)
+
+    @classmethod
+    def of(cls, tls: ssl.SSLObject) -> "ClientSession | None":
+        """What the server of this connection has given by now; None where that cannot be resumed, or where
+        this Python gives no access to its OpenSSL. Raises MemoryError."""
+        calls, connection = _calls(), _connection(tls)
+        original = calls.session_of(connection) if calls and connection else None
+        if not calls or not original or not calls.is_resumable(original):
+            return None
+        return cls(tls, calls, _copy(calls, original))
+
+    def offer(self, tls: ssl.SSLObject) -> None:
+        """Let a connection of the same context resume it. Before its handshake. Raises MemoryError."""
+        connection = _connection(tls)
+        if tls.context is not self._context or not connection:
+            raise ValueError("a session is offered by connections of its own context")
+        calls = self._calls
+        copy = _copy(calls, self._at)
+        is_set = calls.set_session(connection, copy)
+        calls.free(copy)  # the connection has a reference of its own
+        if not is_set:
+            calls.clear_errors()
+            raise MemoryError
+
+
+class _Calls(NamedTuple):
+    session_of: Callable[[int], int | None]
+    is_resumable: Callable[[int], int]
+    copy: Callable[[int], int | None]
+    set_session: Callable[[int, int], int]
+    free: Callable[[int], None]
+    clear_errors: Callable[[], None]
+
+
+def _copy(calls: _Calls, session: int) -> int:
+    copy = calls.copy(session)
+    if not copy:
+        calls.clear_errors()  # `ssl` would raise it in its next call
+        raise MemoryError
+    return copy
+
+
+def _connection(tls: ssl.SSLObject) -> int | None:
+    """The SSL behind `tls`; None where this Python's `ssl` is not laid out as it is known to be."""
+    inner: object = tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
+    fields = ctypes.c_void_p * 3
+    if type(inner).__basicsize__ < object.__basicsize__ + ctypes.sizeof(fields):
+        return None
+    # The socket, the SSL and the SSLContext have been the first fields in all releases so far.
+    _, connection, context = fields.from_address(id(inner) + object.__basicsize__)
+    return connection if context == id(tls.context) else None
+
+
+@functools.cache
+def _calls() -> _Calls | None:
+    pointer: Any = ctypes.c_void_p
+    try:
+        # Each takes no time in which another thread could use the interpreter.
+        library = ctypes.PyDLL(_ssl.__file__)
+        calls = (
+            _typed(library.SSL_get_session, pointer, pointer),
+            _typed(library.SSL_SESSION_is_resumable, ctypes.c_int, pointer),
+            _typed(library.SSL_SESSION_dup, pointer, pointer),
+            _typed(library.SSL_set_session, ctypes.c_int, pointer, pointer),
+            _typed(library.SSL_SESSION_free, None, pointer),
+            _typed(library.ERR_clear_error, None),
+        )
+    except (AttributeError, OSError):
+        return None
+    return _Calls(*calls)
+
+
+def _typed(function: Any, result: Any, *arguments: Any) -> Any:
+    function.restype, function.argtypes = result, list(arguments)
+    return function
