@@ -8,21 +8,22 @@ and 5 KB that each connection keeps. libssl's own copy takes 5 us and shares the
 """
 
 import _ssl
+import contextlib
 import ctypes
 import functools
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 
 class ClientSession:
     """A copy of a connection's session, which no connection has."""
 
-    __slots__ = ("_at", "_calls", "_context")
+    __slots__ = ("_at", "_calls", "_context", "_server_name")
 
     def __init__(self, tls: ssl.SSLObject, calls: "_Calls", at: int) -> None:
         """Use `of`. Owns the SSL_SESSION `at`."""
-        self._context = tls.context
+        self._context, self._server_name = tls.context, tls.server_hostname
         self._calls = calls
         self._at = at
 
@@ -34,23 +35,28 @@ class ClientSession:
         """What the server of this connection has given by now; None where that cannot be resumed, or where
         this Python gives no access to its OpenSSL. Raises MemoryError."""
         calls, connection = _calls(), _connection(tls)
-        original = calls.session_of(connection) if calls and connection else None
-        if not calls or not original or not calls.is_resumable(original):
+        if not calls or not connection:
             return None
-        return cls(tls, calls, _copy(calls, original))
+        with _memory_errors(calls):
+            original = calls.session_of(connection)
+            if not original or not calls.is_resumable(original):
+                return None
+            return cls(tls, calls, _not_null(calls.copy(original)))
 
     def offer(self, tls: ssl.SSLObject) -> None:
-        """Let a connection of the same context resume it. Before its handshake. Raises MemoryError."""
+        """Let a connection to the same name, of the same context, resume it. Before its handshake. Raises
+        MemoryError."""
         connection = _connection(tls)
-        if tls.context is not self._context or not connection:
-            raise ValueError("a session is offered by connections of its own context")
+        # OpenSSL resumes under any name, and verifies nothing then.
+        if tls.context is not self._context or tls.server_hostname != self._server_name or not connection:
+            raise ValueError("a session is offered by connections of its own context and server name")
         calls = self._calls
-        copy = _copy(calls, self._at)
-        is_set = calls.set_session(connection, copy)
-        calls.free(copy)  # the connection has a reference of its own
-        if not is_set:
-            calls.clear_errors()
-            raise MemoryError
+        with _memory_errors(calls):
+            copy = _not_null(calls.copy(self._at))
+            try:
+                _not_null(calls.set_session(connection, copy))
+            finally:
+                calls.free(copy)  # the connection has a reference of its own
 
 
 class _Calls(NamedTuple):
@@ -62,12 +68,19 @@ class _Calls(NamedTuple):
     clear_errors: Callable[[], None]
 
 
-def _copy(calls: _Calls, session: int) -> int:
-    copy = calls.copy(session)
-    if not copy:
-        calls.clear_errors()  # `ssl` would raise it in its next call
+def _not_null(result: int | None) -> int:
+    if not result:
         raise MemoryError
-    return copy
+    return result
+
+
+@contextlib.contextmanager
+def _memory_errors(calls: _Calls) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, ctypes.ArgumentError):  # the second where an argument cannot be converted
+        calls.clear_errors()  # `ssl` would raise it in its next call, of any connection
+        raise MemoryError from None
 
 
 def _connection(tls: ssl.SSLObject) -> int | None:

@@ -156,8 +156,8 @@ class KubeletConnection:
         self._exchange = None
         self.channel = None
         self._buffer = b""
-        self._pool.keep_session(self, channel)
         self._pool.forget(self)
+        self._pool.keep_session(self, channel)
         return channel, early
 
     def abort(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import ssl
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,9 +36,9 @@ def server() -> ssl.SSLContext:
     return context
 
 
-def fresh(context: ssl.SSLContext | None = None) -> ssl.SSLObject:
+def fresh(context: ssl.SSLContext | None = None, name: str = "node-1") -> ssl.SSLObject:
     """A client's connection before its handshake."""
-    return (context or client()).wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="node-1")
+    return (context or client()).wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
 
 
 def dialled(session: ClientSession | None = None, *, has_read: bool = True) -> ssl.SSLObject:
@@ -102,23 +103,35 @@ def test_no_session_is_there_before_the_server_gave_one() -> None:
     assert ClientSession.of(dialled(has_read=False)) is None
 
 
-def test_a_session_is_offered_by_its_own_context_alone() -> None:
-    """It was verified by that one's authorities."""
+def test_a_session_is_offered_to_the_server_that_was_verified_alone() -> None:
+    """By the same authorities, and by name. OpenSSL resumes it under any name, and verifies nothing then."""
+    session = session_of(dialled())
     with pytest.raises(ValueError, match="context"):
-        session_of(dialled()).offer(fresh(client_context()))
+        session.offer(fresh(client_context()))
+    with pytest.raises(ValueError, match="name"):
+        session.offer(fresh(name="node-2"))
 
 
-def test_a_python_without_access_to_its_openssl_has_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_with_a_built_in_openssl_has_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     tls = dialled()
-    monkeypatch.setattr(client_session, "_calls", lambda: None)
-    assert ClientSession.of(tls) is None
+    client_session._calls.cache_clear()  # noqa: SLF001 - what other tests have found
+    monkeypatch.delattr(_ssl, "__file__")
+    try:
+        assert ClientSession.of(tls) is None
+    finally:
+        client_session._calls.cache_clear()  # noqa: SLF001
     monkeypatch.undo()
-    monkeypatch.setattr(client_session, "_connection", lambda tls: None)
-    assert ClientSession.of(tls) is None
+    assert ClientSession.of(tls) is not None
+
+
+@pytest.mark.parametrize("other", [object(), {}], ids=["short", "of-other-fields"])
+def test_a_python_with_another_layout_has_no_sessions(other: object) -> None:
+    tls = SimpleNamespace(_sslobj=other, context=client())
+    assert ClientSession.of(tls) is None  # type: ignore[arg-type]
 
 
 class CountedCalls:
-    """libssl's calls, of which each may find no memory; `sessions` are the copies that are not free yet."""
+    """libssl's calls, of which some find no memory; `sessions` are the copies that are not free yet."""
 
     def __init__(self) -> None:
         calls = client_session._calls()  # noqa: SLF001 - what the test counts
@@ -126,16 +139,23 @@ class CountedCalls:
         self._calls = calls
         self.session_of, self.is_resumable = calls.session_of, calls.is_resumable
         self.can_copy = self.can_set = True
+        self.is_conversion = False  # of an argument, which has no memory
         self.sessions: list[int | None] = []
         self.cleared_count = 0
 
     def copy(self, session: int) -> int | None:
-        copy = self._calls.copy(session) if self.can_copy else None
-        self.sessions += [] if copy is None else [copy]
+        copy = self._calls.copy(session) if self.can_copy else self.no_memory()
+        self.sessions += [copy] if copy else []
         return copy
 
     def set_session(self, connection: int, session: int) -> int:
-        return self._calls.set_session(connection, session) if self.can_set else 0
+        return self._calls.set_session(connection, session) if self.can_set else self.no_memory()
+
+    def no_memory(self) -> int:
+        """What a call returns or raises then."""
+        if self.is_conversion:
+            raise ctypes.ArgumentError("argument 1: MemoryError: ")
+        return 0
 
     def free(self, session: int) -> None:
         self.sessions.remove(session)
@@ -161,19 +181,24 @@ def test_no_copy_is_left(calls: CountedCalls) -> None:
     assert not calls.sessions
 
 
+@pytest.mark.parametrize("is_conversion", [False, True], ids=["openssl", "ctypes"])
 @pytest.mark.parametrize("lacking", ["can_copy", "can_set"])
-def test_no_copy_is_left_where_memory_is_short(lacking: str, calls: CountedCalls) -> None:
+def test_no_copy_is_left_where_memory_is_short(
+    lacking: str, is_conversion: bool, calls: CountedCalls
+) -> None:
     """Nor an error, which `ssl` would raise for another connection."""
     session = session_of(dialled())
     setattr(calls, lacking, False)
+    calls.is_conversion = is_conversion
     with pytest.raises(MemoryError):
         session.offer(fresh())
     assert (len(calls.sessions), calls.cleared_count) == (1, 1)
 
 
-def test_a_session_that_cannot_be_copied_is_not_taken(calls: CountedCalls) -> None:
+@pytest.mark.parametrize("is_conversion", [False, True], ids=["openssl", "ctypes"])
+def test_a_session_that_cannot_be_copied_is_not_taken(is_conversion: bool, calls: CountedCalls) -> None:
     tls = dialled()
-    calls.can_copy = False
+    calls.can_copy, calls.is_conversion = False, is_conversion
     with pytest.raises(MemoryError):
         ClientSession.of(tls)
     assert calls.cleared_count == 1
