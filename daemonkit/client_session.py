@@ -8,12 +8,15 @@ and 5 KB that each connection keeps. libssl's own copy takes 5 us and shares the
 """
 
 import _ssl
-import contextlib
 import ctypes
 import functools
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+# The second is of an argument that cannot be converted.
+_NO_MEMORY = (MemoryError, ctypes.ArgumentError)
+_FIELDS = ctypes.c_void_p * 3
 
 
 class ClientSession:
@@ -37,11 +40,14 @@ class ClientSession:
         calls, connection = _calls(), _connection(tls)
         if not calls or not connection:
             return None
-        with _memory_errors(calls):
+        try:
             original = calls.session_of(connection)
             if not original or not calls.is_resumable(original):
                 return None
             return cls(tls, calls, _not_null(calls.copy(original)))
+        except _NO_MEMORY:
+            calls.clear_errors()
+            raise MemoryError from None
 
     def offer(self, tls: ssl.SSLObject) -> None:
         """Let a connection to the same name, of the same context, resume it. Before its handshake. Raises
@@ -51,12 +57,23 @@ class ClientSession:
         if tls.context is not self._context or tls.server_hostname != self._server_name or not connection:
             raise ValueError("a session is offered by connections of its own context and server name")
         calls = self._calls
-        with _memory_errors(calls):
+        try:
             copy = _not_null(calls.copy(self._at))
             try:
                 _not_null(calls.set_session(connection, copy))
             finally:
                 calls.free(copy)  # the connection has a reference of its own
+        except _NO_MEMORY:
+            calls.clear_errors()
+            raise MemoryError from None
+
+
+def clear_errors() -> None:
+    """Forget what went wrong in OpenSSL: `ssl` would raise it in its next call, of any connection. It leaves
+    errors behind where memory is short."""
+    calls = _calls()
+    if calls:
+        calls.clear_errors()
 
 
 class _Calls(NamedTuple):
@@ -74,23 +91,13 @@ def _not_null(result: int | None) -> int:
     return result
 
 
-@contextlib.contextmanager
-def _memory_errors(calls: _Calls) -> Iterator[None]:
-    try:
-        yield
-    except (MemoryError, ctypes.ArgumentError):  # the second where an argument cannot be converted
-        calls.clear_errors()  # `ssl` would raise it in its next call, of any connection
-        raise MemoryError from None
-
-
 def _connection(tls: ssl.SSLObject) -> int | None:
     """The SSL behind `tls`; None where this Python's `ssl` is not laid out as it is known to be."""
     inner: object = tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
-    fields = ctypes.c_void_p * 3
-    if type(inner).__basicsize__ < object.__basicsize__ + ctypes.sizeof(fields):
+    if type(inner).__basicsize__ < object.__basicsize__ + ctypes.sizeof(_FIELDS):
         return None
     # The socket, the SSL and the SSLContext have been the first fields in all releases so far.
-    _, connection, context = fields.from_address(id(inner) + object.__basicsize__)
+    _, connection, context = _FIELDS.from_address(id(inner) + object.__basicsize__)
     return connection if context == id(tls.context) else None
 
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from daemonkit.client_session import ClientSession
+from daemonkit.client_session import ClientSession, clear_errors
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels, Group
 from vnagent.cipher import Cipher
@@ -444,8 +444,10 @@ class KubeletPool:
         if tls is None or connection.generation != self.generation:
             return
         # A command runs at the kubelet already: for the want of memory the next handshake is a whole one.
-        with contextlib.suppress(MemoryError, ssl.SSLError):
+        try:
             self._session.keep(tls, connection.verified_at_s, self.channels.now)
+        except (MemoryError, ssl.SSLError):
+            clear_errors()
 
     def confirm_session(self, connection: KubeletConnection) -> None:
         offered, connection.offered_session = connection.offered_session, None

@@ -60,7 +60,7 @@ class KubeletSession:
             expires_at = min(x509.validity(der)[1] for der in verified_chain(tls))
         except (TlsError, x509.CertificateError):
             return
-        self._session, self._is_confirmed, self._doubts = session, False, 0
+        self._session, self._is_confirmed = session, False
         self._asks_again_at_s = min(ends_at_s, now_s + expires_at - self._wall_clock())
 
     def confirm(self, offered: ClientSession) -> None:

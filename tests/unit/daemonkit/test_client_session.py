@@ -7,6 +7,7 @@ import ctypes
 import ssl
 from functools import cache
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -112,10 +113,13 @@ def test_a_session_is_offered_to_the_server_that_was_verified_alone() -> None:
         session.offer(fresh(name="node-2"))
 
 
-def test_a_python_with_a_built_in_openssl_has_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("file", [None, "/nonexistent.so"])
+def test_a_python_without_an_openssl_of_its_own_has_no_sessions(
+    file: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tls = dialled()
     client_session._calls.cache_clear()  # noqa: SLF001 - what other tests have found
-    monkeypatch.delattr(_ssl, "__file__")
+    monkeypatch.delattr(_ssl, "__file__") if file is None else monkeypatch.setattr(_ssl, "__file__", file)
     try:
         assert ClientSession.of(tls) is None
     finally:
@@ -124,10 +128,20 @@ def test_a_python_with_a_built_in_openssl_has_no_sessions(monkeypatch: pytest.Mo
     assert ClientSession.of(tls) is not None
 
 
-@pytest.mark.parametrize("other", [object(), {}], ids=["short", "of-other-fields"])
-def test_a_python_with_another_layout_has_no_sessions(other: object) -> None:
-    tls = SimpleNamespace(_sslobj=other, context=client())
-    assert ClientSession.of(tls) is None  # type: ignore[arg-type]
+@pytest.mark.parametrize("is_short", [True, False], ids=["shorter", "of-other-fields"])
+def test_a_python_with_another_layout_has_no_sessions(is_short: bool) -> None:
+    # Behind a tuple's length, which is its last own field, its items look like the SSL and the context.
+    other = ("connection", client()) if is_short else {}
+    tls = cast(ssl.SSLObject, SimpleNamespace(_sslobj=other, context=client()))
+    assert client_session._connection(tls) is None  # noqa: SLF001 - to go on with another would crash
+    assert ClientSession.of(tls) is None
+
+
+def test_a_session_is_not_offered_where_no_connection_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(dialled())
+    monkeypatch.setattr(client_session, "_connection", lambda _: None)
+    with pytest.raises(ValueError, match="context"):
+        session.offer(fresh())
 
 
 class CountedCalls:

@@ -2,7 +2,9 @@
 """Connections to the kubelet as transcripts: what it sends, what the exchange hears, what becomes of
 the connection. The channel is a fake; real TLS is in the functional ring."""
 
+import _ssl
 import asyncio
+import ctypes
 import ssl
 from collections.abc import AsyncIterator
 from typing import cast
@@ -617,3 +619,21 @@ async def test_a_stream_goes_on_when_there_is_no_memory_to_keep_its_session(
     stream_begins(pool, connection, exchange)
     assert (exchange.events, exchange.early, channel.is_open) == (["101"], b"first ", True)
     assert pool.open_count == 0
+
+
+async def test_no_error_of_openssl_is_left_where_a_session_cannot_be_kept(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ssl` would raise it for the next connection that it reads, whosever that is."""
+    library = ctypes.PyDLL(_ssl.__file__)
+    library.ERR_peek_error.restype = ctypes.c_ulong
+
+    def keep(*_: object) -> None:
+        assert not library.d2i_SSL_SESSION(None, ctypes.byref(ctypes.c_char_p(b"none")), ctypes.c_long(4))
+        assert library.ERR_peek_error()
+        raise MemoryError
+
+    monkeypatch.setattr(pool.session, "keep", keep)
+    exchange, connection, _ = ask(pool, POST, is_upgrade=True)
+    stream_begins(pool, connection, exchange)
+    assert not library.ERR_peek_error()

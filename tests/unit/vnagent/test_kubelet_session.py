@@ -9,7 +9,9 @@ import pytest
 
 from daemonkit.client_session import ClientSession
 from daemonkit.testing.pki import Authority
+from daemonkit.tls import TlsError
 from tenancy import x509
+from vnagent import kubelet_session
 from vnagent.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession
 
 NAME = "node-1"
@@ -189,6 +191,14 @@ def test_a_kubelet_that_never_resumes_is_tried_seldom() -> None:
             kept.refuse(session, now_s)
         now_s += VERIFIED_S / 2
     assert tried_at_s[-1] - tried_at_s[-2] == VERIFIED_S
+
+
+def test_a_session_whose_chain_cannot_be_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: ssl.SSLObject) -> list[bytes]:
+        raise TlsError("no chain")
+
+    monkeypatch.setattr(kubelet_session, "verified_chain", fail)
+    assert kept_now(KubeletSession(lambda: WALL_S), NOW_S) is None
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
