@@ -85,9 +85,8 @@ class StandInKubelet:
         self._speaks_websocket_v5 = speaks_websocket_v5
         self._logs: dict[tuple[str, str, str], list[str]] = {}
         self._previous: dict[tuple[str, str, str], list[str]] = {}
-        self._open: dict[int, asyncio.StreamWriter] = {}
-        self._all_closed = asyncio.Event()
-        self._all_closed.set()
+        # By number, with what is set when the connection has ended.
+        self._open: dict[int, tuple[asyncio.StreamWriter, asyncio.Event]] = {}
         self._server: asyncio.Server | None = None
         self._listenings = 0
         self._loop = asyncio.new_event_loop()
@@ -165,10 +164,13 @@ class StandInKubelet:
         await self._drop()
 
     async def _drop(self) -> None:
-        for writer in list(self._open.values()):
+        # Not those that come meanwhile.
+        dropped = list(self._open.values())
+        for writer, _ in dropped:
             _reset(writer)
         async with asyncio.timeout(_START_DEADLINE_S):
-            await self._all_closed.wait()
+            for _, has_ended in dropped:
+                await has_ended.wait()
 
     async def _serve(
         self, listening: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -178,8 +180,8 @@ class StandInKubelet:
             return
         self.connections_accepted += 1
         number = self.connections_accepted
-        self._open[number] = writer
-        self._all_closed.clear()
+        has_ended = asyncio.Event()
+        self._open[number] = writer, has_ended
         connection = Connection(self, number, reader, writer)
         try:
             while await connection.exchange():
@@ -190,8 +192,7 @@ class StandInKubelet:
             connection.ended()
             _abort(writer)
             del self._open[number]
-            if not self._open:
-                self._all_closed.set()
+            has_ended.set()
 
     def answer(self, exchange: Exchange) -> Reply:
         """The scripted or else the plausible answer."""

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stand-in kubelet, seen by a client of its own: what it answers, and what it records."""
 
+import asyncio
 import dataclasses
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from daemonkit.testing import kubelet
 from daemonkit.testing.kubelet import StandInKubelet, StandInPod, kubelet_context
 from daemonkit.testing.kubelet_replies import Ending, Reply, Tunnel, switching
 from daemonkit.testing.pki import Authority
@@ -202,3 +205,24 @@ def test_a_huge_body_is_not_cut(peer: Peer) -> None:
             got += data
     assert got.endswith(body)
     assert len(got.split(b"\r\n\r\n", 1)[1]) == len(body)
+
+
+def test_a_connection_that_comes_while_others_are_cut_is_not_waited_for(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_when_both_are_there(writer: asyncio.StreamWriter) -> None:
+        if peer.kubelet.connections_open == 2:
+            reset(writer)
+        else:
+            asyncio.get_running_loop().call_soon(cut_when_both_are_there, writer)
+
+    reset = kubelet._reset  # noqa: SLF001 - what another connection must come before
+    monkeypatch.setattr(kubelet, "_reset", cut_when_both_are_there)
+    with peer.connect() as first:
+        first.sendall(b"GET /pods HTTP/1.1\r\nHost: n\r\n\r\n")
+        read_until(first, b"HTTP/1.1 200")
+        with ThreadPoolExecutor(1) as pool:
+            dropping = pool.submit(peer.kubelet.drop_connections)
+            with peer.connect():
+                dropping.result(5)
+                assert peer.kubelet.connections_open == 1
