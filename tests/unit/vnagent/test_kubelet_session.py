@@ -9,7 +9,7 @@ import pytest
 
 from daemonkit.client_session import ClientSession
 from daemonkit.testing.pki import Authority
-from daemonkit.tls import TlsError
+from daemonkit.tls import TlsError, verified_chain
 from tenancy import x509
 from vnagent import kubelet_session
 from vnagent.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession
@@ -78,10 +78,12 @@ def test_the_time_counts_from_when_the_chain_was_verified() -> None:
     assert kept.current(NOW_S + 1) is None
 
 
-def test_a_resumed_connections_session_is_not_kept() -> None:
-    """Or the chain would never be verified again."""
+def test_a_resumed_connections_session_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the chain would never be verified again. Nor where OpenSSL calls the former chain verified."""
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
     first = answered(server, client)
+    chain = verified_chain(first)
+    monkeypatch.setattr(kubelet_session, "verified_chain", lambda _: chain)
     kept.keep(first, NOW_S, NOW_S)
     later_s = NOW_S + VERIFIED_S
     kept.keep(answered(server, client, ClientSession.of(first)), later_s, later_s)
