@@ -93,7 +93,7 @@ def _not_null(result: int | None) -> int:
 
 def _connection(tls: ssl.SSLObject) -> int | None:
     """The SSL behind `tls`; None where this Python's `ssl` is not laid out as it is known to be."""
-    inner: object = tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
+    inner: object = tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001 - `ssl` has no public way to it
     if type(inner).__basicsize__ < object.__basicsize__ + ctypes.sizeof(_FIELDS):
         return None
     # The socket, the SSL and the SSLContext have been the first fields in all releases so far.

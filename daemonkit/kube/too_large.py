@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many objects are too large, as a metric. Imports nothing of watches: each vn-agent has the metric, and
-those without a super cluster have none."""
+"""Counts the objects that are too large, as a metric. It imports no module of watches, as vn-agent has the
+metric also where it watches no super cluster."""
 
 import weakref
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ from daemonkit.bucket import Bucket
 from daemonkit.kube.resources import Resource
 from daemonkit.kube.store import Spoiled
 
-# So many lines at once, and then one each so often: whoever writes such objects does not fill a log.
+# The log gets at most BURST lines at once, and then one each INTERVAL_S: tenants cannot fill it.
 BURST = 10
 INTERVAL_S = 30.0
 

@@ -164,7 +164,7 @@ class StandInKubelet:
         await self._drop()
 
     async def _drop(self) -> None:
-        # Not those that come meanwhile.
+        # A connection that a client opens meanwhile stays open.
         dropped = list(self._open.values())
         for writer, _ in dropped:
             _reset(writer)

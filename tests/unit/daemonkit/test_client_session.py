@@ -145,7 +145,7 @@ def test_a_session_is_not_offered_where_no_connection_is_found(monkeypatch: pyte
 
 
 class CountedCalls:
-    """libssl's calls, of which some find no memory; `sessions` are the copies that are not free yet."""
+    """Calls libssl, or fails as libssl does without memory. `sessions`: the copies that are not freed yet."""
 
     def __init__(self) -> None:
         calls = client_session._calls()  # noqa: SLF001 - what the test counts
