@@ -10,8 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What packages install: the byte path compiled.
 TREE := build/tree
-PACKAGES := tenancy ruleset daemonkit vnagent kubeproxy_ext dnsconfig kata_bridge vcnode
-SOURCES := $(PACKAGES) tests packaging setup.py
+PACKAGES := tenancy ruleset daemonkit bridge_api guest_agent kata_bridge kubeproxy_ext dnsconfig dns_webhook vnagent vcnode
+SOURCES := $(PACKAGES) devkit vcnode_demo tests packaging setup.py
 
 # What CI sets, where the machine can run all rings: what cannot run, a case that is not found and a skip
 # that tests/rings/skips.py does not list fail, a test that failed runs once more, and figures are kept.

@@ -17,9 +17,9 @@ attached to, and gives it nothing of others.
 
 from dataclasses import dataclass, replace
 
+from bridge_api.messages import Guest
 from dnsconfig.core.network import networks_of
 from dnsconfig.core.wire import SANDBOX, PodCondition, PodObject
-from kata_bridge.api.messages import Guest
 
 
 @dataclass(frozen=True, slots=True)

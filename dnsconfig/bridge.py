@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from bridge_api.client import BridgeError
+from bridge_api.link import GuestHandlers, Link
+from bridge_api.messages import GuestEvent, GuestResult
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from dnsconfig.delivery import Push
-from kata_bridge.api.client import BridgeError
-from kata_bridge.api.link import GuestHandlers, Link
-from kata_bridge.api.messages import GuestEvent, GuestResult
 
 _log = logs.get(__name__)
 
 
 class Bridge(Protocol):
-    """What is used of `kata_bridge.api.client.BridgeClient`."""
+    """What is used of `bridge_api.client.BridgeClient`."""
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
     async def set_resolv_conf(

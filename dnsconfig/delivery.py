@@ -11,9 +11,9 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.backoff import backoff_s
 from dnsconfig.core.network import Origin
-from kata_bridge.api.messages import GuestResult, ResultCode
 
 # kata-bridge takes 64 calls at once from all its callers.
 MAX_IN_FLIGHT = 16

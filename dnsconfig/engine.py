@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from bridge_api.messages import Guest, GuestResult
 from daemonkit import logs
 from daemonkit.kube.resources import Key, ObjectMeta
 from dnsconfig.attachments import Attachments
@@ -33,7 +34,6 @@ from dnsconfig.keeping import Keeping, Loss
 from dnsconfig.metrics import Metrics
 from dnsconfig.picture import Picture
 from dnsconfig.strangers import strangers, why
-from kata_bridge.api.messages import Guest, GuestResult
 
 GRACE_S = 2.0
 FORGET_S = 600.0

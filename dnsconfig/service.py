@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bridge_api.client import BridgeClient
 from daemonkit import logs
 from daemonkit.kube.late_client import LateClient
 from daemonkit.run import Lifecycle
@@ -28,7 +29,6 @@ from dnsconfig.picture import Picture
 from dnsconfig.report import Report
 from dnsconfig.saved_state import SavedState, attachments_of, keeping_of, state_of
 from dnsconfig.watch import Watch
-from kata_bridge.api.client import BridgeClient
 
 # How long a start waits to be ready before it says so all the same: `/readyz` tells what is missing.
 READY_WAIT_S = 10.0

@@ -3,9 +3,9 @@
 
 from collections.abc import Collection, Iterable
 
+from bridge_api.messages import Guest
 from dnsconfig.core.wire import MIRROR
 from dnsconfig.picture import Picture
-from kata_bridge.api.messages import Guest
 
 
 def strangers(guests: Iterable[Guest], picture: Picture, given: Collection[str]) -> dict[str, Guest]:

@@ -3,8 +3,8 @@
 
 from collections.abc import Callable
 
+from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.tasks import Tasks
-from kata_bridge.api.messages import GuestResult, ResultCode
 from kata_bridge.cluster_reports import ClusterReports
 from kata_bridge.config import Gate as Config
 from kata_bridge.core.gate import Resolver, Settings

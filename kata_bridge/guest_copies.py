@@ -5,9 +5,9 @@ not show in it, and only the guest's own agent can write there."""
 import asyncio
 from collections.abc import Callable
 
+from bridge_api.messages import ResultCode
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from kata_bridge.api.messages import ResultCode
 from kata_bridge.guests import Guests
 
 RETRY_S = 2.0

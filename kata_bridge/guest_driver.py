@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from bridge_api.messages import Guest
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from kata_bridge.api.messages import Guest
 from kata_bridge.channels.channel import Channel, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.choice import Chosen, Opener, choose
 from kata_bridge.core.events import (

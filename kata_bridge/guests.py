@@ -6,9 +6,9 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bridge_api.messages import Flow, GuestResult, ReadBackReply, ResultCode
+from bridge_api.rulesets import to_part
 from daemonkit import logs
-from kata_bridge.api.messages import Flow, GuestResult, ReadBackReply, ResultCode
-from kata_bridge.api.rulesets import to_part
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.core.events import Answer, ChannelChanged, Desired, Reported
 from kata_bridge.core.gate import are_for

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from daemonkit import directories, logs
+from guest_agent import resolv_conf
 from kata_bridge.core.gate import Resolver
 from kata_bridge.core.sandboxes import is_sandbox_id
-from kata_bridge.guest import resolv_conf
 
 # Of pods that have no sandbox (yet). Who says something of a pod withdraws it when the pod is gone.
 MAX_SAID = 10_000

@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from kata_bridge.api import rpc
-from kata_bridge.api.messages import (
+from bridge_api import rpc
+from bridge_api.messages import (
     CheckDriftRequest,
     Flow,
     FlushConntrackRequest,
@@ -29,7 +29,7 @@ from kata_bridge.api.messages import (
     SetRulesetRequest,
     WatchGuestsRequest,
 )
-from kata_bridge.api.rulesets import BadRuleset, from_message
+from bridge_api.rulesets import BadRuleset, from_message
 from kata_bridge.core.guest import MAX_FLOWS
 from kata_bridge.gatehouse import Gatehouse
 from kata_bridge.guests import Guests

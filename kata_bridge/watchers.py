@@ -5,7 +5,7 @@ than a bounded number of events for it."""
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 
-from kata_bridge.api.messages import Guest, GuestEvent, GuestEventKind
+from bridge_api.messages import Guest, GuestEvent, GuestEventKind
 
 # What is told of a guest replaces what was not read of it yet; so only a watcher that sleeps through
 # the lives of so many sandboxes gets there.

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isfinite
 
-from kata_bridge.api.messages import Guest, GuestResult, ResultCode
+from bridge_api.messages import Guest, GuestResult, ResultCode
 from kubeproxy_ext.core.conntrack import StaleFlow, stale_flows
 from kubeproxy_ext.core.convoy import Convoys
 from kubeproxy_ext.core.view import Outcome

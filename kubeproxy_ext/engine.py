@@ -8,8 +8,8 @@ it runs on the loop without an await, so that it always sees one state of the wo
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from bridge_api.messages import Guest, GuestResult, ResultCode
 from daemonkit import logs
-from kata_bridge.api.messages import Guest, GuestResult, ResultCode
 from kubeproxy_ext.brake import Brake
 from kubeproxy_ext.core.pace import Pace
 from kubeproxy_ext.core.wire import EndpointSliceObject

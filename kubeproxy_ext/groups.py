@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kata_bridge.api.messages import Guest
+from bridge_api.messages import Guest
 from kubeproxy_ext.core.addresses import canonical_ip, family_of
 from kubeproxy_ext.core.canary import Canary, with_canary
 from kubeproxy_ext.core.view import Group, GroupKey, GuestView, Outcome

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from bridge_api.client import BridgeError, BridgeRefuses
+from bridge_api.link import GuestHandlers, Link
+from bridge_api.messages import Flow, GuestEvent, GuestResult
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from kata_bridge.api.client import BridgeError, BridgeRefuses
-from kata_bridge.api.link import GuestHandlers, Link
-from kata_bridge.api.messages import Flow, GuestEvent, GuestResult
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.delivery import Push
 from ruleset.delta import RulesetDelta
@@ -24,7 +24,7 @@ _log = logs.get(__name__)
 
 
 class Bridge(Protocol):
-    """What is used of `kata_bridge.api.client.BridgeClient`."""
+    """What is used of `bridge_api.client.BridgeClient`."""
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
     def set_ruleset(

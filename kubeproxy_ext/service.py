@@ -9,12 +9,12 @@ import random
 import time
 from collections.abc import Callable
 
+from bridge_api.client import BridgeClient
 from daemonkit import logs
 from daemonkit.kube.late_client import LateClient
 from daemonkit.run import Lifecycle
 from daemonkit.status import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
-from kata_bridge.api.client import BridgeClient
 from kubeproxy_ext.config import KubeproxyExtConfiguration, LastKnownPolicy
 from kubeproxy_ext.core.packed import pack
 from kubeproxy_ext.delivery import Push

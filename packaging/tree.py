@@ -2,13 +2,14 @@
 """Builds the tree that packages install: `python packaging/tree.py DIRECTORY`, or tells with `--check`
 whether it could (exit code 0) and what is missing (1).
 
-Our packages with the byte path compiled (setup.py says which modules), their dependencies and byte
-code, and a launcher for each daemon in `bin/`. A launcher runs the interpreter that built the tree,
-isolated: no user site, no environment, nothing but the standard library and this directory
-(`python -ISE`), and without the columns of each instruction (`-X no_debug_ranges`), which only
-underline the lines of a trace: 0.2 MB of vn-agent. It finds the tree from its own place, so a tree
-may be copied to where it is installed. Needs a C compiler and Python's headers; setuptools
-and mypy come from the interpreter that runs this. Exit code 1 when something could not be built.
+Our packages but for the demo and the fakes, with the byte path compiled (setup.py says which
+modules), their dependencies and byte code, and a launcher for each daemon in `bin/`. A launcher runs
+the interpreter that built the tree, isolated: no user site, no environment, nothing but the standard
+library and this directory (`python -ISE`), and without the columns of each instruction (`-X
+no_debug_ranges`), which only underline the lines of a trace: 0.2 MB of vn-agent. It finds the tree
+from its own place, so a tree may be copied to where it is installed. Needs a C compiler and Python's
+headers; setuptools and mypy come from the interpreter that runs this. Exit code 1 when something
+could not be built.
 """
 
 import compileall
@@ -64,7 +65,9 @@ def _missing() -> str | None:
 def _build_wheel(scratch: Path) -> Path:
     """From a copy of the sources: setuptools leaves its own marks beside what it builds."""
     copy = scratch / "source"
-    ignored = shutil.ignore_patterns(".*", "build", "dist", "docs", "tests", "__pycache__", "*.egg-info")
+    ignored = shutil.ignore_patterns(
+        ".*", "build", "dist", "docs", "tests", "devkit", "vcnode_demo", "__pycache__", "*.egg-info"
+    )
     shutil.copytree(SOURCE, copy, ignore=ignored)
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(scratch), str(copy), compiled=True)
     return next(scratch.glob("vcnode-*.whl"))

@@ -3,13 +3,17 @@
 
 import argparse
 import datetime as dt
+import importlib.util
 import io
 import os
 import sys
 from collections.abc import Sequence
 
-from vcnode import demo, explain, explain_dns, guests, status, tenant
+from vcnode import explain, explain_dns, guests, status, tenant
 from vcnode.terminal import Terminal, ToolError
+
+# It stands above this package, with the fakes that it needs; a node has neither.
+_DEMO = "vcnode_demo"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,8 +22,10 @@ def parser() -> argparse.ArgumentParser:
         prog="vcnode", description="Operator's tool of the vcnode node data plane.", allow_abbrev=False
     )
     verbs = top.add_subparsers(metavar="VERB", required=True)
-    for verb in (status, guests, explain, explain_dns, tenant, demo):
+    for verb in (status, guests, explain, explain_dns, tenant):
         verb.add_to(verbs)
+    if importlib.util.find_spec(_DEMO) is not None:
+        importlib.import_module(_DEMO).add_to(verbs)
     return top
 
 

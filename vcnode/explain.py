@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from bridge_api.client import BridgeAway, BridgeClient, BridgeError
+from bridge_api.messages import Guest, GuestEventKind, ReadBackReply, ResultCode
+from bridge_api.rulesets import BadRuleset, from_part
 from daemonkit.status import Address
-from kata_bridge.api.client import BridgeAway, BridgeClient, BridgeError
-from kata_bridge.api.messages import Guest, GuestEventKind, ReadBackReply, ResultCode
-from kata_bridge.api.rulesets import BadRuleset, from_part
 from ruleset.model import GuestRules, Protocol
 from ruleset.packet import Packet
 from vcnode import daemons

@@ -16,18 +16,18 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from bridge_api import messages, rulesets
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode
 from daemonkit.tasks import Tasks
+from guest_agent.messages import ATTACH, FromGuest, Hello
 from kata_bridge import large_answers
-from kata_bridge.api import messages, rulesets
 from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.channels.guest_words import word
 from kata_bridge.channels.relay import Connection, Relay
 from kata_bridge.core.addresses import Addresses
 from kata_bridge.credentials import ServerIdentity
-from kata_bridge.guest.messages import ATTACH, FromGuest, Hello
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 

@@ -5,13 +5,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from bridge_api import messages, rulesets
+from bridge_api.messages import Capabilities, Flow
 from daemonkit.protobuf import encode
-from kata_bridge import large_answers
-from kata_bridge.api import messages, rulesets
-from kata_bridge.api.messages import Capabilities, Flow
-from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
-from kata_bridge.channels.guest_words import MAX_TEXT_CHARACTERS, sentence, word
-from kata_bridge.guest.messages import (
+from guest_agent.messages import (
     Apply,
     Check,
     FlushConntrack,
@@ -24,6 +21,9 @@ from kata_bridge.guest.messages import (
     ToGuest,
     WriteResolvConf,
 )
+from kata_bridge import large_answers
+from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.guest_words import MAX_TEXT_CHARACTERS, sentence, word
 from ruleset.delta import RulesetDelta
 from ruleset.document import Document, Ruleset
 from ruleset.names import Backend

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kata_bridge.api.messages import Capabilities, Flow
+from bridge_api.messages import Capabilities, Flow
 from ruleset.delta import RulesetDelta
 from ruleset.document import Document, Ruleset
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kata_bridge.api.messages import Capabilities
+from bridge_api.messages import Capabilities
 from kata_bridge.channels.channel import Channel, NotInjectable, Unreachable
 from kata_bridge.core.sandboxes import Sandbox
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The channel into a network namespace of this node: pods of runc, and Kata with l3forwarding.
 
-What the guest's agent does in a guest is done here by the same code (`kata_bridge.guest.keeper`) in
+What the guest's agent does in a guest is done here by the same code (`guest_agent.keeper`) in
 the pod's namespace, with the node's own iptables or nft. What the pod's processes see of it is only
 the effect: they have no access to the node's programs.
 """
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bridge_api.messages import Capabilities, Flow
 from daemonkit import logs
 from daemonkit.metrics import Counter
-from kata_bridge.api.messages import Capabilities, Flow
+from guest_agent import packet_filter, state_file
+from guest_agent.keeper import Keeper, Remembered
+from guest_agent.kernel_filter import KernelFilter
+from guest_agent.netfilter import Netfilter, NetfilterError
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.core.sandboxes import Sandbox
-from kata_bridge.guest import packet_filter, state_file
-from kata_bridge.guest.keeper import Keeper, Remembered
-from kata_bridge.guest.kernel_filter import KernelFilter
-from kata_bridge.guest.netfilter import Netfilter, NetfilterError
 from ruleset.delta import NotTheBase, RulesetDelta
 from ruleset.document import BadDocument, Document, Ruleset
 from ruleset.model import Family

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from bridge_api.messages import Capabilities, Flow
 from daemonkit import logs
 from kata_bridge import large_answers
-from kata_bridge.api.messages import Capabilities, Flow
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.shim import ROOTS
 from kata_bridge.channels.stock_calls import FaultError, StockCalls

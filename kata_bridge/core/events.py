@@ -4,7 +4,7 @@
 import enum
 from dataclasses import dataclass
 
-from kata_bridge.api.messages import Capabilities, Flow, ResultCode
+from bridge_api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.channel import GuestState
 from ruleset.document import Ruleset
 

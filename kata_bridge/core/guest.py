@@ -9,8 +9,8 @@ What is desired stays desired until something newer is: a guest that was away, w
 its rules to somebody gets it without anyone asking again. What is there already is not applied.
 """
 
+from bridge_api.messages import Capabilities, Flow, ResultCode
 from daemonkit.backoff import backoff_s, spread_s
-from kata_bridge.api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.core.events import (
     Abandon,

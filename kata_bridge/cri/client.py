@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import grpc
 import grpc.aio
 
-from kata_bridge.api.rpc import Unary
+from bridge_api.rpc import Unary
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,
     POD_SANDBOX_STATUS,

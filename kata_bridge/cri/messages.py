@@ -9,6 +9,7 @@ what another reader takes the kubelet never sees.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bridge_api.rpc import Unary
 from daemonkit.protobuf import (
     BOOL,
     INT64,
@@ -21,7 +22,6 @@ from daemonkit.protobuf import (
     message_of,
     messages_of,
 )
-from kata_bridge.api.rpc import Unary
 
 
 class PodSandboxState(OpenEnum):

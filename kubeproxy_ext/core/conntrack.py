@@ -23,7 +23,7 @@ _Address = tuple[str, int, Protocol]
 
 @dataclass(frozen=True, slots=True)
 class StaleFlow:
-    """Entries to delete, with the fields of `Flow` in kata_bridge/api/bridge.proto.
+    """Entries to delete, with the fields of `Flow` in bridge_api/bridge.proto.
 
     Those of `protocol` to `destination`:`port` whose replies come from none of `keep_replies_from`
     (`ip:port`), and from `reply_source`:`reply_port` if that is not empty and 0. With

@@ -16,16 +16,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 tree=$root/usr/lib/vcnode-guest/site-packages
 
-mkdir -p "$tree/kata_bridge" "$root/usr/bin" "$root/usr/lib/systemd/system/kata-containers.target.wants"
+mkdir -p "$tree" "$root/usr/bin" "$root/usr/lib/systemd/system/kata-containers.target.wants"
 
-# What tests/functional/kata_bridge/guest/test_closure.py says the agent imports.
-for package in daemonkit ruleset kata_bridge/api kata_bridge/guest; do
+# What tests/functional/guest_agent/test_closure.py says the agent imports.
+for package in daemonkit ruleset bridge_api guest_agent; do
     rm -rf "${tree:?}/$package"
     mkdir -p "$tree/$package"
-    (cd "$top/$package" && find . -name '*.py' ! -name testing.py -print0) |
+    (cd "$top/$package" && find . -name '*.py' -print0) |
         (cd "$top/$package" && xargs -0 tar cf - --) | tar xf - -C "$tree/$package"
 done
-cp "$top/kata_bridge/__init__.py" "$tree/kata_bridge/"
 # Of daemonkit two modules; what they do not import stays at home.
 find "$tree/daemonkit" -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name logs.py ! -name protobuf.py -exec rm -rf {} +
 
@@ -34,7 +33,7 @@ cat >"$root/usr/bin/vcnode-guest-agent" <<'LAUNCHER'
 import sys
 
 sys.path.insert(0, "/usr/lib/vcnode-guest/site-packages")
-from kata_bridge.guest.__main__ import main
+from guest_agent.__main__ import main
 
 sys.exit(main())
 LAUNCHER

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.pki import Authority, Leaf
 
 NODE = "node-1"
 KEY_PREFIX = "bench-"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.pki import Authority, Leaf
 from tests.functional.vnagent import attacks
 from tests.functional.vnagent.node import NAME, SPDY, Node, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP

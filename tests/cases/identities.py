@@ -17,7 +17,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from daemonkit.testing.pki import Authority, Key, Leaf, new_key, self_signed
+from devkit.pki import Authority, Key, Leaf, new_key, self_signed
 
 _SHARED_SUBJECT = "kubernetes"
 _KNOWN = frozenset(

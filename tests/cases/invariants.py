@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from daemonkit.testing.kubelet_replies import Exchange
+from devkit.kubelet.replies import Exchange
 from tests.cases.companion import Companion
 from tests.cases.daemon import DaemonError, wait_for
 from tests.cases.record import Record

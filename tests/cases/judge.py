@@ -3,7 +3,7 @@
 
 from urllib.parse import parse_qs
 
-from daemonkit.testing.kubelet_replies import Exchange
+from devkit.kubelet.replies import Exchange
 from tests.cases.record import Record, Seen
 from tests.cases.shape import Case, Expect
 

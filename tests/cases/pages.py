@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from daemonkit.testing.kubelet_pods import StandInPod, page_for
+from devkit.kubelet.pods import StandInPod, page_for
 
 _KINDS = (
     (r"runtime podlist|runningpods( page)?", "/runningpods/"),

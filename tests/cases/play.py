@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 
-from daemonkit.testing.kubelet_replies import Exchange
+from devkit.kubelet.replies import Exchange
 from tests.cases import upstream
 from tests.cases.client import Client, SendFailed
 from tests.cases.companion import Companion

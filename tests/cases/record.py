@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass, field
 
-from daemonkit.testing.kubelet_replies import Exchange
+from devkit.kubelet.replies import Exchange
 from tests.cases.replies import Reply
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from daemonkit.testing.kubelet import StandInKubelet, kubelet_context
-from daemonkit.testing.kubelet_replies import Exchange, Reply
-from daemonkit.testing.pki import Authority, Leaf, self_signed
+from devkit.kubelet.replies import Exchange, Reply
+from devkit.kubelet.server import StandInKubelet, kubelet_context
+from devkit.pki import Authority, Leaf, self_signed
 from tests.cases import upstream
 from tests.cases.client import Client
 from tests.cases.daemon import AGENT, Daemon, DaemonError, wait_for

@@ -4,8 +4,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daemonkit.testing.kubelet_pods import StandInPod
-from daemonkit.testing.kubelet_replies import Ending, Exchange, Reply, Tunnel, switching
+from devkit.kubelet.pods import StandInPod
+from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
 from tests.cases.pages import make_page
 
 _KNOWN = frozenset(

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from daemonkit.testing.kubelet_pods import MACHINE_ID, StandInPod, pod_list
+from devkit.kubelet.pods import MACHINE_ID, StandInPod, pod_list
 from tenancy import keys
 from tests.cases.identities import Identities
 

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from daemonkit.status import StatusError, fetch
-from daemonkit.testing.kube_apiserver import KubeApiserver
-from daemonkit.testing.pki import Authority
-from kata_bridge.api.testing import FakeGuests
+from devkit.bridge.fake_guests import FakeGuests
+from devkit.kube.apiserver import KubeApiserver
+from devkit.pki import Authority
 from tenancy import keys
 
 NAME = "node-1"

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from dns_webhook.patch import spec_fields
 from dnsconfig.core import wire
 from dnsconfig.core.decision import decide, node_of
 from dnsconfig.core.wire import PodObject
 from dnsconfig.core.world import world_of
-from dnsconfig.webhook.patch import spec_fields
 from tenancy import keys
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring

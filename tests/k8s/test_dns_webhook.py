@@ -13,15 +13,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from dnsconfig.webhook.credentials import (
+from dns_webhook.credentials import (
     AUTHORITY_LIFE,
     AUTHORITY_RENEWAL,
     LEAF_LIFE,
     LEAF_RENEWAL,
     Credentials,
 )
-from dnsconfig.webhook.registration import NAME, PATH, TIMEOUT_S, split
-from dnsconfig.webhook.server import MAX_BODY_BYTES
+from dns_webhook.registration import NAME, PATH, TIMEOUT_S, split
+from dns_webhook.server import MAX_BODY_BYTES
 from tenancy import keys
 from tests.k8s.ring import gate_networks, webhook
 from tests.k8s.ring.api import Answer, Endpoint, JsonObject

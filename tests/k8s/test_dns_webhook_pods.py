@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dnsconfig.webhook.registration import NAME, PATH, split
+from dns_webhook.registration import NAME, PATH, split
 from tests.k8s.ring import gate_networks, services, webhook, webhook_pods
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dnsconfig.webhook.registration import NAME, PATH
+from dns_webhook.registration import NAME, PATH
 from tests.k8s.ring import gate_networks, webhook
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring

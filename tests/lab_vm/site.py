@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
+from bridge_api.client import BridgeClient
+from bridge_api.messages import Flow, GuestResult, ReadBackReply
 from daemonkit.status import StatusError, fetch
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import Flow, GuestResult, ReadBackReply
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 from ruleset.model import Endpoint, ServiceRules

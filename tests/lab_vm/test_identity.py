@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.api.messages import ResultCode
+from bridge_api.messages import ResultCode
 from tests.lab_vm.rules import service
 from tests.lab_vm.site import PLANS, VSOCK_PORT, Site
 

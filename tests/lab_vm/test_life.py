@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kata_bridge.api.messages import ResultCode
+from bridge_api.messages import ResultCode
 from ruleset.document import Ruleset
 from tests.lab_vm.machine import Machine
 from tests.lab_vm.rules import service

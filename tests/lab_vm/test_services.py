@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from kata_bridge.api import rulesets
-from kata_bridge.api.messages import Flow, ResultCode
+from bridge_api import rulesets
+from bridge_api.messages import Flow, ResultCode
 from ruleset.model import Protocol
 from tests.lab_vm.rules import service
 from tests.lab_vm.site import PLANS, Site

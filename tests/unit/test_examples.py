@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+import dns_webhook.config
 import dnsconfig.config
-import dnsconfig.webhook.config
 import kata_bridge.config
 import kubeproxy_ext.config
 import vnagent.config
@@ -26,7 +26,7 @@ DAEMONS: dict[str, Callable[[Path], Any]] = {
     "kata-bridge.yaml": kata_bridge.config.load,
     "kubeproxy-ext.yaml": kubeproxy_ext.config.load,
     "dnsconfig.yaml": dnsconfig.config.load,
-    "dnsconfig-webhook.yaml": dnsconfig.webhook.config.load,
+    "dnsconfig-webhook.yaml": dns_webhook.config.load,
 }
 
 

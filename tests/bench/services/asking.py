@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bridge_api import messages, rulesets
+from bridge_api.client import BridgeClient
+from bridge_api.messages import ResultCode
 from daemonkit.protobuf import encode
-from kata_bridge.api import messages, rulesets
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import ResultCode
 from ruleset.delta import difference
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.names import Backend

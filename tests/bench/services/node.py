@@ -37,7 +37,7 @@ class Programs:
 
 def programs(tree: Path | None) -> Programs:
     if tree is None:
-        modules = ("kata_bridge", "kubeproxy_ext", "kata_bridge.guest")
+        modules = ("kata_bridge", "kubeproxy_ext", "guest_agent")
         return Programs(*([sys.executable, "-m", module] for module in modules))
     names = ("kata-bridge", "kubeproxy-ext", "vcnode-guest-agent")
     return Programs(*([str(tree.resolve() / "bin" / name)] for name in names))

@@ -32,7 +32,7 @@ def entries_to(guest: Namespace, destination: str) -> list[Entry]:
 
 
 def is_stale(entry: Entry, flows: Iterable[StaleFlow]) -> bool:
-    """Whether one of these says that the entry goes: `kata_bridge/api/bridge.proto`, message Flow."""
+    """Whether one of these says that the entry goes: `bridge_api/bridge.proto`, message Flow."""
     return any(_is_meant(entry, flow) for flow in flows)
 
 

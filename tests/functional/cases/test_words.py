@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from daemonkit.testing.kubelet_pods import StandInPod
+from devkit.kubelet.pods import StandInPod
 from tests.cases.admin import AdminError, parse_admin
 from tests.cases.expand import ExpandError, expand
 from tests.cases.frames import FrameError, make_frame

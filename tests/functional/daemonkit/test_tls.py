@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from daemonkit.files import Watched
-from daemonkit.testing.pki import Authority, Leaf
 from daemonkit.tls import client_context, server_context, verified_chain
+from devkit.pki import Authority, Leaf
 
 NODE = Authority.create("node-ca")
 TENANT = Authority.create("tenant-ca")

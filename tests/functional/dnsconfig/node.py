@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Resource
+from devkit.bridge.resolver_bridge import FakeBridge
 from dnsconfig.core.wire import NETWORKS
-from dnsconfig.testing.fake_bridge import FakeBridge
 from tests.functional.daemon_node import NAME, DaemonNode
 from tests.unit.dnsconfig import objects
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from daemonkit.kube.resources import VIRTUAL_CLUSTERS, Resource
-from daemonkit.testing.kube_storage import Selection
+from devkit.kube.storage import Selection
 from tenancy import keys
 from tests.functional.daemon_node import NAME, running
 from tests.functional.dnsconfig.node import Node

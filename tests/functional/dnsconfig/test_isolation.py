@@ -13,7 +13,7 @@ import pytest
 
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import PODS
-from daemonkit.testing.kube_storage import Selection
+from devkit.kube.storage import Selection
 from dnsconfig.core.decision import decide, node_of
 from dnsconfig.core.wire import PodObject, read
 from dnsconfig.core.world import world_of

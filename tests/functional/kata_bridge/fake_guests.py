@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bridge_api.messages import Capabilities, Flow
 from daemonkit.tasks import Tasks
-from kata_bridge.api.messages import Capabilities, Flow
 from kata_bridge.channels.channel import Channel, GuestState, NeedsFull, Refused, Unreachable
 from kata_bridge.core.rulesets import Rulesets
 from kata_bridge.core.sandboxes import Appeared, Sandbox, Vanished

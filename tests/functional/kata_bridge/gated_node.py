@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bridge_api.client import BridgeClient
+from bridge_api.messages import ResultCode
 from daemonkit.run import Lifecycle, Supervision
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import ResultCode
+from devkit.kata.sample_rulesets import sample
+from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.config import (
     Drain,
     Drift,
@@ -36,8 +38,6 @@ from kata_bridge.nri.messages import (
     PodSandbox,
 )
 from kata_bridge.service import Service
-from kata_bridge.testing.sample_rulesets import sample
-from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from kata_bridge.ttrpc.status import StatusError
 from tenancy import keys
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until

@@ -13,18 +13,18 @@ from typing import Any
 
 import grpc.aio
 
+from bridge_api.client import BridgeClient
+from bridge_api.messages import Capabilities, ResultCode
+from bridge_api.rpc import service
 from daemonkit.protobuf import decode, encode
 from daemonkit.status import fetch
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import Capabilities, ResultCode
-from kata_bridge.api.rpc import service
+from devkit.kata.stand_in_runtime import StandInRuntime
+from guest_agent.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.credentials import SERVER_NAME
 from kata_bridge.cri.messages import LIST_POD_SANDBOX, ListPodSandboxRequest, ListPodSandboxResponse
 from kata_bridge.cri.messages import PodSandbox as Listed
 from kata_bridge.cri.messages import PodSandboxMetadata as Metadata
-from kata_bridge.guest.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.nri.messages import LinuxNamespace, LinuxPodSandbox, PodSandbox
-from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from ruleset.document import Ruleset
 from tests.functional.kata_bridge.fake_guests import ruleset
 from tests.functional.kata_bridge.test_life import running

@@ -14,8 +14,8 @@ import yaml
 from daemonkit import directories
 from daemonkit.directories import UnusableDirectoryError
 from daemonkit.status import fetch
-from daemonkit.testing.kube_apiserver import KubeApiserver
-from daemonkit.testing.pki import Authority
+from devkit.kube.apiserver import KubeApiserver
+from devkit.pki import Authority
 from tests.functional.kata_bridge.test_life import ROOT, bridge_command, is_ready, running, until, written
 
 _S = 30

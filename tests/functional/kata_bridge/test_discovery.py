@@ -11,8 +11,9 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
+from bridge_api.rpc import service
 from daemonkit.tasks import Tasks
-from kata_bridge.api.rpc import service
+from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.core.sandboxes import Appeared, Change, Sandbox
 from kata_bridge.cri.client import CriClient
 from kata_bridge.cri.messages import (
@@ -41,7 +42,6 @@ from kata_bridge.metrics import Metrics
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import Container, LinuxNamespace, LinuxPodSandbox, PodSandbox
 from kata_bridge.nri.plugin import Plugin
-from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from tests.functional.kata_bridge.fake_guests import until
 
 pytestmark = pytest.mark.asyncio

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from bridge_api.messages import ResultCode
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.stand_in_kata import StandInKata
 from kata_bridge import gate
-from kata_bridge.api.messages import ResultCode
 from kata_bridge.core.sandboxes import Appeared, sandbox_of
 from kata_bridge.discovery_nri import seen_of
 from kata_bridge.nri.messages import ContainerAdjustment
 from kata_bridge.patience import Patience
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.stand_in_kata import StandInKata
 from kata_bridge.ttrpc.status import StatusError
 from tenancy import keys
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from daemonkit.tasks import Tasks
+from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge import gate_certificates
 from kata_bridge.cluster_reports import ClusterReports
 from kata_bridge.config import Agent, RuntimeRule, SuperCluster
@@ -17,7 +18,6 @@ from kata_bridge.core.gate import Reason
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.credentials import CredentialsError
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
-from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from tests.functional.kata_bridge.fake_guests import until
 from tests.functional.kata_bridge.gated_node import TEXT, Node, configuration, pod, serving
 

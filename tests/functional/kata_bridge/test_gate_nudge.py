@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.cluster_reports import ClusterReports
 from kata_bridge.config import KataBridgeConfiguration, SuperCluster
 from kata_bridge.core.sandboxes import Sandbox
-from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from kata_bridge.ttrpc.server import ENDING
 from kata_bridge.ttrpc.status import StatusError
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S

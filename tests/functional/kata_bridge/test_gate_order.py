@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.stand_in_kata import StandInKata
+from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.core.gate import Need
 from kata_bridge.nri.messages import Container, ContainerState
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.stand_in_kata import StandInKata
-from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from kata_bridge.ttrpc.status import StatusError
 from ruleset.model import Family
 from tests.functional.kata_bridge.fake_guests import until

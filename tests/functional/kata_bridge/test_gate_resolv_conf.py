@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from kata_bridge.api.client import BridgeRefuses
-from kata_bridge.api.messages import ResultCode
+from bridge_api.client import BridgeRefuses
+from bridge_api.messages import ResultCode
+from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
-from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from tenancy import keys
 from tests.functional.kata_bridge.gated_node import (
     NOBODY_SAID,
@@ -139,7 +139,7 @@ async def test_a_full_disk_holds_what_needs_a_file(node: Node, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kata_bridge.guest.resolv_conf.write", full)
+        patched.setattr("guest_agent.resolv_conf.write", full)
         assert "its resolv.conf cannot be written on the node" in await node.why(web)
     await node.start(web)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from bridge_api.messages import ResultCode
 from daemonkit.tasks import Tasks
 from kata_bridge import guest_copies
-from kata_bridge.api.messages import ResultCode
 from kata_bridge.channels.channel import NotInjectable
 from kata_bridge.guest_copies import GuestCopies
 from tests.functional.kata_bridge.fake_guests import Bridge, FakeGuest, FakeOpener, bridge, ruleset, until

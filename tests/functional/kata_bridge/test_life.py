@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
+from bridge_api.client import BridgeClient
+from bridge_api.messages import GuestEventKind, ResultCode
 from daemonkit.status import StatusError, fetch
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import GuestEventKind, ResultCode
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, ruleset
 
 ROOT = Path(__file__).parents[3]

@@ -12,15 +12,15 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from bridge_api.client import BridgeError
+from bridge_api.messages import Capabilities, Part
 from daemonkit.protobuf import decode, encode
-from kata_bridge.api.client import BridgeError
-from kata_bridge.api.messages import Capabilities, Part
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.stand_in_agent import Quirks
+from devkit.kata.stand_in_kata import StandInKata
+from guest_agent.messages import FromGuest, HeldRules, Hello, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.channels.agent import MAX_READING_BACK
 from kata_bridge.channels.agent_channel import MAX_LINES
-from kata_bridge.guest.messages import FromGuest, HeldRules, Hello, Outcome, OutcomeCode, State, ToGuest
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.stand_in_agent import Quirks
-from kata_bridge.testing.stand_in_kata import StandInKata
 from tests.functional.kata_bridge.leaks import Node, bridged, dialled, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(300)]

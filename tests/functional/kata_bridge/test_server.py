@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from bridge_api.client import BridgeAway, BridgeClient, BridgeRefuses
+from bridge_api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
+from bridge_api.rulesets import from_part
 from kata_bridge import watchers
-from kata_bridge.api.client import BridgeAway, BridgeClient, BridgeRefuses
-from kata_bridge.api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
-from kata_bridge.api.rulesets import from_part
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, Bridge, FakeOpener, bridge, ruleset, until

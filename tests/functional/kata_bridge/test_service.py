@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from bridge_api.client import BridgeClient
+from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.run import Lifecycle, Supervision
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import GuestResult, ResultCode
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.sample_rulesets import sample
+from devkit.kata.stand_in_agent import Quirks
+from devkit.kata.stand_in_kata import StandInKata
+from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.config import (
     Agent,
     Drain,
@@ -33,11 +38,6 @@ from kata_bridge.nri.messages import (
     PodSandbox,
 )
 from kata_bridge.service import Service
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.sample_rulesets import sample
-from kata_bridge.testing.stand_in_agent import Quirks
-from kata_bridge.testing.stand_in_kata import StandInKata
-from kata_bridge.testing.stand_in_runtime import StandInRuntime
 from kata_bridge.ttrpc.status import StatusError
 from ruleset.model import Family
 from tenancy import keys

@@ -11,8 +11,8 @@ import pytest_asyncio
 from daemonkit.kube.client import Client
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, load, parse
-from daemonkit.testing.kube_apiserver import KubeApiserver
-from daemonkit.testing.pki import Authority
+from devkit.kube.apiserver import KubeApiserver
+from devkit.pki import Authority
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 

@@ -10,8 +10,8 @@ from daemonkit.kube.client import ApiError, Client, DeadlineError, UnreachableEr
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, parse
 from daemonkit.kube.resources import CONFIG_MAPS
-from daemonkit.testing.kube_apiserver import KubeApiserver
-from daemonkit.testing.pki import Authority, self_signed
+from devkit.kube.apiserver import KubeApiserver
+from devkit.pki import Authority, self_signed
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
 

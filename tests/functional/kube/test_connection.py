@@ -12,7 +12,7 @@ from daemonkit.kube.client import Client, UnreachableError
 from daemonkit.kube.connection import HIGH_BYTES, dial
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 
 pytestmark = pytest.mark.asyncio
 

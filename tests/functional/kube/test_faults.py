@@ -12,8 +12,8 @@ from daemonkit.kube.client import Client
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta
 from daemonkit.kube.store import Change
-from daemonkit.testing.kube_apiserver import KubeApiserver
-from daemonkit.testing.kube_storage import Object
+from devkit.kube.apiserver import KubeApiserver
+from devkit.kube.storage import Object
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
-from kubeproxy_ext.testing.fake_bridge import FakeBridge
+from devkit.bridge.rules_bridge import FakeBridge
 from tenancy import keys
 from tests.functional.daemon_node import NAME, DaemonNode
 

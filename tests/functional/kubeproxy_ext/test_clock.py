@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.api.messages import ResultCode
+from bridge_api.messages import ResultCode
 from tests.functional.daemon_node import running
 from tests.functional.kubeproxy_ext.node import Node
 

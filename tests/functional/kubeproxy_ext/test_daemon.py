@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge_api.messages import Capabilities, ResultCode
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
-from kata_bridge.api.messages import Capabilities, ResultCode
 from tests.functional.daemon_node import NAME, running
 from tests.functional.kubeproxy_ext.node import Node
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.functional.vcnode.asked_program import DEADLINE_S, AskedProgram
-from vcnode.demo import dns_program
 from vcnode.dns_message import Type
 from vcnode.dns_query import ask_all
+from vcnode_demo import dns_program
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.functional.vcnode.asked_program import DEADLINE_S, AskedProgram
-from vcnode.demo import guest_program
+from vcnode_demo import guest_program
 
 Shells = tuple[AskedProgram, AskedProgram]
 

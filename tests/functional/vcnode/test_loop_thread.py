@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from vcnode.demo import loop_thread
-from vcnode.demo.loop_thread import LoopThread
 from vcnode.terminal import ToolError
+from vcnode_demo import loop_thread
+from vcnode_demo.loop_thread import LoopThread
 
 
 async def name() -> str:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.testing.kubelet import StandInKubelet, StandInPod, kubelet_context
-from daemonkit.testing.pki import Authority
+from devkit.kubelet.server import StandInKubelet, StandInPod, kubelet_context
+from devkit.pki import Authority
 from tenancy import keys
 from vcnode.__main__ import main
-from vcnode.demo.agent import Agent
-from vcnode.demo.caller import Caller, RefusedError
+from vcnode_demo.agent import Agent
+from vcnode_demo.caller import Caller, RefusedError
 
 LOG = "/containerLogs/web/shop/app"
 POD = StandInPod(

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from daemonkit.testing.pki import Authority, Leaf, certificate_builder, common_name, new_key
+from devkit.pki import Authority, Leaf, certificate_builder, common_name, new_key
 from vnagent.core.client_chain import MAX_CERTIFICATES
 
 _AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey

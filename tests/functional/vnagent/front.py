@@ -9,7 +9,7 @@ import threading
 from enum import Enum
 
 from daemonkit.client_hello import extensions
-from daemonkit.testing.kubelet import StandInKubelet
+from devkit.kubelet.server import StandInKubelet
 
 _PRE_SHARED_KEY = 41  # RFC 8446, 4.2
 _RECORD_HEADER_BYTES = 5

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from vnagent.channel import TlsChannel
 from vnagent.channels import Channels

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from daemonkit.testing.kubelet import StandInKubelet, kubelet_context
-from daemonkit.testing.kubelet_pods import StandInPod, pod_list
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.kubelet.pods import StandInPod, pod_list
+from devkit.kubelet.server import StandInKubelet, kubelet_context
+from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tests.cases.client import Client
 from tests.cases.daemon import Daemon, wait_for

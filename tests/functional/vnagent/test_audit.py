@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from daemonkit.metrics import Registry
-from daemonkit.testing.kubelet_replies import Reply
+from devkit.kubelet.replies import Reply
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, reply_of

@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tests.functional.vnagent.far_end import End
 from tests.functional.vnagent.links import SMALL, both_sides, new_link, run, shaken_link, turns, until
 from vnagent.channels import Channels

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daemonkit.testing.kubelet_replies import Ending, Exchange, Reply, Tunnel, switching
+from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
 from tests.cases.client import End
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply

@@ -13,7 +13,7 @@ import pytest
 from daemonkit import handshake_accounts, openssl
 from daemonkit.handshake_accounts import HandshakeAccounts
 from daemonkit.openssl import Message
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import run, until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.pki import Authority, Leaf
 from tests.cases.client import Client
 from tests.cases.daemon import Daemon, wait_for
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from daemonkit.testing.kubelet_pods import MACHINE_ID, StandInPod
-from daemonkit.testing.pki import Leaf
+from devkit.kubelet.pods import MACHINE_ID, StandInPod
+from devkit.pki import Leaf
 from tenancy import keys, names
 from tests.cases.client import Client, SendFailed
 from tests.cases.daemon import wait_for

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.testing.kubelet import StandInKubelet, kubelet_context
-from daemonkit.testing.pki import Authority
+from devkit.kubelet.server import StandInKubelet, kubelet_context
+from devkit.pki import Authority
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.front import Ending, Front
 from tests.functional.vnagent.links import until

@@ -5,8 +5,8 @@ import contextlib
 import json
 from pathlib import Path
 
-from daemonkit.testing.kubelet_pods import pod_list
-from daemonkit.testing.kubelet_replies import Exchange, Reply
+from devkit.kubelet.pods import pod_list
+from devkit.kubelet.replies import Exchange, Reply
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, Node, head, tenant_pod
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of

@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from daemonkit.testing.kubelet_pods import StandInPod, pod_list
-from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, switching
-from daemonkit.testing.pki import common_name
+from devkit.kubelet.pods import StandInPod, pod_list
+from devkit.kubelet.replies import Exchange, Reply, Tunnel, switching
+from devkit.pki import common_name
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.attacks import chain_bytes, client_context

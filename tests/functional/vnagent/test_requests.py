@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.testing.kubelet_replies import Ending, Exchange, Reply, Tunnel, switching
+from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply

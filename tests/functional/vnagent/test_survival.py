@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.testing.kubelet_replies import Exchange, Reply
-from daemonkit.testing.pki import Authority
+from devkit.kubelet.replies import Exchange, Reply
+from devkit.pki import Authority
 from tests.cases.client import End
 from tests.cases.daemon import DaemonError, wait_for
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, Tenant
@@ -26,7 +26,7 @@ from tests.functional.vnagent.shop_and_bank import (
     serves,
     status_of,
 )
-from vcnode.demo.super_cluster import SuperCluster
+from vcnode_demo.super_cluster import SuperCluster
 
 # What is asked of a restart by the requirements.
 AGAIN_WITHIN_S = 2.0

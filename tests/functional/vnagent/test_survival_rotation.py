@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for
 from tests.cases.world import replace_file

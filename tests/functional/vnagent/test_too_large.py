@@ -4,12 +4,12 @@
 import json
 from pathlib import Path
 
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tenancy import keys
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, Tenant
 from tests.functional.vnagent.shop_and_bank import status_of
-from vcnode.demo.super_cluster import SuperCluster
+from vcnode_demo.super_cluster import SuperCluster
 
 TEXT = (
     "vcnode: the node agent cannot serve pod web/huge, as its object in the super cluster is too large:"

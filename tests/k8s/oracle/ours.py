@@ -10,10 +10,10 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from kata_bridge.api.messages import Capabilities, Flow, Guest, GuestResult, ResultCode
-from kata_bridge.guest.keeper import Keeper
-from kata_bridge.guest.kernel_filter import KernelFilter
-from kata_bridge.guest.netfilter import Netfilter
+from bridge_api.messages import Capabilities, Flow, Guest, GuestResult, ResultCode
+from guest_agent.keeper import Keeper
+from guest_agent.kernel_filter import KernelFilter
+from guest_agent.netfilter import Netfilter
 from kubeproxy_ext.core import wire
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.core.world import World

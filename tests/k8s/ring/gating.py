@@ -8,8 +8,8 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import GuestResult
+from bridge_api.client import BridgeClient
+from bridge_api.messages import GuestResult
 from tests.k8s.ring import services, shipped
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring

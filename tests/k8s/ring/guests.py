@@ -14,12 +14,12 @@ from typing import Self
 import yaml
 
 from daemonkit.tasks import Tasks
+from devkit.kata.agent_policy import OPENED_POLICY, parse
+from devkit.kata.guest_tables import NamespaceTables
+from devkit.kata.stand_in_agent import Quirks
+from devkit.kata.stand_in_kata import StandInKata
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import PodSandbox
-from kata_bridge.testing.agent_policy import OPENED_POLICY, parse
-from kata_bridge.testing.guest_tables import NamespaceTables
-from kata_bridge.testing.stand_in_agent import Quirks
-from kata_bridge.testing.stand_in_kata import StandInKata
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import AGENT_PORT
@@ -191,7 +191,7 @@ _MACHINE = {
 }
 _AGENT = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
-    "from kata_bridge.guest.__main__ import main\n"
+    "from guest_agent.__main__ import main\n"
     "sys.exit(main(sys.argv[2:]))"
 )
 

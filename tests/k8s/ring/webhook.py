@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-from dnsconfig.webhook.registration import NAME, PATH
+from dns_webhook.registration import NAME, PATH
 from tests.k8s.ring.api import Endpoint, JsonObject, KubernetesApi
 from tests.k8s.ring.certs import replace_file
 from tests.k8s.ring.cluster import Ring
@@ -31,8 +31,8 @@ _PORT = 443
 _LAUNCHER = """\
 #!{python}
 import datetime, pathlib, sys
-from dnsconfig.webhook.__main__ import main
-from dnsconfig.webhook.rotation import utc_now
+from dns_webhook.__main__ import main
+from dns_webhook.rotation import utc_now
 
 def now():
     return utc_now() - datetime.timedelta(seconds=float(pathlib.Path("{behind}").read_text()))

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
+from bridge_api.client import BridgeClient
+from bridge_api.messages import GuestResult
 from daemonkit.status import StatusError, fetch
-from kata_bridge.api.client import BridgeClient
-from kata_bridge.api.messages import GuestResult
 from tests.lab.namespaces import Namespace
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.api.messages import ResultCode
-from kata_bridge.testing.sample_rulesets import sample
+from bridge_api.messages import ResultCode
+from devkit.kata.sample_rulesets import sample
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.iptables.render import render
@@ -124,7 +124,7 @@ def start_agent(lab: Lab, daemon: Daemon, guest: Namespace, name: str) -> "subpr
         guest,
         sys.executable,
         "-m",
-        "kata_bridge.guest",
+        "guest_agent",
         "--node",
         f"unix:{daemon.directory}/agents.sock",
         "--credentials",

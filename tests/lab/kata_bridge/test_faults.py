@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.api.messages import ResultCode
-from kata_bridge.testing.sample_rulesets import sample
+from bridge_api.messages import ResultCode
+from devkit.kata.sample_rulesets import sample
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.iptables.render import render as render_iptables
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from bridge_api.messages import Flow
 from daemonkit.metrics import Registry
-from kata_bridge.api.messages import Flow
 from kata_bridge.channels.channel import NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.channels.netns import NetnsChannel

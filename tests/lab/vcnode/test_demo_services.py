@@ -15,7 +15,7 @@ from tests.lab.namespaces import Lab
 from tests.lab.vcnode.demo_run import Demo, assert_failure_is_told, told_without_mounts
 
 PROMISED_S = 90.0
-PROGRAMS = ("vnagent", "kata_bridge", "kubeproxy_ext", "kata_bridge.guest", "guest_program.py")
+PROGRAMS = ("vnagent", "kata_bridge", "kubeproxy_ext", "guest_agent", "guest_program.py")
 
 
 def test_services_inside_guests_are_told_to_the_end(short_path: Path) -> None:

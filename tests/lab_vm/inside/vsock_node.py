@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from daemonkit import logs
+from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.agent import GuestLinks
 from kata_bridge.channels.agent_channel import AgentChannel
 from kata_bridge.credentials import Credentials
-from kata_bridge.testing.sample_rulesets import sample
 
 _DEADLINE_S = 40.0
 _LOCAL_CID, _ANOTHER_CID = 1, 77

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from daemonkit import openssl
 from daemonkit.client_hello import MAX_BYTES, MAX_EXTENSIONS, MAX_LIST_BYTES, HelloError, extensions, may_read
 from daemonkit.openssl import Message, inspect
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tests.cases import client_hello as case
 
 HEADER_BYTES = 5  # of a record

@@ -13,7 +13,7 @@ import pytest
 
 from daemonkit import client_session
 from daemonkit.client_session import ClientSession
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 
 
 @cache

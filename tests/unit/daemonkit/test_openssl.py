@@ -12,7 +12,7 @@ import pytest
 
 from daemonkit import client_hello, openssl
 from daemonkit.openssl import Message, inspect, take_resume
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tests.cases import client_hello as case
 
 

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.testing.pki import Authority, Leaf, self_signed
 from daemonkit.tls import (
     TlsError,
     check_authorities,
@@ -24,6 +23,7 @@ from daemonkit.tls import (
     server_context,
     verified_chain,
 )
+from devkit.pki import Authority, Leaf, self_signed
 
 NODE = Authority.create("node-ca")
 TENANT = Authority.create("tenant-ca")

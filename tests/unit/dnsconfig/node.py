@@ -8,8 +8,9 @@ from typing import Any
 
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS
 from daemonkit.tasks import Tasks
-from daemonkit.testing.kube_storage import Storage
-from daemonkit.testing.kube_transport import StorageTransport
+from devkit.bridge.resolver_bridge import FakeBridge
+from devkit.kube.storage import Storage
+from devkit.kube.transport import StorageTransport
 from dnsconfig.bridge import Connection, Handlers
 from dnsconfig.core.decision import node_of
 from dnsconfig.core.resolver import PodEvent
@@ -18,7 +19,6 @@ from dnsconfig.delivery import Push
 from dnsconfig.engine import Engine, Settings
 from dnsconfig.metrics import Metrics
 from dnsconfig.service import turns
-from dnsconfig.testing.fake_bridge import FakeBridge
 from dnsconfig.watch import Watch
 from tests.unit.dnsconfig import objects
 from tests.unit.dnsconfig.objects import Json

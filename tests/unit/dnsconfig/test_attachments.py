@@ -3,9 +3,9 @@
 
 from typing import Any
 
+from bridge_api.messages import Guest
 from dnsconfig.attachments import Attachment, Attachments
 from dnsconfig.core.wire import PodObject, read
-from kata_bridge.api.messages import Guest
 from tests.unit.dnsconfig import objects
 
 UID = "uid-a-shop-web-0"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from bridge_api.client import BridgeRefuses
+from bridge_api.messages import GuestResult
 from daemonkit.tasks import Tasks
+from devkit.bridge.resolver_bridge import FakeBridge
 from dnsconfig.bridge import Connection, Handlers
 from dnsconfig.delivery import Push, Target, Wanted
-from dnsconfig.testing.fake_bridge import FakeBridge
-from kata_bridge.api.client import BridgeRefuses
-from kata_bridge.api.messages import GuestResult
 
 pytestmark = pytest.mark.asyncio
 

@@ -3,6 +3,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from bridge_api.messages import GuestResult, ResultCode
 from dnsconfig.delivery import (
     MAX_IN_FLIGHT,
     RETRY_FIRST_S,
@@ -13,7 +14,6 @@ from dnsconfig.delivery import (
     Target,
     Wanted,
 )
-from kata_bridge.api.messages import GuestResult, ResultCode
 
 ONE, TWO = Target("g1"), Target(pod_uid="u2")
 TEXT, OTHER, WAITS = Wanted("nameserver 10.0.0.1\n"), Wanted("nameserver 10.0.0.2\n"), Wanted(waits="not yet")

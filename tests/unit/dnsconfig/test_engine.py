@@ -9,12 +9,12 @@ import asyncio
 
 import pytest
 
+from bridge_api.messages import ResultCode
 from daemonkit.kube.resources import PODS, SERVICES
 from dnsconfig.core.decision import node_of
 from dnsconfig.core.waits import Cause
 from dnsconfig.core.wire import NETWORKS
 from dnsconfig.engine import FORGET_S, GRACE_S
-from kata_bridge.api.messages import ResultCode
 from tenancy import keys
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
 from tests.unit.dnsconfig.two_tenants import node

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from bridge_api.messages import GuestResult
 from daemonkit.kube.resources import PODS, SERVICES
 from dnsconfig.attachments import Attachments
 from dnsconfig.core.wire import NETWORKS
 from dnsconfig.engine import FORGET_S, GRACE_S
 from dnsconfig.keeping import LOSS_S, Keeping
 from dnsconfig.picture import Picture
-from kata_bridge.api.messages import GuestResult
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
 from tests.unit.dnsconfig.two_tenants import as_saved, node

@@ -8,8 +8,8 @@ import pytest
 
 from daemonkit.kube.resources import SERVICES
 from daemonkit.status import Reply
-from daemonkit.testing import kube_wire as wire
-from daemonkit.testing.kube_storage import StatusError
+from devkit.kube import wire as wire
+from devkit.kube.storage import StatusError
 from dnsconfig.core.wire import NETWORKS
 from dnsconfig.keeping import LOSS_S
 from dnsconfig.node_file import NodeFile

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node with tenants a and b, what its engine leaves to the next one, and a text that lost its server."""
 
-from daemonkit.testing.kube_storage import Storage
+from devkit.kube.storage import Storage
 from dnsconfig.attachments import Attachments
 from dnsconfig.keeping import Keeping
 from dnsconfig.picture import Picture

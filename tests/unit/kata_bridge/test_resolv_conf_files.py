@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from daemonkit.directories import UnusableDirectoryError
+from guest_agent import resolv_conf
 from kata_bridge.core.gate import Resolver
-from kata_bridge.guest import resolv_conf
 from kata_bridge.resolv_confs import ResolvConfs
 
 TEXT = "nameserver 10.0.0.10\n"

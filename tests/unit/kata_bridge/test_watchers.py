@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from bridge_api.messages import Guest, GuestEvent, GuestEventKind
 from kata_bridge import watchers
-from kata_bridge.api.messages import Guest, GuestEvent, GuestEventKind
 from kata_bridge.watchers import TooManyWatchers, WatcherLags, Watchers
 
 SYNCED = GuestEvent(GuestEventKind.SYNCED)

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from kata_bridge.api.messages import Capabilities, Guest, GuestResult, ResultCode
+from bridge_api.messages import Capabilities, Guest, GuestResult, ResultCode
 from kubeproxy_ext.core.view import Outcome, Serving
 from kubeproxy_ext.delivery import Delivery, Push, Wanted
 from ruleset.document import make_ruleset

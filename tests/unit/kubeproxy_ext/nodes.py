@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
 from daemonkit.tasks import Tasks
-from daemonkit.testing.kube_storage import Storage
-from daemonkit.testing.kube_transport import StorageTransport
+from devkit.bridge.rules_bridge import FakeBridge
+from devkit.kube.storage import Storage
+from devkit.kube.transport import StorageTransport
 from kubeproxy_ext.core.packed import pack
 from kubeproxy_ext.delivery import Push
 from kubeproxy_ext.engine import Engine
@@ -18,7 +19,6 @@ from kubeproxy_ext.ranges import ServiceRanges
 from kubeproxy_ext.report import Report
 from kubeproxy_ext.saved_state import Restored, TenantState
 from kubeproxy_ext.service import turns
-from kubeproxy_ext.testing.fake_bridge import FakeBridge
 from kubeproxy_ext.watch import Watch
 from ruleset.document import Ruleset
 from tenancy import keys

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kata_bridge.api.messages import Capabilities, GuestResult, ResultCode
+from bridge_api.messages import Capabilities, GuestResult, ResultCode
 from kubeproxy_ext.core.convoy import HOLD_S
 from kubeproxy_ext.delivery import Delivery, Push
 from ruleset.delta import RulesetDelta, apply_delta

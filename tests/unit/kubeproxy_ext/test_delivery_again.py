@@ -3,7 +3,7 @@
 
 import pytest
 
-from kata_bridge.api.messages import Capabilities, GuestResult, ResultCode
+from bridge_api.messages import Capabilities, GuestResult, ResultCode
 from kubeproxy_ext.delivery import AGAIN_S, REFUSED_AGAIN_S, RESEND_S, Push
 from tests.unit.kubeproxy_ext.deliveries import ONE, TWO, answer, applied, delivery, guest
 

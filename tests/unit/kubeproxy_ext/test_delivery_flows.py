@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which flows are flushed in a guest, and when: those that a change of its rules makes stale."""
 
-from kata_bridge.api.messages import Capabilities, ResultCode
+from bridge_api.messages import Capabilities, ResultCode
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.delivery import Delivery
 from ruleset.model import Protocol

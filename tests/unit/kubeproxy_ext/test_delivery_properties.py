@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kata_bridge.api.messages import GuestResult, ResultCode
+from bridge_api.messages import GuestResult, ResultCode
 from kubeproxy_ext.delivery import Push
 from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
 from ruleset.document import Ruleset

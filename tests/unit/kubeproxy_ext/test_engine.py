@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from kata_bridge.api.messages import ResultCode
+from bridge_api.messages import ResultCode
 from kubeproxy_ext.core.pace import GAP_S
 from tests.unit.kubeproxy_ext.nodes import node
 

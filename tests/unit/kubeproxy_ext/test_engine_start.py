@@ -9,8 +9,8 @@ import pytest
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import ENDPOINT_SLICES, SERVICES
 from daemonkit.metrics import Counter
-from daemonkit.testing import kube_wire as wire
-from daemonkit.testing.kube_storage import StatusError
+from devkit.kube import wire as wire
+from devkit.kube.storage import StatusError
 from kubeproxy_ext.engine import GRACE_S
 from kubeproxy_ext.saved_state import SavedState, TenantState
 from ruleset.document import Ruleset

@@ -6,8 +6,8 @@ import asyncio
 import pytest
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, SERVICES
-from daemonkit.testing import kube_wire as wire
-from daemonkit.testing.kube_storage import StatusError
+from devkit.kube import wire as wire
+from devkit.kube.storage import StatusError
 from tests.unit.kubeproxy_ext.nodes import Node, node
 
 pytestmark = pytest.mark.asyncio

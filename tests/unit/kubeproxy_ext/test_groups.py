@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from kata_bridge.api.messages import Capabilities, Guest
+from bridge_api.messages import Capabilities, Guest
 from kubeproxy_ext.core.wire import (
     EndpointSliceObject,
     Ingress,

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from bridge_api.client import BridgeAway, BridgeError, BridgeRefuses
+from bridge_api.messages import Flow, GuestEvent, GuestEventKind, GuestResult, ResultCode
 from daemonkit.tasks import Tasks
-from kata_bridge.api.client import BridgeAway, BridgeError, BridgeRefuses
-from kata_bridge.api.messages import Flow, GuestEvent, GuestEventKind, GuestResult, ResultCode
-from kata_bridge.api.testing import as_written
+from devkit.bridge.fake_guests import as_written
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.delivery import Push
 from kubeproxy_ext.push import MAX_FLOWS, MAX_SPARED, Handlers, Pusher

@@ -10,8 +10,8 @@ import pytest
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import NAMESPACES
 from daemonkit.tasks import Tasks
-from daemonkit.testing.kube_storage import Object, Storage
-from daemonkit.testing.kube_transport import StorageTransport
+from devkit.kube.storage import Object, Storage
+from devkit.kube.transport import StorageTransport
 from kubeproxy_ext.core.wire import ENDPOINT_SLICES, NODES, SERVICES, EndpointSliceObject, NodeObject
 from kubeproxy_ext.feed import Feed
 from kubeproxy_ext.scope import MAX_NAMESPACES

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.testing.pki import Authority, certificate_builder, common_name, new_key
+from devkit.pki import Authority, certificate_builder, common_name, new_key
 from tenancy.document import TenantError, certificates, document_of, parse_tenant
 from tenancy.tenant import Role, Tenant
 

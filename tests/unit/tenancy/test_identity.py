@@ -6,7 +6,7 @@ from cryptography import x509 as reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.testing.pki import Authority, Leaf, common_name
+from devkit.pki import Authority, Leaf, common_name
 from tenancy.identity import Identified, Unregistered, fingerprint, identify, still_identified
 from tenancy.registry import Registry, SpiffeTrust, merge
 from tenancy.tenant import Role, Tenant

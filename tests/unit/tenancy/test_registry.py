@@ -9,7 +9,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemonkit.testing.pki import Authority, new_key
+from devkit.pki import Authority, new_key
 from tenancy.document import TenantError
 from tenancy.identity import fingerprint
 from tenancy.registry import Bad, Client, Problem, Registry, SpiffeTrust, dump, load, merge

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from daemonkit.testing.pki import Authority, Leaf, common_name, new_key, self_signed
+from devkit.pki import Authority, Leaf, common_name, new_key, self_signed
 from vcnode import certificates
 from vcnode.terminal import ToolError
 

@@ -5,7 +5,7 @@ import argparse
 
 import pytest
 
-from kata_bridge.api.messages import Guest
+from bridge_api.messages import Guest
 from vcnode import explain
 from vcnode.terminal import ToolError
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from daemonkit import yaml_values
-from daemonkit.testing.kube_wire import kubeconfig
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.kube.wire import kubeconfig
+from devkit.pki import Authority, Leaf
 from tenancy.document import parse_tenant
 from tenancy.tenant import Role, Tenant
 from vcnode import tenant

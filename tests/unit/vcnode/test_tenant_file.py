@@ -4,7 +4,7 @@ import datetime as dt
 import pytest
 
 from daemonkit import yaml_values
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tenancy.document import parse_tenant
 from tenancy.tenant import Role, Tenant
 from vcnode import tenant_file

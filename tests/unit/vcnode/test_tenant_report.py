@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import datetime as dt
 
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
 from vcnode import certificates, tenant_report

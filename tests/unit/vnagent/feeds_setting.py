@@ -7,7 +7,7 @@ from typing import cast
 
 from daemonkit.metrics import Registry as MetricRegistry
 from daemonkit.tasks import Tasks
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tenancy.ownership import Owned
 from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS
-from daemonkit.testing.kube_storage import Storage
-from daemonkit.testing.kube_transport import StorageTransport
-from daemonkit.testing.pki import Authority
+from devkit.kube.storage import Storage
+from devkit.kube.transport import StorageTransport
+from devkit.pki import Authority
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
 from tests.unit.vnagent.feeds_setting import Clock, Setting

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tenancy.document import document_of
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Bad

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemonkit.testing.kubelet_plausible import plausible
-from daemonkit.testing.kubelet_pods import StandInPod, page_for, pod_list
-from daemonkit.testing.kubelet_replies import Exchange, Tunnel, parse_head
+from devkit.kubelet.plausible import plausible
+from devkit.kubelet.pods import StandInPod, page_for, pod_list
+from devkit.kubelet.replies import Exchange, Tunnel, parse_head
 from tenancy import keys, names
 from tenancy.ownership import ContainerPolicy, OwnerIndex
 from tenancy.tenant import Role

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from daemonkit.client_session import ClientSession
-from daemonkit.testing.pki import Authority
 from daemonkit.tls import TlsError, verified_chain
+from devkit.pki import Authority
 from tenancy import x509
 from vnagent import kubelet_session
 from vnagent.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from daemonkit.tasks import Tasks
-from daemonkit.testing.kubelet_pods import StandInPod, page_for
+from devkit.kubelet.pods import StandInPod, page_for
 from tenancy import keys
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.tenant import Role

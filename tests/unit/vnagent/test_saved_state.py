@@ -10,7 +10,7 @@ import pytest
 from daemonkit import files
 from daemonkit.metrics import Counter
 from daemonkit.metrics import Registry as Metrics
-from daemonkit.testing.pki import Authority
+from devkit.pki import Authority
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Registry, SpiffeTrust, merge
 from tenancy.removals import Distrust

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from kata_bridge.api.rpc import service
+from bridge_api.rpc import service
 from kata_bridge.cri.client import CriClient, CriError
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from daemonkit.tasks import Tasks
+from devkit.kata.stand_in_runtime import Quirks, StandInRuntime
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.plugin import QUIET_S, Plugin
 from kata_bridge.nri.session import Snapshot
-from kata_bridge.testing.stand_in_runtime import Quirks, StandInRuntime
 from kata_bridge.ttrpc.status import StatusError
 
 TIMEOUT_S = 20.0

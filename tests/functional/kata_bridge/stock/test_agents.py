@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from devkit.kata.agent_policy import STOCK_POLICY, parse
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.stand_in_agent import Quirks
+from devkit.kata.stand_in_kata import StandInKata
+from devkit.kata.stand_in_shim import Flavour
 from kata_bridge.agents import GUEST_DIRECTORY, Agents
 from kata_bridge.channels.agent import GuestLinks
 from kata_bridge.channels.channel import Unreachable
 from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.credentials import Credentials
 from kata_bridge.metrics import Metrics
-from kata_bridge.testing.agent_policy import STOCK_POLICY, parse
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.stand_in_agent import Quirks
-from kata_bridge.testing.stand_in_kata import StandInKata
-from kata_bridge.testing.stand_in_shim import Flavour
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.sample_rulesets import sample
+from devkit.kata.stand_in_agent import Quirks
+from devkit.kata.stand_in_kata import StandInKata
+from devkit.kata.stand_in_shim import Flavour
 from kata_bridge.channels.channel import GuestState, Unreachable
 from kata_bridge.channels.stock import stock_kata
 from kata_bridge.channels.stock_faults import MAX_TEXT_CHARACTERS
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.sample_rulesets import sample
-from kata_bridge.testing.stand_in_agent import Quirks
-from kata_bridge.testing.stand_in_kata import StandInKata
-from kata_bridge.testing.stand_in_shim import Flavour
 from ruleset import held, merge
 
 pytestmark = pytest.mark.asyncio

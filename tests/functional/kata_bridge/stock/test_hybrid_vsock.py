@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from devkit.kata.listener import Listener
+from devkit.kata.stand_in_vmm import StandInVmm
 from kata_bridge.channels import hybrid_vsock
 from kata_bridge.channels.stock_faults import NoAnswerError
-from kata_bridge.testing.listener import Listener
-from kata_bridge.testing.stand_in_vmm import StandInVmm
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.listener import Listener
+from devkit.kata.stand_in_agent import Quirks
+from devkit.kata.stand_in_kata import StandInKata
+from devkit.kata.stand_in_shim import Flavour
 from kata_bridge.channels.shim import SOCKET_NAME, Shim
 from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError, NoEndpointError
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.listener import Listener
-from kata_bridge.testing.stand_in_agent import Quirks
-from kata_bridge.testing.stand_in_kata import StandInKata
-from kata_bridge.testing.stand_in_shim import Flavour
 from kata_bridge.ttrpc.status import Code
 from ruleset.model import Family
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.api.messages import Capabilities
+from bridge_api.messages import Capabilities
+from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.sample_rulesets import sample
+from devkit.kata.stand_in_agent import EARLY, IMAGE, MISSPELT, Quirks
+from devkit.kata.stand_in_kata import StandInKata
+from devkit.kata.stand_in_shim import Flavour
 from kata_bridge.channels.channel import GuestState, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.stock import StockKata, stock_kata
-from kata_bridge.testing.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.sample_rulesets import sample
-from kata_bridge.testing.stand_in_agent import EARLY, IMAGE, MISSPELT, Quirks
-from kata_bridge.testing.stand_in_kata import StandInKata
-from kata_bridge.testing.stand_in_shim import Flavour
 from ruleset.model import Family
 
 pytestmark = pytest.mark.asyncio

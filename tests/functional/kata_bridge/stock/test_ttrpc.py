@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.listener import Listener
+from devkit.kata.stand_in_agent import IMAGE, MISSPELT, Quirks, StandInAgent
+from devkit.kata.stand_in_kata import StandInKata
 from kata_bridge.channels.kata_messages import AgentDetails
 from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError
 from kata_bridge.channels.ttrpc import StockAgent
-from kata_bridge.testing.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.listener import Listener
-from kata_bridge.testing.stand_in_agent import IMAGE, MISSPELT, Quirks, StandInAgent
-from kata_bridge.testing.stand_in_kata import StandInKata
 from kata_bridge.ttrpc.status import Code
 from ruleset.model import Family
 

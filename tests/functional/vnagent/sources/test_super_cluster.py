@@ -14,8 +14,8 @@ import pytest
 import vnagent.sources.super_cluster
 from daemonkit.kube.client import Client
 from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, VIRTUAL_CLUSTERS
-from daemonkit.testing.kube_apiserver import KubeApiserver, Seen
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.kube.apiserver import KubeApiserver, Seen
+from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned
 from tenancy.registry import Bad

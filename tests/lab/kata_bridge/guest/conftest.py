@@ -49,7 +49,7 @@ class Guest:
 
     def start(self) -> None:
         """Start the agent, in a mount namespace where some things are otherwise than here."""
-        agent = [sys.executable, "-m", "kata_bridge.guest", "--node", f"unix:{self.node}"]
+        agent = [sys.executable, "-m", "guest_agent", "--node", f"unix:{self.node}"]
         agent += ["--credentials", str(self.credentials), "--state", str(self.files)]
         agent += ["--resolv-conf", str(self.files / "resolv.conf"), "--log-level", "debug"]
         # Its own /run, as a VM has: the lock of legacy iptables is in it, one for all namespaces.

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from kata_bridge.api.messages import Flow
+from bridge_api.messages import Flow
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
 from ruleset.nft import render as nft

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from daemonkit.tasks import Tasks
+from guest_agent import programs
+from guest_agent.restorer import Restorer
 from kata_bridge.channels.agent_channel import AgentChannel
 from kata_bridge.channels.channel import GuestState, Refused, Unreachable
-from kata_bridge.guest import programs
-from kata_bridge.guest.restorer import Restorer
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from tests.lab.kata_bridge.guest.conftest import Guest, Node, until

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kata_bridge.guest.xtables import Xtables
+from guest_agent.xtables import Xtables
 from ruleset.model import Family
 from tests.lab.namespaces import Lab, Namespace
 

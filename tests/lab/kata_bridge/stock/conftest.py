@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.testing.guest_tables import NamespaceTables
+from devkit.kata.guest_tables import NamespaceTables
 from tests.lab.namespaces import Lab, Namespace
 
 

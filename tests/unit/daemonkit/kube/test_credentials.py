@@ -7,8 +7,8 @@ import pytest
 
 from daemonkit.kube.credentials import Credentials, CredentialsError
 from daemonkit.kube.kubeconfig import Access, load
-from daemonkit.testing.kube_wire import kubeconfig
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.kube.wire import kubeconfig
+from devkit.pki import Authority, Leaf
 
 SERVER = "https://127.0.0.1:6443"
 

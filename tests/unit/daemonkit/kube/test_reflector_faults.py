@@ -11,7 +11,7 @@ from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
 from daemonkit.kube.reflector import PAGE_BYTES, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.metrics import Registry
-from daemonkit.testing import kube_wire as wire
+from devkit.kube import wire as wire
 from tests.unit.daemonkit.kube.worlds import EVERY, World, expired, lists, refused
 
 pytestmark = pytest.mark.asyncio

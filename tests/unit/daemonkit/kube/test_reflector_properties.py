@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.reflector import Timing
 from daemonkit.kube.resources import is_older
-from daemonkit.testing import kube_wire as wire
+from devkit.kube import wire as wire
 from tests.unit.daemonkit.kube.worlds import EVERY, World, expired, refused
 
 pytestmark = pytest.mark.asyncio

@@ -15,9 +15,9 @@ from daemonkit.kube.client import ApiError
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import CONFIG_MAPS, Identity, ObjectMeta, Status, is_older
 from daemonkit.kube.store import Added, Change, Deleted, Modified
-from daemonkit.testing import kube_wire as wire
-from daemonkit.testing.kube_storage import Selection, StatusError, Storage
-from daemonkit.testing.kube_transport import StorageTransport
+from devkit.kube import wire as wire
+from devkit.kube.storage import Selection, StatusError, Storage
+from devkit.kube.transport import StorageTransport
 
 EVERY = Selection(CONFIG_MAPS)
 

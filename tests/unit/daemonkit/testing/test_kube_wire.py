@@ -5,9 +5,9 @@ import pytest
 
 from daemonkit.kube.kubeconfig import parse
 from daemonkit.kube.resources import NAMESPACES, PODS, VIRTUAL_CLUSTERS, Resource
-from daemonkit.testing import kube_wire as wire
-from daemonkit.testing.kube_storage import Selection, StatusError, Storage
-from daemonkit.testing.pki import Authority
+from devkit.kube import wire as wire
+from devkit.kube.storage import Selection, StatusError, Storage
+from devkit.pki import Authority
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from daemonkit.testing.kubelet_plausible import plausible
-from daemonkit.testing.kubelet_pods import StandInPod, State
-from daemonkit.testing.kubelet_replies import Exchange, Reply, Tunnel, parse_head
+from devkit.kubelet.plausible import plausible
+from devkit.kubelet.pods import StandInPod, State
+from devkit.kubelet.replies import Exchange, Reply, Tunnel, parse_head
 
 SHOP = StandInPod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",), init=("setup",))
 ENDED = StandInPod("ten-a-web", "ended", "s-2", state=State.ENDED, is_quiet=True)

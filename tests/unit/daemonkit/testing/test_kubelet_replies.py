@@ -3,7 +3,7 @@ import hashlib
 
 import pytest
 
-from daemonkit.testing.kubelet_replies import (
+from devkit.kubelet.replies import (
     Digest,
     Exchange,
     Tunnel,

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from daemonkit.testing.pki import Authority, common_name, new_key, self_signed
+from devkit.pki import Authority, common_name, new_key, self_signed
 
 
 def test_a_leaf_is_signed_by_its_authority_and_says_what_was_asked() -> None:

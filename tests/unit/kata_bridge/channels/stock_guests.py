@@ -3,10 +3,10 @@
 
 from dataclasses import dataclass, field
 
+from devkit.kata.guest_tables import MemoryTables
 from kata_bridge.channels.stock import StockKata
 from kata_bridge.channels.stock_calls import FaultError
 from kata_bridge.channels.stock_faults import Fault
-from kata_bridge.testing.guest_tables import MemoryTables
 from ruleset.document import make_ruleset
 from ruleset.model import Family
 

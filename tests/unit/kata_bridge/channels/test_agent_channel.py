@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
+from bridge_api.messages import Capabilities, Flow, Part
+from bridge_api.rulesets import to_message
 from daemonkit.protobuf import decode
-from kata_bridge.api.messages import Capabilities, Flow, Part
-from kata_bridge.api.rulesets import to_message
-from kata_bridge.channels.agent_channel import AgentChannel, guest_state
-from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
-from kata_bridge.guest.messages import (
+from guest_agent.messages import (
     Apply,
     Check,
     FlushConntrack,
@@ -26,6 +24,8 @@ from kata_bridge.guest.messages import (
     ToGuest,
     WriteResolvConf,
 )
+from kata_bridge.channels.agent_channel import AgentChannel, guest_state
+from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend

@@ -3,7 +3,7 @@ from typing import cast
 
 import pytest
 
-from kata_bridge.api.messages import Capabilities
+from bridge_api.messages import Capabilities
 from kata_bridge.channels.channel import Channel, NotInjectable, Unreachable
 from kata_bridge.channels.choice import Kept, Opener, choose
 from kata_bridge.core.sandboxes import Sandbox

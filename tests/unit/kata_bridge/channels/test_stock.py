@@ -3,9 +3,9 @@
 
 import pytest
 
-from kata_bridge.api.messages import Capabilities
+from bridge_api.messages import Capabilities
+from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused
-from kata_bridge.testing.sample_rulesets import sample
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.names import Backend

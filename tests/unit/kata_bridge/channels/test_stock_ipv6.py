@@ -3,10 +3,10 @@
 
 import pytest
 
+from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.channel import Refused, Unreachable
 from kata_bridge.channels.stock import StockKata
 from kata_bridge.channels.stock_faults import Fault, NoAnswerError
-from kata_bridge.testing.sample_rulesets import sample
 from ruleset.model import Family
 from tests.unit.kata_bridge.channels.stock_guests import BOTH, V4, V6, Guest, channel, fault
 

@@ -3,9 +3,9 @@
 
 import pytest
 
+from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.channel import NotInjectable, Refused, Unreachable
 from kata_bridge.channels.stock_faults import Fault, NoAnswerError
-from kata_bridge.testing.sample_rulesets import sample
 from tests.unit.kata_bridge.channels.stock_guests import V4, Guest, channel, fault, mesh_first
 
 pytestmark = pytest.mark.asyncio

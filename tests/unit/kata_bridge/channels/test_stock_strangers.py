@@ -3,9 +3,9 @@
 
 import pytest
 
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.channel import GuestState
-from kata_bridge.testing.guest_tables import MemoryTables
-from kata_bridge.testing.sample_rulesets import sample
 from tests.unit.kata_bridge.channels.stock_guests import MESH, V4, Guest, channel, mesh_first
 
 pytestmark = pytest.mark.asyncio

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's machine on a clock of its own, and the rulesets and answers that its transcripts are made of."""
 
-from kata_bridge.api.messages import Capabilities, Flow, ResultCode
+from bridge_api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.core.events import Action, Answer, Began, Desired, Event, Probe, Probed, Stated, Tick
 from kata_bridge.core.guest import GuestMachine

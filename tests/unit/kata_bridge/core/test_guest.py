@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's state machine: how what is desired gets into the guest, and who is told what."""
 
-from kata_bridge.api.messages import ResultCode
+from bridge_api.messages import ResultCode
 from kata_bridge.core.events import Abandon, ChannelChanged, Desired, Gone, NeededFull, Probe, Push, Stated
 from tests.unit.kata_bridge.core.scripts import CHECK_S, FLOW, OTHER, SHIM, A, B, Script, answer, held, rules
 

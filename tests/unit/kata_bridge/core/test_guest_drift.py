@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's state machine: rules that went, or that somebody rewrote, are noted and repaired."""
 
-from kata_bridge.api.messages import ResultCode
+from bridge_api.messages import ResultCode
 from kata_bridge.core.events import ChannelChanged, Check, Desired, Loss, Note, Push, Reported, Stated
 from tests.unit.kata_bridge.core.scripts import EMPTY, A, B, Script, answer, held
 

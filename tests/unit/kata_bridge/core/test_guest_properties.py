@@ -4,7 +4,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kata_bridge.api.messages import ResultCode
+from bridge_api.messages import ResultCode
 from kata_bridge.channels.channel import GuestState
 from kata_bridge.core.events import (
     Abandon,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's state machine: what did not work, when it is tried again, and what is said meanwhile."""
 
-from kata_bridge.api.messages import ResultCode
+from bridge_api.messages import ResultCode
 from kata_bridge.core.events import (
     ChannelChanged,
     Check,

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.openssl import Message, inspect, take_resume
-from daemonkit.testing.pki import Authority, certificate_builder, common_name
+from devkit.pki import Authority, certificate_builder, common_name
 from tests.functional.vnagent.attacks import slow_key
 from vnagent.core import client_chain
 from vnagent.core.client_chain import MAX_CERTIFICATES, MAX_PASSED, ChainError, check, may_read, take_digest

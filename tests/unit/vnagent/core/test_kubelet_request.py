@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from daemonkit.testing.kubelet_replies import Exchange, parse_head
+from devkit.kubelet.replies import Exchange, parse_head
 from tenancy.ownership import Owned
 from vnagent.core.head import HeadError, parse_request_head
 from vnagent.core.kubelet_request import build_logs, build_page, build_stream, page_path

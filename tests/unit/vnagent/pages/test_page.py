@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemonkit.testing.kubelet_pods import MACHINE_ID, StandInPod, page_for
+from devkit.kubelet.pods import MACHINE_ID, StandInPod, page_for
 from tenancy.ownership import ContainerPolicy, OwnerIndex
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
 from vnagent.pages.page import JSON, PROMETHEUS_TEXT, Page, PageError

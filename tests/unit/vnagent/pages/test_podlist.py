@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.testing.kubelet_pods import StandInPod, pod_list
+from devkit.kubelet.pods import StandInPod, pod_list
 from tenancy.ownership import ContainerPolicy, Owned
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import owned_pods

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from daemonkit.testing.kubelet_pods import StandInPod, running_pod_list
+from devkit.kubelet.pods import StandInPod, running_pod_list
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.pages.page import PageError
 from vnagent.pages.runningpods import rebuild

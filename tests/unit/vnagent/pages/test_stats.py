@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.testing.kubelet_pods import StandInPod, summary
+from devkit.kubelet.pods import StandInPod, summary
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.pages.page import PageError
 from vnagent.pages.stats import rebuild, rebuild_only_cpu_and_memory

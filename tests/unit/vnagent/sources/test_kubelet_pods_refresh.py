@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from daemonkit.tasks import Tasks
-from daemonkit.testing.kubelet_pods import StandInPod, pod_list
+from devkit.kubelet.pods import StandInPod, pod_list
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy
 from vnagent.core.head import parse_response_head

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from daemonkit.kube.resources import PODS
-from daemonkit.testing.kube_storage import Object, Storage
-from daemonkit.testing.kube_transport import StorageTransport
+from devkit.kube.storage import Object, Storage
+from devkit.kube.transport import StorageTransport
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned
 from vnagent.sources.super_pods import SuperPods

@@ -8,9 +8,9 @@ import pytest
 
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, ApiError, UnreachableError
 from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, Status
-from daemonkit.testing.kube_storage import Storage
-from daemonkit.testing.kube_transport import StorageTransport
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.kube.storage import Storage
+from devkit.kube.transport import StorageTransport
+from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant

@@ -3,7 +3,7 @@ import msgspec
 import pytest
 
 from daemonkit.kube.resources import ObjectMeta
-from daemonkit.testing.pki import Authority, Leaf
+from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tenancy.registry import Bad, Registry, merge
 from tenancy.tenant import Role, Tenant

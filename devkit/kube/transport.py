@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reflector asks through when it is tested without a socket: a storage, on the loop's clock."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+import msgspec
+
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, AnswerTooLargeError, ApiError, DeadlineError
+from daemonkit.kube.resources import Status
+from devkit.kube import wire as wire
+from devkit.kube.storage import Object, Selection, StatusError, Storage
+
+
+class _Stream:
+    """One live watch."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.injected: list[bytes] = []
+        self.is_cut = False
+
+
+class StorageTransport:
+    """Serves lists and watches of a storage to a reflector, with faults on demand.
+
+    `failures` are raised, one each, by the next requests. `stale_list` is answered to every list, as
+    by a cache that lags. While `is_stalled` nothing is answered and watches bring nothing.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        storage.on_write = self._wake
+        self.failures: list[Exception] = []
+        self.queries: list[Mapping[str, str]] = []
+        self.is_stalled = False
+        self.bookmark_interval_s = 60.0
+        self.stale_list: Object | None = None
+        self._streams: set[_Stream] = set()
+
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = MAX_RESPONSE_BYTES
+    ) -> bytes:
+        self.queries.append(dict(params))
+        await asyncio.sleep(0.01)
+        if self.is_stalled:
+            await asyncio.sleep(65)
+            raise DeadlineError("nothing came in time")
+        self._fail()
+        if self.stale_list is not None:
+            return msgspec.json.encode(self.stale_list)
+        try:
+            body = msgspec.json.encode(wire.list_page(self.storage, _selection(path, params), params))
+        except StatusError as error:
+            raise _api_error(error) from None
+        if len(body) > limit_bytes:
+            raise AnswerTooLargeError(f"an answer of more than {limit_bytes} bytes")
+        return body
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.queries.append(dict(params))
+        await asyncio.sleep(0.01)
+        self._fail()
+        stream = _Stream()
+        self._streams.add(stream)
+        try:
+            yield self._chunks(stream, _selection(path, params), params, idle_timeout_s)
+        finally:
+            self._streams.discard(stream)
+
+    async def _chunks(
+        self, stream: _Stream, selection: Selection, params: Mapping[str, str], idle_timeout_s: float
+    ) -> AsyncIterator[bytes]:
+        now = asyncio.get_running_loop().time
+        since, ends_at = int(params["resourceVersion"]), now() + int(params["timeoutSeconds"])
+        heard_at = now()
+        while True:
+            stream.changed.clear()
+            if not self.is_stalled:
+                try:
+                    self.storage.check_seen(since)
+                    events = self.storage.events(selection, since)
+                except StatusError as error:
+                    yield wire.event("ERROR", error.status)
+                    return
+                since = self.storage.revision
+                chunks = [wire.event(*event) for event in events] + stream.injected
+                stream.injected = []
+                if now() >= heard_at + self.bookmark_interval_s:
+                    chunks.append(wire.bookmark(selection.resource, since))
+                for chunk in chunks:
+                    heard_at = now()
+                    # A boundary in the middle of a line is the usual case.
+                    yield chunk[:7]
+                    yield chunk[7:]
+                if stream.is_cut or now() >= ends_at:
+                    return
+            if now() >= heard_at + idle_timeout_s:
+                raise DeadlineError("nothing came in time")
+            due = (heard_at + self.bookmark_interval_s, heard_at + idle_timeout_s, ends_at)
+            wait_s = min([at - now() for at in due if at > now()])
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await stream.changed.wait()
+
+    def inject(self, data: bytes) -> None:
+        """Send bytes as they are into all watches."""
+        for stream in self._streams:
+            stream.injected.append(data)
+        self._wake()
+
+    def cut(self) -> None:
+        """End all watches."""
+        for stream in self._streams:
+            stream.is_cut = True
+        self._wake()
+
+    def heal(self) -> None:
+        """Take all faults back."""
+        self.failures.clear()
+        self.stale_list = None
+        self.is_stalled = False
+        self._wake()
+
+    def _fail(self) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def _wake(self) -> None:
+        for stream in self._streams:
+            stream.changed.set()
+
+
+def _api_error(error: StatusError) -> ApiError:
+    return ApiError(msgspec.convert(error.status, Status))
+
+
+def _selection(path: str, params: Mapping[str, str]) -> Selection:
+    resource, namespace, _ = wire.target(path)
+    return Selection.parse(
+        resource, namespace, params.get("labelSelector", ""), params.get("fieldSelector", "")
+    )

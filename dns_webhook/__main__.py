@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dnsconfig-webhook --config FILE [--check-config]`."""
+
+import datetime as dt
+import sys
+from collections.abc import Callable
+
+from daemonkit import logs, run
+from daemonkit.run import Lifecycle
+from dns_webhook.config import load
+from dns_webhook.credentials import CredentialsError
+from dns_webhook.rotation import TURN_S, utc_now
+from dns_webhook.service import Service
+
+
+def main(
+    argv: list[str] | None = None,
+    *,
+    turn_s: float = TURN_S,
+    now: Callable[[], dt.datetime] = utc_now,
+) -> int:
+    """Run the webhook; the exit code is 2 for a configuration or state that cannot be used.
+
+    `turn_s` is how often dates and the registration are looked at, `now` the clock for the dates.
+    """
+    arguments = run.parse_arguments("dnsconfig-webhook", sys.argv[1:] if argv is None else argv)
+    logs.setup()
+    config = run.configured(arguments, load)
+    try:
+        service = Service(config, turn_s=turn_s, now=now)
+    except CredentialsError as error:
+        sys.stderr.write(f"{error}\n")
+        return run.EXIT_UNUSABLE
+
+    async def body(life: Lifecycle) -> int:
+        try:
+            return await service.run(life)
+        except CredentialsError as error:
+            sys.stderr.write(f"{error}\n")
+            return run.EXIT_UNUSABLE
+
+    return run.run(body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where API servers ask: HTTPS, one path, and a bound to everything.
+
+A new certificate goes to the next connection, in another context, as one that has connections must not be
+changed.
+"""
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from daemonkit import client_hello, tls
+from daemonkit.openssl import Message, inspect
+from daemonkit.status import Readiness
+from dns_webhook.bodies import Bodies, GaveWayError, TooLargeError
+from dns_webhook.connections import Connections
+
+PATH = "/mutate"
+# For a kubelet's probes, which reach no unix socket and no loopback.
+LIVE, READY = "/livez", "/readyz"
+# The apiserver's own limit for a request (generic apiserver, MaxRequestBodyBytes); a review has one
+# object in it, and etcd takes half of that.
+MAX_BODY_BYTES = 3 << 20
+# A decision takes microseconds: who has not sent all of its review by then sends nothing useful.
+READ_S = 5.0
+MAX_IN_FLIGHT = 64
+# Of all that are being read. packaging/webhook/deployment.yaml has the limit that this is for, and
+# what was measured; a review is of some 10 KB.
+MAX_BODIES_BYTES = 24 << 20
+MAX_CONNECTIONS = 128
+# client-go, and so an API server, sends again what is answered with 429 or 5xx and this header, within
+# the timeout of the registration (client-go, rest/with_retry.go).
+_AGAIN = {"Retry-After": "1"}
+# Longer than a Go client keeps a connection without use (90 s): it must not be ended under a review.
+_IDLE_S = 120.0
+# What is sent although it was refused is read for so long: without that a reset overtakes the answer.
+_LINGER_S = 2.0
+_BUFFER_BYTES = 64 << 10  # of each connection, twice
+# API servers and kubelets send ten headers at most, of which a trace's is the longest.
+_MAX_HEADERS, _MAX_HEADER_BYTES = 32, 4 << 10
+_STOP_S = 2.0
+
+
+def _is_no_clients_fault(record: logging.LogRecord) -> bool:
+    """What a client sends or leaves out is answered, and is no line: anyone on the network can be one."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, ConnectionError | HttpProcessingError | web.RequestPayloadError)
+
+
+_http_log = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(_is_no_clients_fault)
+
+Judge = Callable[[bytes], web.Response]
+"""A body to its answer, on the loop, without waiting."""
+
+
+class WebhookServer:
+    def __init__(
+        self,
+        judge: Judge,
+        readiness: Callable[[], Readiness],
+        *,
+        read_s: float = READ_S,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        max_bodies_bytes: int = MAX_BODIES_BYTES,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._judge = judge
+        self._readiness = readiness
+        self._read_s = read_s
+        self._bodies = Bodies(max_in_flight, MAX_BODY_BYTES, max_bodies_bytes, read_s)
+        self._max_connections = max_connections
+        self._connections: Connections | None = None
+        self._context: ssl.SSLContext | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, address: str, port: int, certificate: Path) -> int:
+        """Listen; returns the port. `certificate` has its key behind it. Raises OSError and TlsError."""
+        self.show(certificate)
+        app = web.Application()
+        app.router.add_post(PATH, self._answer)
+        app.router.add_get(LIVE, self._live)
+        app.router.add_get(READY, self._ready)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            logger=_http_log,
+            shutdown_timeout=_STOP_S,
+            keepalive_timeout=_IDLE_S,
+            lingering_time=_LINGER_S,
+            read_bufsize=_BUFFER_BYTES,
+            max_headers=_MAX_HEADERS,
+            max_field_size=_MAX_HEADER_BYTES,
+            max_line_size=_MAX_HEADER_BYTES,
+            # API servers send reviews as they are; what is small here and large there is no review.
+            auto_decompress=False,
+        )
+        await self._runner.setup()
+        if self._runner.server is None:
+            raise RuntimeError("aiohttp has set up no server")
+        self._connections = Connections(self._runner.server, self._shown, self._max_connections)
+        return self._connections.start(address, port)
+
+    def show(self, certificate: Path) -> None:
+        """Show this certificate from the next connection on. Raises TlsError."""
+        context = tls.anonymous_server_context(certificate, certificate)
+        inspect(context, {Message.CLIENT_HELLO: client_hello.may_read})
+        self._context = context
+
+    async def stop(self) -> None:
+        if self._connections is not None:
+            await self._connections.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _shown(self) -> ssl.SSLContext:
+        if self._context is None:
+            raise AssertionError("a certificate is shown before connections are taken")
+        return self._context
+
+    async def _live(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        found = self._readiness()
+        # One word for everybody who reaches the port; the reasons are on the status page.
+        return web.Response(text="ok\n") if found.is_ready else _refusal(503, "not ready")
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return _refusal(415, "expected application/json")
+        too_large = _refusal(413, f"a review of more than {MAX_BODY_BYTES} bytes")
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            return too_large
+        try:
+            body = await self._bodies.read(request.content)
+        except GaveWayError:
+            return _refusal(503, "too many reviews at once", _AGAIN)
+        except TimeoutError:
+            return _refusal(408, f"the review did not come within {self._read_s:g} s")
+        except TooLargeError:
+            return too_large
+        answer = self._judge(body)
+        if self._connections is not None and answer.status == HTTPStatus.OK:
+            self._connections.was_of_use(request.protocol)
+        return answer
+
+
+def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n", headers=headers)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running webhook: builds the parts, starts them in order, and ends them."""
+
+import asyncio
+import datetime as dt
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from aiohttp import web
+
+from daemonkit import descriptors, logs, metrics
+from daemonkit.kube import too_large
+from daemonkit.kube.client import Requester
+from daemonkit.kube.late_client import LateClient
+from daemonkit.kube.reflector import Transport
+from daemonkit.run import Lifecycle
+from daemonkit.status import Readiness, StatusServer
+from daemonkit.tasks import Tasks
+from dns_webhook import review
+from dns_webhook.config import DnsWebhookConfiguration
+from dns_webhook.credentials import Credentials
+from dns_webhook.review import BadReview
+from dns_webhook.rotation import TURN_S, Rotation, utc_now
+from dns_webhook.server import WebhookServer
+from dns_webhook.sources import Sources
+from dnsconfig.node_file import NodeFile
+
+POLL_S = 1.0
+
+_log = logs.get(__name__)
+
+
+class SuperCluster(Requester, Transport, Protocol):
+    """What is asked of the super cluster's client: lists, watches, and a patch."""
+
+    async def close(self) -> None: ...
+
+
+class Service:
+    """Everything that lives from start to stop."""
+
+    def __init__(
+        self,
+        config: DnsWebhookConfiguration,
+        *,
+        client: SuperCluster | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        turn_s: float = TURN_S,
+        now: Callable[[], dt.datetime] = utc_now,
+    ) -> None:
+        """Build all parts. Raises CredentialsError."""
+        self._config = config
+        self._tasks = Tasks("dnsconfig-webhook", on_failure=self._failed)
+        self._life: Lifecycle | None = None
+        self._client = client or LateClient(config.super_cluster.kubeconfig_file, "dnsconfig-webhook")
+        self.sources = Sources(
+            self._client, has_clusters=config.super_cluster.has_virtual_clusters, clock=clock
+        )
+        path = Path(config.resolv_conf) if config.resolv_conf else None
+        self._file = NodeFile(path, (), clock)
+        self._domains = {tenant.key: tenant.cluster_domain for tenant in config.tenants}
+        self._credentials = Credentials(config.state_directory, config.listen.names)
+        self._server = WebhookServer(self.judge, self.readiness)
+        self.rotation = Rotation(
+            self._client,
+            self._credentials,
+            lambda: self._server.show(self._credentials.certificate_file),
+            now,
+            turn_s=turn_s,
+        )
+        self.registry = metrics.Registry()
+        too_large.add_metric(self.registry)
+        self._reviews = self.registry.counter(
+            "vcnode_dns_reviews_total", "Reviews of pods, by what came of them.", ("result",)
+        )
+        self._port = 0
+
+    async def run(self, life: Lifecycle) -> int:
+        """Work until told to stop. Returns the exit code."""
+        self._life = life
+        descriptors.raise_limit()
+        status = self._status()
+        if status is not None:
+            await status.start()
+        self.rotation.begin()
+        # What is here now stays: whoever looks for what is over (`connections`) need not go through it.
+        gc.collect()
+        gc.freeze()
+        listen = self._config.listen
+        self._port = await self._server.start(listen.address, listen.port, self._credentials.certificate_file)
+        self.sources.start(self._tasks)
+        self._tasks.spawn(self.rotation.run(), "certificates")
+        self._tasks.spawn(self._poll(), "node file")
+        _log.info("working", port=self._port)
+        life.ready()
+        await life.stopping.wait()
+        await self._server.stop()
+        await self._tasks.close(2.0)
+        await self._client.close()
+        if status is not None:
+            await status.stop()
+        return 0
+
+    def judge(self, body: bytes) -> web.Response:
+        """Answer one review, by what is known at this moment."""
+        try:
+            asked = review.read(body)
+        except BadReview as error:
+            self._reviews.labels("bad").inc()
+            return web.Response(status=400, text=f"{error}\n")
+        world = self.sources.world(
+            self._config.cluster_domain, self._domains, has_plain_dns=self._config.plain_kube_dns
+        )
+        answer = review.answer(asked, world, self._file.node)
+        self._reviews.labels(answer.result).inc()
+        pod = asked.pod
+        if pod is not None and answer.decision is not None:
+            where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            _log.info(
+                "reviewed",
+                pod=where,
+                result=answer.result,
+                reason=answer.reason or None,
+                left_out=" ".join(answer.left_out) or None,
+            )
+        return web.Response(body=answer.body(), content_type="application/json")
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_S)
+            self._file.poll()
+
+    def _failed(self, name: str, _: BaseException) -> None:
+        """Without one of its tasks it is no webhook: the service manager starts it again."""
+        if self._life is not None:
+            _log.error("cannot go on", task=name)
+            self._life.stop()
+
+    # ---- what it says of itself
+
+    def _status(self) -> StatusServer | None:
+        address = self._config.status.listen_at
+        if address is None:
+            return None
+        return StatusServer(address, self.registry, readiness=self.readiness, status=self.status)
+
+    def readiness(self) -> Readiness:
+        """Whether API servers shall ask this replica: it has heard of all, and is trusted.
+
+        It is asked whatever it says here; without lists it refuses, with a reason. A later failure
+        to publish takes no trust away.
+        """
+        missing, renewal = self.sources.missing, self.rotation.renewal_problem
+        return Readiness(
+            not missing and self.rotation.is_published,
+            (
+                f"lists: missing {', '.join(missing)}" if missing else "lists: ok",
+                *self.sources.problems,
+                f"registration: {self.rotation.problem or 'ok'}",
+                *((f"certificate: cannot be renewed: {renewal}",) if renewal else ()),
+            ),
+        )
+
+    def status(self) -> dict[str, object]:
+        leaf = self._credentials.leaf
+        return {
+            "daemon": "dnsconfig-webhook",
+            "pid": os.getpid(),
+            "port": self._port,
+            "authorities": len(self._credentials.authorities),
+            "unreadable": self.sources.unreadable,
+            "certificateUntil": None if leaf is None else leaf.certificate.not_valid_after_utc.isoformat(),
+        }

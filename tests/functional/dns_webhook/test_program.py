@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The webhook as a process: its configuration is checked, and it ends as it is told to.
+
+What it says of pods, and to whom it is registered, is asked of a real apiserver in tests/k8s.
+"""
+
+import asyncio
+import signal
+import ssl
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from dns_webhook.server import LIVE, READY
+
+pytestmark = pytest.mark.asyncio
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE_S = 30.0
+
+
+def write_config(directory: Path, **changed: object) -> Path:
+    path = directory / "config.yaml"
+    document = {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "DnsWebhookConfiguration",
+        # Nobody has put it there yet: an API server that is away.
+        "superCluster": {"kubeconfigFile": "kubeconfig"},
+        "listen": {"names": ["127.0.0.1"], "address": "127.0.0.1", "port": 0},
+        "stateDirectory": "state",
+        "resolvConf": "",
+    }
+    path.write_text(yaml.safe_dump(document | changed))
+    return path
+
+
+async def started(config: Path, *more: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dns_webhook", "--config", str(config), *more),
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
+    assert process.stderr is not None
+    async with asyncio.timeout(DEADLINE_S):
+        said = await process.stderr.read()
+        return await process.wait(), said.decode()
+
+
+async def test_the_configuration_is_checked(tmp_path: Path) -> None:
+    code, said = await ended(await started(write_config(tmp_path), "--check-config"))
+    assert (code, "expected" in said) == (0, False)
+    code, said = await ended(
+        await started(
+            write_config(tmp_path, clusterDomain="No Domain", listen={"names": []}), "--check-config"
+        )
+    )
+    assert code == 2
+    assert "clusterDomain: expected a domain" in said
+    assert "listen.names: expected at least one" in said
+
+
+async def test_half_a_state_is_told_and_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    file = tmp_path / "state" / "authorities.pem"
+    file.write_text("-----BEGIN CERTIFICATE-----\nrubbish\n")
+    code, said = await ended(await started(write_config(tmp_path)))
+    assert (code, "authorities.pem" in said, "Traceback" in said) == (2, True, False)
+    assert file.read_text() == "-----BEGIN CERTIFICATE-----\nrubbish\n"
+
+
+async def test_without_an_api_server_it_lives_refuses_and_ends_in_good_order(tmp_path: Path) -> None:
+    process = await started(write_config(tmp_path))
+    try:
+        port = await listening(process)
+        # Its own authority is what an API server would be told to trust.
+        context = ssl.create_default_context(cafile=str(tmp_path / "state" / "authorities.pem"))
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        ):
+            url = f"https://127.0.0.1:{port}"
+            async with session.get(url + LIVE) as reply:
+                assert reply.status == 200
+            async with session.get(url + READY) as reply:
+                assert reply.status == 503
+            async with session.post(url + "/mutate", json=review()) as reply:
+                answer = (await reply.json())["response"]
+        assert (answer["allowed"], answer["status"]["code"]) == (False, 503)
+        process.send_signal(signal.SIGTERM)
+        assert (await ended(process))[0] == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def listening(process: asyncio.subprocess.Process) -> int:
+    """Where it listens, by what it logs."""
+    assert process.stderr is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            line = (await process.stderr.readline()).decode()
+            assert line, "it ended"
+            if '"working"' in line:
+                return int(yaml.safe_load(line)["port"])
+
+
+def review() -> dict[str, object]:
+    owner = {"cluster": "a", "namespace": "shop", "uid": "1"}
+    annotations = {f"tenancy.x-k8s.io/{key}": value for key, value in owner.items()}
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "1",
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "operation": "CREATE",
+            "namespace": "a-shop",
+            "object": {"metadata": {"annotations": annotations}, "spec": {"dnsPolicy": "ClusterFirst"}},
+        },
+    }

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node that guests attach to, and agents as processes."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kata_bridge.channels.agent import GuestLinks
+from kata_bridge.channels.agent_channel import AgentChannel
+from kata_bridge.channels.channel import GuestState
+from kata_bridge.core.addresses import Addresses
+from kata_bridge.credentials import Credentials
+
+_DEADLINE_S = 20.0
+
+
+class Node:
+    """The node's side, with what it was told."""
+
+    def __init__(self, credentials: Credentials, behind: Path) -> None:
+        self.credentials = credentials
+        self.attached: list[AgentChannel] = []
+        self.detached: list[AgentChannel] = []
+        self.states: list[tuple[str, GuestState]] = []
+        self.addresses = Addresses()
+        self.links = GuestLinks(
+            credentials,
+            behind,
+            addresses=self.addresses,
+            on_attached=self.attached.append,
+            on_detached=self.detached.append,
+            on_state=lambda channel, state: self.states.append((channel.sandbox, state)),
+        )
+
+    async def channel(self, sandbox: str) -> AgentChannel:
+        """Wait for a guest's agent."""
+        await until(lambda: self.links.channel(sandbox) is not None)
+        channel = self.links.channel(sandbox)
+        assert channel is not None
+        return channel
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, and fail where it does not come."""
+    async with asyncio.timeout(_DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event, on purpose
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A short path: that of a unix socket has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="vcg") as made:
+        yield Path(made)
+
+
+@pytest_asyncio.fixture
+async def node(directory: Path) -> AsyncIterator[Node]:
+    """A node whose guests come in by the unix socket `node.sock` in `directory`."""
+    made = Node(Credentials.open(directory / "state"), directory / "agents.sock")
+    await made.links.start()
+    await made.links.listen_unix(directory / "node.sock")
+    yield made
+    await made.links.stop()
+
+
+@pytest.fixture
+def target(directory: Path) -> str:
+    """What a guest dials with gRPC to reach `node`."""
+    return f"unix:{directory}/node.sock"
+
+
+StartAgent = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start_agent(directory: Path) -> Iterator[StartAgent]:
+    """Starts agents: of which credentials, and what to dial unless it is `node.sock`."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(credentials: Path, target: str = "") -> subprocess.Popen[str]:
+        files = directory / f"agent{len(running)}"
+        files.mkdir()
+        module = "tests.functional.guest_agent.agent_process"
+        argv = [sys.executable, "-m", module, target or f"unix:{directory}/node.sock", credentials, files]
+        process = subprocess.Popen([*map(str, argv)], stdin=subprocess.PIPE, text=True)
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait(_DEADLINE_S)
+        if process.stdin is not None:
+            process.stdin.close()

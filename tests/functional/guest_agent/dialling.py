@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest that speaks gRPC with its certificate and says what it wants, as no agent of ours would."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bridge_api.messages import Capabilities
+from daemonkit.protobuf import decode, encode
+from guest_agent.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
+from kata_bridge.channels.agent_channel import AgentChannel
+from kata_bridge.credentials import SERVER_NAME
+from tests.functional.guest_agent.conftest import Node
+
+DIGEST = "ab" * 32
+
+
+@asynccontextmanager
+async def dialled(target: str, credentials: Path, **files: Path) -> AsyncIterator[Any]:
+    """A stream of a client that speaks gRPC and says what it wants."""
+    paths = {name: credentials / name for name in ("ca.crt", "tls.key", "tls.crt")} | files
+    pems = [path.read_bytes() for path in paths.values()]
+    options = [("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.max_send_message_length", -1)]
+    async with grpc.aio.secure_channel(
+        target, grpc.ssl_channel_credentials(*pems), options=options
+    ) as channel:
+        yield channel.stream_stream(ATTACH.path)()
+
+
+def hello(sandbox: str = "") -> bytes:
+    return encode(FromGuest(hello=Hello(sandbox, "1", "boot", Capabilities(backends=("iptables",)), State())))
+
+
+async def refusal(call: Any, *sent: bytes) -> tuple[grpc.StatusCode, str]:
+    """How the node ends a stream on which `sent` was sent."""
+    async with asyncio.timeout(20):
+        try:
+            for data in sent:
+                await call.write(data)
+            await call.read()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        return await call.code(), await call.details()
+
+
+@asynccontextmanager
+async def attached(node: Node, target: str, sandbox: str = "sb") -> AsyncIterator[tuple[Any, AgentChannel]]:
+    """A guest's stream that the node has taken, and the node's end of it."""
+    async with dialled(target, node.credentials.issue(sandbox).directory) as call:
+        await call.write(hello(sandbox))
+        yield call, await node.channel(sandbox)
+
+
+async def answer(call: Any, state: State) -> ToGuest:
+    """Answer the node's next question as one who has done it."""
+    question = decode(ToGuest, await call.read())
+    await call.write(encode(FromGuest(question.id, outcome=Outcome(OutcomeCode.DONE, "", state))))
+    return question

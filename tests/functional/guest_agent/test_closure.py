@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent runs from a copy of some directories, and takes nothing else with it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+# What a guest image has to be given, as packaging/guest/README.md lists it.
+PACKAGES = ("daemonkit", "bridge_api", "guest_agent", "ruleset")
+OURS = {
+    "daemonkit",
+    "daemonkit.logs",
+    "daemonkit.protobuf",
+    "bridge_api",
+    "bridge_api.calls",
+    "bridge_api.messages",
+    "bridge_api.rulesets",
+    "guest_agent",
+    "ruleset",
+}
+NOT_IN_A_GUEST = {"grpc", "aiohttp", "msgspec", "yaml", "cryptography", "pyroute2", "google"}
+
+_LOOK = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+sys.argv[1:] = ["--help"]
+import guest_agent.__main__
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_what_the_agent_imports(tmp_path: Path) -> None:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _LOOK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    modules = set(json.loads(done.stdout))
+    roots = {name.partition(".")[0] for name in modules}
+    assert not roots & NOT_IN_A_GUEST
+    ours = {name for name in modules if name.partition(".")[0] in PACKAGES}
+    beyond = {name for name in ours - OURS if not name.startswith(("guest_agent.", "ruleset."))}
+    assert beyond == set()
+    assert roots - sys.stdlib_module_names - set(PACKAGES) == {"__main__"}
+
+
+def _ended(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A Python process with these arguments, after its end."""
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_wrong_command_line_is_told_and_ends_it() -> None:
+    done = _ended("-m", "guest_agent", "--node", "carrier-pigeon")
+    assert done.returncode == 2
+    assert "carrier-pigeon" in done.stderr
+
+
+_WITHOUT_RANDOMNESS = """
+import os, sys
+
+def getrandom(size, flags=0):
+    if flags & os.GRND_NONBLOCK:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    os._exit(7)  # the agent waits here
+
+os.getrandom = getrandom
+from guest_agent.__main__ import main
+main(["--state", sys.argv[1]])
+"""
+
+
+def test_a_guest_without_randomness_is_told_before_the_agent_waits(tmp_path: Path) -> None:
+    done = _ended("-c", _WITHOUT_RANDOMNESS, str(tmp_path))
+    assert done.returncode == 7
+    assert "virtio-rng" in done.stderr

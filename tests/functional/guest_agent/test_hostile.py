@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a guest that was taken over can do: nothing but to end its own stream."""
+
+import asyncio
+from contextlib import suppress
+
+import grpc
+import grpc.aio
+import pytest
+
+from bridge_api.messages import Part
+from daemonkit.protobuf import decode, encode
+from guest_agent.messages import FromGuest, HeldRules, Outcome, OutcomeCode, State, ToGuest
+from kata_bridge.channels import agent
+from kata_bridge.channels.channel import GuestState, Unreachable
+from ruleset.document import Document, make_ruleset
+from ruleset.model import Family
+from ruleset.names import Backend
+from tests.functional.guest_agent.conftest import Node, until
+from tests.functional.guest_agent.dialling import DIGEST, answer, attached, dialled, hello, refusal
+
+pytestmark = pytest.mark.asyncio
+
+# How gRPC's client names a reset: one while it read, the other while it wrote.
+CUT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b"\xff\xff\xff", b"", encode(FromGuest(state=State(1, DIGEST))), encode(FromGuest(answers=1))],
+    ids=["nonsense", "empty", "a state", "an answer"],
+)
+async def test_the_first_message_is_a_hello_or_the_last(node: Node, target: str, first: bytes) -> None:
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        assert (await refusal(call, first))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert node.attached == []
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\xff\xff\xff", "it sent what is no message"),
+        (encode(FromGuest()), "it sent what nobody asked for"),
+        (hello("sb"), "it sent what nobody asked for"),
+        (encode(FromGuest(held=HeldRules())), "it sent what nobody asked for"),
+        (b"x" * (9 << 20), "it hung up"),
+    ],
+    ids=["nonsense", "empty", "a second hello", "rules", "nine megabytes"],
+)
+async def test_nonsense_ends_the_stream_and_hurts_nobody_else(
+    node: Node, target: str, data: bytes, why: str
+) -> None:
+    async with attached(node, target, "other") as (good, other), attached(node, target) as (bad, channel):
+        await refusal(bad, data)
+        await until(lambda: bool(channel.ended))
+        assert why in channel.ended
+        assert node.links.channel("other") is other
+        asked, question = await asyncio.gather(other.state(), answer(good, State(7, DIGEST, False)))
+        assert asked == GuestState(7, DIGEST, False)
+        assert question.check is not None
+
+
+async def test_another_pods_generation_is_a_word_and_moves_nothing(node: Node, target: str) -> None:
+    """A guest may lie about its own rules; what it says is kept under its own name alone."""
+    async with attached(node, target) as (call, _):
+        await call.write(encode(FromGuest(state=State(1 << 60, DIGEST, True))))
+        await until(lambda: bool(node.states))
+    assert node.states == [("sb", GuestState(1 << 60, DIGEST, True))]
+
+
+async def test_a_bomb_is_not_inflated(node: Node, target: str) -> None:
+    async with attached(node, target) as (call, channel):
+
+        async def bomb() -> None:
+            question = decode(ToGuest, await call.read())
+            part = Part("ipv4", "iptables", b"x", 1 << 40)
+            await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
+
+        with pytest.raises(Unreachable, match="larger than"):
+            await asyncio.gather(channel.read_back(), bomb())
+
+
+async def test_who_talks_without_being_asked_is_ended(node: Node, target: str) -> None:
+    async with attached(node, target) as (call, channel):
+        await refusal(call, *[encode(FromGuest(state=State(1, DIGEST)))] * 50)
+        await until(lambda: bool(channel.ended))
+    assert "it talks without being asked" in channel.ended
+    assert len(node.states) == agent.MAX_UNASKED
+
+
+async def test_who_answers_without_being_asked_is_ended(node: Node, target: str) -> None:
+    async with attached(node, target) as (call, channel):
+        await refusal(call, *[encode(FromGuest(77, outcome=Outcome(OutcomeCode.DONE)))] * 50)
+        await until(lambda: bool(channel.ended))
+    assert "it talks without being asked" in channel.ended
+
+
+@pytest.mark.parametrize("field", [b"\x12\x00", b"\x2a\x00", b"\x78\x00"], ids=["hello", "held", "unknown"])
+async def test_who_says_megabytes_of_nothing_is_not_listened_to(
+    node: Node, target: str, field: bytes
+) -> None:
+    nothing = field * (3 << 20)
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        assert (await refusal(call, nothing))[0] in CUT
+    async with attached(node, target) as (call, channel):
+        await refusal(call, nothing)
+        await until(lambda: bool(channel.ended))
+    async with attached(node, target) as (call, channel):
+        await refusal(call, nothing[: 100 << 10])
+        await until(lambda: bool(channel.ended))
+    assert "it said more than it was asked" in channel.ended
+
+
+async def test_who_does_not_read_is_ended(node: Node, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "WRITE_S", 0.5)
+    rules = tuple(f"-d 10.{i // 65536}.{i // 256 % 256}.{i % 256}/32 -j DROP" for i in range(400_000))
+    large = make_ruleset(1, [Document(Family.IPV4, Backend.IPTABLES, {"filter/VCN-A": rules})])
+    async with attached(node, target) as (_, channel):
+        # The client's library reads ahead, up to a window: more than that has to be under way.
+        for _ in range(40):
+            with suppress(TimeoutError, Unreachable):
+                async with asyncio.timeout(0.2):
+                    await channel.apply(large, [])
+            if channel.ended:
+                break
+    assert "it does not read" in channel.ended
+
+
+async def test_the_newer_of_two_streams_wins(node: Node, target: str) -> None:
+    issued = node.credentials.issue("sb").directory
+    async with dialled(target, issued) as old, dialled(target, issued) as new:
+        await old.write(hello("sb"))
+        first = await node.channel("sb")
+        await new.write(hello("sb"))
+        await until(lambda: node.links.channel("sb") is not first)
+        second = await node.channel("sb")
+        assert "a newer stream took its place" in first.ended
+        assert (await refusal(old))[0] is grpc.StatusCode.UNAVAILABLE
+        asked, _ = await asyncio.gather(second.state(), answer(new, State(1, DIGEST, False)))
+        assert asked.digest == DIGEST
+    assert node.attached == [first, second]
+    await until(lambda: len(node.detached) == 2)
+    assert node.detached == [first, second]

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests that send bytes which come to no message: counted in bytes, as far as the node takes them."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from bridge_api.messages import Capabilities, Part
+from daemonkit.protobuf import decode, encode
+from devkit.pki import Authority
+from guest_agent.http2 import Call
+from guest_agent.messages import ATTACH, FromGuest, HeldRules, Hello, State, ToGuest
+from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES
+from kata_bridge.channels.allowance import (
+    BEFORE_ATTACHED_BYTES,
+    BETWEEN_MESSAGES_BYTES,
+    FLIGHT_BYTES,
+    Allowance,
+)
+from kata_bridge.channels.channel import GuestState, Refused, Unreachable
+from kata_bridge.credentials import SERVER_NAME
+from ruleset.model import Family
+from ruleset.names import Backend
+from tests.functional.guest_agent.conftest import Node, StartAgent, until
+from tests.functional.guest_agent.dialling import DIGEST, answer, attached, dialled, hello, refusal
+
+pytestmark = pytest.mark.asyncio
+
+# How gRPC's client names a reset: one while it read, the other while it wrote.
+CUT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
+# Buffers of two sockets and of the relay lie between what is sent and what is read.
+BUFFERS_BYTES = 4 << 20
+FLOOD_BYTES = 64 << 20
+
+PING = bytes.fromhex("0000080600000000000102030405060708")
+SETTINGS = bytes.fromhex("000000040000000000")
+PRIORITY = bytes.fromhex("0000050200000000010000000010")
+WINDOW_UPDATE = bytes.fromhex("00000408000000000000000001")
+RST_STREAM = bytes.fromhex("00000403000000000300000008")
+UNKNOWN = bytes.fromhex("000004fe000000000000000001")
+FRAMES = {
+    "ping": PING,
+    "settings": SETTINGS,
+    "priority": PRIORITY,
+    "window": WINDOW_UPDATE,
+    "reset": RST_STREAM,
+    "unknown": UNKNOWN,
+}
+
+
+@contextlib.contextmanager
+def connected(path: Path, credentials: Path) -> Iterator[ssl.SSLSocket]:
+    """A guest's connection, through with its handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(credentials / "ca.crt")
+    context.load_cert_chain(credentials / "tls.crt", credentials / "tls.key")
+    context.set_alpn_protocols(["h2"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plain:
+        plain.settimeout(20)
+        plain.connect(str(path))
+        with context.wrap_socket(plain, server_hostname=SERVER_NAME) as connection:
+            yield connection
+
+
+def flood(connection: ssl.SSLSocket, frame: bytes) -> int:
+    """Send so many of them until the node hangs up; return how many bytes it took."""
+    chunk, sent = frame * (16_000 // len(frame)), 0
+    with contextlib.suppress(OSError):
+        while sent < FLOOD_BYTES:
+            connection.sendall(chunk)
+            sent += len(chunk)
+    return sent
+
+
+def begin(connection: ssl.SSLSocket, first: bytes = b"") -> None:
+    """Begin HTTP/2, and the call, with a message if there is one."""
+    call = Call(ATTACH.path, SERVER_NAME)
+    if first:
+        call.say(first)
+    connection.sendall(bytes(call.to_send()))
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+async def test_frames_before_a_hello_are_not_taken(node: Node, directory: Path, frame: bytes) -> None:
+    credentials = node.credentials.issue("sb").directory
+
+    def attack() -> int:
+        with connected(directory / "node.sock", credentials) as connection:
+            begin(connection)
+            return flood(connection, frame)
+
+    assert await asyncio.to_thread(attack) <= BEFORE_ATTACHED_BYTES + BUFFERS_BYTES
+    assert node.attached == []
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+async def test_frames_without_a_message_are_not_taken(node: Node, directory: Path, frame: bytes) -> None:
+    credentials = node.credentials.issue("sb").directory
+    first = encode(FromGuest(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), State())))
+
+    def attack() -> int:
+        with connected(directory / "node.sock", credentials) as connection:
+            begin(connection, first)
+            return flood(connection, frame)
+
+    assert await asyncio.to_thread(attack) <= BETWEEN_MESSAGES_BYTES + BUFFERS_BYTES
+    await until(lambda: len(node.detached) == len(node.attached))
+
+
+async def test_megabytes_before_a_hello_are_not_kept(node: Node, target: str) -> None:
+    """Eight guests that sent 8 MiB each on many connections made the daemon ten times as large."""
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        assert (await refusal(call, b"\x12\x00" * (4 << 20)))[0] in CUT
+    assert node.attached == []
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(FLIGHT_BYTES - 3_000, True), (FLIGHT_BYTES, False)])
+async def test_a_long_chain_is_not_read(
+    node: Node, directory: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BoringSSL copies the issuer's name of a certificate for each of its distribution points: 490 MiB for a
+    chain of 43 KB. Here the leaf is the guest's own, and what is behind it is only long."""
+    verdicts: list[bool] = []
+    spend = Allowance.spend
+
+    def noted(self: Allowance, size: int) -> bool:
+        verdicts.append(spend(self, size))
+        return verdicts[-1]
+
+    monkeypatch.setattr(Allowance, "spend", noted)
+    credentials = node.credentials.issue("sb").directory
+    leaf = credentials / "tls.crt"
+    other = Authority.create("x" * 64).cert_pem
+    more = size // len(ssl.PEM_cert_to_DER_cert(other.decode()))
+    await asyncio.to_thread(leaf.write_bytes, leaf.read_bytes() + other * more)
+
+    def attack() -> bytes:
+        with connected(directory / "node.sock", credentials) as connection:
+            begin(connection, hello("sb"))
+            return connection.recv(1 << 14)  # the server's settings
+
+    with contextlib.nullcontext() if is_taken else contextlib.suppress(OSError):
+        assert bool(await asyncio.to_thread(attack)) == is_taken
+    assert all(verdicts) == is_taken
+
+
+@pytest.mark.parametrize("size", [16 << 10, 60 << 10])
+async def test_a_hello_that_is_too_long_is_no_hello(node: Node, target: str, size: int) -> None:
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        assert (await refusal(call, b"\x78\x00" * (size // 2 + 1)))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert node.attached == []
+
+
+async def test_a_message_that_is_never_whole_is_not_kept(node: Node, target: str) -> None:
+    async with attached(node, target) as (call, channel):
+        await refusal(call, b"\x78\x00" * (4 << 20))
+        await until(lambda: bool(channel.ended))
+
+
+async def test_an_agent_that_answers_is_never_cut(node: Node, target: str) -> None:
+    """Much more than the allowance in the end, a message at a time."""
+    long = State(7, DIGEST + "x" * 10_000, False)
+    async with attached(node, target) as (call, channel):
+        for _ in range(BETWEEN_MESSAGES_BYTES // 10_000 * 3):
+            state, _ = await asyncio.gather(channel.state(), answer(call, long))
+            assert state == GuestState(7, "", False)
+        assert channel.ended == ""
+
+
+async def test_an_agent_that_reports_a_drift_while_it_is_read_back_is_not_cut(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks at a guest that has drifted asks at the very time when its agent reports that."""
+    renewed, renew = asyncio.Event(), Allowance.renew
+
+    def anew(self: Allowance) -> None:
+        renewed.set()
+        renew(self)
+
+    async def guest(call: Any) -> None:
+        question = decode(ToGuest, await call.read())
+        renewed.clear()
+        await call.write(encode(FromGuest(state=State(7, DIGEST, True))))
+        await renewed.wait()
+        # Four times what may come unasked.
+        part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
+        await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
+
+    monkeypatch.setattr(Allowance, "renew", anew)
+    async with asyncio.timeout(30), attached(node, target) as (call, channel):
+        answered, _ = await asyncio.gather(channel.read_back(), guest(call), return_exceptions=True)
+        # The text is none of ours, and it was read: nothing was hung up on.
+        assert isinstance(answered, Unreachable)
+        assert "not what we write" in str(answered)
+        assert channel.ended == ""
+
+
+async def test_an_agent_whose_caller_has_left_is_not_cut(node: Node, target: str) -> None:
+    """Who reads a guest back may press Ctrl-C; the answer, as long as rules are, is under way then."""
+    async with asyncio.timeout(30), attached(node, target) as (call, channel):
+        reading = asyncio.ensure_future(channel.read_back())  # noqa: TID251 - left alone, as its client does
+        question = decode(ToGuest, await call.read())
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
+        await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
+        state, _ = await asyncio.gather(channel.state(), answer(call, State(7, DIGEST, False)))
+        assert state == GuestState(7, DIGEST, False)
+        assert channel.ended == ""
+
+
+async def test_who_names_itself_at_length_is_cut(node: Node, target: str) -> None:
+    """Its version is in /status and in every event of it that a watcher gets."""
+    said = Hello("", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), State())
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        await call.write(encode(FromGuest(hello=said)))
+        channel = await node.channel("sb")
+        capabilities = await channel.probe()
+    assert len(capabilities.version) <= 64
+    assert len(channel.boot_id) <= 64
+    assert (capabilities.channel, capabilities.backends) == ("agent", ("iptables",))
+
+
+async def test_the_hello_of_an_agent_is_far_below_its_bound() -> None:
+    assert len(hello("x" * 64)) < 512
+
+
+async def test_the_largest_push_takes_half_of_the_allowance_at_most(
+    node: Node, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By our own agent."""
+    spent, most = 0, 0
+    spend, renew = Allowance.spend, Allowance.renew
+
+    def noted(self: Allowance, size: int) -> bool:
+        nonlocal spent, most
+        spent += size
+        most = max(most, spent)
+        return spend(self, size)
+
+    def anew(self: Allowance) -> None:
+        nonlocal spent
+        spent = 0
+        renew(self)
+
+    monkeypatch.setattr(Allowance, "spend", noted)
+    monkeypatch.setattr(Allowance, "renew", anew)
+    start_agent(node.credentials.issue("sb").directory)
+    channel = await node.channel("sb")
+    assert most < BEFORE_ATTACHED_BYTES / 4
+    most = 0
+    with pytest.raises(Refused, match="65536 bytes at most"):
+        await channel.set_resolv_conf("x" * (MAX_TO_GUEST_BYTES - 1_000))
+    assert channel.ended == ""
+    assert 0 < most < BETWEEN_MESSAGES_BYTES / 2

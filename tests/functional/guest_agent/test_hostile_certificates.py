@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a guest is: whom its certificate names, out of its own door, while its sandbox lives."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from guest_agent.messages import (
+    ATTACH,
+)
+from kata_bridge.channels import relay
+from kata_bridge.core.sandboxes import Appeared, Sandbox
+from kata_bridge.credentials import SERVER_NAME, Credentials
+from tests.functional.guest_agent.conftest import Node, StartAgent, until
+from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_nobody_is_another_guest_than_its_certificate_says(node: Node, target: str) -> None:
+    node.credentials.issue("victim")
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        assert await refusal(call, hello("victim")) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "its hello names another sandbox than its certificate",
+        )
+    assert node.attached == []
+
+
+async def test_a_certificate_of_a_sandbox_that_is_gone_is_of_nobody(
+    node: Node, target: str, tmp_path: Path
+) -> None:
+    issued = node.credentials.issue("sb")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for path in issued.directory.iterdir():
+        (kept / path.name).write_bytes(path.read_bytes())
+    node.credentials.revoke("sb")
+    node.credentials.issue("sb")
+    async with dialled(target, kept) as call:
+        code, details = await refusal(call, hello("sb"))
+    assert code is grpc.StatusCode.UNAUTHENTICATED
+    assert details == "this certificate is of no sandbox that lives"
+
+
+async def test_a_certificate_of_another_authority_or_none_gets_no_further_than_tls(
+    node: Node, directory: Path, target: str
+) -> None:
+    other = Credentials.open(directory / "other").issue("sb").directory
+    ca = node.credentials.issue("sb").directory / "ca.crt"
+    async with dialled(target, other, **{"ca.crt": ca}) as call:
+        assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.UNAVAILABLE
+    async with grpc.aio.secure_channel(
+        target,
+        grpc.ssl_channel_credentials(ca.read_bytes()),
+        options=[("grpc.ssl_target_name_override", SERVER_NAME)],
+    ) as channel:
+        code, _ = await refusal(channel.stream_stream(ATTACH.path)(), hello("sb"))
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_agent_does_not_talk_to_another_node(
+    node: Node, directory: Path, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[relay.Connection] = []
+    closed = relay.Relay.closed
+
+    def noted(through: relay.Relay, connection: relay.Connection) -> None:
+        ended.append(connection)
+        closed(through, connection)
+
+    monkeypatch.setattr(relay.Relay, "closed", noted)
+    node.credentials.issue("sb")
+    other = Credentials.open(directory / "other").issue("sb").directory
+    start_agent(other)
+    await until(lambda: len(ended) >= 3)  # it tries again and again
+    assert node.attached == []
+
+
+async def test_a_certificate_that_comes_out_of_another_guest(node: Node, directory: Path) -> None:
+    stolen = node.credentials.issue("victim").directory
+    await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
+    async with dialled(f"unix:{directory}/clh.sock_1033", stolen) as call:
+        assert await refusal(call, hello("victim")) == (
+            grpc.StatusCode.UNAUTHENTICATED,
+            "its certificate came through the socket of sandbox sb",
+        )
+
+
+async def test_by_tcp_a_certificate_comes_from_its_sandboxs_address(node: Node) -> None:
+    port = await node.links.listen_tcp("127.0.0.1", 0)
+    node.addresses.take(
+        Appeared(Sandbox(name, "n", name, name, ips=ips))
+        for name, ips in (("victim", ("10.0.0.5", "fd00::5")), ("own", ("127.0.0.1",)), ("silent", ()))
+    )
+    async with dialled(f"127.0.0.1:{port}", node.credentials.issue("victim").directory) as call:
+        assert await refusal(call, hello("victim")) == (
+            grpc.StatusCode.UNAUTHENTICATED,
+            "its certificate came from 127.0.0.1, which is not its sandbox's address",
+        )
+    for name in ("own", "silent"):
+        async with attached(node, f"127.0.0.1:{port}", name):
+            pass
+
+
+async def test_the_server_behind_the_relay_is_not_for_guests(node: Node, directory: Path) -> None:
+    async with dialled(f"unix:{directory}/agents.sock", node.credentials.issue("sb").directory) as call:
+        assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+def _listening() -> list[str]:
+    """The TCP ports that this process listens on."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    sockets = {str(link.readlink()) for link in links}
+    return [
+        fields[1]
+        for table in ("tcp", "tcp6")
+        for fields in map(str.split, Path(f"/proc/self/net/{table}").read_text().splitlines()[1:])
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets
+    ]
+
+
+async def test_nothing_listens_where_any_process_of_the_node_gets_past_the_relay(node: Node) -> None:
+    """A port of loopback took every connection: 400 silent ones were 400 of the daemon's descriptors."""
+    assert await asyncio.to_thread(_listening) == []
+
+
+async def test_a_sandbox_that_ends_before_its_hello_is_not_attached(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[str | None] = []
+    sandbox_of = node.credentials.sandbox_of
+
+    def noted(leaf_pem: bytes) -> str | None:
+        known.append(sandbox_of(leaf_pem))
+        return known[-1]
+
+    monkeypatch.setattr(node.credentials, "sandbox_of", noted)
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        await until(lambda: known == ["sb"])
+        node.credentials.revoke("sb")
+        node.links.forget("sb")
+        assert await refusal(call, hello("sb")) == (
+            grpc.StatusCode.UNAUTHENTICATED,
+            "this certificate is of no sandbox that lives",
+        )
+    assert node.attached == []
+
+
+async def test_revoking_ends_the_stream_at_once(node: Node, target: str) -> None:
+    async with attached(node, target) as (call, channel):
+        node.credentials.revoke("sb")
+        node.links.forget("sb")
+        assert (await refusal(call))[0] is grpc.StatusCode.UNAVAILABLE
+    assert "its sandbox is gone" in channel.ended
+    assert node.detached == [channel]

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of a guest that was taken over: how many, how often, and how long without a word."""
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from kata_bridge.channels import agent, origins, relay
+from kata_bridge.credentials import SERVER_NAME
+from tests.functional.guest_agent.conftest import Node, until
+from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_without_tls_1_3_there_is_no_handshake(node: Node, directory: Path) -> None:
+    issued = node.credentials.issue("sb").directory
+
+    def handshake(highest: ssl.TLSVersion) -> str | None:
+        context = ssl.create_default_context(cafile=str(issued / "ca.crt"))
+        context.load_cert_chain(issued / "tls.crt", issued / "tls.key")
+        context.maximum_version = highest
+        context.set_alpn_protocols(["h2"])
+        with socket.socket(socket.AF_UNIX) as plain:
+            plain.settimeout(10)
+            plain.connect(str(directory / "node.sock"))
+            with context.wrap_socket(plain, server_hostname=SERVER_NAME) as tls:
+                return tls.version()
+
+    assert await asyncio.to_thread(handshake, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+    with pytest.raises(OSError, match=r"."):
+        await asyncio.to_thread(handshake, ssl.TLSVersion.TLSv1_2)
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
+async def test_who_says_nothing_does_not_stay(
+    node: Node, directory: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(relay, "ATTACH_S", 0.3)
+    reader, writer = await asyncio.open_unix_connection(directory / "node.sock")
+    writer.write(said)
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_stream_without_a_hello_does_not_stay(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "HELLO_S", 0.3)
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        code, details = await refusal(call)
+        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "no hello in time")
+
+
+async def test_who_was_refused_is_hung_up_on(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "ATTACH_S", 3600.0)
+    issued = node.credentials.issue("sb").directory
+    async with dialled(target, issued) as call:
+        assert (await refusal(call, b"nonsense"))[0] is grpc.StatusCode.INVALID_ARGUMENT
+        assert node.links.status()["connections"] == 1
+        # The client keeps its connection; the node does not.
+        await until(lambda: node.links.status()["connections"] == 0)
+
+
+async def test_who_attaches_again_and_again_has_to_wait(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "MAX_ATTACHES", 3)
+    for _ in range(3):
+        async with attached(node, target):
+            pass
+        await until(lambda: node.links.channel("sb") is None)
+    async with dialled(target, node.credentials.issue("sb").directory) as call:
+        assert await refusal(call, hello("sb")) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "it attaches too often",
+        )
+    async with attached(node, target, "other"):
+        pass
+
+
+async def test_connections_of_one_guest_are_counted(node: Node, directory: Path) -> None:
+    await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
+    opened = [await asyncio.open_unix_connection(f"{directory}/clh.sock_1033") for _ in range(20)]
+
+    def ended() -> int:
+        return sum(reader.at_eof() or reader.exception() is not None for reader, _ in opened)
+
+    # Each is the guest's, or was hung up on.
+    await until(lambda: ended() + node.links.status()["connections"] == len(opened))
+    alive = len(opened) - ended()
+    for _, writer in opened:
+        writer.close()
+    assert alive == origins.MAX_PER_GUEST

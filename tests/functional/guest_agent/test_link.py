@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent as a process, mTLS, and the node: what a guest is given and what becomes of it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bridge_api.messages import Capabilities, Flow
+from kata_bridge.channels.channel import GuestState, NeedsFull, Refused, Unreachable
+from kata_bridge.credentials import Credentials
+from ruleset.delta import RulesetDelta, difference
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.model import Family
+from ruleset.names import Backend
+from tests.functional.guest_agent.conftest import Node, StartAgent, until
+
+RULE = "-d 10.0.%d.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.%d:80"
+
+
+def ruleset(generation: int, pod: int, services: int = 1) -> Ruleset:
+    rules = tuple(RULE % (service, pod) for service in range(services))
+    objects = {"nat/OUTPUT": ("-j VCN-SERVICES",), "nat/VCN-SERVICES": rules}
+    return make_ruleset(generation, [Document(Family.IPV4, Backend.IPTABLES, objects)])
+
+
+FIRST, SECOND = ruleset(1, 1), ruleset(2, 2)
+
+
+def change() -> RulesetDelta:
+    delta = difference(FIRST, SECOND)
+    assert delta is not None
+    return delta
+
+
+def say(agent: subprocess.Popen[str], line: str) -> None:
+    assert agent.stdin is not None
+    agent.stdin.write(f"{line}\n")
+    agent.stdin.flush()
+
+
+@pytest.mark.asyncio
+async def test_the_whole_conversation(node: Node, directory: Path, start_agent: StartAgent) -> None:
+    start_agent(node.credentials.issue("sb").directory)
+    channel = await node.channel("sb")
+    assert channel.hello_state == GuestState(0, "", False)
+    assert await channel.probe() == Capabilities("agent", ("iptables",), True, True, True, True, "1")
+    assert await channel.state() == GuestState(0, "", False)
+    with pytest.raises(NeedsFull):
+        await channel.apply(change(), [])
+    assert await channel.apply(FIRST, [Flow("udp", "10.0.0.1", 53)]) == GuestState(1, FIRST.digest, False)
+    assert await channel.apply(change(), []) == GuestState(2, SECOND.digest, False)
+    assert await channel.read_back() == SECOND.documents
+    bad = {"nat/VCN-SERVICES": ("-j VCN-A --modprobe /bin/sh",)}
+    worse = make_ruleset(3, [Document(Family.IPV4, Backend.IPTABLES, bad)])
+    with pytest.raises(Refused, match="--modprobe /bin/sh"):
+        await channel.apply(worse, [])
+    await channel.flush_conntrack([Flow("udp", "10.0.0.1")])
+    await channel.set_resolv_conf("nameserver 10.0.0.10\n")
+    assert (directory / "agent0" / "resolv.conf").read_text() == "nameserver 10.0.0.10\n"
+    assert await channel.state() == GuestState(2, SECOND.digest, False)
+
+
+@pytest.mark.asyncio
+async def test_a_large_ruleset_is_deflated_and_arrives(node: Node, start_agent: StartAgent) -> None:
+    start_agent(node.credentials.issue("sb").directory)
+    channel = await node.channel("sb")
+    rules = tuple(RULE % (service % 250, service // 250) for service in range(20_000))
+    objects = {"nat/OUTPUT": ("-j VCN-SERVICES",), "nat/VCN-SERVICES": rules}
+    large = make_ruleset(1, [Document(Family.IPV4, Backend.IPTABLES, objects)])
+    assert (await channel.apply(large, [])).digest == large.digest
+    assert await channel.read_back() == large.documents
+
+
+@pytest.mark.asyncio
+async def test_over_tcp(node: Node, start_agent: StartAgent) -> None:
+    port = await node.links.listen_tcp("127.0.0.1", 0)
+    start_agent(node.credentials.issue("sb").directory, f"127.0.0.1:{port}")
+    channel = await node.channel("sb")
+    assert channel.transport == "tcp"
+    assert (await channel.apply(FIRST, [])).digest == FIRST.digest
+
+
+@pytest.mark.asyncio
+async def test_over_the_socket_that_a_vmm_dials(node: Node, directory: Path, start_agent: StartAgent) -> None:
+    for _ in range(2):  # as after the bridge asked the shim once more
+        await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
+    start_agent(node.credentials.issue("sb").directory, f"unix:{directory}/clh.sock_1033")
+    channel = await node.channel("sb")
+    assert channel.transport == "hybrid-vsock"
+    assert (await channel.apply(FIRST, [])).digest == FIRST.digest
+    node.links.forget("sb")
+    assert not (directory / "clh.sock_1033").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_drift_is_reported_without_being_asked(node: Node, start_agent: StartAgent) -> None:
+    agent = start_agent(node.credentials.issue("sb").directory)
+    channel = await node.channel("sb")
+    await channel.apply(FIRST, [])
+    say(agent, "ipv4 nat VCN-SERVICES")
+    await until(lambda: bool(node.states))
+    assert node.states == [("sb", GuestState(1, FIRST.digest, True))]
+    assert await channel.apply(FIRST, []) == GuestState(1, FIRST.digest, False)
+
+
+@pytest.mark.asyncio
+async def test_many_guests_at_once(node: Node, start_agent: StartAgent) -> None:
+    for number in range(5):
+        start_agent(node.credentials.issue(f"sb{number}").directory)
+    channels = [await node.channel(f"sb{number}") for number in range(5)]
+    for number, channel in enumerate(channels):
+        await channel.apply(ruleset(number, number), [])
+    for number, channel in enumerate(channels):
+        assert await channel.state() == GuestState(number, ruleset(number, number).digest, False)
+
+
+@pytest.mark.asyncio
+async def test_an_agent_waits_for_its_credentials(
+    node: Node, directory: Path, start_agent: StartAgent
+) -> None:
+    issued = node.credentials.issue("sb").directory
+    late = directory / "late"
+    agent = start_agent(late)
+    issued.rename(late)
+    await node.channel("sb")
+    assert agent.poll() is None
+
+
+@pytest.mark.asyncio
+async def test_an_agent_comes_back_to_a_node_that_was_away(directory: Path, start_agent: StartAgent) -> None:
+    first = Node(Credentials.open(directory / "state"), directory / "agents.sock")
+    await first.links.start()
+    await first.links.listen_unix(directory / "node.sock")
+    agent = start_agent(first.credentials.issue("sb").directory)
+    channel = await first.channel("sb")
+    await channel.apply(FIRST, [])
+    await first.links.stop()
+    assert channel.ended
+    with pytest.raises(Unreachable):
+        await channel.state()
+
+    second = Node(Credentials.open(directory / "state"), directory / "agents.sock")
+    await second.links.start()
+    try:
+        await second.links.listen_unix(directory / "node.sock")
+        channel = await second.channel("sb")
+        assert channel.hello_state == GuestState(1, FIRST.digest, False)
+        assert (await channel.apply(change(), [])).digest == SECOND.digest
+    finally:
+        await second.links.stop()
+    assert agent.poll() is None
+
+
+@pytest.mark.asyncio
+async def test_a_channel_that_is_closed_is_taken_up_again(node: Node, start_agent: StartAgent) -> None:
+    start_agent(node.credentials.issue("sb").directory)
+    channel = await node.channel("sb")
+    await channel.close()
+    await until(lambda: len(node.attached) == 2)
+    assert node.detached == [channel]
+    assert await node.attached[1].state() == GuestState(0, "", False)

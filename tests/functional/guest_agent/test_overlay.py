@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What packaging/guest puts into a root runs from there, with nothing of this checkout."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+OVERLAY = ROOT / "packaging" / "guest" / "overlay.sh"
+# What the whole of it may cost a guest image.
+MAX_BYTES = 1 << 20
+
+
+def test_the_overlay_runs(tmp_path: Path) -> None:
+    for _ in range(2):  # a second time over the first
+        subprocess.run(["sh", str(OVERLAY), str(tmp_path)], timeout=120, check=True)
+    launcher = tmp_path / "usr/bin/vcnode-guest-agent"
+    installed = tmp_path / "usr/lib/vcnode-guest/site-packages"
+    script = launcher.read_text().replace("/usr/lib/vcnode-guest/site-packages", str(installed))
+    done = subprocess.run(
+        [sys.executable, "-ISEB", "-c", script, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert "--credentials DIRECTORY" in done.stdout
+    assert launcher.stat().st_mode & 0o111
+    unit = tmp_path / "usr/lib/systemd/system/kata-containers.target.wants/vcnode-guest-agent.service"
+    assert "ExecStart=/usr/bin/vcnode-guest-agent" in unit.read_text()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if path.name == "service.py" or path.suffix == ".proto"]
+    assert sum(path.stat().st_size for path in files) < MAX_BYTES
+
+
+def test_wrong_use_is_explained() -> None:
+    done = subprocess.run(["sh", str(OVERLAY)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "overlay.sh ROOT\n" in done.stderr

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in memory behave as iptables-restore without `--noflush`; tests/lab asks the real one the same."""
+
+import pytest
+
+from devkit.kata.guest_tables import Ended, MemoryTables
+from ruleset.model import Family
+
+pytestmark = pytest.mark.asyncio
+
+V4 = Family.IPV4
+
+
+async def restored(tables: MemoryTables, text: str, tool: str = "iptables-restore") -> Ended:
+    return await tables.run(tool, ("--wait", "5"), text.encode())
+
+
+async def test_a_table_that_is_named_is_replaced_and_others_stay() -> None:
+    tables = MemoryTables()
+    await restored(tables, "*nat\n:A - [0:0]\n-A OUTPUT -j A\nCOMMIT\n*filter\n:F - [0:0]\nCOMMIT\n")
+
+    assert await restored(tables, "*nat\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n") == Ended(0)
+
+    assert tables.save(V4) == (
+        "*nat\n"
+        ":PREROUTING ACCEPT [0:0]\n"
+        ":INPUT ACCEPT [0:0]\n"
+        ":OUTPUT ACCEPT [0:0]\n"
+        ":POSTROUTING ACCEPT [0:0]\n"
+        ":B - [0:0]\n"
+        "-A B -j RETURN\n"
+        "COMMIT\n"
+        "*filter\n"
+        ":INPUT ACCEPT [0:0]\n"
+        ":FORWARD ACCEPT [0:0]\n"
+        ":OUTPUT ACCEPT [0:0]\n"
+        ":F - [0:0]\n"
+        "COMMIT\n"
+    )
+    assert tables.save(Family.IPV6) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("*nat\n-A NOPE -j ACCEPT\nCOMMIT\n", 2),
+        ("*nope\nCOMMIT\n", 1),
+        ("*nat\n:A - [0:0]\n-A A -j NOPE\nCOMMIT\n", 4),
+        ("*nat\nwhat is this\nCOMMIT\n", 2),
+        ("*nat\n:A - [0:0]\n", 3),
+        ("-A OUTPUT -j ACCEPT\n", 1),
+    ],
+)
+async def test_a_faulty_line_leaves_the_table_as_it_was(text: str, line: int) -> None:
+    tables = MemoryTables()
+    await restored(tables, "*nat\n:KEPT - [0:0]\nCOMMIT\n")
+    before = tables.save(V4)
+
+    assert await restored(tables, text) == Ended(1, stderr=f"iptables-restore: line {line} failed\n")
+    assert tables.save(V4) == before
+
+
+async def test_nothing_and_comments_change_nothing() -> None:
+    tables = MemoryTables()
+
+    assert await restored(tables, "") == await restored(tables, "# nothing\n") == Ended(0)
+    assert tables.save(V4) == ""
+
+
+async def test_the_save_tool_takes_no_arguments_of_the_other() -> None:
+    ended = await restored(MemoryTables(), "*nat\nCOMMIT\n", "ip6tables-save")
+
+    assert ended == Ended(1, stderr="ip6tables-save: unrecognized option '--wait'\n")
+
+
+async def test_strangers() -> None:
+    tables = MemoryTables()
+    await restored(tables, "*nat\n:A - [0:0]\n-A OUTPUT -j A\n-A A -j RETURN\nCOMMIT\n")
+
+    tables.append(V4, "nat", "OUTPUT", "-j ACCEPT")
+    assert tables.rules(V4, "nat", "OUTPUT") == ("-j A", "-j ACCEPT")
+    tables.flush(V4, "nat", "OUTPUT")
+    assert (tables.rules(V4, "nat", "OUTPUT"), tables.rules(V4, "nat", "A")) == ((), ("-j RETURN",))
+    tables.flush(V4, "nat")
+    assert tables.rules(V4, "nat", "A") == ()

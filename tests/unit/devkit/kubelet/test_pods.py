@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import re
+
+import pytest
+
+from devkit.kubelet.pods import (
+    MACHINE_ID,
+    StandInPod,
+    cadvisor_page,
+    page_for,
+    pod_list,
+    probes_page,
+    resource_page,
+    running_pod_list,
+    summary,
+)
+
+SHOP = StandInPod(
+    "ten-a-web",
+    "shop",
+    "s-1",
+    containers=("app",),
+    init=("setup",),
+    ephemeral=("dbg",),
+    injected=("mesh-proxy",),
+    annotations={"tenancy.x-k8s.io/cluster": "ten-a"},
+)
+ETCD = StandInPod("kube-system", "etcd-node-1", "s-9", containers=("etcd",))
+ROW = re.compile(r'[a-z_]+(\{([a-zA-Z_]+="([^"\\]|\\.)*",?)*\})? -?[0-9.e+-]+( [0-9]+)?')
+
+
+def test_a_pod_has_all_its_containers_in_their_places() -> None:
+    pod = pod_list([SHOP])["items"][0]
+    names = {
+        kind: [c["name"] for c in pod["spec"][kind]] for kind in pod["spec"] if kind.endswith("ontainers")
+    }
+    assert names == {
+        "containers": ["app", "mesh-proxy"],
+        "initContainers": ["setup"],
+        "ephemeralContainers": ["dbg"],
+    }
+    assert pod["metadata"]["annotations"]["tenancy.x-k8s.io/cluster"] == "ten-a"
+    assert SHOP.marker in json.dumps(pod["spec"])
+
+
+def test_the_runtimes_list_knows_no_annotations_and_no_init_containers() -> None:
+    pod = running_pod_list([SHOP])["items"][0]
+    assert set(pod["metadata"]) == {"name", "namespace", "uid", "creationTimestamp"}
+    assert [c["name"] for c in pod["spec"]["containers"]] == ["app", "mesh-proxy", "dbg"]
+
+
+def test_a_summary_has_what_must_not_leak() -> None:
+    page = summary([SHOP, ETCD], "node-1")
+    assert set(page["node"]) >= {"systemContainers", "rlimit", "runtime", "network"}
+    first = page["pods"][0]
+    assert first["volume"][0]["pvcRef"] == {"name": "shop-data", "namespace": "ten-a-web"}
+    assert "futureField" in first
+
+
+@pytest.mark.parametrize("page", [resource_page, cadvisor_page, probes_page])
+def test_prometheus_pages_are_well_formed(page: object) -> None:
+    assert callable(page)
+    text = page([SHOP, ETCD])
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        assert line.startswith("# ") or ROW.fullmatch(line), line
+    assert 'pod="shop"' in text
+    assert 'namespace="kube-system"' in text
+
+
+def test_the_cadvisor_page_names_the_machine_and_the_cgroups() -> None:
+    text = cadvisor_page([SHOP])
+    assert MACHINE_ID in text
+    assert 'id="/kubepods/burstable/pods-1/' in text
+
+
+def test_pages_by_path() -> None:
+    assert page_for("/nothing", [SHOP], "node-1") is None
+    assert page_for("/healthz", [SHOP], "node-1") == ("text/plain; charset=utf-8", b"ok")
+    shut = page_for("/logs/", [SHOP], "node-1")
+    assert shut is not None
+    assert MACHINE_ID.encode() in shut[1]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An API server that has the webhook's registration, and nothing else."""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, UnreachableError
+from dns_webhook import registration
+from dns_webhook.registration import split
+
+
+class Api:
+    """One registration; the steps of a patch are taken one by one. It is away while it is told so."""
+
+    def __init__(self, **client_config: str) -> None:
+        self.value = registration.registration({"url": "https://x/mutate", **client_config})
+        self.value["metadata"]["resourceVersion"] = "7"
+        self.patches = 0
+        self.asked = 0
+        self.is_away = False
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> bytes:
+        self.asked += 1
+        if self.is_away:
+            raise UnreachableError("no API server there")
+        assert path == f"{registration.PATH}/dnsconfig.vcnode.io"
+        if method == "PATCH":
+            assert content_type == "application/json-patch+json"
+            test, add = json.loads(body or b"")
+            assert test == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
+            assert add["path"] == "/webhooks/0/clientConfig/caBundle"
+            self.value["webhooks"][0]["clientConfig"]["caBundle"] = add["value"]
+            self.patches += 1
+        return json.dumps(self.value).encode()
+
+    @property
+    def bundle(self) -> list[bytes]:
+        found: dict[str, Any] = self.value["webhooks"][0]["clientConfig"]
+        return split(base64.b64decode(found.get("caBundle", "")))

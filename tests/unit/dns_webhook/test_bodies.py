@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies that are read at once: who gives way where there is no room."""
+
+import asyncio
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from dns_webhook.bodies import Bodies, GaveWayError, TooLargeError
+
+pytestmark = pytest.mark.asyncio
+
+READ_S = 5.0
+
+
+class Sender:
+    """A body that comes as it is sent."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        for chunk in chunks:
+            self.send(chunk)
+
+    def send(self, chunk: bytes) -> None:
+        self._chunks.put_nowait(chunk)
+
+    async def readany(self) -> bytes:
+        return await self._chunks.get()
+
+
+class Here:
+    def __init__(self, most: int = 64, each_bytes: int = 10, all_bytes: int = 20) -> None:
+        self.bodies = Bodies(most, each_bytes, all_bytes, READ_S)
+        self._tasks = Tasks("test")
+
+    async def reads(self, sender: Sender) -> asyncio.Task[bytes]:
+        """Read it as far as it has come."""
+        task = self._tasks.spawn(self.bodies.read(sender), "body")
+        await self.settles()
+        return task
+
+    async def settles(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    @property
+    def held(self) -> tuple[int, int]:
+        return len(self.bodies), self.bodies.held_bytes
+
+
+async def test_a_whole_body_is_given_and_nothing_of_it_is_held() -> None:
+    here = Here()
+    assert await here.bodies.read(Sender(b"ab", b"c", b"")) == b"abc"
+    assert await here.bodies.read(Sender(b"x" * 10, b"")) == b"x" * 10
+    assert here.held == (0, 0)
+
+
+async def test_what_is_too_large_is_refused_by_its_first_byte_too_many() -> None:
+    here = Here()
+    with pytest.raises(TooLargeError):
+        await here.bodies.read(Sender(b"x" * 10, b"x"))
+    assert here.held == (0, 0)
+
+
+async def test_what_does_not_come_to_its_end_is_let_go() -> None:
+    here = Here()
+    slow = await here.reads(Sender(b"x"))
+    assert here.held == (1, 1)
+    await asyncio.sleep(READ_S + 1)
+    with pytest.raises(TimeoutError):
+        await slow
+    assert here.held == (0, 0)
+
+
+async def test_the_one_that_has_been_coming_for_longest_gives_its_place() -> None:
+    here = Here(most=2)
+    first, second = Sender(b"x"), Sender(b"y")
+    one, two = await here.reads(first), await here.reads(second)
+    assert await here.bodies.read(Sender(b"z", b"")) == b"z"
+    with pytest.raises(GaveWayError):
+        await one
+    second.send(b"")
+    assert await two == b"y"
+    assert here.held == (0, 0)
+
+
+async def test_the_one_that_has_been_coming_for_longest_gives_its_bytes() -> None:
+    here = Here()
+    first, second = Sender(b"x" * 9), Sender(b"y" * 9)
+    one, two = await here.reads(first), await here.reads(second)
+    assert here.held == (2, 18)
+    assert await here.bodies.read(Sender(b"zz", b"z", b"")) == b"zzz"
+    with pytest.raises(GaveWayError):
+        await one
+    assert here.held == (1, 9)
+    second.send(b"")
+    assert await two == b"y" * 9
+
+
+async def test_what_grows_beyond_all_bytes_gives_way_itself_when_it_is_the_oldest() -> None:
+    here = Here(all_bytes=10)
+    first, second = Sender(b"x"), Sender(b"y" * 9)
+    one, two = await here.reads(first), await here.reads(second)
+    first.send(b"x")
+    await here.settles()
+    with pytest.raises(GaveWayError):
+        await one
+    assert here.held == (1, 9)
+    second.send(b"")
+    assert await two == b"y" * 9
+
+
+async def test_what_comes_to_its_end_while_it_gives_way_is_refused() -> None:
+    """Its bytes are not there any more."""
+    here = Here(most=1)
+    first = Sender(b"x")
+    one = await here.reads(first)
+    first.send(b"")
+    assert await here.bodies.read(Sender(b"z", b"")) == b"z"
+    with pytest.raises(GaveWayError):
+        await one
+    assert here.held == (0, 0)
+
+
+async def test_who_is_ended_holds_nothing() -> None:
+    here = Here()
+    task = await here.reads(Sender(b"x"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert here.held == (0, 0)
+
+
+async def test_a_bound_in_which_none_fits_is_none() -> None:
+    with pytest.raises(ValueError, match="has to fit"):
+        Bodies(1, 11, 10, READ_S)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from daemonkit.config import ConfigError, parse
+from daemonkit.status_place import StatusPlace
+from dns_webhook.config import KIND, DnsWebhookConfiguration, Listen, load
+from dnsconfig.config import SuperCluster, TenantDomain
+
+LEAST = """
+apiVersion: vcnode.io/v1alpha1
+kind: DnsWebhookConfiguration
+superCluster: {kubeconfigFile: kubeconfig}
+listen: {names: [dns.vcnode.svc]}
+stateDirectory: state
+"""
+ALL = """
+clusterDomain: k8s.example
+tenants:
+- {key: a, clusterDomain: a.example}
+resolvConf: /etc/nodes/resolv.conf
+status: {address: localhost, port: 9000}
+"""
+
+
+def read(text: str) -> DnsWebhookConfiguration:
+    return parse(text.encode(), DnsWebhookConfiguration, kind=KIND, source="x", directory=Path("/etc"))
+
+
+def test_the_least() -> None:
+    assert read(LEAST) == DnsWebhookConfiguration(
+        SuperCluster(Path("/etc/kubeconfig")),
+        Listen(("dns.vcnode.svc",), port=9443),
+        Path("/etc/state"),
+        "cluster.local",
+        (),
+        "/etc/resolv.conf",
+    )
+
+
+def test_everything(tmp_path: Path) -> None:
+    text = LEAST.replace("kubeconfig}", "kubeconfig, hasVirtualClusters: false}") + ALL
+    text = text.replace("[dns.vcnode.svc]", "[dns.vcnode.svc, 10.0.0.1, 'fd00::1'], address: '::', port: 443")
+    expected = DnsWebhookConfiguration(
+        SuperCluster(tmp_path / "kubeconfig", has_virtual_clusters=False),
+        Listen(("dns.vcnode.svc", "10.0.0.1", "fd00::1"), "::", 443),
+        tmp_path / "state",
+        "k8s.example",
+        (TenantDomain("a", "a.example"),),
+        "/etc/nodes/resolv.conf",
+        StatusPlace(address="localhost", port=9000),
+    )
+    (tmp_path / "config.yaml").write_text(text)
+    assert load(tmp_path / "config.yaml") == expected
+
+
+def test_no_file_of_the_nodes_is_an_empty_text() -> None:
+    assert read(LEAST + "resolvConf: ''\n").resolv_conf == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        (
+            LEAST + "clusterDomain: a..b\nresolvConf: here\n",
+            (
+                "clusterDomain: expected a domain, got 'a..b'",
+                "resolvConf: expected an absolute path or nothing, got 'here'",
+            ),
+        ),
+        (
+            LEAST.replace("[dns.vcnode.svc]", "[], address: here"),
+            (
+                "listen.names: expected at least one, such as SERVICE.NAMESPACE.svc",
+                "listen.address: expected an address, got 'here'",
+            ),
+        ),
+        (
+            LEAST.replace("[dns.vcnode.svc]", "[a.svc], port: 65536"),
+            ("listen.port: expected an integer between 0 and 65535, got 65536",),
+        ),
+        (
+            LEAST.replace("[dns.vcnode.svc]", "['*.vcnode.svc', Dns.svc, a.svc]"),
+            (
+                "listen.names: expected a DNS name or an address, got '*.vcnode.svc'",
+                "listen.names: expected a DNS name or an address, got 'Dns.svc'",
+            ),
+        ),
+        (
+            LEAST + "tenants: [{key: A, clusterDomain: a}]\n",
+            ("tenants[0].key: cluster key 'A' is not a DNS label of at most 63 characters",),
+        ),
+        (
+            LEAST + "tenants: [{key: b, clusterDomain: b}, {key: b, clusterDomain: c}]\n",
+            ("tenants: b stands there more than once",),
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(text: str, errors: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert caught.value.errors == errors

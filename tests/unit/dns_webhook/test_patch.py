@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A resolv.conf as a pod's spec: the kubelet makes the same text of it."""
+
+from dns_webhook.patch import patch, spec_fields
+from dnsconfig.core import host_file
+from dnsconfig.core.resolver import resolver
+from dnsconfig.core.text import lines, text_of
+from dnsconfig.core.wire import DnsOption, DnsSettings, PodSpec
+
+
+def test_the_kubelet_makes_the_same_text_of_the_fields() -> None:
+    settings = DnsSettings(
+        ["10.0.0.1", "10.0.0.2"], ["a.example", "."], [DnsOption("ndots", "3"), DnsOption("debug")]
+    )
+    found = lines(
+        resolver(PodSpec(dns_policy="None", dns_config=settings), None, host_file.NO_HOST_RESOLVER)[0]
+    )
+    assert spec_fields(found) == {
+        "dnsPolicy": "None",
+        "dnsConfig": {
+            "searches": ["a.example", "."],
+            "nameservers": ["10.0.0.1", "10.0.0.2"],
+            "options": [{"name": "ndots", "value": "3"}, {"name": "debug"}],
+        },
+    }
+    assert text_of(found) == (
+        "search a.example .\nnameserver 10.0.0.1\nnameserver 10.0.0.2\noptions ndots:3 debug\n"
+    )
+
+
+def test_both_fields_are_replaced() -> None:
+    assert patch(()) == [
+        {"op": "add", "path": "/spec/dnsPolicy", "value": "None"},
+        {"op": "add", "path": "/spec/dnsConfig", "value": {}},
+    ]

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reviews and their answers."""
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dns_webhook import review
+from dnsconfig.core.decision import node_of
+from dnsconfig.core.wire import NamespaceObject
+from dnsconfig.core.world import World, world_of
+from tests.cases.dns import load as isolation
+from tests.unit.dnsconfig import objects
+
+NODE = node_of("nameserver 192.0.2.1\nsearch node.example\n")
+WORLD = world_of([*objects.tenant("t", default="10.0.0.10")])
+
+
+def asked(pod: Any, **changed: Any) -> bytes:
+    request = {
+        "uid": "review-1",
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "operation": "CREATE",
+        "namespace": "t-shop",
+        "object": pod,
+        "oldObject": None,
+        "dryRun": True,
+        **changed,
+    }
+    return json.dumps({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request}).encode()
+
+
+def response(body: bytes, world: World = WORLD) -> dict[str, Any]:
+    found = json.loads(review.answer(review.read(body), world, NODE).body())
+    assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    answer: dict[str, Any] = found["response"]
+    assert answer["uid"] == "review-1"
+    if "patch" in answer:
+        answer["patch"] = json.loads(base64.b64decode(answer["patch"]))
+    return answer
+
+
+def new(pod: dict[str, Any]) -> dict[str, Any]:
+    """As it is admitted: without UID and namespace, and with a name yet to be made."""
+    for key in ("uid", "namespace", "name"):
+        del pod["metadata"][key]
+    return pod
+
+
+LEFT = {"uid": "review-1", "allowed": True}
+
+
+def test_a_pod_gets_the_resolver_of_its_network() -> None:
+    pod = objects.pod("t", dnsPolicy="ClusterFirst", dnsConfig={"searches": ["own.example"]})
+    searches = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "node.example", "own.example"]
+    config = {
+        "searches": searches,
+        "nameservers": ["10.0.0.10"],
+        "options": [{"name": "ndots", "value": "5"}],
+    }
+    assert response(asked(new(pod))) == {
+        "uid": "review-1",
+        "allowed": True,
+        "patchType": "JSONPatch",
+        "patch": [
+            {"op": "add", "path": "/spec/dnsPolicy", "value": "None"},
+            {"op": "add", "path": "/spec/dnsConfig", "value": config},
+        ],
+    }
+
+
+def test_what_an_api_server_takes_of_the_nodes_search_list() -> None:
+    """The kubelet takes any: a pod's author could do nothing about a node's file."""
+    node = node_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
+    answer = review.answer(review.read(asked(new(objects.pod("t")))), WORLD, node)
+    (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
+    assert config["searches"][3:] == ["corp.example", "_tcp.x_y.example"]
+    assert answer.left_out == ("-bad.example", "a!b")
+
+
+@pytest.mark.parametrize("search", ["corp!example", "Corp.Example", "-bad.example"])
+def test_what_the_author_wrote_is_for_the_api_server_to_refuse(search: str) -> None:
+    """It does so without us, and says where it stands."""
+    pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
+    answer = review.answer(review.read(asked(pod)), WORLD, node_of("search a!b\n"))
+    (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
+    assert config["searches"][3:] == [search, "ok.example"]
+    assert answer.left_out == ("a!b",)
+
+
+def test_a_second_look_changes_nothing() -> None:
+    pod = objects.pod("t", dnsPolicy="ClusterFirst")
+    for step in response(asked(pod))["patch"]:
+        pod["spec"][step["path"].rpartition("/")[2]] = step["value"]
+    assert response(asked(pod)) == LEFT
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"dnsPolicy": "None"}, {"dnsPolicy": "Default"}, {"dnsPolicy": "ClusterFirst", "hostNetwork": True}],
+)
+def test_what_the_nodes_kubelet_does_as_well_is_left_to_it(spec: dict[str, Any]) -> None:
+    assert response(asked(objects.pod("t", **spec))) == LEFT
+
+
+def test_what_is_none_of_ours_is_left_alone() -> None:
+    assert response(asked(objects.pod("", tenant_namespace="kube-system"))) == LEFT
+    assert response(asked(objects.pod("t"), operation="UPDATE")) == LEFT
+    assert response(asked(objects.pod("t"), subResource="status")) == LEFT
+    assert (
+        response(asked(None, resource={"group": "apps", "version": "v1", "resource": "deployments"})) == LEFT
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "world", "code", "words"),
+    [
+        (objects.pod("t", network="blue"), WORLD, 503, "network blue"),
+        (objects.pod("t", network="Blue.x"), WORLD, 422, "can be no network's name"),
+        (objects.pod("t"), World(has_namespaces=False, has_clusters=False), 503, "not known"),
+        (objects.pod("t"), World(), 503, "not known to be this tenant's"),
+    ],
+)
+def test_a_pod_without_a_resolver_is_refused_with_a_reason(
+    pod: dict[str, Any], world: World, code: int, words: str
+) -> None:
+    answer = response(asked(pod), world)
+    assert (answer["allowed"], answer["status"]["code"]) == (False, code)
+    assert words in answer["status"]["message"]
+    assert "patch" not in answer
+
+
+OPTIONS: dict[str, Any] = {"dnsConfig": {"options": [{"name": f"o{number}"} for number in range(257)]}}
+
+
+def test_a_pod_that_is_too_large_is_refused_undecoded() -> None:
+    assert response(asked(objects.pod("t", **OPTIONS)))["status"] == {
+        "code": 422,
+        "reason": "Invalid",
+        "message": "no DNS for this pod: too large: spec.dnsConfig.options has more than 256 entries",
+    }
+
+
+def test_one_that_is_no_tenants_is_left_alone_whatever_its_size() -> None:
+    elsewhere = replace(WORLD, namespaces={**WORLD.namespaces, "kube-system": NamespaceObject()})
+    pod = objects.pod("", tenant_namespace="kube-system", **OPTIONS)
+    assert response(asked(pod, namespace="kube-system"), elsewhere) == LEFT
+
+
+def test_one_in_a_namespace_that_is_not_known_yet_is_asked_for_again() -> None:
+    status = response(asked(objects.pod("t", **OPTIONS)), World())["status"]
+    assert (status["code"], status["message"]) == (
+        503,
+        "no DNS for this pod: namespace t-shop is not known yet",
+    )
+
+
+@pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
+def test_nobody_becomes_anothers_resolver(case: isolation.Case) -> None:
+    """The webhook says of each case what the node says, where the kubelet does not say it."""
+    pod = case.pod()
+    found = response(asked(pod, namespace=pod["metadata"]["namespace"]), world_of(case.items()))
+    patched = {step["path"]: step["value"] for step in found.get("patch", ())}
+    if "/spec/dnsConfig" in patched:
+        assert tuple(patched["/spec/dnsConfig"]["nameservers"]) == case.servers
+    elif case.waits is None:
+        # Nobody's, or what the kubelet of its node does as well.
+        assert found == LEFT
+        assert case.is_nothing or {"hostNetwork", "dnsPolicy"} & pod["spec"].keys()
+    assert found["allowed"] == (case.waits is None)
+    assert isolation.NOBODYS not in json.dumps(patched)
+
+
+def test_what_was_cut_is_a_warning() -> None:
+    many = {"nameservers": ["192.0.2.1", "192.0.2.2", "192.0.2.3"]}
+    (warning,) = response(asked(objects.pod("t", dnsConfig=many)))["warnings"]
+    assert warning.startswith("Nameserver limits were exceeded")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}',
+        asked({}).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"),
+        asked(None),
+        asked({"spec": {"dnsPolicy": 5}}),
+        b'{"a":' * 100_000,
+        asked({"spec": {"x": 0}}).replace(b'"x": 0', b'"x": ' + b"[" * 100_000 + b"]" * 100_000),
+    ],
+)
+def test_what_is_no_review(body: bytes) -> None:
+    with pytest.raises(review.BadReview):
+        review.read(body)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the webhook knows of the super cluster: all of it, or that it does not know yet."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from daemonkit.kube.client import MAX_RESPONSE_BYTES
+from daemonkit.kube.resources import SERVICES, VIRTUAL_CLUSTERS
+from daemonkit.tasks import Tasks
+from devkit.kube import wire as wire
+from devkit.kube.storage import StatusError, Storage
+from devkit.kube.transport import StorageTransport
+from dns_webhook.sources import Sources
+from dnsconfig.core.world import World, world_of
+from tests.unit.dnsconfig.node import RESOURCES
+from tests.unit.dnsconfig.objects import Json, network, service, tenant, virtual_cluster
+
+pytestmark = pytest.mark.asyncio
+
+DOMAIN = "cluster.local"
+
+
+class Transport(StorageTransport):
+    """One that never answers about the resource `silent`."""
+
+    silent = ""
+
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = MAX_RESPONSE_BYTES
+    ) -> bytes:
+        if path.rpartition("/")[2] == self.silent:
+            await asyncio.Event().wait()
+        return await super().request(method, path, params, limit_bytes=limit_bytes)
+
+
+class Here:
+    """A storage, and sources that follow it on the loop's clock."""
+
+    def __init__(self, *items: Json, has_clusters: bool = True) -> None:
+        self.transport = Transport(Storage())
+        self.put(*items)
+        clock = asyncio.get_running_loop().time
+        self.sources = Sources(self.transport, has_clusters=has_clusters, clock=clock)
+
+    def put(self, *items: Json) -> None:
+        for item in items:
+            self.transport.storage.put(RESOURCES[item["kind"]], item)
+
+    @property
+    def world(self) -> World:
+        return self.sources.world(DOMAIN, {})
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tasks = Tasks("test")
+        self.sources.start(tasks)
+        try:
+            await asyncio.sleep(1)
+            yield
+        finally:
+            await tasks.close(1.0)
+
+
+def names(world: World) -> tuple[list[str], list[tuple[str, str]], list[tuple[str, str]], list[str]]:
+    clusters = [name for _, name in world.clusters]
+    return sorted(world.namespaces), sorted(world.services), sorted(world.networks), clusters
+
+
+async def test_before_the_first_lists_everything_is_unknown() -> None:
+    here = Here(*tenant("a", default="10.0.0.1"))
+    here.transport.is_stalled = True
+    async with here.running():
+        assert here.sources.missing == (
+            *("namespaces", "services", "networks.arktos.futurewei.com"),
+            "virtualclusters.tenancy.x-k8s.io",
+        )
+        world = here.world
+        assert names(world) == ([], [], [], [])
+        assert (world.heard, world.has_namespaces, world.has_clusters) == (frozenset(), False, False)
+
+
+async def test_all_tenants_are_known_and_only_servers_of_networks() -> None:
+    other = service("a", "x", "10.0.0.9")
+    other["metadata"]["name"] = "metrics"
+    items = [
+        *tenant("a", default="10.0.0.1"),
+        *tenant("b", blue="10.0.0.2"),
+        virtual_cluster("b", "b.example"),
+    ]
+    here = Here(*items, other)
+    async with here.running():
+        assert here.sources.missing == ()
+        world = here.world
+        expected = world_of(items)
+        assert names(world) == names(expected)
+        assert (world.heard, world.has_namespaces) == (expected.heard, True)
+        assert [each.spec.cluster_domain for each in world.clusters_of("b")] == ["b.example"]
+        assert {query.get("fieldSelector") for query in here.transport.queries} == {None}
+
+
+async def test_while_one_list_is_missing_no_place_counts_as_heard() -> None:
+    here = Here(*tenant("a", default="10.0.0.1"))
+    here.transport.silent = "networks"
+    async with here.running():
+        assert here.sources.missing == ("networks.arktos.futurewei.com",)
+        assert here.world.has_namespaces
+        assert here.world.heard == frozenset()
+
+
+async def test_the_world_is_another_one_only_when_something_has_changed() -> None:
+    here = Here(*tenant("a", default="10.0.0.1"))
+    async with here.running():
+        world = here.world
+        assert here.world is world
+        here.put(network("a", "blue"))
+        await asyncio.sleep(1)
+        assert ("a-kube-system", "blue") in here.world.networks
+        here.transport.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
+        await asyncio.sleep(1)
+        assert not here.world.services
+        # What was handed out stays what it was.
+        assert ("a-kube-system", "kube-dns-default") in world.services
+
+
+async def test_what_does_not_decode_is_there_and_cannot_be_read() -> None:
+    bad = network("a", "blue")
+    bad["status"] = {"phase": 7}
+    here = Here(*tenant("a", default="10.0.0.1"), bad)
+    async with here.running():
+        ((key, why),) = here.world.unreadable.items()
+        assert key == ("Network", ("a-kube-system", "blue"))
+        assert "Expected `str`" in why
+        assert here.sources.unreadable == {"networks a-kube-system/blue": why}
+
+
+async def test_clusters_that_are_not_installed_are_none() -> None:
+    here = Here(*tenant("a", default="10.0.0.1"))
+    here.transport.storage.absent.add(VIRTUAL_CLUSTERS)
+    async with here.running():
+        assert here.sources.missing == ()
+        assert here.world.has_clusters
+        here.transport.storage.absent.clear()
+        here.put(virtual_cluster("a", "a.example"))
+        await asyncio.sleep(31)
+        assert [each.spec.cluster_domain for each in here.world.clusters_of("a")] == ["a.example"]
+
+
+async def test_clusters_are_not_asked_for_where_there_is_no_such_resource() -> None:
+    here = Here(*tenant("a", default="10.0.0.1"), has_clusters=False)
+    async with here.running():
+        assert here.sources.missing == ()
+        assert here.world.has_clusters
+
+
+async def test_a_kind_that_vanished_is_named_with_its_age() -> None:
+    here = Here(*tenant("a", default="10.0.0.1"))
+    async with here.running():
+        assert not here.sources.problems
+        here.transport.storage.absent.add(SERVICES)
+        here.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
+        await asyncio.sleep(100)
+        (problem,) = here.sources.problems
+        assert problem.startswith("services: stale, age 10")
+        assert "s: services: 404 " in problem
+        assert here.sources.missing == ()

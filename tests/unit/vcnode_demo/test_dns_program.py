@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's DNS server, read by the tool's own reader of DNS messages."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcnode.dns_message import Answer, Rcode, Record, Type, decode, question
+from vcnode_demo.dns_program import TTL_S, answer
+
+DB = "db.web.svc.cluster.local"
+KNOWN = {DB: "10.0.0.31"}
+
+
+def asked(name: str, type_: Type = Type.A, others: str = "") -> Answer:
+    data = question(name, type_, 7)
+    found = answer(data, KNOWN, others)
+    assert found is not None
+    said, reply = found
+    assert said == name.lower()
+    return decode(reply, data)
+
+
+def test_what_it_knows() -> None:
+    assert asked(DB) == Answer(Rcode.NOERROR, False, (Record(DB, Type.A, TTL_S, "10.0.0.31"),))
+    assert asked(DB.upper()).records[0].value == "10.0.0.31"
+
+
+def test_what_it_does_not_know() -> None:
+    assert asked("db.web.svc.cluster.globex") == Answer(Rcode.NXDOMAIN, False, ())
+    assert asked("db") == Answer(Rcode.NXDOMAIN, False, ())
+    assert asked(DB, Type.AAAA) == Answer(Rcode.NOERROR, False, ()), "the name is there"
+
+
+def test_one_that_answers_everybody() -> None:
+    assert [each.value for each in asked("example.org", others="203.0.113.66").records] == ["203.0.113.66"]
+    assert [each.value for each in asked(DB, others="203.0.113.66").records] == ["10.0.0.31"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        question(DB, Type.A, 7)[:-1],
+        question(DB, Type.A, 7)[:20],
+        struct.pack("!6H", 7, 0x8180, 1, 0, 0, 0) + question(DB, Type.A, 7)[12:],
+        struct.pack("!6H", 7, 0x0100, 2, 0, 0, 0) + question(DB, Type.A, 7)[12:],
+        struct.pack("!6H", 7, 0x0100, 1, 0, 0, 0) + b"\x02\xc3\xa4\0\0\1\0\1",
+    ],
+    ids=["nothing", "cut", "cut in the name", "an answer", "two questions", "no ASCII"],
+)
+def test_what_is_no_question_is_not_answered(data: bytes) -> None:
+    assert answer(data, KNOWN) is None
+
+
+@given(st.binary(max_size=600))
+def test_whatever_comes_it_goes_on(data: bytes) -> None:
+    answer(data, KNOWN, "203.0.113.66")

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said where there can be no namespaces, and what `ip` prints. tests/lab has namespaces."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from vcnode.terminal import ToolError
+from vcnode_demo import vpc
+
+_ETHER = "mtu 1500 qdisc noqueue state UP \\    link/ether 8a:00:00:00:00:0{} brd ff:ff:ff:ff:ff:ff"
+IP = "\n".join(
+    [
+        "1: lo: <LOOPBACK,UP> mtu 65536 \\    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00",
+        f"2: acme: <BROADCAST,MULTICAST,UP> {_ETHER.format(1)}",
+        f"3: acme-front@if2: <BROADCAST,UP> {_ETHER.format(2)} link-netnsid 0",
+        "",
+    ]
+)
+
+
+def test_links_with_a_hardware_address() -> None:
+    assert vpc.links_of(IP) == {"acme": "8a:00:00:00:00:01", "acme-front": "8a:00:00:00:00:02"}
+    assert vpc.links_of("") == {}
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The programs that are there, on a Linux with root; those that are run print nothing."""
+    there = {"ip", "nsenter", "unshare", "setpriv", "iptables", "nft"}
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name, path: name if name in there else None)
+    monkeypatch.setattr(vpc, "run", lambda _argv, _given="": "")
+    return there
+
+
+def test_with_everything_nothing_is_lacking(programs: set[str]) -> None:
+    assert vpc.lacks() == ""
+    programs.remove("iptables")
+    assert vpc.lacks() == "", "the guests' agents write nft as well"
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ({"ip"}, "needs iproute2"),
+        ({"iptables", "nft"}, "needs iptables"),
+        ({"ip", "nft", "iptables", "setpriv", "unshare"}, "needs iproute2 and iptables and util-linux"),
+    ],
+)
+def test_missing_programs_are_named_by_their_packages(programs: set[str], gone: set[str], said: str) -> None:
+    programs -= gone
+    assert vpc.lacks() == said
+
+
+def test_without_root_or_linux(programs: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert programs
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert vpc.lacks() == "needs root"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert vpc.lacks() == "needs Linux"
+
+
+def test_a_container_without_the_right_is_told(programs: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert programs
+
+    def refuses(_argv: object, _given: str = "") -> str:
+        raise ToolError("unshare: Operation not permitted")
+
+    monkeypatch.setattr(vpc, "run", refuses)
+    assert (
+        vpc.lacks() == "needs what this kernel or container does not allow: unshare: Operation not permitted"
+    )

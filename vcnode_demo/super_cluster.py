@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stand-in super cluster of the demo: an API server with tenants, their Secrets, and pods.
+
+It runs on a thread of its own. What it lets the node's daemons read is what their roles would.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from daemonkit.kube.resources import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VIRTUAL_CLUSTERS,
+    Resource,
+)
+from devkit.kube.apiserver import KubeApiserver, Seen
+from devkit.kubelet.pods import StandInPod, pod_list
+from devkit.pki import Authority, Leaf
+from dnsconfig.core.wire import NETWORKS
+from tenancy import keys, names
+from tenancy.tenant import Role
+from vcnode_demo.loop_thread import LoopThread
+
+_READABLE_SECRETS = frozenset({"root-ca", "apiserver-ca"})
+_CLIENTS = "vn-agent-clients"
+
+T = TypeVar("T")
+
+
+class SuperCluster:
+    """`start`, put objects in, `stop`."""
+
+    def __init__(self, node_name: str) -> None:
+        self._node_name = node_name
+        self._clients = Authority.create("super-cluster-clients")
+        self._server = KubeApiserver(
+            authority=Authority.create("super-cluster"),
+            client_ca_pem=self._clients.cert_pem,
+            authorize=self._may,
+        )
+        self._thread = LoopThread("super cluster")
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def start(self) -> None:
+        self._thread.start()
+        self._thread.run(self._server.start())
+
+    def stop(self) -> None:
+        """Close the port and end the thread. May be called twice."""
+        if self._thread.is_running:
+            self._thread.run(self._server.stop())
+            self._thread.stop()
+
+    def pause(self) -> None:
+        """Go away: the port is closed, every connection is cut. The objects stay."""
+        self._thread.run(self._server.stop())
+
+    def resume(self) -> None:
+        """Come back at the same port."""
+        self._thread.run(self._server.start())
+
+    def kubeconfig(self, daemon: str) -> str:
+        """A kubeconfig with the credential of one of the node's daemons."""
+        leaf = self._clients.issue(f"system:{daemon}:{self._node_name}", usages=("client",))
+        return self._server.kubeconfig(leaf)
+
+    def add_tenant(self, name: str, authority: Authority, apiserver: Leaf, metrics: Leaf) -> str:
+        """A VirtualCluster with what its provisioner keeps beside it; return the cluster key."""
+        storage = self._server.storage
+
+        def add() -> str:
+            cluster = storage.create(
+                VIRTUAL_CLUSTERS, {"metadata": {"namespace": f"team-{name}", "name": name}, "spec": {}}
+            )
+            key = names.cluster_key(f"team-{name}", name, cluster["metadata"]["uid"])
+            if isinstance(key, names.Refused):
+                raise AssertionError(key.reason)
+            storage.create(SECRETS, _tls_secret(key, "root-ca", authority.cert_pem))
+            storage.create(SECRETS, _tls_secret(key, "apiserver-ca", apiserver.cert_pem))
+            clients = f"- {{spkiSHA256: '{metrics.spki_sha256}', role: {Role.METRICS.value}}}\n"
+            metadata = {"namespace": key, "name": _CLIENTS}
+            storage.create(CONFIG_MAPS, {"metadata": metadata, "data": {"clients.yaml": clients}})
+            # Last: a tenant counts once its control plane runs.
+            cluster["status"] = {"phase": "Running", "clusterNamespace": key}
+            storage.replace(VIRTUAL_CLUSTERS, cluster)
+            return key
+
+        return self._call(add)
+
+    def remove_tenant(self, name: str) -> None:
+        storage = self._server.storage
+        self._call(lambda: storage.delete(VIRTUAL_CLUSTERS, f"team-{name}", name))
+
+    def add_tenant_pod(
+        self, owner: str, key: str, tenant_namespace: str, name: str, uid: str, network: str = ""
+    ) -> StandInPod:
+        """A tenant's pod as the syncer brings it down; return it for the kubelet that runs it."""
+        namespace = names.super_namespace(key, tenant_namespace)
+        if isinstance(namespace, names.Refused):
+            raise AssertionError(namespace.reason)
+        annotations = {keys.CLUSTER: key, keys.NAMESPACE: tenant_namespace, keys.UID: uid}
+        labels = {"owner": owner} | ({keys.ARKTOS_NETWORK: network} if network else {})
+        return self.add_pod(namespace, name, annotations, labels)
+
+    def add_pod(
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str],
+        labels: Mapping[str, str],
+        container: str = "app",
+    ) -> StandInPod:
+        def pod(uid: str) -> StandInPod:
+            return StandInPod(
+                namespace, name, uid, containers=(container,), annotations=annotations, labels=labels
+            )
+
+        value = pod_list([pod("")])["items"][0]
+        value["spec"]["nodeName"] = self._node_name
+        storage = self._server.storage
+        # The API server gives the uid, and the kubelet has the one that it gave.
+        return pod(self._call(lambda: storage.create(PODS, value))["metadata"]["uid"])
+
+    # ---- Services
+
+    def add_node(self) -> None:
+        self._put(NODES, {"metadata": {"name": self._node_name}})
+
+    def add_namespace(self, key: str, tenant_namespace: str) -> str:
+        """A tenant's namespace as the syncer brings it down; return its name here."""
+        name = names.super_namespace(key, tenant_namespace)
+        if isinstance(name, names.Refused):
+            raise AssertionError(name.reason)
+        annotations = {keys.CLUSTER: key, keys.NAMESPACE: tenant_namespace}
+        self._put(NAMESPACES, {"metadata": {"name": name, "annotations": annotations}})
+        return name
+
+    def put_service(
+        self, namespace: str, name: str, ip: str, tenants_ip: str, port: int, endpoints: Sequence[str]
+    ) -> None:
+        """A Service with the cluster IPs of both clusters, and the `ip:port` behind it."""
+        self.put_endpoints(namespace, name, endpoints)
+        ports = [{"name": "http", "protocol": "TCP", "port": port}]
+        spec = {"clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"], "ports": ports}
+        metadata = {"namespace": namespace, "name": name, "annotations": {keys.CLUSTER_IP: tenants_ip}}
+        self._put(SERVICES, {"metadata": metadata, "spec": spec})
+
+    def put_endpoints(self, namespace: str, service: str, endpoints: Sequence[str]) -> None:
+        """The endpoints of a Service, `ip:port` with one port for all."""
+        ports = {endpoint.partition(":")[2] for endpoint in endpoints}
+        metadata = {
+            "namespace": namespace,
+            "name": f"{service}-1",
+            "labels": {"kubernetes.io/service-name": service},
+        }
+        endpoint_slice = {
+            "metadata": metadata,
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "protocol": "TCP", "port": int(port)} for port in sorted(ports)],
+            "endpoints": [
+                {"addresses": [endpoint.partition(":")[0]], "conditions": {"ready": True}}
+                for endpoint in endpoints
+            ],
+        }
+        self._put(ENDPOINT_SLICES, endpoint_slice)
+
+    # ---- networks
+
+    def put_network(self, key: str, name: str, dns_ip: str) -> None:
+        """A tenant's network that is ready, with its provider's word of where its DNS server is."""
+        network = {
+            "metadata": {"namespace": self.add_namespace(key, "kube-system"), "name": name},
+            "spec": {"type": "vpc", "service": {"ipam": "External"}},
+            "status": {"phase": "Ready", "dnsServiceIP": dns_ip},
+        }
+        self._put(NETWORKS, network)
+
+    def _put(self, resource: Resource, value: dict[str, Any]) -> None:
+        storage = self._server.storage
+        self._call(lambda: storage.put(resource, value))
+
+    # ---- access
+
+    def _may(self, seen: Seen) -> bool:
+        """The roles of the node's daemons: what they name, and what they may see of all."""
+        if seen.verb not in ("list", "watch"):
+            return False
+        if seen.resource == SECRETS:
+            return seen.name in _READABLE_SECRETS
+        if seen.resource == CONFIG_MAPS:
+            return seen.name == _CLIENTS
+        if seen.resource == PODS:
+            return seen.query.get("fieldSelector") == f"spec.nodeName={self._node_name}"
+        if seen.resource == NODES:
+            return seen.name == self._node_name
+        return seen.resource in (VIRTUAL_CLUSTERS, NAMESPACES, SERVICES, ENDPOINT_SLICES, NETWORKS)
+
+    def _call(self, work: Callable[[], T]) -> T:
+        """Do something on the server's own thread."""
+
+        async def on_loop() -> T:
+            return work()
+
+        return self._thread.run(on_loop())
+
+
+def _tls_secret(namespace: str, name: str, certificate_pem: bytes) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "type": "kubernetes.io/tls",
+        "data": {"tls.crt": base64.b64encode(certificate_pem).decode()},
+    }
