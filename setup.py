@@ -14,12 +14,12 @@ from setuptools import Extension, setup
 
 COMPILED = (
     "daemonkit/handshake_accounts.py",
-    "vnagent/agent.py",
+    "vnagent/state.py",
     "vnagent/audit_log.py",
-    "vnagent/channel.py",
-    "vnagent/channels.py",
-    "vnagent/cipher.py",
-    "vnagent/client.py",
+    "vnagent/transport/tls_connection.py",
+    "vnagent/transport/poller.py",
+    "vnagent/transport/cipher.py",
+    "vnagent/downstream/client_connection.py",
     "vnagent/core/access.py",
     "vnagent/core/audit.py",
     "vnagent/core/client_chain.py",
@@ -30,12 +30,12 @@ COMPILED = (
     "vnagent/core/query.py",
     "vnagent/core/replies.py",
     "vnagent/core/requests.py",
-    "vnagent/handshakes.py",
-    "vnagent/kubelet.py",
-    "vnagent/kubelet_session.py",
+    "vnagent/downstream/handshakes.py",
+    "vnagent/upstream/kubelet.py",
+    "vnagent/upstream/kubelet_session.py",
     "vnagent/metrics.py",
-    "vnagent/relay.py",
-    "vnagent/tunnel.py",
+    "vnagent/exchange/logs.py",
+    "vnagent/transport/tunnel.py",
 )
 
 

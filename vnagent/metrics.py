@@ -10,7 +10,7 @@ from daemonkit.kube import too_large
 from daemonkit.metrics import Counter, Registry
 
 if TYPE_CHECKING:
-    from vnagent.agent import Agent
+    from vnagent.state import Agent
 
 
 class Metrics:

@@ -24,7 +24,7 @@ from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry, SpiffeTrust
 from tenancy.removals import Distrust
 from tenancy.tenant import Role
-from vnagent.client_lists import ClientLists
+from vnagent.tenants.client_lists import ClientLists
 
 TENANTS_FILE = "tenants.json"
 PODS_FILE = "pods.json"

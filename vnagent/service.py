@@ -14,20 +14,20 @@ from daemonkit.run import Lifecycle
 from daemonkit.status import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from daemonkit.tls import TlsError
-from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog
-from vnagent.channels import Channels
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.limits import Limits
-from vnagent.feeds import Feeds
-from vnagent.handshakes import Handshakes
-from vnagent.kubelet import KubeletAddress, KubeletPool
-from vnagent.listener import Listener
+from vnagent.downstream.handshakes import Handshakes
+from vnagent.downstream.listener import Listener
+from vnagent.exchange.page_service import PageService
 from vnagent.metrics import Metrics
-from vnagent.page_service import PageService
 from vnagent.reload import Reloadable, Reloader
 from vnagent.saved_state import SavedState
+from vnagent.sources.publisher import Feeds
+from vnagent.state import Agent
+from vnagent.transport.poller import Channels
 from vnagent.trust import kubelet_context
+from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 
 # How long a start waits for the first word of its sources before it listens all the same: until
 # they are heard, requests are answered 503, or by saved state.

@@ -13,7 +13,10 @@ from pathlib import Path
 from tests.cases.__main__ import main as run_cases
 from tests.cases.daemon import Daemon
 
-_ASKS = "import sys; sys.path.insert(0, sys.argv[1]); import vnagent.channel; print(vnagent.channel.__file__)"
+_ASKS = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import vnagent.transport.poller as compiled;"
+    " print(compiled.__file__)"
+)
 
 
 def main() -> int:

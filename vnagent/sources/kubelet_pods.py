@@ -7,12 +7,12 @@ import asyncio
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from tenancy.ownership import ContainerPolicy
-from vnagent.fetch import FetchError, Split, fetch_list
-from vnagent.kubelet import KubeletPool
-from vnagent.page_service import INLINE_BYTES
+from vnagent.exchange.page_service import INLINE_BYTES
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import OwnedPods, OwnedPodsCollector, owned_pods
 from vnagent.sources.port import Confirmation, Failure, PublishPods
+from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.page_fetch import FetchError, Split, fetch_list
 
 # Names that nobody knows must not become a stream of reads: those who ask for one wait for the next, and
 # share it. It begins twenty times as long after the last one began as that took: these reads take 1/20 of the

@@ -10,7 +10,7 @@ from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
 
 if TYPE_CHECKING:
-    from vnagent.sources.virtualcluster import Rotation
+    from vnagent.tenants.virtualcluster import Rotation
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tenancy.ownership import ContainerPolicy
 from vnagent.sources.port import Confirmation, Failure, PublishPods, PublishTenants, RunningSource
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
-from vnagent.sources.virtualcluster import Rotation
+from vnagent.tenants.virtualcluster import Rotation
 
 # A credential that something else puts in place after boot is there within seconds.
 RETRY_S = 5.0

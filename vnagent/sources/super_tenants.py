@@ -27,7 +27,7 @@ from tenancy.names import Refused
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
 from vnagent.sources.port import Failure, PublishTenants, TenantsReading
-from vnagent.sources.virtualcluster import (
+from vnagent.tenants.virtualcluster import (
     APISERVER_CERTIFICATE,
     CLIENTS,
     OVERLAP_S,

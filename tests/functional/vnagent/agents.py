@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import cast
 
 from daemonkit.tasks import Tasks
-from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog
-from vnagent.channels import Channels
 from vnagent.core.limits import Limits
-from vnagent.kubelet import KubeletPool
+from vnagent.exchange.page_service import PageService
 from vnagent.metrics import Metrics
-from vnagent.page_service import PageService
+from vnagent.state import Agent
+from vnagent.transport.poller import Channels
+from vnagent.upstream.kubelet import KubeletPool
 
 
 def new_agent(channels: Channels, directory: Path, *, requests_per_second: int = 0) -> Agent:

@@ -15,9 +15,9 @@ import pytest
 
 from devkit.pki import Authority
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
-from vnagent.channel import TlsChannel
-from vnagent.channels import Channels
-from vnagent.cipher import Cipher
+from vnagent.transport.cipher import Cipher
+from vnagent.transport.poller import Channels
+from vnagent.transport.tls_connection import TlsChannel
 
 Made = TypeVar("Made")
 

@@ -23,11 +23,11 @@ from tests.functional.vnagent.links import (
     turns,
     until,
 )
-from vnagent.channels import Channels
-from vnagent.cipher import RECEIVE_BYTES
-from vnagent.client import UNIDENTIFIED
 from vnagent.core.limits import Use
-from vnagent.tunnel import Tunnel
+from vnagent.downstream.client_connection import UNIDENTIFIED
+from vnagent.transport.cipher import RECEIVE_BYTES
+from vnagent.transport.poller import Channels
+from vnagent.transport.tunnel import Tunnel
 
 # ---- lost wake-ups
 

@@ -11,8 +11,8 @@ import pytest
 from devkit.pki import Authority
 from tests.functional.vnagent.far_end import End
 from tests.functional.vnagent.links import SMALL, both_sides, new_link, run, shaken_link, turns, until
-from vnagent.channels import Channels
 from vnagent.core.limits import Use
+from vnagent.transport.poller import Channels
 
 
 @both_sides

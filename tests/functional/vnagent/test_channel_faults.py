@@ -24,8 +24,8 @@ from tests.functional.vnagent.links import (
     turns,
     until,
 )
-from vnagent import channel
-from vnagent.channels import Channels
+from vnagent.transport import tls_connection
+from vnagent.transport.poller import Channels
 
 _MEBIBYTE = 1 << 20
 # On the wire: header, data, content type and tag (RFC 8446, 5.2).
@@ -127,17 +127,17 @@ def test_key_updates_are_bounded_by_rate(tmp_path: Path) -> None:
         async with shaken_link(channels, is_server=True, far_context=client) as link:
             link.far.push()
             updates = KeyUpdates(keylog)
-            batch = channel.IDLE_BYTES // UPDATE_BYTES
+            batch = tls_connection.IDLE_BYTES // UPDATE_BYTES
             for _ in range(3):
                 for _ in range(batch):
                     link.far.say_raw(updates.next())
                 await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
                 assert link.owner.ends == []
-                channels.now += channel.IDLE_S  # until the next sweep
+                channels.now += tls_connection.IDLE_S  # until the next sweep
             for _ in range(20_000):
                 link.far.say_raw(updates.next())
             await until(lambda: link.owner.ends == ["broken"], link.far.push, link.far.drain)
-            assert link.channel.idle_bytes <= channel.IDLE_BYTES + channel.FIRST_RECEIVE_BYTES
+            assert link.channel.idle_bytes <= tls_connection.IDLE_BYTES + tls_connection.FIRST_RECEIVE_BYTES
 
     run(body)
 
@@ -161,7 +161,7 @@ def test_small_records_are_received_in_small_pieces(is_server: bool) -> None:
                 link.far.say(b"x")
             await until(lambda: link.has_received(_MEBIBYTE + small), link.far.push)
             # After the first piece, by which it is known what comes.
-            most = channel.FIRST_RECEIVE_BYTES // RECORD_OF_A_BYTE + 1
+            most = tls_connection.FIRST_RECEIVE_BYTES // RECORD_OF_A_BYTE + 1
             assert max(b - a for a, b in pairwise(taken)) <= most
             taken.clear()
             link.far.say(large)

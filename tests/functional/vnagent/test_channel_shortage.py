@@ -15,13 +15,13 @@ from daemonkit.handshake_accounts import HandshakeAccounts
 from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import contexts, no_room, run, turns, until
-from vnagent.agent import Agent
-from vnagent.channels import Channels
-from vnagent.cipher import Cipher
 from vnagent.core.head import ResponseHead
-from vnagent.handshakes import Handshakes
-from vnagent.kubelet import KubeletAddress, KubeletPool
+from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import Metrics
+from vnagent.state import Agent
+from vnagent.transport.cipher import Cipher
+from vnagent.transport.poller import Channels
+from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 
 
 def agent_with_context(channels: Channels, directory: Path) -> Agent:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.functional.vnagent.links import SMALL, Link, no_room, replaced, run, shaken_link, turns, until
-from vnagent.channels import Channels
-from vnagent.client import UNIDENTIFIED
-from vnagent.tunnel import Tunnel
+from vnagent.downstream.client_connection import UNIDENTIFIED
+from vnagent.transport.poller import Channels
+from vnagent.transport.tunnel import Tunnel
 
 
 class CountingEpoll:

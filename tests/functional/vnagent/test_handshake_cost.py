@@ -17,11 +17,11 @@ from devkit.pki import Authority
 from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import run, until
-from vnagent.agent import Agent
-from vnagent.channels import Channels
-from vnagent.cipher import Cipher
 from vnagent.core import client_chain
-from vnagent.handshakes import Handshakes
+from vnagent.downstream.handshakes import Handshakes
+from vnagent.state import Agent
+from vnagent.transport.cipher import Cipher
+from vnagent.transport.poller import Channels
 
 SOURCE = "127.0.0.1"
 

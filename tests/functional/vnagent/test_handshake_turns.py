@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from daemonkit.handshake_accounts import HandshakeAccounts
-from vnagent.agent import Agent
-from vnagent.cipher import Cipher
-from vnagent.handshakes import Handshakes
+from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import Metrics
+from vnagent.state import Agent
+from vnagent.transport.cipher import Cipher
 
 COUNT = 5
 

@@ -11,9 +11,9 @@ UNWANTED = {
 PROGRAM = """
 import socket, ssl, sys
 import vnagent.__main__
-from vnagent.channel import TlsChannel
-from vnagent.channels import Channels
-from vnagent.cipher import Cipher
+from vnagent.transport.tls_connection import TlsChannel
+from vnagent.transport.poller import Channels
+from vnagent.transport.cipher import Cipher
 from daemonkit import run
 import asyncio
 

@@ -19,10 +19,10 @@ from tests.functional.vnagent.front import Ending, Front
 from tests.functional.vnagent.links import until
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import EXEC, SHOP, echoes, many, serves
-from vnagent.channel import TlsChannel
-from vnagent.channels import Channels
 from vnagent.core.head import ResponseHead
-from vnagent.kubelet import KubeletAddress, KubeletConnection, KubeletPool
+from vnagent.transport.poller import Channels
+from vnagent.transport.tls_connection import TlsChannel
+from vnagent.upstream.kubelet import KubeletAddress, KubeletConnection, KubeletPool
 
 
 @pytest.fixture

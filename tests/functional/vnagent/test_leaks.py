@@ -12,8 +12,8 @@ import pytest
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
-from vnagent.channel import LINGER_S
-from vnagent.channels import Channels
+from vnagent.transport.poller import Channels
+from vnagent.transport.tls_connection import LINGER_S
 
 LOGS = "GET /containerLogs/web/shop/app"
 EXEC = "POST /exec/web/shop/app?command=cat&output=1"

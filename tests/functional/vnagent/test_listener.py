@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from tests.cases.daemon import wait_for
-from vnagent.kubelet import KEEPALIVE_S
-from vnagent.listener import Listener
+from vnagent.downstream.listener import Listener
+from vnagent.upstream.kubelet import KEEPALIVE_S
 
 
 async def accepted(taken: list[socket.socket], count: int) -> None:

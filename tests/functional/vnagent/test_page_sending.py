@@ -11,12 +11,12 @@ from typing import cast
 from daemonkit.tasks import Tasks
 from tenancy.tenant import Role
 from tests.functional.vnagent.links import SMALL, Link, run, shaken_link, until
-from vnagent.channels import Channels
-from vnagent.client import ClientConnection
 from vnagent.core.access import Caller
 from vnagent.core.limits import Use
 from vnagent.core.requests import Endpoint, Page
-from vnagent.page_service import PageExchange, PageService, Rendered
+from vnagent.downstream.client_connection import ClientConnection
+from vnagent.exchange.page_service import PageExchange, PageService, Rendered
+from vnagent.transport.poller import Channels
 
 PODS = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
 PAGE_BYTES = 4 << 20

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.functional.vnagent.far_end import End, FarEnd
 from tests.functional.vnagent.links import SMALL, run, shaken_link, turns, until
-from vnagent.channel import CLOSE_S
-from vnagent.channels import Channels
-from vnagent.client import UNIDENTIFIED
-from vnagent.tunnel import Tunnel
+from vnagent.downstream.client_connection import UNIDENTIFIED
+from vnagent.transport.poller import Channels
+from vnagent.transport.tls_connection import CLOSE_S
+from vnagent.transport.tunnel import Tunnel
 
 
 @dataclass

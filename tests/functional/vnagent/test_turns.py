@@ -22,15 +22,15 @@ from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import Link, contexts, descriptors, new_link, run, shaken_link, until
 from tests.functional.vnagent.node import head
-from vnagent.agent import Agent
-from vnagent.channels import CALLS, SHARED_EVENTS, TENANT_EVENTS, Channels, Group
-from vnagent.client import ClientConnection
 from vnagent.core.access import AnswerHealth, Caller, Decision
 from vnagent.core.limits import Turn, Use
 from vnagent.core.requests import Health, Request
-from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
-from vnagent.owner import NO_ACCOUNT
-from vnagent.waiting import WaitingRequests
+from vnagent.downstream.client_connection import ClientConnection
+from vnagent.request_queue import WaitingRequests
+from vnagent.state import Agent
+from vnagent.transport.handler import NO_ACCOUNT
+from vnagent.transport.poller import CALLS, SHARED_EVENTS, TENANT_EVENTS, Channels, Group
+from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
 
 
 class CountingAgent(SimpleNamespace):
@@ -290,7 +290,7 @@ def test_without_a_descriptor_a_tenant_is_served_with_the_others(monkeypatch: py
             raise OSError(errno.EMFILE, "no descriptor")
 
         async with contextlib.AsyncExitStack() as stack:
-            monkeypatch.setattr("vnagent.channels.select.epoll", refuse)
+            monkeypatch.setattr("vnagent.transport.poller.select.epoll", refuse)
             (one,) = await links_of(stack, channels, "ten-a")
             assert one.channel.group is channels.shared
             one.far.say(b"x")

@@ -16,8 +16,8 @@ from tenancy.registry import Registry, SpiffeTrust, merge
 from tenancy.removals import Distrust
 from tenancy.tenant import Role, Tenant
 from vnagent import saved_state
-from vnagent.client_lists import ClientLists
 from vnagent.saved_state import CONFIRM_S, MAX_AGE_S, PODS_FILE, TENANTS_FILE, SavedState
+from vnagent.tenants.client_lists import ClientLists
 
 pytestmark = pytest.mark.asyncio
 

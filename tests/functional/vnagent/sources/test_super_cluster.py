@@ -23,7 +23,7 @@ from tenancy.tenant import Role, Tenant
 from vnagent.sources.port import TenantsReading
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
-from vnagent.sources.virtualcluster import CertificateSecret, key_of_source
+from vnagent.tenants.virtualcluster import CertificateSecret, key_of_source
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
 

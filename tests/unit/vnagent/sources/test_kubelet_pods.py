@@ -8,8 +8,8 @@ import pytest
 
 from daemonkit.tasks import Tasks
 from tenancy.ownership import ContainerPolicy, Owned
-from vnagent.kubelet import KubeletPool
 from vnagent.sources.kubelet_pods import KubeletPods
+from vnagent.upstream.kubelet import KubeletPool
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,14 +13,14 @@ from daemonkit.tasks import Tasks
 from devkit.kubelet.pods import StandInPod, pod_list
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
-from vnagent import fetch as fetching
 from vnagent.core.head import parse_response_head
 from vnagent.core.list_splitter import MAX_ITEM_BYTES
 from vnagent.core.requests import Endpoint, Page
-from vnagent.fetch import LIST_S, MAX_WHOLE_LIST_BYTES
-from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
-from vnagent.page_service import PageService
+from vnagent.exchange.page_service import PageService
 from vnagent.sources.kubelet_pods import KubeletPods
+from vnagent.upstream import page_fetch as fetching
+from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.upstream.page_fetch import LIST_S, MAX_WHOLE_LIST_BYTES
 
 pytestmark = pytest.mark.asyncio
 

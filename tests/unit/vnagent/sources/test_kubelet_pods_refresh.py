@@ -13,8 +13,8 @@ from devkit.kubelet.pods import StandInPod, pod_list
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy
 from vnagent.core.head import parse_response_head
-from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
 from vnagent.sources.kubelet_pods import MAX_REFRESH_S, MIN_REFRESH_S, REFRESH_S, KubeletPods
+from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
 
 pytestmark = pytest.mark.asyncio
 

@@ -16,7 +16,7 @@ from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
 from vnagent.sources.port import TenantsReading
 from vnagent.sources.super_tenants import SuperTenants
-from vnagent.sources.virtualcluster import Rotation, key_of_source
+from vnagent.tenants.virtualcluster import Rotation, key_of_source
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,12 +15,12 @@ from tenancy.document import document_of
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from tests.unit.vnagent.feeds_setting import SERVING, Clock, Setting
+from tests.unit.vnagent.sources.publisher_setting import SERVING, Clock, Setting
 from vnagent.config import Spiffe
-from vnagent.feeds import SETTLE_S
+from vnagent.core.source_status import Retained
 from vnagent.reload import Reloadable
-from vnagent.source_status import Retained
 from vnagent.sources.port import TenantsReading
+from vnagent.sources.publisher import SETTLE_S
 
 pytestmark = pytest.mark.asyncio
 

@@ -22,9 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from daemonkit.connection_slots import ConnectionSlots, source_of
 from daemonkit.fair_queue import FairQueue
-from vnagent.agent import Agent
-from vnagent.channel import MAX_HANDSHAKE_BYTES
-from vnagent.cipher import Cipher
+from vnagent.state import Agent
+from vnagent.transport.cipher import Cipher
+from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
 
 # Connections that are silent, or wait for the thread: a socket and 1 KB each. A flood of 1 500 a second needs
 # 2.7 s to come round; an honest client sends its hello within milliseconds.

@@ -7,7 +7,7 @@ from vnagent.core.framing import body_of
 from vnagent.core.head import parse_response_head
 from vnagent.core.replies import translate_refusal
 from vnagent.core.requests import ContainerLogs
-from vnagent.relay import MAX_REFUSAL_BYTES, Refusal
+from vnagent.exchange.logs import MAX_REFUSAL_BYTES, Refusal
 
 SENTENCE = b'container "app" in pod "shop" is waiting to start: ContainerCreating'
 CHUNKED = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked"

@@ -9,8 +9,6 @@ import ssl
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tenancy.ownership import Owned, OwnerIndex
-from vnagent.channel import TlsChannel
-from vnagent.cipher import Cipher
 from vnagent.core import replies
 from vnagent.core.access import (
     AnswerHealth,
@@ -26,9 +24,11 @@ from vnagent.core.head import END_OF_HEAD, HeadError, RequestHead, find_head, pa
 from vnagent.core.limits import Turn, has_memory
 from vnagent.core.query import QueryError, parse_log_options
 from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
+from vnagent.transport.cipher import Cipher
+from vnagent.transport.tls_connection import TlsChannel
 
 if TYPE_CHECKING:
-    from vnagent.agent import Agent
+    from vnagent.state import Agent
 
 # An honest apiserver needs milliseconds for each; together they stay below the 10 s after which a
 # caller that sends nothing has been told so. The sweep adds half a second.

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from daemonkit.client_session import ClientSession, clear_errors
-from vnagent.channel import TlsChannel
-from vnagent.channels import Channels, Group
-from vnagent.cipher import Cipher
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
-from vnagent.kubelet_session import KubeletSession
+from vnagent.transport.cipher import Cipher
+from vnagent.transport.poller import Channels, Group
+from vnagent.transport.tls_connection import TlsChannel
+from vnagent.upstream.kubelet_session import KubeletSession
 
 # The kubelet drops an idle connection after 90 s (Go's IdleTimeout there); we must be first.
 IDLE_S = 60.0

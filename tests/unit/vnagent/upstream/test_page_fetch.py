@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.tasks import Tasks
-from vnagent import fetch as fetching
 from vnagent.core.framing import ChunkedBody, Unchunker
 from vnagent.core.head import ResponseHead, parse_response_head
-from vnagent.fetch import FETCH_S, FetchError, fetch, unchunk
-from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.upstream import page_fetch as fetching
+from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch, unchunk
 
 
 class FakeConnection:

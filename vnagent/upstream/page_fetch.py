@@ -10,8 +10,8 @@ from vnagent.core.framing import Unchunker
 from vnagent.core.head import ResponseHead
 from vnagent.core.kubelet_request import build_page
 from vnagent.core.list_splitter import Item, ListSplitter, SplitError
-from vnagent.kubelet import KubeletConnection, KubeletPool
 from vnagent.pages.page import Collector, PageError
+from vnagent.upstream.kubelet import KubeletConnection, KubeletPool
 
 # A cadvisor page of 250 pods is 5 to 20 MB.
 MAX_PAGE_BYTES = 64 << 20

@@ -7,14 +7,14 @@ a broken body and not a short one.
 """
 
 from tenancy.ownership import Owned
-from vnagent.client import ClientConnection
 from vnagent.core import replies
 from vnagent.core.audit import OWNED
 from vnagent.core.head import ResponseHead
 from vnagent.core.kubelet_request import build_logs, build_stream
 from vnagent.core.requests import ContainerLogs, Stream
-from vnagent.kubelet import KubeletConnection
-from vnagent.tunnel import Tunnel
+from vnagent.downstream.client_connection import ClientConnection
+from vnagent.transport.tunnel import Tunnel
+from vnagent.upstream.kubelet import KubeletConnection
 
 # A kubelet that reads a large log backwards for tailLines may take its time; a followed log that
 # is quiet sends not even a head, so it has no deadline at all.

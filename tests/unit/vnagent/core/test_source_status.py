@@ -3,7 +3,7 @@
 
 import pytest
 
-from vnagent.source_status import Retained, SourceStatus
+from vnagent.core.source_status import Retained, SourceStatus
 from vnagent.sources.port import Failure
 
 FAILURE = Failure("/t: No such file or directory", 5.25)

@@ -5,11 +5,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vnagent.channels import CALLS, Channels
 from vnagent.core.limits import Use
+from vnagent.transport.poller import CALLS, Channels
 
 if TYPE_CHECKING:
-    from vnagent.client import ClientConnection
+    from vnagent.downstream.client_connection import ClientConnection
 
 # How often they are looked at. At the default rate of 1 000 a second five have come due by then; 50 at once
 # would hold up a neighbour for 2 ms, twenty times a second.

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The listening socket: accepts as fast as connections come, and survives running out of files.
 
-It takes every connection: silent ones cost a socket and give way by source (`vnagent.handshakes`). They are
-not left in the kernel (TCP_DEFER_ACCEPT), whose queue knows no sources and drops the next honest one."""
+It takes every connection. Silent ones cost a socket, and `downstream.handshakes` evicts them by source.
+TCP_DEFER_ACCEPT would leave them in the kernel, whose queue knows no sources and drops the next honest one.
+"""
 
 import asyncio
 import socket
 from collections.abc import Callable
 
 from daemonkit import logs
-from vnagent.kubelet import KEEPALIVE_S
+from vnagent.upstream.kubelet import KEEPALIVE_S
 
 BACKLOG = 1024
 # So many accepts in one event, of 60 us each; the rest gets its turn after other connections had theirs.

@@ -9,16 +9,16 @@ from daemonkit.metrics import Registry as MetricRegistry
 from daemonkit.tasks import Tasks
 from devkit.pki import Authority
 from tenancy.ownership import Owned
-from vnagent.agent import Agent
 from vnagent.audit_log import AuditLog
-from vnagent.channels import Channels
 from vnagent.config import Kubelet, Pods, PodSource, Serving, Spiffe, Tenants, VnAgentConfiguration
 from vnagent.core.limits import Limits
-from vnagent.feeds import Feeds
-from vnagent.kubelet import KubeletPool
+from vnagent.exchange.page_service import PageService
 from vnagent.metrics import Metrics
-from vnagent.page_service import PageService
 from vnagent.saved_state import SavedState
+from vnagent.sources.publisher import Feeds
+from vnagent.state import Agent
+from vnagent.transport.poller import Channels
+from vnagent.upstream.kubelet import KubeletPool
 
 SERVING = Authority.create("serving")
 

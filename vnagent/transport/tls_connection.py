@@ -2,7 +2,7 @@
 """One TLS connection on the asyncio loop: bytes in, bytes out, no streams, no futures.
 
 asyncio's own TLS gives each connection a zero-filled buffer of 256 KiB (cpython 109534), which is
-150 MB for 500 idle tunnels. Here all connections share their buffers (`vnagent.cipher`), and a tenant's
+150 MB for 500 idle tunnels. Here all connections share their buffers (`transport.cipher`), and a tenant's
 sockets are in one epoll of ours, which is one descriptor to the loop: a handle and a selector key for
 each socket would cost 1 KB of memory, and 2 us at each event.
 
@@ -26,9 +26,9 @@ from collections.abc import Callable
 from typing import cast
 
 from daemonkit.handshake_accounts import NO_COST, HandshakeCost
-from vnagent.channels import Channels, Group
-from vnagent.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
-from vnagent.owner import NO_ACCOUNT, Account, Owner
+from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
+from vnagent.transport.handler import NO_ACCOUNT, Account, Owner
+from vnagent.transport.poller import Channels, Group
 
 # What may wait for a peer that is slower than its source: the source stops above the one and goes on
 # below the other.

@@ -18,19 +18,19 @@ from daemonkit.tls import TlsError
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
 from tenancy.registry import Problem, Registry, merge
 from tenancy.removals import Distrust, judge, present_in
-from vnagent.agent import Agent
-from vnagent.client_lists import ClientLists, judge_lists
 from vnagent.config import PodSource, VnAgentConfiguration
+from vnagent.core.source_status import Retained, SourceStatus
 from vnagent.reload import Reloadable
 from vnagent.saved_state import SavedState
-from vnagent.source_status import Retained, SourceStatus
 from vnagent.sources.files import PodListFile, SourceError, TenantDirectory
 from vnagent.sources.kubelet_pods import KubeletPods
 from vnagent.sources.port import RunningSource, Source, TenantsReading
+from vnagent.state import Agent
+from vnagent.tenants.client_lists import ClientLists, judge_lists
 from vnagent.trust import spiffe_trust, tenants_context
 
 if TYPE_CHECKING:
-    from vnagent.sources.virtualcluster import Rotation
+    from vnagent.tenants.virtualcluster import Rotation
 
 TENANTS = "tenants"
 PODS = "pods"
@@ -194,7 +194,7 @@ class Feeds:
 
     def _saved_rotations(self) -> "dict[str, Rotation]":
         """The certificates that were in rotation before the restart."""
-        from vnagent.sources.virtualcluster import OVERLAP_S, load_rotations
+        from vnagent.tenants.virtualcluster import OVERLAP_S, load_rotations
 
         saved = None if self._state is None else self._state.load_rotations()
         try:
@@ -329,7 +329,7 @@ class Feeds:
         reading = self._reading
         if self._state is None or reading is None or self._config.tenants.kubeconfig_file is None:
             return
-        from vnagent.sources.virtualcluster import dump_rotations
+        from vnagent.tenants.virtualcluster import dump_rotations
 
         self._state.rotations_confirmed(
             lambda: dump_rotations(reading.rotations, self._wall_minus_now()), is_new=is_new

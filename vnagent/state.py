@@ -22,21 +22,21 @@ from tenancy import identity
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry
 from vnagent.audit_log import AuditLog
-from vnagent.channels import Channels
-from vnagent.cipher import Cipher
-from vnagent.client import ClientConnection
 from vnagent.core import audit
 from vnagent.core.access import Caller, Decision, decide
 from vnagent.core.limits import Limits, Turn, Use, has_memory, has_room, ready_count, take_turn
 from vnagent.core.requests import ContainerLogs, Endpoint, Page, Request, Stream
-from vnagent.kubelet import KubeletPool
+from vnagent.downstream.client_connection import ClientConnection
+from vnagent.exchange.logs import LogRelay, StreamSetup
+from vnagent.exchange.page_service import PageExchange, PageService
+from vnagent.exchange.refresh import LearningExchange
 from vnagent.metrics import Metrics
-from vnagent.page_service import PageExchange, PageService
-from vnagent.pending import LearningExchange
-from vnagent.relay import LogRelay, StreamSetup
+from vnagent.request_queue import WaitingRequests
 from vnagent.sources.port import PodFeed
-from vnagent.tunnel import Tunnel
-from vnagent.waiting import WaitingRequests
+from vnagent.transport.cipher import Cipher
+from vnagent.transport.poller import Channels
+from vnagent.transport.tunnel import Tunnel
+from vnagent.upstream.kubelet import KubeletPool
 
 # Connections with TLS that have no place in a tenant's count: in their handshake on the loop, without a
 # registered leaf, or above a tenant's cap. Each costs 43 KB. The next one evicts the oldest of the source

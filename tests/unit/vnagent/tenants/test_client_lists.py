@@ -16,12 +16,12 @@ from devkit.kube.transport import StorageTransport
 from devkit.pki import Authority
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from tests.unit.vnagent.feeds_setting import Clock, Setting
-from vnagent.client_lists import ClientLists, judge_lists
-from vnagent.source_status import Retained
+from tests.unit.vnagent.sources.publisher_setting import Clock, Setting
+from vnagent.core.source_status import Retained
 from vnagent.sources.port import TenantsReading
 from vnagent.sources.super_tenants import SuperTenants
-from vnagent.sources.virtualcluster import CLIENTS
+from vnagent.tenants.client_lists import ClientLists, judge_lists
+from vnagent.tenants.virtualcluster import CLIENTS
 
 LISTED = {"a": "0a" * 32, "b": "0b" * 32}
 LISTS = {source: {spki: Role.APISERVER} for source, spki in LISTED.items()}

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.client_session import ClientSession
-from vnagent.channel import TlsChannel
-from vnagent.channels import Channels, Group
 from vnagent.core.head import ResponseHead
-from vnagent.kubelet import DIAL_S, IDLE_S, MAX_IDLE, KubeletAddress, KubeletConnection, KubeletPool
-from vnagent.kubelet_session import KubeletSession
-from vnagent.owner import NO_ACCOUNT
+from vnagent.transport.handler import NO_ACCOUNT
+from vnagent.transport.poller import Channels, Group
+from vnagent.transport.tls_connection import TlsChannel
+from vnagent.upstream.kubelet import DIAL_S, IDLE_S, MAX_IDLE, KubeletAddress, KubeletConnection, KubeletPool
+from vnagent.upstream.kubelet_session import KubeletSession
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,8 +11,8 @@ from daemonkit.client_session import ClientSession
 from daemonkit.tls import TlsError, verified_chain
 from devkit.pki import Authority
 from tenancy import x509
-from vnagent import kubelet_session
-from vnagent.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession
+from vnagent.upstream import kubelet_session
+from vnagent.upstream.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession
 
 NAME = "node-1"
 # The loop's clock.

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vnagent.owner import NO_ACCOUNT, Account
+from vnagent.transport.handler import NO_ACCOUNT, Account
 
 if TYPE_CHECKING:
-    from vnagent.channel import TlsChannel
+    from vnagent.transport.tls_connection import TlsChannel
 
 # Events of a tenant that are handled in one turn of the loop, some 0.05 ms each. A tenant may have a thousand
 # connections that are ready at once; others are served in between. With 4, a tenant that keeps vn-agent busy

@@ -7,8 +7,8 @@ is nothing in them that a decision depends on.
 
 from collections.abc import Callable
 
-from vnagent.channel import TlsChannel
 from vnagent.core.access import Caller
+from vnagent.transport.tls_connection import TlsChannel
 
 # How long a client that takes nothing may keep the tail of a stream that has ended.
 TAIL_S = 600.0

@@ -7,7 +7,7 @@ from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tenancy.registry import Bad, Registry, merge
 from tenancy.tenant import Role, Tenant
-from vnagent.sources.virtualcluster import (
+from vnagent.tenants.virtualcluster import (
     CertificateSecret,
     ClientsConfigMap,
     Registered,

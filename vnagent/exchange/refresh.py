@@ -9,7 +9,7 @@ from vnagent.core.requests import Request
 from vnagent.sources.port import PodFeed
 
 if TYPE_CHECKING:
-    from vnagent.client import ClientConnection
+    from vnagent.downstream.client_connection import ClientConnection
 
 
 class LearningExchange:

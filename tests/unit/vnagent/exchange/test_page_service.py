@@ -15,15 +15,13 @@ from devkit.kubelet.pods import StandInPod, page_for
 from tenancy import keys
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.tenant import Role
-from vnagent import page_service
-from vnagent.client import ClientConnection
 from vnagent.core.access import Caller
 from vnagent.core.head import parse_response_head
 from vnagent.core.limits import Use
 from vnagent.core.requests import Endpoint, Page
-from vnagent.fetch import LIST_S, FetchError
-from vnagent.kubelet import Exchange, KubeletAddress, KubeletPool
-from vnagent.page_service import (
+from vnagent.downstream.client_connection import ClientConnection
+from vnagent.exchange import page_service
+from vnagent.exchange.page_service import (
     INLINE_BYTES,
     PAGE_BURST_BYTES,
     PAGE_BYTES_PER_S,
@@ -34,6 +32,8 @@ from vnagent.page_service import (
 )
 from vnagent.pages import page as pages
 from vnagent.pages.page import PageError
+from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.upstream.page_fetch import LIST_S, FetchError
 
 pytestmark = pytest.mark.asyncio
 

@@ -21,23 +21,23 @@ from daemonkit import logs
 from daemonkit.bucket import Bucket
 from daemonkit.tasks import Tasks
 from tenancy.ownership import OwnerIndex
-from vnagent.channel import rest_of
 from vnagent.core import replies
 from vnagent.core.audit import OWN_VIEW
 from vnagent.core.kubelet_request import page_path
 from vnagent.core.limits import Use, can_hold
 from vnagent.core.requests import Endpoint, Page
-from vnagent.fetch import FetchError, Split, fetch, fetch_list
-from vnagent.kubelet import KubeletPool
 from vnagent.pages import page as pages
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
 from vnagent.pages.page import PageError
 from vnagent.pages.pods import PODS
 from vnagent.pages.runningpods import RUNNING_PODS
 from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
+from vnagent.transport.tls_connection import rest_of
+from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.page_fetch import FetchError, Split, fetch, fetch_list
 
 if TYPE_CHECKING:
-    from vnagent.client import ClientConnection
+    from vnagent.downstream.client_connection import ClientConnection
 
 # Above this size a page is parsed and rendered in a thread, so that streams keep flowing meanwhile.
 INLINE_BYTES = 128 * 1024
