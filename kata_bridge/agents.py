@@ -11,9 +11,9 @@ from kata_bridge.channels.channel import Channel, Unreachable
 from kata_bridge.channels.shim import Shim, socket_of
 from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError
 from kata_bridge.channels.ttrpc import HybridVsock, StockAgent, UnixSocket, Vsock, parse_url
-from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.credentials import Credentials, CredentialsError
 from kata_bridge.metrics import Metrics
+from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 # The shim in Rust answers before its guest has booted; an agent is not held up by it for long.
 SHIM_S = 2.0

@@ -13,10 +13,10 @@ from daemonkit.config import setting
 from daemonkit.status_place import StatusPlace
 from kata_bridge.channels.shim import ROOTS
 from kata_bridge.core.addresses import Network
-from kata_bridge.core.gate import Need, Policy, PolicyRule
-from kata_bridge.core.runtimes import Runtime
 from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
 from kata_bridge.nri.plugin import SOCKET as NRI_SOCKET
+from kata_bridge.sandboxes.core.runtimes import Runtime
+from kata_bridge.start_gate.core.decision import Need, Policy, PolicyRule
 from tenancy import names
 
 KIND = "KataBridgeConfiguration"

@@ -35,8 +35,8 @@ from kata_bridge.core.events import (
 )
 from kata_bridge.core.guest import GuestMachine
 from kata_bridge.core.rulesets import Rulesets
-from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.metrics import Metrics
+from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.turns import Turns
 from ruleset.document import Ruleset
 

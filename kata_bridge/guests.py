@@ -11,9 +11,9 @@ from bridge_api.rulesets import to_part
 from daemonkit import logs
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.core.events import Answer, ChannelChanged, Desired, Reported
-from kata_bridge.core.gate import are_for
-from kata_bridge.core.sandboxes import Appeared, Change, Sandbox
 from kata_bridge.guest_driver import GuestDriver, Shared
+from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox
+from kata_bridge.start_gate.core.decision import are_for
 from kata_bridge.watchers import Watchers
 from ruleset.delta import NotTheBase, RulesetDelta
 from ruleset.document import Ruleset

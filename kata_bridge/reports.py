@@ -3,8 +3,8 @@
 
 from typing import Protocol
 
-from kata_bridge.core.gate import Reason
-from kata_bridge.core.sandboxes import Sandbox
+from kata_bridge.sandboxes.core.sandbox import Sandbox
+from kata_bridge.start_gate.core.decision import Reason
 
 
 class Reports(Protocol):

@@ -16,18 +16,13 @@ from daemonkit.metrics import Registry
 from daemonkit.run import Lifecycle
 from daemonkit.status import Readiness, StatusServer
 from daemonkit.tasks import Tasks
+from kata_bridge.api.peer_auth import Allowed, Front, bind
+from kata_bridge.api.server import BridgeServer
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.config import Agent, KataBridgeConfiguration, load
 from kata_bridge.core.addresses import Addresses
 from kata_bridge.core.rulesets import Rulesets
-from kata_bridge.core.sandboxes import Change
 from kata_bridge.cri.client import CriClient
-from kata_bridge.discovery import Discovery
-from kata_bridge.discovery_cri import CriLister
-from kata_bridge.discovery_files import GuestDirectory
-from kata_bridge.discovery_nri import NriHandler
-from kata_bridge.front import Allowed, Front, bind
-from kata_bridge.gatehouse import Gatehouse
 from kata_bridge.guest_driver import Shared, turns
 from kata_bridge.guests import Guests
 from kata_bridge.lock import Lock
@@ -35,7 +30,12 @@ from kata_bridge.metrics import Metrics
 from kata_bridge.nri.dispatch import Handler
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.plugin import Plugin
-from kata_bridge.server import BridgeServer
+from kata_bridge.sandboxes.core.sandbox import Change
+from kata_bridge.sandboxes.cri_source import CriLister
+from kata_bridge.sandboxes.discovery import Discovery
+from kata_bridge.sandboxes.file_source import GuestDirectory
+from kata_bridge.sandboxes.nri_source import NriHandler
+from kata_bridge.start_gate.service import Gatehouse
 from kata_bridge.watchers import Watchers
 from kata_bridge.wiring import Ways
 

@@ -12,9 +12,9 @@ from kata_bridge.channels.choice import Kept, Opener
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.channels.shim import socket_of
 from kata_bridge.config import KataBridgeConfiguration, policy_of
-from kata_bridge.core.runtimes import channels_of
-from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.metrics import Metrics
+from kata_bridge.sandboxes.core.runtimes import channels_of
+from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from kata_bridge.agents import Agents

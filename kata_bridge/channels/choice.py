@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bridge_api.messages import Capabilities
 from kata_bridge.channels.channel import Channel, NotInjectable, Unreachable
-from kata_bridge.core.sandboxes import Sandbox
+from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 
 class Opener(Protocol):

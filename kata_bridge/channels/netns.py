@@ -21,7 +21,7 @@ from guest_agent.kernel_filter import KernelFilter
 from guest_agent.netfilter import Netfilter, NetfilterError
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.namespaces import Namespaces
-from kata_bridge.core.sandboxes import Sandbox
+from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.delta import NotTheBase, RulesetDelta
 from ruleset.document import BadDocument, Document, Ruleset
 from ruleset.model import Family

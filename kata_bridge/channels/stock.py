@@ -92,7 +92,7 @@ def stock_kata(
     """Return the channel to the guest of a sandbox, whose shim has its socket below one of `roots`.
 
     `policy` is the whole policy text that may be given to an agent which refuses the iptables calls;
-    None leaves it alone. Whoever passes one has asked `stock_policy.why_untouchable`. `has_ipv6` is
+    None leaves it alone. Whoever passes one has asked `sandbox.policy_lock_reason`. `has_ipv6` is
     false for a pod that is known to have no IPv6 address. Raises `ValueError` for what is no sandbox id.
     """
     calls = StockCalls(sandbox_id, roots=roots, timeout_s=timeout_s, hold_s=hold_s, policy=policy)

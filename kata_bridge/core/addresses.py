@@ -5,7 +5,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kata_bridge.core.sandboxes import Appeared, Change
+from kata_bridge.sandboxes.core.sandbox import Appeared, Change
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

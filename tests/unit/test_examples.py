@@ -15,7 +15,7 @@ import kata_bridge.config
 import kubeproxy_ext.config
 import vnagent.config
 from daemonkit.kube import kubeconfig
-from kata_bridge import discovery_files
+from kata_bridge.sandboxes import file_source
 from tenancy import document
 from tests import examples
 from tests.first_start import commands
@@ -64,7 +64,7 @@ def test_tenant_example_is_a_tenant() -> None:
 
 def test_guest_example_is_a_guest() -> None:
     path = examples.DIRECTORY / "guest.yaml"
-    found = discovery_files.parse(path.read_bytes(), path)
+    found = file_source.parse(path.read_bytes(), path)
     assert (found.tenant, found.tenant_namespace, found.name) == ("vc-a", "shop", "web-0")
 
 

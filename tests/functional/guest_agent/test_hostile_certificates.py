@@ -12,8 +12,8 @@ from guest_agent.messages import (
     ATTACH,
 )
 from kata_bridge.channels import relay
-from kata_bridge.core.sandboxes import Appeared, Sandbox
 from kata_bridge.credentials import SERVER_NAME, Credentials
+from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox
 from tests.functional.guest_agent.conftest import Node, StartAgent, until
 from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
 

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kata_bridge.core.sandboxes import Seen
 from kata_bridge.cri.client import CriClient
-from kata_bridge.discovery_cri import CriLister
+from kata_bridge.sandboxes.core.sandbox import Seen
+from kata_bridge.sandboxes.cri_source import CriLister
 from tests.k8s.ring import daemons, guests, services
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon

@@ -15,7 +15,7 @@ from daemonkit.metrics import Registry
 from kata_bridge.channels.channel import NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.channels.netns import NetnsChannel
-from kata_bridge.core.sandboxes import Sandbox
+from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family

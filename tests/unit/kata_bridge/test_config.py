@@ -6,8 +6,8 @@ import pytest
 from daemonkit import config as configs
 from daemonkit.config import ConfigError
 from kata_bridge.config import KIND, Cri, KataBridgeConfiguration, Nri, load, policy_of
-from kata_bridge.core.gate import Need, Policy, PolicyRule
-from kata_bridge.core.runtimes import Runtime
+from kata_bridge.sandboxes.core.runtimes import Runtime
+from kata_bridge.start_gate.core.decision import Need, Policy, PolicyRule
 
 HEAD = "apiVersion: vcnode.io/v1alpha1\nkind: KataBridgeConfiguration\nstateDirectory: /s\n"
 

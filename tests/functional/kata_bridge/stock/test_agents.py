@@ -16,9 +16,9 @@ from devkit.kata.stand_in_shim import Flavour
 from kata_bridge.agents import GUEST_DIRECTORY, Agents
 from kata_bridge.channels.agent import GuestLinks
 from kata_bridge.channels.channel import Unreachable
-from kata_bridge.core.sandboxes import Sandbox
 from kata_bridge.credentials import Credentials
 from kata_bridge.metrics import Metrics
+from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 pytestmark = pytest.mark.asyncio
 

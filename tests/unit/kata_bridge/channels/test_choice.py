@@ -6,7 +6,7 @@ import pytest
 from bridge_api.messages import Capabilities
 from kata_bridge.channels.channel import Channel, NotInjectable, Unreachable
 from kata_bridge.channels.choice import Kept, Opener, choose
-from kata_bridge.core.sandboxes import Sandbox
+from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 SANDBOX = Sandbox(id="s", namespace="n", name="p", uid="u")
 

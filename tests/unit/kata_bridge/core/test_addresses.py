@@ -4,7 +4,7 @@ import ipaddress
 import pytest
 
 from kata_bridge.core.addresses import Address, Addresses, address_of
-from kata_bridge.core.sandboxes import Appeared, Sandbox, Vanished
+from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox, Vanished
 
 
 def appeared(name: str, *ips: str, is_host_network: bool = False) -> Appeared:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the CRI says of sandboxes, brought to discovery."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kata_bridge.cri.client import CriClient, CriError
+from kata_bridge.cri.info import sandbox_info
+from kata_bridge.cri.messages import (
+    NamespaceMode,
+    PodSandbox,
+    PodSandboxMetadata,
+    PodSandboxState,
+    PodSandboxStatus,
+    PodSandboxStatusResponse,
+)
+from kata_bridge.sandboxes.core.sandbox import Seen
+from kata_bridge.sandboxes.discovery import ListError
+
+
+class CriLister:
+    """A `discovery.Lister`: one list, and one status for each living sandbox that is new to us."""
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    async def sandboxes(self, is_known: Callable[[str], bool]) -> tuple[Seen, ...]:
+        try:
+            items = await self._client.sandboxes()
+            found = []
+            for item in items:
+                is_ready = item.state is PodSandboxState.SANDBOX_READY
+                if not is_ready or is_known(item.id):
+                    found.append(seen_of(item))
+                    continue
+                status = await self._client.sandbox(item.id, verbose=True)
+                # It may have gone since it was listed; the next list will not have it.
+                if status is not None:
+                    found.append(detailed(item, status))
+        except CriError as error:
+            raise ListError(str(error)) from None
+        return tuple(found)
+
+
+def seen_of(item: PodSandbox) -> Seen:
+    """A sandbox as a list has it: without addresses and namespaces."""
+    metadata = item.metadata or PodSandboxMetadata()
+    return Seen(
+        id=item.id,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        labels=item.labels,
+        annotations=item.annotations,
+        runtime_handler=item.runtime_handler,
+        is_alive=item.state is PodSandboxState.SANDBOX_READY,
+        attempt=metadata.attempt,
+        created_at_ns=item.created_at,
+    )
+
+
+def detailed(item: PodSandbox, reply: PodSandboxStatusResponse) -> Seen:
+    """The same with what only the status has."""
+    status = reply.status or PodSandboxStatus()
+    network = status.network
+    ips = () if network is None else (network.ip, *(each.ip for each in network.additional_ips))
+    namespaces = status.linux.namespaces if status.linux is not None else None
+    options = namespaces.options if namespaces is not None else None
+    return replace(
+        seen_of(item),
+        ips=tuple(filter(None, ips)),
+        netns=sandbox_info(reply.info).network_namespace,
+        is_host_network=options is not None and options.network is NamespaceMode.NODE,
+    )

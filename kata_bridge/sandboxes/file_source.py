@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The static source of guests: a directory of small files, for labs, demos and nodes without a
+container runtime. See the README for their form.
+
+A file that turns bad keeps its guest as it was, and is said; only its removal removes the guest.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemonkit import config
+from daemonkit.config import ConfigError, setting
+from daemonkit.files import FilesError, Watched
+from kata_bridge.sandboxes.core.sandbox import Sandbox, is_sandbox_id
+from tenancy import keys, names
+
+KIND = "Guest"
+_SUFFIXES = (".yaml", ".json")
+CHANNELS = ("agent", "stock", "netns")
+
+
+@dataclass(frozen=True, slots=True)
+class GuestFile:
+    """One guest; `id` is the file's name without its suffix if it is not given."""
+
+    namespace: str = setting(doc="of the pod, in the super cluster")
+    name: str = setting(doc="of the pod, in the super cluster")
+    id: str = ""
+    uid: str = ""
+    tenant: str = setting("", doc="cluster key; empty: a pod of the super cluster itself")
+    tenant_namespace: str = ""
+    tenant_name: str = ""
+    networks: tuple[str, ...] = (keys.DEFAULT_NETWORK,)
+    ips: tuple[str, ...] = ()
+    runtime_handler: str = ""
+    netns: Path | None = setting(None, doc="path of its network namespace, for the channel netns")
+    channels: tuple[str, ...] = setting((), choices=CHANNELS, doc="default: netns with netns, else agent")
+
+    def problems(self) -> Iterator[str]:
+        if self.id and not is_sandbox_id(self.id):
+            yield "id: letters, digits, dots, dashes and underscores, at most 128"
+        if not names.is_label(self.namespace):
+            yield "namespace: expected the name of a namespace"
+        if not names.is_pod_name(self.name):
+            yield "name: expected the name of a pod"
+        if not self.networks:
+            yield "networks: at least one"
+        refusal = names.check_key(self.tenant) if self.tenant else None
+        if refusal is not None:
+            yield f"tenant: {refusal.reason}"
+        if "netns" in self.channels and self.netns is None:
+            yield "netns: needed for the channel netns"
+
+
+class GuestDirectory:
+    """Guests by id out of `*.yaml` and `*.json`; hidden files and other names are not read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.problems: dict[str, str] = {}
+        self._directory = directory
+        self._watched = Watched(self._paths)
+        self._good: dict[Path, Sandbox] = {}
+
+    def _paths(self) -> list[Path]:
+        return [
+            path
+            for path in self._directory.iterdir()
+            if path.suffix in _SUFFIXES and not path.name.startswith(".")
+        ]
+
+    def changed(self) -> bool:
+        return self._watched.poll()
+
+    def read(self) -> Mapping[str, Sandbox]:
+        """All guests. Raises `FilesError` if the directory cannot be read."""
+        content = self._watched.snapshot()
+        bad = dict(self._watched.problems)
+        good: dict[Path, Sandbox] = {}
+        for path, data in content.items():
+            try:
+                good[path] = parse(data, path)
+            except ConfigError as error:
+                bad[path] = "; ".join(error.errors)
+        for path in bad:
+            if path in self._good:
+                good[path] = self._good[path]
+        found: dict[str, Sandbox] = {}
+        for path, sandbox in sorted(good.items()):
+            if sandbox.id in found:
+                bad[path] = f"the id {sandbox.id} is that of another file"
+            else:
+                found[sandbox.id] = sandbox
+        self._good = good
+        self.problems = {path.name: problem for path, problem in sorted(bad.items())}
+        return found
+
+
+def parse(data: bytes, path: Path) -> Sandbox:
+    """Read one file. Raises `ConfigError`."""
+    file = config.parse(data, GuestFile, kind=KIND, source=str(path), directory=path.parent)
+    sandbox_id = file.id or path.stem
+    if not is_sandbox_id(sandbox_id):
+        raise ConfigError(str(path), ("id: the file's name is none; give one",))
+    return Sandbox(
+        id=sandbox_id,
+        namespace=file.namespace,
+        name=file.name,
+        uid=file.uid or sandbox_id,
+        tenant=file.tenant,
+        tenant_namespace=file.tenant_namespace,
+        tenant_name=file.tenant_name or (file.name if file.tenant else ""),
+        networks=file.networks,
+        ips=file.ips,
+        runtime_handler=file.runtime_handler,
+        netns=str(file.netns) if file.netns is not None else "",
+        channels=file.channels or (("netns",) if file.netns is not None else ("agent",)),
+    )
+
+
+__all__ = ["FilesError", "GuestDirectory", "GuestFile", "parse"]

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door: who is let in, and that bytes go through it as they came."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from kata_bridge.api.peer_auth import BUFFER_BYTES, Allowed, Caller, Front, bind, caller_of
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
+
+pytestmark = pytest.mark.asyncio
+
+US = Allowed(frozenset({os.getuid()}), None)
+
+
+@asynccontextmanager
+async def door(directory: Path, allowed: Allowed) -> AsyncIterator[tuple[Path, list[int]]]:
+    """A door before a server that sends back what it gets; the list counts who was refused."""
+
+    served: set[asyncio.StreamWriter] = set()
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.add(writer)
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        writer.close()
+        served.remove(writer)
+
+    refused: list[int] = []
+    tasks = Tasks("front")
+    server = await asyncio.start_unix_server(echo, directory / "inner")
+    front = Front(
+        bind(directory / "door", None), directory / "inner", allowed, tasks, lambda: refused.append(1)
+    )
+    await front.start()
+    try:
+        yield directory / "door", refused
+    finally:
+        await front.stop()
+        await front.close()
+        await until(lambda: not served)
+        server.close()
+        await tasks.close(2)
+
+
+async def test_the_kernel_says_who_calls() -> None:
+    one, other = socket.socketpair(socket.AF_UNIX)
+    with one, other:
+        assert caller_of(one) == Caller(os.getpid(), os.getuid(), frozenset((os.getgid(), *os.getgroups())))
+
+
+async def test_bytes_go_through_whole_and_an_end_is_passed_on(tmp_path: Path) -> None:
+    data = os.urandom(3 << 20)
+    async with door(tmp_path, US) as (path, _), asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
+
+        async def send() -> None:
+            writer.write(data)
+            await writer.drain()
+            writer.write_eof()
+
+        _, got = await asyncio.gather(send(), reader.read())
+        assert got == data
+        writer.close()
+
+
+async def read_from(path: Path) -> bytes:
+    """All that a caller gets who says nothing, to the end."""
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_unix_connection(path)
+        got = await reader.read()
+        writer.close()
+    return got
+
+
+async def test_who_may_not_is_cut_off_before_a_byte_is_read(tmp_path: Path) -> None:
+    async with door(tmp_path, Allowed(frozenset({4_000_000_001}), None)) as (path, refused):
+        assert await read_from(path) == b""
+        assert refused == [1]
+
+
+async def test_members_of_the_group_may(tmp_path: Path) -> None:
+    async with door(tmp_path, Allowed(frozenset(), os.getgid())) as (path, refused):
+        async with asyncio.timeout(DEADLINE_S):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+        assert refused == []
+
+
+async def test_a_caller_that_does_not_read_is_not_read_either(tmp_path: Path) -> None:
+    async with door(tmp_path, US) as (path, _):
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.setblocking(False)
+            await loop.sock_connect(caller, str(path))
+            sent = 0
+            stuck = 0
+            # The door and the server behind it move what they read in this very loop: after so many of
+            # its turns in which nothing fits in, however long they take, nothing more is read.
+            while stuck < 50:
+                try:
+                    sent += caller.send(b"x" * 65536)
+                    stuck = 0
+                except BlockingIOError:
+                    stuck += 1
+                    await asyncio.sleep(0.01)
+            # Both directions of two sockets' own buffers, ours twice, and the server's.
+            assert sent < 16 * BUFFER_BYTES
+
+
+async def test_what_is_no_socket_is_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "door").write_text("precious")
+    with pytest.raises(FileExistsError):
+        bind(tmp_path / "door", None)
+    assert (tmp_path / "door").read_text() == "precious"
+
+
+class Ending(Tasks):
+    """Tasks that are cancelled before their first step, as at the very end."""
+
+    def spawn(self, coro: Any, name: str, **more: Any) -> asyncio.Task[Any]:
+        task = super().spawn(coro, name, **more)
+        task.cancel()
+        return task
+
+
+async def test_a_caller_that_is_let_in_at_the_very_end_is_closed(tmp_path: Path) -> None:
+    tasks = Ending("front")
+    front = Front(bind(tmp_path / "door", None), tmp_path / "inner", US, tasks)
+    await front.start()
+    assert await read_from(tmp_path / "door") == b""
+    await front.stop()
+    await tasks.close(2)
+
+
+async def test_without_a_server_behind_it_callers_are_cut_off(tmp_path: Path) -> None:
+    tasks = Tasks("front")
+    front = Front(bind(tmp_path / "door", None), tmp_path / "nobody", US, tasks)
+    await front.start()
+    assert await read_from(tmp_path / "door") == b""
+    await until(lambda: not len(tasks))
+    await front.stop()
+    await tasks.close(2)

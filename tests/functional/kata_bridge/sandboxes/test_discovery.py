@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discovery against a runtime on real sockets: NRI and CRI, that come and go."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+
+from bridge_api.rpc import service
+from daemonkit.tasks import Tasks
+from devkit.kata.stand_in_runtime import StandInRuntime
+from kata_bridge.cri.client import CriClient
+from kata_bridge.cri.messages import (
+    LIST_POD_SANDBOX,
+    POD_SANDBOX_STATUS,
+    LinuxPodSandboxStatus,
+    ListPodSandboxRequest,
+    ListPodSandboxResponse,
+    Namespace,
+    NamespaceMode,
+    NamespaceOption,
+    PodIP,
+    PodSandboxMetadata,
+    PodSandboxNetworkStatus,
+    PodSandboxState,
+    PodSandboxStatus,
+    PodSandboxStatusRequest,
+    PodSandboxStatusResponse,
+)
+from kata_bridge.cri.messages import PodSandbox as CriSandbox
+from kata_bridge.metrics import Metrics
+from kata_bridge.nri.events import SANDBOXES
+from kata_bridge.nri.messages import Container, LinuxNamespace, LinuxPodSandbox, PodSandbox
+from kata_bridge.nri.plugin import Plugin
+from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox
+from kata_bridge.sandboxes.cri_source import CriLister
+from kata_bridge.sandboxes.discovery import Discovery
+from kata_bridge.sandboxes.file_source import GuestDirectory
+from kata_bridge.sandboxes.nri_source import NriHandler
+from tests.functional.kata_bridge.fake_guests import until
+
+pytestmark = pytest.mark.asyncio
+
+POD = PodSandbox(
+    id="s1",
+    name="web",
+    uid="u1",
+    namespace="vc-a-shop",
+    runtime_handler="kata",
+    linux=LinuxPodSandbox((LinuxNamespace("network", "/run/netns/one"),)),
+    pid=7,
+    ips=("10.1.0.5",),
+)
+LISTED = CriSandbox("s1", PodSandboxMetadata("web", "u1", "vc-a-shop", 0), runtime_handler="kata")
+
+
+@dataclass
+class Cri:
+    """The CRI of a runtime."""
+
+    items: list[CriSandbox] = field(default_factory=list)
+    asked_for: list[str] = field(default_factory=list)
+    lists: int = 0
+    is_host_network: bool = False
+
+    async def list(self, _: ListPodSandboxRequest, __: Any) -> ListPodSandboxResponse:
+        self.lists += 1
+        return ListPodSandboxResponse(tuple(self.items))
+
+    async def status(self, request: PodSandboxStatusRequest, _: Any) -> PodSandboxStatusResponse:
+        self.asked_for.append(request.pod_sandbox_id)
+        mode = NamespaceMode.NODE if self.is_host_network else NamespaceMode.POD
+        status = PodSandboxStatus(
+            request.pod_sandbox_id,
+            network=PodSandboxNetworkStatus("10.1.0.6", (PodIP("fd00::6"),)),
+            linux=LinuxPodSandboxStatus(Namespace(NamespaceOption(mode))),
+        )
+        info = '{"runtimeSpec":{"linux":{"namespaces":[{"type":"network","path":"/run/netns/two"}]}}}'
+        return PodSandboxStatusResponse(status, {"info": info})
+
+
+@dataclass
+class Told:
+    """What discovery has told."""
+
+    sandboxes: dict[str, Sandbox] = field(default_factory=dict)
+    changes: int = 0
+
+    def take(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            self.changes += 1
+            if isinstance(change, Appeared):
+                self.sandboxes[change.sandbox.id] = change.sandbox
+            else:
+                del self.sandboxes[change.id]
+
+
+@dataclass
+class Node:
+    """Discovery, and the runtime that it listens to."""
+
+    directory: Path
+    discovery: Discovery
+    nri: StandInRuntime
+    cri: Cri
+    told: Told
+
+    @property
+    def sandboxes(self) -> dict[str, Sandbox]:
+        return self.told.sandboxes
+
+
+@asynccontextmanager
+async def serving(path: Path, cri: Cri) -> AsyncIterator[None]:
+    server = grpc.aio.server()
+    handlers = service(LIST_POD_SANDBOX.bind(cri.list), POD_SANDBOX_STATUS.bind(cri.status))
+    server.add_generic_rpc_handlers((handlers,))
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(0)
+
+
+@asynccontextmanager
+async def node(directory: Path, *, has_nri: bool = True, has_cri: bool = True) -> AsyncIterator[Node]:
+    tasks, cri, told = Tasks("test"), Cri(), Told()
+    async with AsyncExitStack() as stack:
+        client = CriClient(directory / "cri.sock")
+        stack.push_async_callback(client.close)
+        discovery = Discovery(
+            told.take,
+            lambda: None,
+            Metrics(),
+            has_nri=has_nri,
+            lister=CriLister(client) if has_cri else None,
+            directory=None,
+            interval_s=0.1,
+        )
+        runtime = StandInRuntime(directory / "nri.sock")
+        plugin = Plugin(directory / "nri.sock", "vcnode", "50", NriHandler(discovery), SANDBOXES)
+        stack.push_async_callback(tasks.close, 2.0)
+        tasks.spawn(discovery.run(), "discovery")
+        if has_nri:
+            tasks.spawn(plugin.run(), "nri")
+        yield Node(directory, discovery, runtime, cri, told)
+
+
+@pytest_asyncio.fixture
+async def nothing(tmp_path: Path) -> AsyncIterator[Node]:
+    async with node(tmp_path) as made:
+        yield made
+
+
+async def test_nri_tells_at_once_and_a_list_takes_nothing_back(nothing: Node) -> None:
+    async with nothing.nri, serving(nothing.directory / "cri.sock", nothing.cri):
+        await nothing.nri.has_registered()
+        await nothing.nri.run_pod(POD)
+        await until(lambda: "s1" in nothing.sandboxes)
+        assert nothing.sandboxes["s1"].netns == "/run/netns/one"
+        # containerd does not have it in its lists before the hook has returned.
+        seen = nothing.cri.lists
+        await until(lambda: nothing.cri.lists > seen + 2)
+        assert "s1" in nothing.sandboxes
+        nothing.cri.items = [LISTED]
+        seen = nothing.cri.lists
+        await until(lambda: nothing.cri.lists > seen + 2)
+        assert nothing.cri.asked_for == [], "NRI has told its details"
+        await nothing.nri.stop_pod(POD)
+        await until(lambda: not nothing.sandboxes)
+        seen = nothing.cri.lists
+        await until(lambda: nothing.cri.lists > seen + 2)
+        assert not nothing.sandboxes, "a list that still has it does not bring it back"
+
+
+async def test_containers_pass(nothing: Node) -> None:
+    async with nothing.nri:
+        await nothing.nri.has_registered()
+        await nothing.nri.run_pod(POD)
+        await nothing.nri.create_container(POD, Container("c1", "s1", "app"))
+
+
+async def test_a_runtime_that_is_away_takes_nothing_with_it(nothing: Node) -> None:
+    async with nothing.nri, serving(nothing.directory / "cri.sock", nothing.cri):
+        await nothing.nri.has_registered()
+        await nothing.nri.run_pod(POD)
+        nothing.cri.items = [LISTED]
+        await until(lambda: nothing.cri.lists > 3)
+    await until(lambda: "cri" in nothing.discovery.problems)
+    assert "s1" in nothing.sandboxes
+    other = replace(POD, id="s2", uid="u2", name="db")
+    dead = replace(POD, pid=0, linux=None)
+    nothing.nri.pods = [dead, other]
+    nothing.cri.items = [replace(LISTED, state=PodSandboxState.SANDBOX_NOTREADY)]
+    async with nothing.nri, serving(nothing.directory / "cri.sock", nothing.cri):
+        await until(lambda: set(nothing.sandboxes) == {"s2"})
+        await until(lambda: not nothing.discovery.problems)
+
+
+async def test_without_nri_lists_and_statuses_tell_it_all(tmp_path: Path) -> None:
+    async with node(tmp_path, has_nri=False) as here, serving(tmp_path / "cri.sock", here.cri):
+        here.cri.items = [LISTED]
+        await until(lambda: "s1" in here.sandboxes)
+        assert here.discovery.is_synced
+        found = here.sandboxes["s1"]
+        assert (found.netns, found.ips) == ("/run/netns/two", ("10.1.0.6", "fd00::6"))
+        seen = here.cri.lists
+        await until(lambda: here.cri.lists > seen + 2)
+        assert (here.cri.asked_for, here.told.changes) == (["s1"], 1)
+        here.cri.items = []
+        await until(lambda: not here.sandboxes)
+
+
+async def test_the_hosts_network_is_told(tmp_path: Path) -> None:
+    async with node(tmp_path, has_nri=False) as here, serving(tmp_path / "cri.sock", here.cri):
+        here.cri.is_host_network = True
+        here.cri.items = [LISTED]
+        await until(lambda: "s1" in here.sandboxes)
+        assert here.sandboxes["s1"].is_host_network
+
+
+async def test_nothing_is_known_before_a_source_was_heard(nothing: Node) -> None:
+    await until(lambda: "cri" in nothing.discovery.problems)
+    assert not nothing.discovery.is_synced
+    async with serving(nothing.directory / "cri.sock", nothing.cri):
+        await until(lambda: nothing.discovery.is_synced)
+
+
+async def test_a_directory_of_files(tmp_path: Path) -> None:
+    told: list[Change] = []
+    files = tmp_path / "guests"
+    discovery = Discovery(
+        told.extend,
+        lambda: None,
+        Metrics(),
+        has_nri=False,
+        lister=None,
+        directory=GuestDirectory(files),
+        interval_s=10.0,
+    )
+    tasks = Tasks("test")
+    tasks.spawn(discovery.run(), "discovery")
+    try:
+        await until(lambda: "directory" in discovery.problems)
+        assert not discovery.is_synced, "a directory that is not there is not an empty one"
+        files.mkdir()
+        await until(lambda: discovery.is_synced)
+        head = "apiVersion: vcnode.io/v1alpha1\nkind: Guest\n"
+        (files / "a.yaml").write_text(f"{head}namespace: n\nname: p\n")
+        await until(lambda: len(told) == 1)
+        (files / "a.yaml").write_text(f"{head}namespace: n\nname: p\nnets: [x]\n")
+        await until(lambda: "file a.yaml" in discovery.problems)
+        assert len(told) == 1, "its guest stays as it was"
+        (files / "a.yaml").unlink()
+        await until(lambda: len(told) == 2)
+    finally:
+        await tasks.close(2.0)

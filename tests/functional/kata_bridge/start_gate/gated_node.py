@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole daemon on a stand-in of the runtime, with a client of it: what the gate's tests ask."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bridge_api.client import BridgeClient
+from bridge_api.messages import ResultCode
+from daemonkit.run import Lifecycle, Supervision
+from devkit.kata.sample_rulesets import sample
+from devkit.kata.stand_in_runtime import StandInRuntime
+from kata_bridge.config import (
+    Drain,
+    Drift,
+    Gate,
+    KataBridgeConfiguration,
+    Listen,
+    NamespacePolicy,
+    Nri,
+    RuntimeRule,
+    Sandboxes,
+    Stock,
+)
+from kata_bridge.nri.messages import (
+    Container,
+    ContainerAdjustment,
+    ContainerState,
+    LinuxNamespace,
+    LinuxPodSandbox,
+    Mount,
+    PodSandbox,
+)
+from kata_bridge.service import Service
+from kata_bridge.start_gate.core.decision import Policy
+from kata_bridge.ttrpc.status import StatusError
+from tenancy import keys
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
+
+NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))
+TEXT, OTHER = "nameserver 10.1.0.10\n", "nameserver 10.1.0.11\n"
+NOBODY_SAID = "nobody has said yet which DNS server network default has"
+
+
+def configuration(place: Path, **settings: object) -> KataBridgeConfiguration:
+    """Guests are those of handler `kata`; namespaces `warned` and `open` have policies of their own."""
+    rules = (NamespacePolicy(("warned",), Policy.WARN), NamespacePolicy(("open",), Policy.OFF))
+    made = Gate(directory=place / "pods", namespaces=rules)
+    return KataBridgeConfiguration(
+        state_directory=place / "state",
+        sandboxes=Sandboxes(nri=Nri(place / "nri.sock")),
+        listen=Listen(place / "bridge.sock"),
+        lock_file=place / "lock",
+        runtimes=(RuntimeRule(("kata*",), ("stock",)), RuntimeRule(("*",), ())),
+        stock=Stock(shim_directories=(place / "sbs", place / "kata")),
+        drift=Drift(0.3),
+        drain=Drain(0.5),
+        gate=dataclasses.replace(made, **settings),  # type: ignore[arg-type]  # the tests' own words
+    )
+
+
+@dataclass(slots=True)
+class Node:
+    """A runtime with the daemon on it, and a client of the daemon."""
+
+    place: Path
+    runtime: StandInRuntime
+    service: Service
+    client: BridgeClient
+    number: int = 0
+
+    async def start(self, pod: PodSandbox, name: str = "main", *mounts: Mount) -> ContainerAdjustment:
+        """Create a container; raises `StatusError` where it is held."""
+        self.number += 1
+        of_sandbox = Mount("/etc/resolv.conf", "bind", f"/var/lib/x/sandboxes/{pod.id}/resolv.conf", ("rw",))
+        container = Container(
+            f"{pod.id}-{name}-{self.number}",
+            pod.id,
+            name,
+            ContainerState.CONTAINER_RUNNING,
+            mounts=mounts or (of_sandbox,),
+        )
+        return await self.runtime.create_container(pod, container) or ContainerAdjustment()
+
+    async def why(self, pod: PodSandbox, name: str = "main", *mounts: Mount) -> str:
+        """Why a container is not created."""
+        with pytest.raises(StatusError) as caught:
+            await self.start(pod, name, *mounts)
+        return caught.value.message
+
+    async def push(self, *sandboxes: str, generation: int = 1) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            async for result in self.client.set_ruleset(sandboxes, sample(generation)):
+                assert result.code in (ResultCode.APPLIED, ResultCode.UNCHANGED), result
+
+    def mount(self, pod: PodSandbox) -> Mount:
+        source = str(self.place / "pods" / pod.id / "resolv.conf")
+        return Mount("/etc/resolv.conf", "bind", source, ("rbind", "ro", "rprivate"))
+
+    def metric(self, name: str) -> float:
+        page = self.service.registry.render().decode()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
+
+
+@asynccontextmanager
+async def serving(
+    config: KataBridgeConfiguration, place: Path, runtime: StandInRuntime
+) -> AsyncIterator[Node]:
+    service = Service(config)
+    life = Lifecycle(Supervision(), send=lambda *_: None)
+    before = runtime.registrations
+    async with asyncio.TaskGroup() as group:
+        group.create_task(service.run(life))
+        await until(config.listen.socket.exists, "the socket")
+        try:
+            async with BridgeClient(place / "bridge.sock") as client:
+                async with asyncio.timeout(DEADLINE_S):
+                    await runtime.has_registered(before + 1)
+                yield Node(place, runtime, service, client)
+        finally:
+            life.stop()
+
+
+@asynccontextmanager
+async def gated(place: Path) -> AsyncIterator[Node]:
+    """The daemon and its runtime, from one start to one stop."""
+    async with (
+        StandInRuntime(place / "nri.sock") as runtime,
+        serving(configuration(place), place, runtime) as node,
+    ):
+        yield node
+
+
+def pod(
+    name: str,
+    handler: str = "",
+    *,
+    namespace: str = "enforced",
+    tenant: str = "vc-a-123abc-shop",
+    annotations: Mapping[str, str] | None = None,
+    linux: LinuxPodSandbox | None = NETNS,
+) -> PodSandbox:
+    whose = {keys.CLUSTER: tenant, keys.NAMESPACE: "shop", keys.UID: f"tenants-{name}"} if tenant else {}
+    more = whose | dict(annotations or {})
+    return PodSandbox(name, f"pod-{name}", f"uid-{name}", namespace, {}, more, handler, linux, 7)
+
+
+def content(mount: Mount) -> str:
+    return Path(mount.source).read_text()
+
+
+def inode_of(mount: Mount) -> int | None:
+    """Of the file itself, which containers have mounted; None if it is gone with all of its directory."""
+    source = Path(mount.source)
+    return source.stat().st_ino if source.parent.exists() else None

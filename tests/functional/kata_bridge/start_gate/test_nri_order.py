@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever comes first, and whether the bridge or the runtime's connection goes in between: the gate
+lets the same through."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.stand_in_kata import StandInKata
+from devkit.kata.stand_in_runtime import StandInRuntime
+from kata_bridge.nri.messages import Container, ContainerState
+from kata_bridge.start_gate.core.decision import Need
+from kata_bridge.ttrpc.status import StatusError
+from ruleset.model import Family
+from tests.functional.kata_bridge.fake_guests import until
+from tests.functional.kata_bridge.start_gate.gated_node import (
+    OTHER,
+    TEXT,
+    configuration,
+    content,
+    inode_of,
+    pod,
+    serving,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def runtime(place: Path) -> AsyncIterator[StandInRuntime]:
+    async with StandInRuntime(place / "nri.sock") as running:
+        yield running
+
+
+async def test_nothing_is_lost_when_the_bridge_restarts(place: Path, runtime: StandInRuntime) -> None:
+    config = configuration(place)
+    web, waiting = pod("s1"), pod("s2")
+    async with serving(config, place, runtime) as node:
+        for each in (web, waiting):
+            await runtime.run_pod(each)
+        await node.client.set_resolv_conf("s1", TEXT)
+        await node.client.set_resolv_conf("s2", "", waits="the network is not ready")
+        (mount,) = (await node.start(web)).mounts
+        inode = inode_of(mount)
+        await node.why(waiting)
+    async with serving(config, place, runtime) as node:
+        assert node.metric("vcnode_gate_got_through_total") == 0
+        assert (await node.start(web)).mounts == (node.mount(web),)
+        assert "the network is not ready" in await node.why(waiting)
+        await node.client.set_resolv_conf("s1", OTHER)
+        assert (content(mount), inode_of(mount)) == (OTHER, inode)
+
+
+async def test_what_got_through_while_the_bridge_was_away_is_reported_once(
+    place: Path, runtime: StandInRuntime
+) -> None:
+    """Without the runtime's own validator a node without its plugin is an open gate."""
+    config = configuration(place)
+    async with serving(config, place, runtime) as node:
+        pass
+    for name in ("s1", "s2", "s3"):
+        let_be = name == "s2"
+        running = pod(
+            name, namespace="open" if let_be else "enforced", tenant="" if name == "s3" else "vc-a-1-a"
+        )
+        runtime.pods.append(running)
+        container = Container(f"c-{name}", name, "main", ContainerState.CONTAINER_RUNNING)
+        runtime.containers.append(container)
+    dead = Container("c-dead", "s1", "old", ContainerState.CONTAINER_STOPPED)
+    runtime.containers.append(dead)
+    for expected in (1, 0):
+        async with serving(config, place, runtime) as node:
+            assert node.metric("vcnode_gate_got_through_total") == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_in_whatever_order_things_come_nothing_starts_before_both_are_in(
+    place: Path, runtime: StandInRuntime, seed: int
+) -> None:
+    """Some pods, and everything that can happen to them, shuffled; the guests themselves are looked at."""
+    chance = random.Random(seed)  # noqa: S311 - a test's order
+    names = [f"s{number}" for number in range(4)]
+    tables = {name: MemoryTables() for name in names}
+    said: set[str] = set()
+    async with AsyncExitStack() as stack:
+        for name in names:
+            await stack.enter_async_context(StandInKata(place, tables[name], sandbox_id=name))
+        node = await stack.enter_async_context(
+            serving(configuration(place, needs=tuple(Need)), place, runtime)
+        )
+        acts = [(name, act) for name in names for act in ("run", "push", "say", "flush", "withdraw", "drop")]
+        acts += [("", "drop")]
+        chance.shuffle(acts)
+        ran: set[str] = set()
+        started = held = 0
+        for name, act in [*acts, *((name, "all") for name in names)]:
+            if act in ("run", "all") and name not in ran:
+                await runtime.run_pod(pod(name, "kata"))
+                ran.add(name)
+            if act in ("push", "all") and name in ran:
+                await node.push(name, generation=chance.randrange(1, 1000) if act == "push" else 1000)
+            if act in ("say", "all"):
+                await node.client.set_resolv_conf("", TEXT, pod_uid=f"uid-{name}")
+                said.add(name)
+            if act == "flush" and "VCN-" in tables[name].save(Family.IPV4):
+                tables[name].flush(Family.IPV4, "nat")
+            if act == "withdraw":
+                await node.client.set_resolv_conf("", "", pod_uid=f"uid-{name}")
+                said.discard(name)
+            if act == "drop":
+                before = runtime.registrations
+                runtime.drop()
+                await runtime.has_registered(before + 1)
+            for each in ran:
+                try:
+                    adjustment = await node.start(pod(each, "kata"))
+                except StatusError:
+                    held += 1
+                    continue
+                started += 1
+                assert each in said
+                assert content(adjustment.mounts[0]) == TEXT
+                driver = node.service.guests.drivers[each]
+                assert driver.machine.held is not None
+                assert driver.machine.held.digest
+        assert held
+        # In the end all is in, and so are they.
+        for name in names:
+            await until(lambda name=name: node.service.guests.drivers[name].machine.is_current)  # type: ignore[misc]  # a default
+            await node.start(pod(name, "kata"))
+        assert started
