@@ -7,14 +7,15 @@ import sys
 from collections.abc import Sequence
 
 from daemonkit import logs
-from guest_agent import arguments, kernel_random, state_file
-from guest_agent.answers import Answers
-from guest_agent.arguments import Arguments
-from guest_agent.keeper import Keeper
-from guest_agent.kernel_filter import KernelFilter
-from guest_agent.link import Link
-from guest_agent.netfilter import Netfilter, NetfilterError
-from guest_agent.packet_filter import Broken
+from guest_agent import connection, state_file
+from guest_agent.core import arguments
+from guest_agent.core.arguments import Arguments
+from guest_agent.core.packet_filter import Broken
+from guest_agent.kernel.kernel_packet_filter import KernelFilter
+from guest_agent.kernel.netfilter_socket import Netfilter, NetfilterError
+from guest_agent.reconciler import Keeper
+from guest_agent.request_handler import Answers
+from guest_agent.session import Link
 
 _log = logs.get("guest_agent")
 
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: os._exit(0))
     try:
         given.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kernel_random.wait_until_ready()
+        connection.wait_for_random_pool()
         _link(given).run()
     except OSError as error:
         _log.error("cannot start", error=error)

@@ -8,7 +8,7 @@ generation's number, since the rules and their marker are in the kernel.
 import os
 from pathlib import Path
 
-from guest_agent.keeper import Remembered
+from guest_agent.reconciler import Remembered
 
 _VERSION = "1"
 _MAX_BYTES = 200

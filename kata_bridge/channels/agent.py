@@ -20,7 +20,7 @@ from bridge_api import messages, rulesets
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode
 from daemonkit.tasks import Tasks
-from guest_agent.messages import ATTACH, FromGuest, Hello
+from guest_agent.api.messages import ATTACH, FromGuest, Hello
 from kata_bridge import large_answers
 from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state
 from kata_bridge.channels.channel import GuestState

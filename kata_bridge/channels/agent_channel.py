@@ -8,7 +8,7 @@ from dataclasses import replace
 from bridge_api import messages, rulesets
 from bridge_api.messages import Capabilities, Flow
 from daemonkit.protobuf import encode
-from guest_agent.messages import (
+from guest_agent.api.messages import (
     Apply,
     Check,
     FlushConntrack,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The channel into a network namespace of this node: pods of runc, and Kata with l3forwarding.
 
-What the guest's agent does in a guest is done here by the same code (`guest_agent.keeper`) in
+What the guest's agent does in a guest is done here by the same code (`guest_agent.reconciler`) in
 the pod's namespace, with the node's own iptables or nft. What the pod's processes see of it is only
 the effect: they have no access to the node's programs.
 """
@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 from bridge_api.messages import Capabilities, Flow
 from daemonkit import logs
 from daemonkit.metrics import Counter
-from guest_agent import packet_filter, state_file
-from guest_agent.keeper import Keeper, Remembered
-from guest_agent.kernel_filter import KernelFilter
-from guest_agent.netfilter import Netfilter, NetfilterError
+from guest_agent import state_file
+from guest_agent.core import packet_filter
+from guest_agent.kernel.kernel_packet_filter import KernelFilter
+from guest_agent.kernel.netfilter_socket import Netfilter, NetfilterError
+from guest_agent.reconciler import Keeper, Remembered
 from kata_bridge.channels.channel import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.channels.namespaces import Namespaces
 from kata_bridge.sandboxes.core.sandbox import Sandbox

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from daemonkit import logs
 from devkit.fake_packet_filter import FakePacketFilter
-from guest_agent.answers import Answers
-from guest_agent.keeper import Keeper
-from guest_agent.link import Link
+from guest_agent.reconciler import Keeper
+from guest_agent.request_handler import Answers
+from guest_agent.session import Link
 from ruleset.model import Family
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bridge_api.messages import Part
 from daemonkit.protobuf import decode, encode
-from guest_agent.messages import FromGuest, HeldRules, Outcome, OutcomeCode, State, ToGuest
+from guest_agent.api.messages import FromGuest, HeldRules, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.channels import agent
 from kata_bridge.channels.channel import GuestState, Unreachable
 from ruleset.document import Document, make_ruleset

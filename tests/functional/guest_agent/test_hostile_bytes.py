@@ -15,8 +15,8 @@ import pytest
 from bridge_api.messages import Capabilities, Part
 from daemonkit.protobuf import decode, encode
 from devkit.pki import Authority
-from guest_agent.http2 import Call
-from guest_agent.messages import ATTACH, FromGuest, HeldRules, Hello, State, ToGuest
+from guest_agent.api.messages import ATTACH, FromGuest, HeldRules, Hello, State, ToGuest
+from guest_agent.http2.call import Call
 from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES
 from kata_bridge.channels.allowance import (
     BEFORE_ATTACHED_BYTES,

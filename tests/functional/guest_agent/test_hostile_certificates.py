@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from guest_agent.messages import (
+from guest_agent.api.messages import (
     ATTACH,
 )
 from kata_bridge.channels import relay

@@ -18,7 +18,7 @@ from daemonkit.protobuf import decode, encode
 from devkit.kata.guest_tables import MemoryTables
 from devkit.kata.stand_in_agent import Quirks
 from devkit.kata.stand_in_kata import StandInKata
-from guest_agent.messages import FromGuest, HeldRules, Hello, Outcome, OutcomeCode, State, ToGuest
+from guest_agent.api.messages import FromGuest, HeldRules, Hello, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.channels.agent import MAX_READING_BACK
 from kata_bridge.channels.agent_channel import MAX_LINES
 from tests.functional.kata_bridge.leaks import Node, bridged, dialled, until

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from bridge_api.messages import Capabilities, Flow, Guest, GuestResult, ResultCode
-from guest_agent.keeper import Keeper
-from guest_agent.kernel_filter import KernelFilter
-from guest_agent.netfilter import Netfilter
+from guest_agent.kernel.kernel_packet_filter import KernelFilter
+from guest_agent.kernel.netfilter_socket import Netfilter
+from guest_agent.reconciler import Keeper
 from kubeproxy_ext.core import wire
 from kubeproxy_ext.core.conntrack import StaleFlow
 from kubeproxy_ext.core.world import World

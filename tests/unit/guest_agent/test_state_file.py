@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from guest_agent import state_file
-from guest_agent.keeper import Remembered
+from guest_agent.reconciler import Remembered
 
 SOME = Remembered(7, "ab" * 32)
 

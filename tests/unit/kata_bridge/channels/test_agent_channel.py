@@ -10,7 +10,7 @@ import pytest
 from bridge_api.messages import Capabilities, Flow, Part
 from bridge_api.rulesets import to_message
 from daemonkit.protobuf import decode
-from guest_agent.messages import (
+from guest_agent.api.messages import (
     Apply,
     Check,
     FlushConntrack,

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can become of a program that is kept, with a stand-in that does all of it when told."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from guest_agent.core.packet_filter import Broken
+from guest_agent.kernel.iptables_restore_process import Restorer
+
+# Of a test that would fail; those that pass do not wait for it.
+_DEADLINE_S = 60.0
+# For what never comes.
+_SHORT_S = 0.2
+
+ONE = "*nat\none\nCOMMIT\n"
+TWO = "*filter\ntwo\nCOMMIT\n*nat\nthree\nCOMMIT\n"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + _DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, be it that nobody asked for its status yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return True
+
+
+class Program:
+    """The stand-in as an executable file, and what it did."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.path = directory / "restore"
+        self.write()
+
+    def write(self) -> None:
+        """Put it there anew: another file, as a package's update leaves it."""
+        text = Path(__file__).with_name("fake_iptables_restore.py").read_text()
+        made = self.directory / "new"
+        made.write_text(f"#!{sys.executable} -IS\n{text}")
+        made.chmod(0o755)
+        made.rename(self.path)
+
+    def mode(self, mode: str) -> None:
+        (self.directory / "mode").write_text(mode)
+
+    @property
+    def loaded(self) -> list[str]:
+        """The tables that were committed, with their lines."""
+        return [line.partition(" ")[2] for line in self._lines()]
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that committed them."""
+        return [int(line.partition(" ")[0]) for line in self._lines()]
+
+    def _lines(self) -> list[str]:
+        path = self.directory / "loaded"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+@pytest.fixture
+def make(program: Program) -> Iterator[Callable[..., Restorer]]:
+    made: list[Restorer] = []
+
+    def restorer(
+        *, timeout_s: float = _DEADLINE_S, lock_wait_s: float = _DEADLINE_S, texts: int = 100
+    ) -> Restorer:
+        made.append(
+            Restorer(program.path, timeout_s=timeout_s, lock_wait_s=lock_wait_s, texts_a_process=texts)
+        )
+        return made[-1]
+
+    yield restorer
+    for each in made:
+        each.close()
+
+
+Make = Callable[..., Restorer]
+
+
+def load(restorer: Restorer, text: str = ONE) -> None:
+    ended = restorer.run(text)
+    assert (ended.status, ended.errors) == (0, "")
+
+
+def test_one_process_loads_text_after_text(program: Program, make: Make) -> None:
+    restorer = make()
+    assert restorer.pid is None
+    for number in range(50):
+        load(restorer, f"*nat\nline {number}\nCOMMIT\n")
+        assert program.loaded[-1] == f"*nat line {number}"
+    assert len(program.loaded) == 50
+    assert set(program.pids) == {restorer.pid}
+
+
+def test_a_text_is_in_with_all_its_tables_when_run_returns(program: Program, make: Make) -> None:
+    restorer = make()
+    load(restorer, "*filter\nsleep 0.2\nCOMMIT\n*nat\nsleep 0.2\nCOMMIT\n")
+    assert program.loaded == ["*filter sleep 0.2", "*nat sleep 0.2"]
+
+
+def test_a_text_that_no_pipe_has_room_for(program: Program, make: Make) -> None:
+    restorer = make()
+    lines = "".join(f"line {number}\n" for number in range(200_000))
+    load(restorer, f"*nat\n{lines}COMMIT\n")
+    load(restorer)
+    assert program.loaded[0].endswith(" line 199999")
+    assert set(program.pids) == {restorer.pid}
+
+
+def test_a_refusal_names_the_line_of_its_own_text(program: Program, make: Make) -> None:
+    restorer = make()
+    for _ in range(3):
+        load(restorer, TWO)
+    refused = restorer.run("*filter\nfine\nCOMMIT\n*nat\nrefuse this\nCOMMIT\n")
+    assert refused.status == 2
+    assert refused.errors == "restore v0 (stand-in): Bad argument `this'\n\nError occurred at line: 5"
+    assert restorer.pid is None
+    load(restorer)
+    assert program.loaded[-2:] == ["*filter fine", "*nat one"]
+
+
+def test_a_process_that_was_killed_between_two_texts(program: Program, make: Make) -> None:
+    restorer = make()
+    load(restorer)
+    killed = restorer.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: is_gone(killed))
+    load(restorer)
+    assert restorer.pid != killed
+    assert program.loaded == ["*nat one"] * 2
+
+
+def test_a_process_that_is_killed_at_work(program: Program, make: Make) -> None:
+    restorer = make()
+    load(restorer)
+    ended = restorer.run("*filter\ntwo\nCOMMIT\n*nat\ndie\nCOMMIT\n")
+    assert (ended.status, ended.errors) == (-signal.SIGKILL, "")
+    load(restorer)
+    assert program.loaded == ["*nat one", "*filter two", "*nat one"]
+
+
+def test_a_process_that_hangs_is_killed(make: Make) -> None:
+    restorer = make(timeout_s=_SHORT_S)
+    with pytest.raises(Broken, match=r"restore did not end within 0\.2 s"):
+        restorer.run("*nat\nhang\nCOMMIT\n")
+    assert restorer.pid is None
+
+
+def test_a_process_that_hangs_after_others_were_loaded(program: Program, make: Make) -> None:
+    restorer = make()
+    load(restorer)
+    hung = restorer.pid
+    assert hung is not None
+    restorer._timeout_s = _SHORT_S  # noqa: SLF001 - starting the stand-in may take longer
+    with pytest.raises(Broken, match="did not end"):
+        restorer.run("*nat\nhang\nCOMMIT\n")
+    assert is_gone(hung)
+    restorer._timeout_s = _DEADLINE_S  # noqa: SLF001
+    load(restorer)
+    assert program.loaded == ["*nat one"] * 2
+
+
+def test_one_that_takes_its_time_is_given_it(program: Program, make: Make) -> None:
+    restorer = make(lock_wait_s=0.05)
+    load(restorer, "*nat\nsleep 0.5\nCOMMIT\n")
+    assert program.loaded == ["*nat sleep 0.5"]
+
+
+def test_one_that_ends_of_its_own_accord_has_not_done_it(make: Make) -> None:
+    restorer = make()
+    load(restorer)
+    with pytest.raises(Broken, match="ended before it had read everything"):
+        restorer.run("*nat\nquit\nCOMMIT\n")
+    load(restorer)
+
+
+def test_one_that_echoes_nothing_has_a_process_for_each_text(program: Program, make: Make) -> None:
+    program.mode("mute")
+    restorer = make(lock_wait_s=_SHORT_S)
+    for _ in range(3):
+        load(restorer)
+        assert restorer.pid is None
+    assert program.loaded == ["*nat one"] * 3
+    assert len(set(program.pids)) == 3
+    assert restorer.run("*nat\nrefuse this\nCOMMIT\n").errors.endswith("line: 2")
+
+
+def test_output_that_is_no_answer(program: Program, make: Make) -> None:
+    program.mode("noisy")
+    restorer = make()
+    for _ in range(3):
+        ended = restorer.run(ONE)
+        assert ended == type(ended)(0, "", "")
+    assert program.loaded == ["*nat one"] * 3
+    refused = restorer.run("*nat\nrefuse this\nCOMMIT\n")
+    assert refused.status == 2
+    assert len(refused.errors) <= 4_000
+
+
+@pytest.mark.parametrize("words", ["locked", "locked-old"])
+def test_a_lock_that_somebody_else_has(program: Program, make: Make, words: str) -> None:
+    program.mode(words)
+    restorer = make(lock_wait_s=_SHORT_S)
+    with (program.directory / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        until(lambda: (ended := restorer.run(ONE)).status == 4 and "holding the xtables lock" in ended.errors)
+    assert restorer.pid is None
+    program.mode("")
+    until(lambda: restorer.run(ONE).status == 0)
+    assert program.loaded == ["*nat one"]
+
+
+def test_a_program_that_was_replaced(program: Program, make: Make) -> None:
+    restorer = make()
+    load(restorer)
+    before = restorer.pid
+    program.write()
+    load(restorer)
+    assert restorer.pid != before
+    assert before is not None
+    assert is_gone(before)
+
+
+def test_a_program_that_is_gone_and_comes_back(program: Program, make: Make) -> None:
+    restorer = make()
+    load(restorer)
+    program.path.unlink()
+    with pytest.raises(Broken, match="restore: No such file or directory"):
+        restorer.run(ONE)
+    program.write()
+    load(restorer)
+    assert program.loaded == ["*nat one"] * 2
+
+
+def test_a_process_is_used_so_often_and_no_more(program: Program, make: Make) -> None:
+    restorer = make(texts=3)
+    for _ in range(7):
+        load(restorer)
+    first, second, third = dict.fromkeys(program.pids)
+    assert program.pids == [first] * 3 + [second] * 3 + [third]
+    assert is_gone(first)
+    assert is_gone(second)
+
+
+def test_a_text_that_does_not_end_its_table_is_told_so(program: Program, make: Make) -> None:
+    restorer = make()
+    load(restorer)
+    ended = restorer.run("*nat\none\n")
+    assert ended.status == 1
+    assert "COMMIT expected" in ended.errors
+    load(restorer)
+    assert program.loaded == ["*nat one"] * 2
+
+
+def test_close_ends_it(make: Make) -> None:
+    restorer = make()
+    load(restorer)
+    pid = restorer.pid
+    assert pid is not None
+    restorer.close()
+    assert is_gone(pid)
+
+
+_KEEPER = """
+import sys, time
+from pathlib import Path
+from guest_agent.kernel.iptables_restore_process import Restorer
+kept = [Restorer(Path(sys.argv[1])) for _ in range(2)]
+for each in kept:
+    each.run("*nat\\none\\nCOMMIT\\n")
+print(*[each.pid for each in kept], flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_ends_with_whoever_keeps_it(program: Program) -> None:
+    """Two of them: neither holds the other's input open."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _KEEPER, str(program.path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[4],
+    ) as keeper:
+        assert keeper.stdout is not None
+        pids = [int(word) for word in keeper.stdout.readline().split()]
+        assert len(pids) == 2
+        assert not any(map(is_gone, pids))
+        keeper.kill()
+        until(lambda: all(map(is_gone, pids)))
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__), tmp_path / "restore")
+    with pytest.raises(Broken, match="restore: Permission denied"):
+        Restorer(tmp_path / "restore").run(ONE)

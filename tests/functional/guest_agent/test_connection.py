@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's connection over real TLS, against a node that says what a test wants it to."""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from guest_agent.connection import Lost, Patience, Wire, dial
+from kata_bridge.credentials import Credentials, ServerIdentity
+
+_DEADLINE_S = 20.0
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _SETTINGS, _PING, _WINDOW_UPDATE, _ACK = 0, 1, 4, 6, 8, 1
+_NEVER = Patience(1_000.0, 1_000.0, 1_000.0)
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+BEGINNING = frame(_SETTINGS, 0, 0, b"") + frame(_HEADERS, 4, 1, b"\x88")
+
+
+def said(text: bytes) -> bytes:
+    return frame(_DATA, 0, 1, b"\0" + len(text).to_bytes(4, "big") + text)
+
+
+class Node:
+    """A node that speaks HTTP/2 by hand. One connection at a time."""
+
+    def __init__(self, directory: Path, identity: ServerIdentity) -> None:
+        files = {"c": identity.certificate_pem, "k": identity.key_pem, "a": identity.authority_pem}
+        for name, pem in files.items():
+            (directory / name).write_bytes(pem)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.set_alpn_protocols(["h2"])
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        self._context.load_cert_chain(directory / "c", directory / "k")
+        self._context.load_verify_locations(directory / "a")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(_DEADLINE_S)
+        self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connection: ssl.SSLSocket | None = None
+        self._data = b""
+
+    def accept(self) -> None:
+        raw, _ = self._listener.accept()
+        raw.settimeout(_DEADLINE_S)
+        self.connection = self._context.wrap_socket(raw, server_side=True)
+
+    def read_beginning(self) -> None:
+        """Read what an agent begins with."""
+        assert self._read(len(_PREFACE)) == _PREFACE
+        assert [self.frame()[0] for _ in range(3)] == [_SETTINGS, _WINDOW_UPDATE, _HEADERS]
+
+    def send(self, data: bytes) -> None:
+        assert self.connection is not None
+        self.connection.sendall(data)
+
+    def frame(self) -> tuple[int, int, bytes]:
+        """The next frame: type, flags and payload."""
+        head = self._read(9)
+        return head[3], head[4], self._read(int.from_bytes(head[:3], "big"))
+
+    def _read(self, count: int) -> bytes:
+        assert self.connection is not None
+        while len(self._data) < count:
+            got = self.connection.recv(1 << 16)
+            assert got, "the agent hung up"
+            self._data += got
+        data, self._data = self._data[:count], self._data[count:]
+        return data
+
+    def close(self) -> None:
+        self._listener.close()
+        if self.connection is not None:
+            self.connection.close()
+
+
+@pytest.fixture
+def credentials(directory: Path) -> Credentials:
+    return Credentials.open(directory / "state")
+
+
+@pytest.fixture
+def node(directory: Path, credentials: Credentials) -> Iterator[Node]:
+    made = Node(directory, credentials.server)
+    yield made
+    made.close()
+
+
+def test_where_there_is_no_way_over_vsock_that_is_said(credentials: Credentials) -> None:
+    """AF_VSOCK that leads somewhere is in the ring of User-mode Linux: few machines loop it back."""
+    with pytest.raises(Lost, match="the node does not answer"):
+        dial("vsock:1:40123", credentials.issue("sb").directory, "/s/M", _NEVER)
+
+
+class Dialled:
+    """An agent's wires, which end with the test."""
+
+    def __init__(self, node: Node, credentials: Path) -> None:
+        self._node, self._credentials = node, credentials
+        self._wires: list[Wire] = []
+
+    def __call__(self, patience: Patience = _NEVER) -> Wire:
+        """A wire to a node that has not said anything."""
+        accepting = threading.Thread(target=self._node.accept, daemon=True)
+        accepting.start()
+        wire = dial(self._node.target, self._credentials, "/s/M", patience)
+        self._wires.append(wire)
+        wire.say(b"hello")
+        accepting.join(_DEADLINE_S)
+        self._node.read_beginning()
+        assert self._node.frame() == (_DATA, 0, b"\0\0\0\0\5hello")
+        return wire
+
+    def answered(self, patience: Patience = _NEVER) -> Wire:
+        """A wire to a node that has begun to answer."""
+        wire = self(patience)
+        self._node.send(BEGINNING + said(b"begin"))
+        assert wire.receive(soon()) == b"begin"
+        assert self._node.frame() == (_SETTINGS, _ACK, b"")
+        return wire
+
+    def close(self) -> None:
+        for wire in self._wires:
+            wire.close()
+
+
+@pytest.fixture
+def dialled(node: Node, credentials: Credentials) -> Iterator[Dialled]:
+    made = Dialled(node, credentials.issue("sb").directory)
+    yield made
+    made.close()
+
+
+def soon() -> float:
+    return time.monotonic() + _DEADLINE_S
+
+
+def test_messages_both_ways(node: Node, dialled: Dialled) -> None:
+    wire = dialled.answered()
+    node.send(said(b"one") + said(b"two"))
+    assert wire.receive(soon()) == b"one"
+    # It was read together with the first, and no more bytes come.
+    assert wire.receive(soon()) == b"two"
+    assert wire.receive(time.monotonic()) is None
+    wire.say(b"answer")
+    assert node.frame() == (_DATA, 0, b"\0\0\0\0\6answer")
+
+
+def test_what_is_in_the_hands_of_tls_is_found(node: Node, dialled: Dialled) -> None:
+    wire = dialled.answered()
+    large = b"".join(said(b"x" * 16_000) for _ in range(3))
+    node.send(large)
+    for _ in range(3):
+        assert wire.receive(soon()) == b"x" * 16_000
+
+
+def test_a_large_answer_goes_as_the_node_makes_room(node: Node, dialled: Dialled) -> None:
+    wire = dialled.answered()
+    text = bytes(range(256)) * (1 << 14)
+    wire.say(text)
+    got: list[bytes] = []
+
+    def read() -> None:
+        count = 0
+        while count < len(text) + 5:
+            kind, _, payload = node.frame()
+            assert kind == _DATA
+            got.append(payload)
+            count += len(payload)
+            room = len(payload).to_bytes(4, "big")
+            node.send(frame(_WINDOW_UPDATE, 0, 0, room) + frame(_WINDOW_UPDATE, 0, 1, room))
+        node.send(said(b"next"))
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    assert wire.receive(soon()) == b"next"
+    reading.join(_DEADLINE_S)
+    assert b"".join(got)[5:] == text
+
+
+def test_a_question_waits_until_what_was_said_is_gone(node: Node, dialled: Dialled) -> None:
+    wire = dialled.answered()
+    wire.say(b"x" * 100_000)
+    node.send(said(b"one"))
+    assert wire.receive(time.monotonic() + 0.05) is None
+    node.send(frame(_WINDOW_UPDATE, 0, 0, b"\0\1\0\0") + frame(_WINDOW_UPDATE, 0, 1, b"\0\1\0\0"))
+    assert wire.receive(soon()) == b"one"
+
+
+def test_a_quiet_node_is_asked_for_a_sign_and_left_without_one(node: Node, dialled: Dialled) -> None:
+    wire = dialled(Patience(0.01, 0.05, 1_000.0))
+    with pytest.raises(Lost, match="the node does not answer any more"):
+        wire.receive(soon())
+    assert node.frame() == (_PING, 0, bytes(8))
+
+
+def test_a_node_that_gives_signs_is_kept(node: Node, dialled: Dialled) -> None:
+    wire = dialled(Patience(0.01, _DEADLINE_S, 1_000.0))
+
+    def answer() -> None:
+        for _ in range(5):
+            kind, flags, payload = node.frame()
+            assert (kind, flags) == (_PING, 0)
+            node.send(frame(_PING, _ACK, 0, payload))
+        node.send(BEGINNING + said(b"still there"))
+
+    answering = threading.Thread(target=answer, daemon=True)
+    answering.start()
+    assert wire.receive(soon()) == b"still there"
+    answering.join(_DEADLINE_S)
+
+
+def test_who_is_long_at_work_gives_signs_and_loses_nothing(node: Node, dialled: Dialled) -> None:
+    wire = dialled.answered(Patience(1_000.0, 1_000.0, 0.01))
+    assert wire.receive(time.monotonic()) is None
+    # Nobody receives now: this thread is at work.
+    node.send(frame(_PING, 0, 0, b"12345678") + said(b"one"))
+    assert node.frame() == (_PING, _ACK, b"12345678")
+    node.send(frame(_PING, 0, 0, b"12345678"))
+    assert node.frame() == (_PING, _ACK, b"12345678")
+    assert wire.receive(soon()) == b"one"
+
+
+def test_a_node_that_hangs_up(node: Node, dialled: Dialled) -> None:
+    wire = dialled.answered()
+    assert node.connection is not None
+    node.connection.close()
+    with pytest.raises(Lost, match=r"the node hung up|the connection is lost"):
+        wire.receive(soon())
+    # And so it stays, also for who speaks.
+    wire.say(b"x")
+    with pytest.raises(Lost):
+        wire.receive(soon())
+
+
+def test_a_node_that_speaks_nonsense(node: Node, dialled: Dialled) -> None:
+    wire = dialled.answered()
+    node.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(Lost, match="the node does not speak as it should: a frame of"):
+        wire.receive(soon())
+
+
+def test_without_credentials(node: Node, directory: Path) -> None:
+    with pytest.raises(Lost, match="No such file"):
+        dial(node.target, directory / "none", "/s/M")
+
+
+def test_where_nobody_listens(node: Node, credentials: Credentials, directory: Path) -> None:
+    issued = credentials.issue("sb").directory
+    target = node.target
+    node.close()
+    with pytest.raises(Lost, match=r"the node does not answer, .*: Connection refused"):
+        dial(target, issued, "/s/M")
+    with pytest.raises(Lost, match=r"the node does not answer, .*: No such file"):
+        dial(f"unix:{directory}/none.sock", issued, "/s/M")
+
+
+def _refused(node: Node, issued: Path) -> None:
+    """See a node fail at its handshake, and the agent that dials it with it."""
+
+    def accept() -> None:
+        with pytest.raises(OSError, match=r"."):
+            node.accept()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    with pytest.raises(Lost, match="certificate verify failed"):
+        dial(node.target, issued, "/s/M")
+    accepting.join(_DEADLINE_S)
+
+
+def test_the_node_of_another_authority(node: Node, directory: Path) -> None:
+    _refused(node, Credentials.open(directory / "other").issue("sb").directory)
+
+
+def test_another_guest_that_plays_the_node(credentials: Credentials, directory: Path) -> None:
+    theirs, ours = credentials.issue("theirs").directory, credentials.issue("ours").directory
+    pems = ((theirs / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key"))
+    guest = Node(directory, ServerIdentity(*pems))
+    try:
+        _refused(guest, ours)
+    finally:
+        guest.close()

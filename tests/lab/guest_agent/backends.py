@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways in which a guest takes rules: rulesets, guests and what they hold, in each of them."""
+
+from __future__ import annotations
+
+from kata_bridge.channels.agent_channel import AgentChannel
+from ruleset.delta import RulesetDelta, difference
+from ruleset.document import Ruleset, make_ruleset
+from ruleset.iptables import render as iptables
+from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.nft import render as nft
+from tests.lab.guest_agent.conftest import Guest, Node
+from tests.lab.namespaces import Namespace
+
+LEGACY, IPTABLES_NFT, NFT = "iptables-legacy", "iptables-nft", "nft"
+WAYS = (LEGACY, IPTABLES_NFT, NFT)
+RENDER = {LEGACY: iptables.render, IPTABLES_NFT: iptables.render, NFT: nft.render}
+
+
+def rules(pods: int, services: int = 3, family: Family = Family.IPV4) -> GuestRules:
+    made = []
+    for number in range(services):
+        name = f"ns/svc{number}:http"
+        four = family is Family.IPV4
+        endpoints = tuple(
+            Endpoint(f"10.1.{number}.{pod}" if four else f"fd00:{number + 1}::{pod}", 80)
+            for pod in range(1, pods + 1)
+        )
+        ip = f"10.96.0.{number + 1}" if four else f"fd96::{number + 1}"
+        capture = Capture(ip, 80, Protocol.TCP, name, Target(name, Protocol.TCP, False, endpoints))
+        made.append(ServiceRules(f"ns/svc{number}", (capture,)))
+    return GuestRules(family, tuple(made), ("10.96.0.0/12",) if family is Family.IPV4 else ("fd96::/108",))
+
+
+def ruleset(way: str, generation: int, pods: int, *families: Family) -> Ruleset:
+    parts = [RENDER[way](rules(pods, family=family)) for family in families or (Family.IPV4,)]
+    return make_ruleset(generation, parts)
+
+
+def change(old: Ruleset, new: Ruleset) -> RulesetDelta:
+    delta = difference(old, new)
+    assert delta is not None
+    return delta
+
+
+def prepared(guest: Guest, way: str) -> Guest:
+    """Make the guest one in which somebody uses this iptables already, behind whom we have to stand."""
+    if way in (LEGACY, IPTABLES_NFT):
+        guest.namespace.run(way, "-t", "nat", "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "ACCEPT")
+    return guest
+
+
+def held(namespace: Namespace, way: str) -> str:
+    if way == NFT:
+        return namespace.run("nft", "list", "table", "ip", "vcnode")
+    return namespace.run(f"{way}-save")
+
+
+async def attached(node: Node, guest: Guest, sandbox: str) -> AgentChannel:
+    guest.start()
+    return await node.channel(sandbox)

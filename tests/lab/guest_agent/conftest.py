@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node, and real agents in network namespaces that stand for guests."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kata_bridge.channels.agent import GuestLinks
+from kata_bridge.channels.agent_channel import AgentChannel
+from kata_bridge.channels.channel import GuestState
+from kata_bridge.credentials import Credentials
+from tests.lab.namespaces import Lab, Namespace
+
+_DEADLINE_S = 30.0
+_REPOSITORY = Path(__file__).parents[3]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, and fail where it does not come."""
+    async with asyncio.timeout(_DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event, on purpose
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class Guest:
+    """A namespace with an agent in it, which outlives its agents."""
+
+    namespace: Namespace
+    credentials: Path
+    files: Path
+    node: Path
+    lab: Lab
+    programs: Path | None = None
+    """What its /usr/sbin has; None: all that this machine has."""
+    has_libnftables: bool = True
+    run_options: str = "rw"
+    agent: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start the agent, in a mount namespace where some things are otherwise than here."""
+        agent = [sys.executable, "-m", "guest_agent", "--node", f"unix:{self.node}"]
+        agent += ["--credentials", str(self.credentials), "--state", str(self.files)]
+        agent += ["--resolv-conf", str(self.files / "resolv.conf"), "--log-level", "debug"]
+        # Its own /run, as a VM has: the lock of legacy iptables is in it, one for all namespaces.
+        script = [f"mount -t tmpfs -o {self.run_options} run /run"]
+        if self.programs is not None:
+            script.append(f"mount --bind {self.programs} /usr/sbin")
+        if not self.has_libnftables:
+            script.append(f"mount --bind /dev/null {libnftables()}")
+        script.append(f"cd {_REPOSITORY} && exec {' '.join(agent)}")
+        argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", " && ".join(script)]
+        self.agent = self.lab.start(self.namespace, *argv)
+
+    def stop(self) -> None:
+        """Kill the agent, as the kernel would."""
+        assert self.agent is not None
+        self.agent.kill()
+        self.agent.wait(_DEADLINE_S)
+
+    @property
+    def rss_bytes(self) -> int:
+        assert self.agent is not None
+        status = Path(f"/proc/{self.agent.pid}/status").read_text()
+        return next(int(line.split()[1]) << 10 for line in status.split("\n") if line.startswith("VmRSS"))
+
+
+def libnftables() -> Path:
+    """The file of the library that an agent here would load."""
+    name = ctypes.util.find_library("nftables")
+    assert name is not None
+    return next(Path("/usr/lib").rglob(name)).resolve()
+
+
+class Node:
+    """The node's side of all guests of a test."""
+
+    def __init__(self, directory: Path, lab: Lab) -> None:
+        self.directory = directory
+        self.lab = lab
+        self.credentials = Credentials.open(directory / "state")
+        self.states: list[tuple[str, GuestState]] = []
+        self.attached: list[AgentChannel] = []
+        self.links = GuestLinks(
+            self.credentials,
+            directory / "agents.sock",
+            on_attached=self.attached.append,
+            on_detached=lambda _: None,
+            on_state=lambda channel, state: self.states.append((channel.sandbox, state)),
+        )
+
+    def guest(self, sandbox: str, namespace: Namespace | None = None) -> Guest:
+        """A guest whose agent is not started yet."""
+        files = self.directory / f"files-{sandbox}"
+        files.mkdir()
+        made = namespace or self.lab.namespace(sandbox)
+        issued = self.credentials.issue(sandbox)
+        return Guest(made, issued.directory, files, self.directory / "node.sock", self.lab)
+
+    async def channel(self, sandbox: str, *, after: AgentChannel | None = None) -> AgentChannel:
+        """Wait for the agent of a guest, another one than `after`."""
+        await until(lambda: self.links.channel(sandbox) not in (None, after))
+        channel = self.links.channel(sandbox)
+        assert channel is not None
+        return channel
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A short path: that of a unix socket has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="vcl") as made:
+        yield Path(made)
+
+
+@pytest_asyncio.fixture
+async def node(directory: Path, lab: Lab) -> AsyncIterator[Node]:
+    made = Node(directory, lab)
+    await made.links.start()
+    await made.links.listen_unix(directory / "node.sock")
+    yield made
+    await made.links.stop()

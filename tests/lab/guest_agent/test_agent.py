@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents as processes in namespaces, with the kernel's real iptables and nft."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from kata_bridge.channels.channel import GuestState, Refused
+from ruleset.document import Document, make_ruleset
+from ruleset.model import Family
+from tests.lab.guest_agent.backends import (
+    IPTABLES_NFT,
+    LEGACY,
+    NFT,
+    WAYS,
+    attached,
+    change,
+    held,
+    prepared,
+    ruleset,
+)
+from tests.lab.guest_agent.conftest import Node, until
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_ruleset_and_a_change(node: Node, way: str) -> None:
+    guest = prepared(node.guest("sb"), way)
+    channel = await attached(node, guest, "sb")
+    capabilities = await channel.probe()
+    assert capabilities.backends == ("nft", "iptables")
+    assert capabilities.ipv6
+    assert capabilities.conntrack
+    both = (Family.IPV4, Family.IPV6)
+    first, second = ruleset(way, 1, 1, *both), ruleset(way, 2, 3, *both)
+    assert await channel.apply(first, []) == GuestState(1, first.digest, False)
+    assert await channel.read_back() == first.documents
+    assert await channel.apply(change(first, second), []) == GuestState(2, second.digest, False)
+    assert await channel.read_back() == second.documents
+    assert await channel.state() == GuestState(2, second.digest, False)
+    if way != NFT:
+        output = [line for line in held(guest.namespace, way).split("\n") if line.startswith("-A OUTPUT")]
+        assert output[-1] == "-A OUTPUT -j VCN-SERVICES"
+        assert "-A OUTPUT -d 192.0.2.1/32 -j ACCEPT" in output
+
+
+STRANGERS: list[tuple[str, Callable[[str], tuple[str, ...]]]] = [
+    ("flushes nat", lambda way: ("nft", "flush", "ruleset") if way == NFT else (way, "-t", "nat", "-F")),
+    (
+        "takes one rule",
+        lambda way: (
+            ("nft", "flush", "chain", "ip", "vcnode", "nat-output")
+            if way == NFT
+            else (way, "-t", "nat", "-D", "VCN-SERVICES", "1")
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("stranger", [each[1] for each in STRANGERS], ids=[each[0] for each in STRANGERS])
+async def test_a_stranger_is_noticed_and_undone(
+    node: Node, way: str, stranger: Callable[[str], tuple[str, ...]]
+) -> None:
+    guest = prepared(node.guest("sb"), way)
+    channel = await attached(node, guest, "sb")
+    first = ruleset(way, 1, 2)
+    await channel.apply(first, [])
+    guest.namespace.run(*stranger(way))
+    await until(lambda: bool(node.states))
+    assert node.states == [("sb", GuestState(1, first.digest, True))]
+    assert await channel.state() == GuestState(1, first.digest, True)
+    assert await channel.apply(first, []) == GuestState(1, first.digest, False)
+    assert await channel.read_back() == first.documents
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_check_sees_what_happened_a_moment_ago(node: Node, way: str) -> None:
+    guest = prepared(node.guest("sb"), way)
+    channel = await attached(node, guest, "sb")
+    await channel.apply(ruleset(way, 1, 2), [])
+    if way == NFT:
+        guest.namespace.run("nft", "add", "rule", "ip", "vcnode", "nat-output", "accept")
+    else:
+        # Of the same size as before, so that only the content tells.
+        guest.namespace.run(
+            way,
+            "-t",
+            "nat",
+            "-R",
+            "VCN-SERVICES",
+            "1",
+            "-d",
+            "10.96.0.9",
+            "-p",
+            "tcp",
+            "--dport",
+            "80",
+            "-j",
+            "RETURN",
+        )
+    assert (await channel.state()).has_drifted
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_others_rules_and_traffic_are_no_drift(node: Node, way: str) -> None:
+    guest = prepared(node.guest("sb"), way)
+    channel = await attached(node, guest, "sb")
+    first = ruleset(way, 1, 2)
+    await channel.apply(first, [])
+    tool = IPTABLES_NFT if way == NFT else way
+    guest.namespace.run(tool, "-t", "nat", "-A", "PREROUTING", "-j", "RETURN")
+    guest.namespace.run(tool, "-A", "INPUT", "-s", "192.0.2.2", "-j", "DROP")
+    with guest.namespace.socket(socket.AF_INET, socket.SOCK_DGRAM) as traffic:
+        traffic.sendto(b"x", ("127.0.0.1", 9))
+    assert await channel.state() == GuestState(1, first.digest, False)
+
+
+async def test_one_backend_gives_way_to_the_other(node: Node) -> None:
+    guest = node.guest("sb")
+    channel = await attached(node, guest, "sb")
+    await channel.apply(ruleset(NFT, 1, 2), [])
+    second = ruleset(IPTABLES_NFT, 2, 2)
+    assert await channel.apply(second, []) == GuestState(2, second.digest, False)
+    assert await channel.read_back() == second.documents
+    assert "vcnode" not in guest.namespace.run("nft", "list", "tables")
+    empty = make_ruleset(3, ())
+    assert await channel.apply(empty, []) == GuestState(3, empty.digest, False)
+    assert "VCN-" not in guest.namespace.run("nft", "list", "ruleset")
+
+
+@pytest.mark.parametrize("way", [LEGACY, IPTABLES_NFT, NFT])
+async def test_what_the_kernel_refuses_leaves_what_was_there(node: Node, way: str) -> None:
+    guest = prepared(node.guest("sb"), way)
+    channel = await attached(node, guest, "sb")
+    first = ruleset(way, 1, 2)
+    await channel.apply(first, [])
+    (document,) = first.documents
+    objects = dict(document.objects)
+    if way == NFT:
+        objects["chain nat-output"] = (*objects["chain nat-output"], "goto VCN-SVC-NOWHERE")
+    else:
+        objects["nat/VCN-SERVICES"] = (*objects["nat/VCN-SERVICES"], "-d 10.96.0.9/32 -j VCN-SVC-NOWHERE")
+    bad = make_ruleset(2, [Document(Family.IPV4, document.backend, objects)])
+    with pytest.raises(Refused, match=r"VCN-SVC-NOWHERE|table nat"):
+        await channel.apply(bad, [])
+    assert await channel.state() == GuestState(1, first.digest, False)
+    assert await channel.read_back() == first.documents
+
+
+async def test_another_guests_certificate_is_refused(node: Node) -> None:
+    guest, other = node.guest("sb"), node.guest("other")
+    guest.credentials = node.directory / "copy"
+    shutil.copytree(other.credentials, guest.credentials)
+    node.credentials.revoke("other")
+    guest.start()
+    good = await attached(node, node.guest("good"), "good")
+    assert await good.state() == GuestState(0, "", False)
+    assert node.links.channel("other") is None
+    assert node.links.channel("sb") is None

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent finds that was killed, or whose guest was rebooted."""
+
+from __future__ import annotations
+
+import pytest
+
+from kata_bridge.channels.channel import GuestState
+from tests.lab.guest_agent.backends import NFT, WAYS, attached, change, held, prepared, ruleset
+from tests.lab.guest_agent.conftest import Node
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_agent_that_was_killed_finds_its_rules_and_applies_nothing(node: Node, way: str) -> None:
+    guest = prepared(node.guest("sb"), way)
+    channel = await attached(node, guest, "sb")
+    first, second = ruleset(way, 1, 2), ruleset(way, 2, 1)
+    await channel.apply(first, [])
+    guest.stop()
+    before = held(guest.namespace, way)
+    guest.start()
+    again = await node.channel("sb", after=channel)
+    assert again.hello_state == GuestState(1, first.digest, False)
+    assert _rules(held(guest.namespace, way)) == _rules(before)
+    assert await again.apply(first, []) == GuestState(1, first.digest, False)
+    assert await again.apply(change(first, second), []) == GuestState(2, second.digest, False)
+
+
+def _rules(text: str) -> list[str]:
+    return [line.partition("[")[0] for line in text.split("\n") if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_guest_that_was_rebooted_holds_nothing_and_says_so(node: Node, way: str) -> None:
+    guest = prepared(node.guest("sb"), way)
+    channel = await attached(node, guest, "sb")
+    first = ruleset(way, 1, 2)
+    await channel.apply(first, [])
+    guest.stop()
+    # Another kernel state and an empty /run, under the same certificate.
+    (guest.files / "state").unlink()
+    guest.namespace = node.lab.namespace("again")
+    prepared(guest, way).start()
+    again = await node.channel("sb", after=channel)
+    assert again.hello_state == GuestState(0, "", False)
+    assert await again.apply(first, []) == GuestState(1, first.digest, False)
+
+
+async def test_rules_that_went_while_the_agent_was_away(node: Node) -> None:
+    guest = node.guest("sb")
+    channel = await attached(node, guest, "sb")
+    first = ruleset(NFT, 1, 2)
+    await channel.apply(first, [])
+    guest.stop()
+    guest.namespace.run("nft", "flush", "ruleset")
+    guest.start()
+    again = await node.channel("sb", after=channel)
+    assert again.hello_state == GuestState(1, first.digest, True)
+    assert await again.apply(first, []) == GuestState(1, first.digest, False)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages of the guest's link say what `guest.proto` says, byte for byte."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bridge_api import messages as api_messages
+from daemonkit.protobuf import decode, encode
+from guest_agent.api import messages
+from tests.unit.daemonkit.protobuf_oracle import Oracle, as_ours
+from tests.unit.daemonkit.protobuf_oracle import messages as any_of
+
+ROOT = Path(messages.__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    file = ROOT / "guest_agent/api/guest.proto"
+    return Oracle(file, ROOT, tmp_path_factory.mktemp("oracle"))
+
+
+def test_every_message_is_declared(oracle: Oracle) -> None:
+    oracle.check_declarations(messages)
+
+
+def test_enumeration_agrees(oracle: Oracle) -> None:
+    values = oracle.message("Outcome").DESCRIPTOR.enum_types_by_name["Code"].values_by_name
+    assert {each.name: each.value for each in messages.OutcomeCode} == {
+        name: value.number for name, value in values.items()
+    }
+
+
+def test_the_call_agrees(oracle: Oracle) -> None:
+    call = messages.ATTACH
+    assert {(call.path, call.request.__name__, call.reply.__name__, True, True)} == oracle.calls("GuestLink")
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_messages_agree(oracle: Oracle, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(oracle.descriptor.message_types_by_name)))
+    theirs = data.draw(any_of(oracle.descriptor.message_types_by_name[name]))
+    wire = theirs.SerializeToString(deterministic=True)
+    ours = as_ours(theirs, [messages, api_messages])
+    assert decode(type(ours), wire) == ours
+    assert encode(ours) == wire

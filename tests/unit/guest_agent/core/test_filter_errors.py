@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs say, word for word as iptables 1.8.9 and nft 1.0.6 say it, and what it means."""
+
+import pytest
+
+from guest_agent.core.filter_errors import failure, renumbered
+from guest_agent.core.packet_filter import Broken, Refused
+
+TEXT = "*filter\nCOMMIT\n*nat\n:VCN-A - [0:0]\n-A VCN-A -j NOSUCH\nCOMMIT\n"
+
+
+def said(program: str, errors: str, status: int = 1) -> str:
+    made = failure(program, TEXT, errors, status)
+    return f"{type(made).__name__}: {made}"
+
+
+def test_the_line_that_iptables_blames_is_shown() -> None:
+    errors = (
+        "iptables-restore v1.8.9 (nf_tables): \n"
+        "line 5: RULE_APPEND failed (No such file or directory): rule in chain VCN-A"
+    )
+    assert said("iptables-restore", errors) == (
+        "Refused: iptables-restore: iptables-restore v1.8.9 (nf_tables): line 5: RULE_APPEND failed"
+        " (No such file or directory): rule in chain VCN-A; line 5 is '-A VCN-A -j NOSUCH'"
+    )
+
+
+def test_the_line_of_a_syntax_error() -> None:
+    errors = (
+        'iptables-restore v1.8.9 (legacy): unknown option "--x"\n'
+        "Error occurred at line: 5\nTry `iptables-restore -h'"
+    )
+    assert said("iptables-legacy-restore", errors, 2).endswith("line 5 is '-A VCN-A -j NOSUCH'")
+
+
+def test_a_commit_names_its_table_since_the_kernel_names_no_line() -> None:
+    assert said("iptables-legacy-restore", "iptables-restore: line 6 failed") == (
+        "Refused: iptables-legacy-restore: iptables-restore: line 6 failed;"
+        " the kernel refused the changes of table nat"
+    )
+
+
+def test_a_line_of_nft() -> None:
+    for file in ("/dev/stdin", "/proc/self/fd/9"):
+        errors = (
+            f"{file}:5:3-9: Error: Could not process rule: No such file or directory\n-A VCN-A\n   ^^^^\n"
+        )
+        assert said("nft", errors) == (
+            "Refused: nft: 5:3-9: Error: Could not process rule: No such file or directory -A VCN-A;"
+            " line 5 is '-A VCN-A -j NOSUCH'"
+        )
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        (
+            "iptables-restore v1.8.9 (legacy): iptables-restore: unable to initialize table 'nat'\n"
+            "Table does not exist (do you need to insmod?)\nError occurred at line: 1",
+            "the guest's kernel or its modules lack it",
+        ),
+        ("iptables/1.8.9 Failed to initialize nft: Protocol not supported", "Protocol not supported"),
+        (
+            "iptables-restore: Could not fetch rule set generation id: Invalid argument",
+            "the guest's kernel lacks nf_tables, which its iptables needs",
+        ),
+        ("Fatal: can't open lock file /run/xtables.lock: No space left on device", "No space left on device"),
+        ("Fatal: can't open lock file /run/xtables.lock: Read-only file system", "Read-only file system"),
+        (
+            "Error: Could not process rule: Operation not permitted\nadd table",
+            "the agent needs CAP_NET_ADMIN",
+        ),
+        ("", "ended with status 1 without a word"),
+    ],
+)
+def test_what_is_missing_is_no_refusal(errors: str, expected: str) -> None:
+    made = failure("iptables-restore", TEXT, errors, 1)
+    assert isinstance(made, Broken)
+    assert expected in str(made)
+
+
+def test_a_line_that_is_not_there_is_left_out() -> None:
+    assert isinstance(failure("p", TEXT, "line 99 failed", 1), Refused)
+    assert "line 99 is ''" in str(failure("p", TEXT, "line 99 failed", 1))
+
+
+def test_lines_of_texts_before_do_not_count() -> None:
+    errors = (
+        "iptables-restore v1.8.9 (legacy): Couldn't load target `X':No such file or directory\n\n"
+        "Error occurred at line: 2005\nTry `iptables-restore -h'"
+    )
+    assert renumbered(errors, 2000) == errors.replace("2005", "5")
+    assert renumbered("iptables-restore: line 7 failed", 0) == "iptables-restore: line 7 failed"
+    assert renumbered("iptables-restore: line 1234 failed", 1000) == "iptables-restore: line 234 failed"

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from guest_agent.core.iptables_variant import Facts, Programs, Variant, chosen
+
+
+def programs(variant: Variant) -> Programs:
+    restore, save = (
+        Path(f"/sbin/iptables-{variant.value}-restore"),
+        Path(f"/sbin/iptables-{variant.value}-save"),
+    )
+    return Programs(variant, restore, save, None, None)
+
+
+LEGACY, NFT = programs(Variant.LEGACY), programs(Variant.NFT)
+
+
+@pytest.mark.parametrize(
+    ("installed", "possible", "rules", "expected"),
+    [
+        # Nobody has rules: the guest's own choice, which comes first.
+        ((NFT, LEGACY), "legacy nft", "", NFT),
+        ((LEGACY, NFT), "legacy nft", "", LEGACY),
+        # Somebody has: the same one.
+        ((NFT, LEGACY), "legacy nft", "legacy", LEGACY),
+        ((LEGACY, NFT), "legacy nft", "nft", NFT),
+        # In both: the guest's own choice again.
+        ((NFT, LEGACY), "legacy nft", "legacy nft", NFT),
+        # The kernel has a say.
+        ((NFT, LEGACY), "legacy", "", LEGACY),
+        ((LEGACY, NFT), "nft", "legacy", NFT),
+        ((NFT,), "legacy", "", None),
+        ((), "legacy nft", "", None),
+    ],
+)
+def test_which_iptables(
+    installed: tuple[Programs, ...], possible: str, rules: str, expected: Programs | None
+) -> None:
+    facts = Facts(
+        installed=installed,
+        is_legacy_possible="legacy" in possible,
+        is_nft_possible="nft" in possible,
+        has_legacy_rules="legacy" in rules,
+        has_nft_rules="nft" in rules,
+    )
+    assert chosen(facts) is expected

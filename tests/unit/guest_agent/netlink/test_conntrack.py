@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which entries a flow means, by a table; and entries as netlink has them."""
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge_api.messages import Flow
+from guest_agent.netlink.conntrack import Entry, Filters, read_entry
+from guest_agent.netlink.nfnetlink import BadNetlink, attribute
+from ruleset.model import Endpoint
+
+UDP, TCP = 17, 6
+SERVICE, POD, OTHER = Endpoint("10.96.0.10", 53), Endpoint("10.1.0.5", 5353), Endpoint("10.1.0.6", 5353)
+
+
+def entry(
+    protocol: int = UDP, to: Endpoint = SERVICE, back: Endpoint = POD, *, has_reply: bool = True
+) -> Entry:
+    return Entry(protocol, to, back, has_reply, b"")
+
+
+@pytest.mark.parametrize(
+    ("flow", "one", "is_meant"),
+    [
+        (Flow("udp", "10.96.0.10", 53), entry(), True),
+        (Flow("udp", "10.96.0.10"), entry(), True),
+        (Flow("udp", "10.96.0.10", 54), entry(), False),
+        (Flow("udp", "10.96.0.11", 53), entry(), False),
+        (Flow("tcp", "10.96.0.10", 53), entry(), False),
+        (Flow("tcp", "10.96.0.10", 53), entry(TCP), True),
+        (Flow("udp", "10.96.0.10", 53, reply_source="10.1.0.5"), entry(), True),
+        (Flow("udp", "10.96.0.10", 53, reply_source="10.1.0.6"), entry(), False),
+        (Flow("udp", "10.96.0.10", 53, reply_source="10.1.0.5", reply_port=5353), entry(), True),
+        (Flow("udp", "10.96.0.10", 53, reply_source="10.1.0.5", reply_port=1), entry(), False),
+        (Flow("udp", "10.96.0.10", 53, reply_port=5353), entry(), True),
+        # Never translated: nobody answered, and the answer would come from the Service's own address.
+        (
+            Flow("tcp", "10.96.0.10", 53, never_translated=True),
+            entry(TCP, back=SERVICE, has_reply=False),
+            True,
+        ),
+        (Flow("tcp", "10.96.0.10", 53, never_translated=True), entry(TCP, back=SERVICE), False),
+        (Flow("tcp", "10.96.0.10", 53, never_translated=True), entry(TCP, has_reply=False), False),
+        # All but those that still have an endpoint behind them.
+        (Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.5:5353",)), entry(), False),
+        (Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.5:5353",)), entry(back=OTHER), True),
+        (Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.5:1",)), entry(), True),
+    ],
+)
+def test_which_entries_a_flow_means(flow: Flow, one: Entry, is_meant: bool) -> None:
+    assert Filters([flow]).mean(one) is is_meant
+
+
+def test_addresses_are_compared_as_addresses() -> None:
+    flow = Flow("udp", "FD00:0::a", 53, keep_replies_from=("[FD00::0:1]:5353",))
+    service = Endpoint("fd00::a", 53)
+    assert not Filters([flow]).mean(entry(to=service, back=Endpoint("fd00::1", 5353)))
+    assert Filters([flow]).mean(entry(to=service, back=Endpoint("fd00::2", 5353)))
+
+
+def test_any_of_several_flows_is_enough() -> None:
+    filters = Filters([Flow("udp", "10.96.0.10", 1), Flow("udp", "10.96.0.10", 53)])
+    assert filters
+    assert filters.mean(entry())
+    assert not Filters([])
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        Flow("icmp", "10.0.0.1"),
+        Flow("udp", "host"),
+        Flow("udp", "10.0.0.1", reply_source="x"),
+        Flow("udp", "10.0.0.1", keep_replies_from=("10.0.0.1",)),
+        Flow("udp", "10.0.0.1", keep_replies_from=("10.0.0.1:-1",)),
+    ],
+)
+def test_a_flow_that_makes_no_sense_is_refused(flow: Flow) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Filters([flow])
+
+
+def tuple_of(source: Endpoint, destination: Endpoint, protocol: int) -> bytes:
+    packed = [ipaddress.ip_address(each.ip).packed for each in (source, destination)]
+    first = 1 if len(packed[0]) == 4 else 3
+    address = attribute(first, packed[0]) + attribute(first + 1, packed[1])
+    ports = [each.port.to_bytes(2) for each in (source, destination)]
+    proto = attribute(1, bytes((protocol,))) + attribute(2, ports[0]) + attribute(3, ports[1])
+    return attribute(1, address, is_nested=True) + attribute(2, proto, is_nested=True)
+
+
+@pytest.mark.parametrize(
+    ("client", "service", "pod"),
+    [
+        (Endpoint("10.1.0.1", 40_000), SERVICE, POD),
+        (Endpoint("fd00::1", 40_000), Endpoint("fd01::a", 53), Endpoint("fd00::2", 5353)),
+    ],
+)
+@pytest.mark.parametrize("status", [0b1000, 0b1010])
+def test_an_entry_as_netlink_has_it(client: Endpoint, service: Endpoint, pod: Endpoint, status: int) -> None:
+    original = attribute(1, tuple_of(client, service, UDP), is_nested=True)
+    reply = attribute(2, tuple_of(pod, client, UDP), is_nested=True)
+    name = attribute(12, b"\1\2\3\4")
+    payload = original + reply + attribute(3, status.to_bytes(4)) + name
+    assert read_entry(payload) == Entry(UDP, service, pod, bool(status & 2), original + name)
+
+
+def test_an_entry_without_ports_is_none_of_ours() -> None:
+    address = attribute(1, attribute(1, b"\x0a\0\0\1") + attribute(2, b"\x0a\0\0\2"), is_nested=True)
+    ping = address + attribute(2, attribute(1, b"\1"), is_nested=True)
+    assert read_entry(attribute(1, ping) + attribute(2, ping)) is None
+
+
+@given(st.binary(max_size=200))
+def test_nonsense_is_nonsense(data: bytes) -> None:
+    try:
+        read_entry(data)
+    except BadNetlink:
+        return

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guest_agent.netlink import nfnetlink as netlink
+from guest_agent.netlink.nfnetlink import BadNetlink, Message, attribute, attributes, messages, request
+
+
+def test_a_request_to_the_byte() -> None:
+    made = request(netlink.NFT_GET_GENERATION, 0, 7, 2)
+    assert made == struct.pack("=IHHII", 20, 0x0A10, 1, 7, 0) + b"\2\0\0\0"
+
+
+@given(st.dictionaries(st.integers(1, 100), st.binary(max_size=20), max_size=5))
+def test_attributes_come_back(found: dict[int, bytes]) -> None:
+    data = b"".join(attribute(kind, payload, is_nested=kind % 2 == 0) for kind, payload in found.items())
+    assert len(data) % 4 == 0
+    assert attributes(data) == found
+
+
+def test_the_generation_in_an_answer() -> None:
+    data = request(
+        netlink.NFT_NEW_GENERATION, 0, 3, 0, attribute(1, (258).to_bytes(4)) + attribute(2, b"\0\0\0\1")
+    )
+    (message,) = messages(data)
+    assert message.sequence == 3
+    assert netlink.generation(message) == 258
+    assert netlink.generation(Message(0, 0, False, False, None, 0, b"")) is None
+
+
+def test_the_name_of_a_table() -> None:
+    data = request(netlink.NFT_NEW_TABLE, 0, 3, 2, attribute(1, b"vcnode\0") + attribute(2, b"\0\0\0\0"))
+    (message,) = messages(data)
+    assert (message.family, netlink.table(message)) == (2, "vcnode")
+    assert netlink.generation(message) is None
+
+
+@pytest.mark.parametrize(("number", "error"), [(0, 0), (-2, 2)])
+def test_an_acknowledgement_and_an_error(number: int, error: int) -> None:
+    data = struct.pack("=IHHIIi", 20, 2, 0, 9, 0, number)
+    assert list(messages(data)) == [Message(2, 9, True, False, error, 0, b"")]
+
+
+def test_the_end_of_a_dump_that_was_disturbed() -> None:
+    (done,) = messages(struct.pack("=IHHIIi", 20, 3, 0x12, 9, 0, 0))
+    assert (done.is_last, done.was_interrupted, done.error) == (True, True, 0)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\1", struct.pack("=IHHII", 15, 0, 0, 0, 0), struct.pack("=IHHII", 99, 0, 0, 0, 0)]
+)
+def test_what_is_cut_short(data: bytes) -> None:
+    with pytest.raises(BadNetlink):
+        list(messages(data))
+
+
+@given(st.binary(max_size=100))
+def test_nonsense_is_nonsense(data: bytes) -> None:
+    for read in (lambda: list(messages(data)), lambda: attributes(data)):
+        try:
+            read()
+        except BadNetlink:
+            continue
+
+
+def test_a_probe_of_a_family_is_one_transaction_that_leaves_nothing() -> None:
+    name = attribute(1, b"t\0")
+    begin, made, gone, end = messages(netlink.table_probe(7, socket.AF_INET6, "t"))
+    assert [(each.type, each.sequence, each.family) for each in (begin, made, gone, end)] == [
+        (16, 7, socket.AF_UNSPEC),
+        (netlink.NFT_NEW_TABLE, 7, socket.AF_INET6),
+        (netlink.NFT_DELETE_TABLE, 7, socket.AF_INET6),
+        (17, 7, socket.AF_UNSPEC),
+    ]
+    assert [made.payload, gone.payload] == [name, name]
+    data = netlink.table_probe(7, socket.AF_INET6, "t")
+    # NFNL_SUBSYS_NFTABLES in the network's byte order, where other messages have 0.
+    assert data[18:20] == data[-2:] == b"\x00\x0a"
+    # REQUEST | ACK | CREATE: an answer to this one, and errors alone to the others.
+    assert struct.unpack_from("=IHH", data, 20)[2] == 0x405

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in, what is applied, and who notices that it changed; on a packet filter without a kernel."""
+
+from collections.abc import Callable
+
+import pytest
+
+from devkit.fake_packet_filter import FakePacketFilter
+from guest_agent.core.packet_filter import Broken, Refused
+from guest_agent.reconciler import Keeper, Remembered
+from ruleset.delta import NotTheBase, RulesetDelta, difference
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.marker import mark
+from ruleset.model import Family
+from ruleset.names import Backend
+
+V4, V6 = (Family.IPV4, Backend.IPTABLES), (Family.IPV6, Backend.IPTABLES)
+
+
+def rules(ip: str, *endpoints: str) -> list[str]:
+    return [f"-d {ip} -p tcp -m tcp --dport 80 -j DNAT --to-destination {each}" for each in endpoints]
+
+
+def document(family: Family, *endpoints: str) -> Document:
+    ip = "10.0.0.1/32" if family is Family.IPV4 else "fd00::1/128"
+    objects = {
+        "nat/OUTPUT": ("-j VCN-SERVICES",),
+        "nat/VCN-SERVICES": (f"-d {ip} -p tcp -m tcp --dport 80 -j VCN-SVC-A",),
+        "nat/VCN-SVC-A": tuple(rules(ip, *endpoints)),
+        "nat/VCN-SVC-B": tuple(rules(ip, "10.9.9.9:9")),
+    }
+    return Document(family, Backend.IPTABLES, objects)
+
+
+def one(generation: int, *endpoints: str) -> Ruleset:
+    return make_ruleset(generation, [document(Family.IPV4, *endpoints)])
+
+
+def both(generation: int, *endpoints: str) -> Ruleset:
+    return make_ruleset(generation, [document(family, *endpoints) for family in Family])
+
+
+def delta(old: Ruleset, new: Ruleset) -> RulesetDelta:
+    found = difference(old, new)
+    assert found is not None
+    return found
+
+
+FIRST, SECOND = one(1, "10.1.0.1:80"), one(2, "10.1.0.1:80", "10.1.0.2:80")
+
+
+@pytest.fixture
+def fake() -> FakePacketFilter:
+    return FakePacketFilter()
+
+
+@pytest.fixture
+def keeper(fake: FakePacketFilter) -> Keeper:
+    return Keeper(fake, None)
+
+
+def drifted(keeper: Keeper) -> bool:
+    return keeper.is_drifted
+
+
+def nat(fake: FakePacketFilter, family: Family = Family.IPV4) -> dict[str, list[str]]:
+    return fake.tables[family]["nat"]
+
+
+def test_a_fresh_guest_holds_nothing_and_has_not_drifted(keeper: Keeper) -> None:
+    assert (keeper.generation, keeper.digest, keeper.is_drifted) == (0, "", False)
+    assert keeper.read_back() == ()
+
+
+def test_a_ruleset_is_in_with_its_hook_and_its_marker(fake: FakePacketFilter, keeper: Keeper) -> None:
+    nat(fake)["OUTPUT"].append("-j MESH")
+    assert keeper.apply(FIRST) is True
+    assert (keeper.generation, keeper.digest, keeper.is_drifted) == (1, FIRST.digest, False)
+    assert keeper.read_back() == FIRST.documents
+    assert nat(fake)["OUTPUT"] == ["-j MESH", "-j VCN-SERVICES"]
+    assert mark(FIRST.digest) in nat(fake)
+
+
+def test_what_is_in_already_is_not_applied(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    again = make_ruleset(7, FIRST.documents)
+    assert keeper.apply(again) is False
+    assert keeper.generation == 7
+    assert len(fake.loads) == 1
+
+
+def test_a_delta_changes_what_it_names_and_moves_the_marker(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    assert keeper.apply(delta(FIRST, SECOND)) is True
+    assert keeper.read_back() == SECOND.documents
+    assert "VCN-SVC-B" not in fake.loads[-1].text
+    assert mark(FIRST.digest) not in nat(fake)
+    assert mark(SECOND.digest) in nat(fake)
+
+
+def test_the_hot_path_reads_nothing(fake: FakePacketFilter, keeper: Keeper) -> None:
+    fake.reads.clear()
+    keeper.apply(FIRST)
+    keeper.apply(delta(FIRST, SECOND))
+    keeper.check()
+    assert fake.reads == []
+    keeper.check(is_thorough=True)
+    keeper.check(is_thorough=True)
+    assert fake.reads == [V4]
+
+
+def test_a_whole_ruleset_for_a_guest_that_is_known_is_a_delta(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    keeper.apply(SECOND)
+    assert "VCN-SVC-B" not in fake.loads[-1].text
+
+
+def test_a_delta_of_another_base_needs_the_whole(keeper: Keeper) -> None:
+    with pytest.raises(NotTheBase):
+        keeper.apply(delta(FIRST, SECOND))
+    keeper.apply(one(3, "10.1.0.9:80"))
+    with pytest.raises(NotTheBase):
+        keeper.apply(delta(FIRST, SECOND))
+
+
+def test_a_delta_that_lies_about_its_outcome_touches_nothing(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    true = delta(FIRST, SECOND)
+    lie = RulesetDelta(true.generation, "0" * 64, true.base_digest, true.documents)
+    with pytest.raises(NotTheBase, match="the delta makes"):
+        keeper.apply(lie)
+    assert len(fake.loads) == 1
+    assert keeper.digest == FIRST.digest
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda chains: chains["VCN-SVC-A"].clear(),
+        lambda chains: chains["OUTPUT"].clear(),
+        lambda chains: chains["VCN-SVC-A"].append("-j ACCEPT"),
+        lambda chains: chains["OUTPUT"].append("-j MESH"),
+        lambda chains: chains.pop(mark(FIRST.digest)),
+        lambda chains: [chains.pop(name) for name in list(chains) if name.startswith("VCN-")],
+    ],
+    ids=["a chain", "the hook", "a rule of theirs in ours", "a jump behind ours", "the marker", "all"],
+)
+def test_a_strangers_change_is_seen_and_a_repair_takes_it_back(
+    fake: FakePacketFilter, keeper: Keeper, spoil: Callable[[dict[str, list[str]]], object]
+) -> None:
+    keeper.apply(FIRST)
+    spoil(nat(fake))
+    assert keeper.look() is True
+    assert drifted(keeper)
+    assert keeper.look() is False
+    with pytest.raises(NotTheBase):
+        keeper.apply(delta(FIRST, SECOND))
+    assert keeper.apply(FIRST) is True
+    assert not keeper.is_drifted
+    assert keeper.read_back() == FIRST.documents
+    assert nat(fake)["OUTPUT"][-1] == "-j VCN-SERVICES"
+
+
+def test_a_strangers_own_rules_are_no_drift(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    nat(fake)["PREROUTING"].append("-j MESH")
+    fake.tables[Family.IPV4]["filter"]["INPUT"].append("-j DROP")
+    assert keeper.check() is False
+    assert not keeper.is_drifted
+    assert keeper.apply(delta(FIRST, SECOND)) is True
+
+
+def test_a_drift_that_somebody_takes_back_is_over(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    rule = nat(fake)["VCN-SVC-A"].pop()
+    assert keeper.check() is True
+    nat(fake)["VCN-SVC-A"].append(rule)
+    assert keeper.check() is True
+    assert not keeper.is_drifted
+
+
+def test_a_change_just_before_an_apply_is_noticed_by_it(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    nat(fake)["VCN-SERVICES"].clear()
+    assert keeper.digest == FIRST.digest
+    with pytest.raises(NotTheBase):
+        keeper.apply(delta(FIRST, SECOND))
+    assert keeper.is_drifted
+
+
+def test_a_refused_ruleset_leaves_what_was_there(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    before = fake.text(Family.IPV4)
+    fake.refuses = "10.1.0.2"
+    with pytest.raises(Refused, match=r"10\.1\.0\.2"):
+        keeper.apply(delta(FIRST, SECOND))
+    assert fake.text(Family.IPV4) == before
+    assert (keeper.digest, keeper.is_drifted) == (FIRST.digest, False)
+
+
+def test_where_one_family_is_refused_the_other_gets_its_rules_back(
+    fake: FakePacketFilter, keeper: Keeper
+) -> None:
+    old, new = both(1, "10.1.0.1:80"), both(2, "10.1.0.2:80")
+    keeper.apply(old)
+    fake.refuses = rules("fd00::1/128", "10.1.0.2:80")[0]
+    with pytest.raises(Refused):
+        keeper.apply(new)
+    assert keeper.read_back() == old.documents
+    assert (keeper.digest, keeper.is_drifted) == (old.digest, False)
+
+
+def test_where_even_that_fails_it_is_a_drift(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(FIRST)
+    fake.refuses = "VCN-"
+    nat(fake)["VCN-SVC-A"].clear()
+    with pytest.raises(Refused):
+        keeper.apply(SECOND)
+    assert keeper.is_drifted
+    fake.refuses = ""
+    keeper.apply(SECOND)
+    assert not keeper.is_drifted
+
+
+def test_a_first_ruleset_that_is_refused_leaves_nothing(fake: FakePacketFilter, keeper: Keeper) -> None:
+    fake.refuses = "-d fd00::1/128"
+    with pytest.raises(Refused):
+        keeper.apply(both(1, "10.1.0.1:80"))
+    assert keeper.read_back() == ()
+    assert (keeper.digest, keeper.is_drifted) == ("", False)
+
+
+def test_what_is_missing_is_said_before_anything_is_changed(fake: FakePacketFilter, keeper: Keeper) -> None:
+    fake.missing[V6] = "no ip6tables-restore in this guest"
+    with pytest.raises(Broken, match="no ip6tables-restore in this guest"):
+        keeper.apply(both(1, "10.1.0.1:80"))
+    assert fake.loads == []
+
+
+def test_a_family_that_is_not_wanted_any_more_goes(fake: FakePacketFilter, keeper: Keeper) -> None:
+    keeper.apply(both(1, "10.1.0.1:80"))
+    keeper.apply(FIRST)
+    assert keeper.read_back() == FIRST.documents
+    assert not [name for name in nat(fake, Family.IPV6) if name.startswith("VCN-")]
+    keeper.apply(make_ruleset(9, ()))
+    assert keeper.read_back() == ()
+    assert nat(fake)["OUTPUT"] == []
+    assert keeper.digest == make_ruleset(0, ()).digest
+
+
+def test_without_a_packet_filter_all_that_is_missing_is_said(fake: FakePacketFilter) -> None:
+    fake.missing = {place: f"no {place[1].value}" for place in (*fake.places, *fake.missing)}
+    keeper = Keeper(fake, None)
+    with pytest.raises(Broken, match="no iptables; no nft"):
+        keeper.read_back()
+
+
+class TestAfterARestart:
+    def test_what_is_remembered_and_marked_is_known_and_not_applied(self, fake: FakePacketFilter) -> None:
+        Keeper(fake, None).apply(both(5, "10.1.0.1:80"))
+        loads = len(fake.loads)
+        again = Keeper(fake, Remembered(5, both(5, "10.1.0.1:80").digest))
+        assert (again.generation, again.is_drifted) == (5, False)
+        assert again.apply(both(5, "10.1.0.1:80")) is False
+        assert len(fake.loads) == loads
+        assert again.apply(delta(both(5, "10.1.0.1:80"), both(6, "10.1.0.2:80"))) is True
+
+    def test_without_memory_the_kernel_tells_all_but_the_generation(self, fake: FakePacketFilter) -> None:
+        Keeper(fake, None).apply(FIRST)
+        again = Keeper(fake, None)
+        assert (again.generation, again.digest, again.is_drifted) == (0, FIRST.digest, False)
+
+    def test_a_memory_from_before_the_last_apply_does_not_count(self, fake: FakePacketFilter) -> None:
+        keeper = Keeper(fake, None)
+        keeper.apply(FIRST)
+        keeper.apply(SECOND)
+        again = Keeper(fake, Remembered(1, FIRST.digest))
+        assert (again.generation, again.digest, again.is_drifted) == (0, SECOND.digest, False)
+
+    def test_rules_that_changed_meanwhile_are_a_drift(self, fake: FakePacketFilter) -> None:
+        Keeper(fake, None).apply(FIRST)
+        nat(fake)["VCN-SVC-A"].clear()
+        again = Keeper(fake, Remembered(1, FIRST.digest))
+        assert (again.generation, again.digest, again.is_drifted) == (1, FIRST.digest, True)
+        assert again.apply(FIRST) is True
+        assert again.read_back() == FIRST.documents
+
+    def test_rules_that_went_meanwhile_are_a_drift(self, fake: FakePacketFilter) -> None:
+        again = Keeper(fake, Remembered(1, FIRST.digest))
+        assert (again.digest, again.is_drifted) == (FIRST.digest, True)
+        assert again.apply(FIRST) is True
+        assert not again.is_drifted
+
+    def test_half_of_an_apply_is_a_drift_of_nobodys_ruleset(self, fake: FakePacketFilter) -> None:
+        Keeper(fake, None).apply(both(1, "10.1.0.1:80"))
+        fake.refuses = "-d fd00::1/128"
+        keeper = Keeper(fake, None)
+        with pytest.raises(Refused):
+            keeper.apply(both(2, "10.1.0.2:80"))
+        # As if the process had been killed before it took the one family back.
+        fake.refuses = ""
+        other = FakePacketFilter()
+        Keeper(other, None).apply(both(2, "10.1.0.2:80"))
+        fake.tables[Family.IPV4] = other.tables[Family.IPV4]
+        again = Keeper(fake, Remembered(1, both(1, "10.1.0.1:80").digest))
+        assert again.is_drifted
+        assert again.apply(both(2, "10.1.0.2:80")) is True
+        assert again.read_back() == both(2, "10.1.0.2:80").documents
+
+    def test_a_packet_filter_that_cannot_be_read_is_not_an_empty_one(self, fake: FakePacketFilter) -> None:
+        fake.broken = "xtables lock"
+        keeper = Keeper(fake, None)
+        assert (keeper.digest, keeper.is_drifted) == ("", True)
+        with pytest.raises(Broken, match="xtables lock"):
+            keeper.apply(FIRST)
+        fake.broken = ""
+        assert keeper.apply(FIRST) is True
+        assert not keeper.is_drifted

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent answers to each question of its node, on a packet filter without a kernel."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from bridge_api import messages
+from bridge_api.messages import Capabilities, Flow, Part
+from bridge_api.rulesets import to_message
+from devkit.fake_packet_filter import FakePacketFilter
+from guest_agent import state_file
+from guest_agent.api.messages import (
+    Apply,
+    Check,
+    FlushConntrack,
+    FromGuest,
+    HeldRules,
+    Outcome,
+    OutcomeCode,
+    ReadBack,
+    State,
+    ToGuest,
+    WriteResolvConf,
+)
+from guest_agent.kernel.netfilter_socket import NetfilterError
+from guest_agent.reconciler import Keeper, Remembered
+from guest_agent.request_handler import Answers
+from ruleset.delta import difference
+from ruleset.document import Document, Ruleset, make_ruleset
+from ruleset.model import Family
+from ruleset.names import Backend
+
+RULE = "-d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.%d:80"
+
+
+def ruleset(generation: int, pod: int) -> Ruleset:
+    objects = {"nat/OUTPUT": ("-j VCN-SERVICES",), "nat/VCN-SERVICES": (RULE % pod,)}
+    return make_ruleset(generation, [Document(Family.IPV4, Backend.IPTABLES, objects)])
+
+
+FIRST, SECOND = ruleset(1, 1), ruleset(2, 2)
+
+
+class Guest:
+    """An agent with its packet filter, conntrack and files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.filter = FakePacketFilter()
+        self.keeper = Keeper(self.filter, None)
+        self.flushed: list[Flow] = []
+        self.flush_error: Exception | None = None
+        self.state_path = directory / "state"
+        self.resolv_conf = directory / "resolv.conf"
+        self.answers = Answers(self.keeper, self.flush, self.state_path, [self.resolv_conf])
+
+    def flush(self, flows: Iterable[Flow]) -> int:
+        if self.flush_error is not None:
+            raise self.flush_error
+        self.flushed += flows
+        return len(self.flushed)
+
+    def ask(self, question: ToGuest) -> Outcome:
+        answer = self.answers.answer(question)
+        assert answer.answers == question.id
+        assert answer.outcome is not None
+        return answer.outcome
+
+    def apply(self, message: messages.Ruleset, *flush: Flow) -> Outcome:
+        return self.ask(ToGuest(5, apply=Apply(message, flush)))
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Guest:
+    return Guest(tmp_path)
+
+
+def state(of: Ruleset, *, has_drifted: bool = False) -> State:
+    return State(of.generation, of.digest, has_drifted)
+
+
+def test_what_it_says_it_can_do(guest: Guest) -> None:
+    assert guest.answers.capabilities(guest.filter.places) == Capabilities(
+        "agent", ("iptables",), True, True, True, True, "1"
+    )
+    guest.filter.missing[(Family.IPV6, Backend.IPTABLES)] = "no"
+    assert guest.answers.capabilities(guest.filter.places).ipv6 is False
+    assert Answers(guest.keeper, None, guest.state_path, ()).capabilities(()) == Capabilities(
+        "agent", (), False, True, False, False, "1"
+    )
+
+
+def test_a_ruleset_is_applied_and_remembered_and_then_conntrack_is_flushed(guest: Guest) -> None:
+    flow = Flow("udp", "10.0.0.1", 80)
+    assert guest.apply(to_message(FIRST), flow) == Outcome(OutcomeCode.DONE, "", state(FIRST))
+    assert guest.flushed == [flow]
+    assert state_file.read(guest.state_path) == Remembered(1, FIRST.digest)
+
+
+def test_what_is_there_already_is_neither_applied_nor_flushed(guest: Guest) -> None:
+    guest.apply(to_message(FIRST))
+    again = to_message(make_ruleset(9, FIRST.documents))
+    outcome = guest.apply(again, Flow("udp", "10.0.0.1"))
+    assert outcome == Outcome(OutcomeCode.UNCHANGED, "", State(9, FIRST.digest, False))
+    assert guest.flushed == []
+    assert state_file.read(guest.state_path) == Remembered(9, FIRST.digest)
+
+
+def test_a_delta_and_one_of_another_base(guest: Guest) -> None:
+    delta = difference(FIRST, SECOND)
+    assert delta is not None
+    outcome = guest.apply(to_message(delta))
+    assert outcome.code is OutcomeCode.NEEDS_FULL
+    assert outcome.state == State()
+    guest.apply(to_message(FIRST))
+    assert guest.apply(to_message(delta)) == Outcome(OutcomeCode.DONE, "", state(SECOND))
+
+
+def test_a_refusal_has_the_line(guest: Guest) -> None:
+    guest.apply(to_message(FIRST))
+    guest.filter.refuses = "10.1.0.2"
+    outcome = guest.apply(to_message(SECOND))
+    assert outcome.code is OutcomeCode.REFUSED
+    assert RULE % 2 in outcome.message
+    assert outcome.state == state(FIRST)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"*nat\n:INPUT - [0:0]\nCOMMIT\n", "nat/INPUT"),
+        (b"*nat\n:VCN-A - [0:0]\n-A VCN-A -j X --modprobe /bin/sh\nCOMMIT\n", "--modprobe"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_what_is_not_of_our_language_never_reaches_the_packet_filter(
+    guest: Guest, text: bytes, expected: str
+) -> None:
+    message = messages.Ruleset(1, "0" * 64, (Part("ipv4", "iptables", text),))
+    outcome = guest.apply(message)
+    assert outcome.code is OutcomeCode.REFUSED
+    assert expected in outcome.message
+    assert guest.filter.loads == []
+
+
+def test_a_deflated_bomb_is_refused_before_it_is_inflated(guest: Guest) -> None:
+    message = messages.Ruleset(1, "0" * 64, (Part("ipv4", "iptables", b"x", 1 << 40),))
+    assert guest.apply(message).code is OutcomeCode.REFUSED
+
+
+def test_what_is_missing_is_a_failure_and_no_refusal(guest: Guest) -> None:
+    guest.filter.missing[(Family.IPV4, Backend.IPTABLES)] = "no iptables-restore in this guest"
+    assert guest.apply(to_message(FIRST)) == Outcome(
+        OutcomeCode.FAILED, "no iptables-restore in this guest", State()
+    )
+    assert guest.apply(messages.Ruleset()).code is OutcomeCode.REFUSED
+    assert guest.ask(ToGuest(1, apply=Apply())).code is OutcomeCode.FAILED
+
+
+def test_the_rules_are_in_even_if_nothing_else_works(guest: Guest) -> None:
+    guest.flush_error = NetfilterError("netlink: No such device")
+    guest.state_path.mkdir()
+    outcome = guest.apply(to_message(FIRST), Flow("udp", "10.0.0.1"))
+    assert outcome == Outcome(OutcomeCode.DONE, "conntrack: netlink: No such device", state(FIRST))
+    guest.flush_error = None
+    outcome = guest.apply(to_message(SECOND))
+    assert outcome.code is OutcomeCode.DONE
+    assert "Is a directory" in outcome.message
+
+
+def test_a_check_tells_a_drift_and_reads_nothing_else(guest: Guest) -> None:
+    guest.apply(to_message(FIRST))
+    assert guest.ask(ToGuest(2, check=Check())) == Outcome(OutcomeCode.DONE, "", state(FIRST))
+    guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].clear()
+    assert guest.ask(ToGuest(3, check=Check())) == Outcome(
+        OutcomeCode.DONE, "", state(FIRST, has_drifted=True)
+    )
+    guest.filter.broken = "the kernel is gone"
+    assert guest.ask(ToGuest(4, check=Check())).code is OutcomeCode.FAILED
+
+
+def test_a_drift_is_reported_once_unless_an_answer_told_it(guest: Guest) -> None:
+    guest.apply(to_message(FIRST))
+    assert guest.answers.to_report() is None
+    rules = guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"]
+    rule = rules.pop()
+    guest.keeper.look()
+    assert guest.answers.to_report() == FromGuest(state=state(FIRST, has_drifted=True))
+    assert guest.answers.to_report() is None
+    rules.append(rule)
+    guest.ask(ToGuest(2, check=Check()))
+    assert guest.answers.to_report() is None
+
+
+def test_rules_are_read_back_as_text(guest: Guest) -> None:
+    guest.apply(to_message(FIRST))
+    answer = guest.answers.answer(ToGuest(4, read_back=ReadBack()))
+    assert answer == FromGuest(answers=4, held=HeldRules(to_message(FIRST).parts))
+    guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].append("-j LOG --log-prefix x")
+    answer = guest.answers.answer(ToGuest(5, read_back=ReadBack()))
+    assert answer.held is not None
+    assert b"-A VCN-SERVICES -j LOG --log-prefix x\n" in answer.held.parts[0].text
+    guest.filter.broken = "xtables lock"
+    assert guest.ask(ToGuest(6, read_back=ReadBack())).code is OutcomeCode.FAILED
+
+
+def test_conntrack_alone(guest: Guest) -> None:
+    flow = Flow("udp", "10.0.0.1")
+    question = ToGuest(1, flush_conntrack=FlushConntrack((flow,)))
+    assert guest.ask(question).code is OutcomeCode.DONE
+    assert guest.flushed == [flow]
+    guest.flush_error = ValueError("'icmp' is none of tcp, udp, sctp")
+    assert guest.ask(question) == Outcome(
+        OutcomeCode.REFUSED, "conntrack: 'icmp' is none of tcp, udp, sctp", State()
+    )
+    without = Answers(guest.keeper, None, guest.state_path, ())
+    answer = without.answer(question)
+    assert answer.outcome is not None
+    assert answer.outcome.code is OutcomeCode.FAILED
+
+
+def test_a_resolv_conf_that_is_a_circle_of_links_is_said_to_be_one(guest: Guest) -> None:
+    guest.resolv_conf.symlink_to(guest.resolv_conf)
+    outcome = guest.ask(ToGuest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n")))
+    assert outcome.code is OutcomeCode.FAILED
+    assert "too many links" in outcome.message
+
+
+def test_resolv_conf(guest: Guest) -> None:
+    question = ToGuest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n"))
+    assert guest.ask(question).code is OutcomeCode.DONE
+    assert guest.resolv_conf.read_text() == "nameserver 10.0.0.10\n"
+    assert guest.ask(question).code is OutcomeCode.UNCHANGED
+    assert guest.ask(ToGuest(2, write_resolv_conf=WriteResolvConf("\0"))).code is OutcomeCode.REFUSED
+    guest.resolv_conf.unlink()
+    guest.resolv_conf.mkdir()
+    assert guest.ask(question).code is OutcomeCode.FAILED
+
+
+def test_a_question_of_a_newer_node(guest: Guest) -> None:
+    outcome = guest.ask(ToGuest(1))
+    assert outcome.code is OutcomeCode.FAILED
+    assert "older than the node" in outcome.message
+
+
+def test_what_an_agent_finds_at_its_start_is_remembered_anew(tmp_path: Path) -> None:
+    """A container that is started again has lost its files; its startup probe looks for this one."""
+    guest = Guest(tmp_path)
+    assert not guest.state_path.exists()
+    guest.keeper.apply(FIRST)
+    Answers(Keeper(guest.filter, None), None, guest.state_path, [])
+    assert state_file.read(guest.state_path) == Remembered(0, FIRST.digest)
