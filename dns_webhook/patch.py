@@ -4,8 +4,8 @@
 import re
 from typing import Any
 
-from dnsconfig.core.resolver import FROM_POD, Entry
-from dnsconfig.core.text import Line
+from dnsconfig.resolve.resolv_conf import Line
+from dnsconfig.resolve.resolver import FROM_POD, Entry
 
 Json = dict[str, Any]
 

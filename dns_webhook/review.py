@@ -15,11 +15,11 @@ import msgspec
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import PODS, Named, ObjectMeta
 from dns_webhook.patch import left_out, patch
-from dnsconfig.core.decision import Decision, Node, decide
-from dnsconfig.core.resolver import DnsClass
-from dnsconfig.core.waits import Cause, Waits
-from dnsconfig.core.wire import PodObject
-from dnsconfig.core.world import World
+from dnsconfig.cluster.objects import PodObject
+from dnsconfig.cluster.state import World
+from dnsconfig.resolve.decision import Decision, Node, decide
+from dnsconfig.resolve.resolver import DnsClass
+from dnsconfig.resolve.waiting import Cause, Waits
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 

@@ -27,7 +27,7 @@ from dns_webhook.review import BadReview
 from dns_webhook.rotation import TURN_S, Rotation, utc_now
 from dns_webhook.server import WebhookServer
 from dns_webhook.sources import Sources
-from dnsconfig.node_file import NodeFile
+from dnsconfig.node_resolv_conf import NodeFile
 
 POLL_S = 1.0
 

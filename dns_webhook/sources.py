@@ -12,8 +12,8 @@ from daemonkit.kube.freshness import freshness_of
 from daemonkit.kube.reflector import Reflector, Transport
 from daemonkit.kube.resources import NAMESPACES, SERVICES, VIRTUAL_CLUSTERS, Identity
 from daemonkit.tasks import Tasks
-from dnsconfig import shape
-from dnsconfig.core.wire import (
+from dnsconfig.cluster import transform
+from dnsconfig.cluster.objects import (
     NETWORKS,
     NamespaceObject,
     NetworkObject,
@@ -21,7 +21,7 @@ from dnsconfig.core.wire import (
     VirtualClusterObject,
     is_dns_service,
 )
-from dnsconfig.core.world import World
+from dnsconfig.cluster.state import World
 
 
 class Sources:
@@ -31,18 +31,20 @@ class Sources:
         self, client: Transport, *, has_clusters: bool, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._namespaces = Reflector(client, NAMESPACES, NamespaceObject, shape=shape.namespace, clock=clock)
-        self._services = Reflector(
-            client, SERVICES, ServiceObject, shape=shape.service, keep=_is_a_server, clock=clock
+        self._namespaces = Reflector(
+            client, NAMESPACES, NamespaceObject, shape=transform.namespace, clock=clock
         )
-        self._networks = Reflector(client, NETWORKS, NetworkObject, shape=shape.network, clock=clock)
+        self._services = Reflector(
+            client, SERVICES, ServiceObject, shape=transform.service, keep=_is_a_server, clock=clock
+        )
+        self._networks = Reflector(client, NETWORKS, NetworkObject, shape=transform.network, clock=clock)
         self._clusters: Reflector[VirtualClusterObject] | None = None
         if has_clusters:
             self._clusters = Reflector(
                 client,
                 VIRTUAL_CLUSTERS,
                 VirtualClusterObject,
-                shape=shape.virtual_cluster,
+                shape=transform.virtual_cluster,
                 may_be_absent=True,
                 clock=clock,
             )

@@ -10,7 +10,7 @@ from bridge_api.link import GuestHandlers, Link
 from bridge_api.messages import GuestEvent, GuestResult
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from dnsconfig.delivery import Push
+from dnsconfig.delivery.queue import Push
 
 _log = logs.get(__name__)
 

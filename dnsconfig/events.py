@@ -25,8 +25,8 @@ from daemonkit.bucket import Bucket
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Resource
 from daemonkit.metrics import Counter, Family
-from dnsconfig.core.resolver import PodEvent
-from dnsconfig.core.wire import PodObject
+from dnsconfig.cluster.objects import PodObject
+from dnsconfig.resolve.resolver import PodEvent
 
 EVENTS = Resource("", "v1", "events")
 COMPONENT = "dnsconfig"

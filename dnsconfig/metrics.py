@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from daemonkit import tasks
 from daemonkit.kube import too_large
 from daemonkit.metrics import Registry
-from dnsconfig.core.waits import Cause
+from dnsconfig.resolve.waiting import Cause
 
 # From a change that only this node sees to a bridge that is busy or away.
 _DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)

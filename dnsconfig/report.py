@@ -5,12 +5,12 @@ from collections import Counter
 from typing import Protocol
 
 from daemonkit.status import Query, Readiness, Reply
-from dnsconfig.core.decision import Decision
-from dnsconfig.core.text import given_before
-from dnsconfig.core.waits import Waits
-from dnsconfig.delivery import State
-from dnsconfig.engine import Engine, PodState
-from dnsconfig.node_file import NodeFile
+from dnsconfig.delivery.queue import State
+from dnsconfig.node_resolv_conf import NodeFile
+from dnsconfig.resolve.decision import Decision
+from dnsconfig.resolve.resolv_conf import given_before
+from dnsconfig.resolve.waiting import Waits
+from dnsconfig.sync import Engine, PodState
 from dnsconfig.watch import Watch
 
 

@@ -19,17 +19,17 @@ import msgspec
 from daemonkit import directories, logs
 from daemonkit.files import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
-from dnsconfig.attachments import Attachment, Attachments
-from dnsconfig.core.network import Origin
-from dnsconfig.core.wire import (
+from dnsconfig.cluster.objects import (
     NamespaceObject,
     NetworkObject,
     PodObject,
     ServiceObject,
     VirtualClusterObject,
 )
-from dnsconfig.keeping import Keeping, Loss
-from dnsconfig.picture import Picture, Place
+from dnsconfig.cluster.snapshot import Picture, Place
+from dnsconfig.resolve.network import Origin
+from dnsconfig.retention.resolver_retention import Keeping, Loss
+from dnsconfig.retention.sandbox_networks import Attachment, Attachments
 
 # An older address is more likely to be somebody else's by now.
 MAX_AGE_S = 24 * 3600.0

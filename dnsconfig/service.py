@@ -17,17 +17,17 @@ from daemonkit.run import Lifecycle
 from daemonkit.status import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
 from dnsconfig.bridge import Connection, Handlers
+from dnsconfig.cluster.objects import PodObject
+from dnsconfig.cluster.snapshot import Picture
 from dnsconfig.config import DnsConfigConfiguration, LastKnownPolicy
-from dnsconfig.core.resolver import PodEvent
-from dnsconfig.core.wire import PodObject
-from dnsconfig.delivery import Push
-from dnsconfig.engine import Engine, Settings
+from dnsconfig.delivery.queue import Push
 from dnsconfig.events import Events
 from dnsconfig.metrics import Metrics, by_cause
-from dnsconfig.node_file import NodeFile
-from dnsconfig.picture import Picture
+from dnsconfig.node_resolv_conf import NodeFile
 from dnsconfig.report import Report
+from dnsconfig.resolve.resolver import PodEvent
 from dnsconfig.saved_state import SavedState, attachments_of, keeping_of, state_of
+from dnsconfig.sync import Engine, Settings
 from dnsconfig.watch import Watch
 
 # How long a start waits to be ready before it says so all the same: `/readyz` tells what is missing.

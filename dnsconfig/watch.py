@@ -20,8 +20,8 @@ from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity
 from daemonkit.kube.store import Change, Cleared, Deleted, Modified
 from daemonkit.tasks import Tasks
-from dnsconfig import shape
-from dnsconfig.core.wire import (
+from dnsconfig.cluster import transform
+from dnsconfig.cluster.objects import (
     NETWORKS,
     NamespaceObject,
     NetworkObject,
@@ -30,8 +30,8 @@ from dnsconfig.core.wire import (
     VirtualClusterObject,
     is_dns_service,
 )
-from dnsconfig.core.world import Absence
-from dnsconfig.picture import Picture, Place, dns_namespaces, tenants_of
+from dnsconfig.cluster.snapshot import Picture, Place, dns_namespaces, tenants_of
+from dnsconfig.cluster.state import Absence
 from tenancy import keys
 
 # Two connections each, 0.1 MB a connection. From there on it is two for the whole cluster, which
@@ -56,13 +56,13 @@ class _Followed:
         self.services: Reflector[ServiceObject] = watch.reflector(
             SERVICES,
             ServiceObject,
-            shape=shape.service,
+            shape=transform.service,
             namespace=where,
             keep=_is_a_server,
             on_change=self._told_services,
         )
         self.networks: Reflector[NetworkObject] = watch.reflector(
-            NETWORKS, NetworkObject, shape=shape.network, namespace=where
+            NETWORKS, NetworkObject, shape=transform.network, namespace=where
         )
         self.unwanted_since: float | None = None
         self.ends: list[asyncio.Task[None]] = []
@@ -146,15 +146,15 @@ class Watch:
         self._timing = timing or Timing(page_size=PAGE_SIZE)
         self._clock = clock
         self._pods: Reflector[PodObject] = self.reflector(
-            PODS, PodObject, shape=shape.pod, field_selector=f"spec.nodeName={node_name}"
+            PODS, PodObject, shape=transform.pod, field_selector=f"spec.nodeName={node_name}"
         )
         self._namespaces: Reflector[NamespaceObject] = self.reflector(
-            NAMESPACES, NamespaceObject, shape=shape.namespace, on_change=self._told_namespaces
+            NAMESPACES, NamespaceObject, shape=transform.namespace, on_change=self._told_namespaces
         )
         self._clusters: Reflector[VirtualClusterObject] | None = None
         if has_clusters:
             self._clusters = self.reflector(
-                VIRTUAL_CLUSTERS, VirtualClusterObject, shape=shape.virtual_cluster, may_be_absent=True
+                VIRTUAL_CLUSTERS, VirtualClusterObject, shape=transform.virtual_cluster, may_be_absent=True
             )
         self._followed: dict[str, _Followed] = {}
         self._wanted: frozenset[str] = frozenset()

@@ -22,7 +22,7 @@ from daemonkit.kube.resources import (
 from devkit.kube.apiserver import KubeApiserver, Seen
 from devkit.kubelet.pods import StandInPod, pod_list
 from devkit.pki import Authority, Leaf
-from dnsconfig.core.wire import NETWORKS
+from dnsconfig.cluster.objects import NETWORKS
 from tenancy import keys, names
 from tenancy.tenant import Role
 from vcnode_demo.loop_thread import LoopThread

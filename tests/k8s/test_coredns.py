@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import pytest
 
 from dns_webhook.patch import spec_fields
-from dnsconfig.core import wire
-from dnsconfig.core.decision import decide, node_of
-from dnsconfig.core.wire import PodObject
-from dnsconfig.core.world import world_of
+from dnsconfig.cluster.objects import PodObject, decode_object
+from dnsconfig.cluster.state import world_of
+from dnsconfig.resolve.decision import decide, node_of
 from tenancy import keys
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
@@ -126,7 +125,7 @@ class Place:
             cluster_domain=DOMAIN,
         )
         annotations = owners | {keys.NAMESPACE: NAMESPACE, keys.UID: "any"}
-        value = wire.read(
+        value = decode_object(
             _object("Pod", name="any", uid="any", namespace=own, labels=dict(labels), annotations=annotations)
         )
         assert isinstance(value, PodObject)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from dnsconfig.core.decision import decide, node_of
-from dnsconfig.core.resolver import DnsClass
-from dnsconfig.core.wire import PodObject, read
-from dnsconfig.core.world import world_of
+from dnsconfig.cluster.objects import PodObject, decode_object
+from dnsconfig.cluster.state import world_of
+from dnsconfig.resolve.decision import decide, node_of
+from dnsconfig.resolve.resolver import DnsClass
 from tests.cases.dns.load import HOST, NOBODYS, Case, load
 from tests.k8s.ring import gate_networks, webhook
 from tests.k8s.ring.api import JsonObject, KubernetesApi
@@ -103,14 +103,14 @@ def _is_as_expected(world: World, case: Case) -> bool:
 
 def _decided(case: Case) -> str | None:
     """The words of the core, where the pod waits."""
-    pod = read(case.pod(_prefix(case)))
+    pod = decode_object(case.pod(_prefix(case)))
     assert isinstance(pod, PodObject)
     found = decide(pod, world_of(case.items(_prefix(case))), node_of(HOST))
     return None if found is None or found.waits is None else found.waits.reason.replace("\\", "")
 
 
 def _is_for_us(case: Case) -> bool:
-    pod = read(case.pod(_prefix(case)))
+    pod = decode_object(case.pod(_prefix(case)))
     assert isinstance(pod, PodObject)
     found = decide(pod, world_of(case.items(_prefix(case))), node_of(HOST))
     return found is not None and found.dns_class is DnsClass.CLUSTER

@@ -25,10 +25,9 @@ from typing import Any
 
 import pytest
 
-from dnsconfig.core import wire
-from dnsconfig.core.decision import Decision, decide, node_of
-from dnsconfig.core.wire import PodObject
-from dnsconfig.core.world import World, world_of
+from dnsconfig.cluster.objects import PodObject, decode_object
+from dnsconfig.cluster.state import World, world_of
+from dnsconfig.resolve.decision import Decision, decide, node_of
 from kata_bridge.cri.client import CriClient, CriError
 from tenancy import keys
 from tests.k8s.ring import dns_pods
@@ -98,7 +97,7 @@ def _world(setting: Setting) -> World:
 
 
 def _ours(pod: JsonObject, world: World, setting: Setting) -> Decision:
-    value = wire.read({"apiVersion": "v1", "kind": "Pod", **pod})
+    value = decode_object({"apiVersion": "v1", "kind": "Pod", **pod})
     assert isinstance(value, PodObject)
     domains = {TENANT: setting.domain}
     given = World(

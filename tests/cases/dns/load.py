@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from dnsconfig.core.waits import Cause
+from dnsconfig.resolve.waiting import Cause
 from tests.unit.dnsconfig import objects
 from tests.unit.dnsconfig.objects import Json
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Resource
 from devkit.bridge.resolver_bridge import FakeBridge
-from dnsconfig.core.wire import NETWORKS
+from dnsconfig.cluster.objects import NETWORKS
 from tests.functional.daemon_node import NAME, DaemonNode
 from tests.unit.dnsconfig import objects
 

@@ -8,8 +8,8 @@ import pytest
 
 from bridge_api.messages import ResultCode
 from daemonkit.kube.resources import PODS, SERVICES
-from dnsconfig.core.wire import NETWORKS
-from dnsconfig.keeping import LOSS_S
+from dnsconfig.cluster.objects import NETWORKS
+from dnsconfig.retention.resolver_retention import LOSS_S
 from tests.functional.daemon_node import DEADLINE_S, running
 from tests.functional.dnsconfig.two_tenants import node
 from tests.unit.dnsconfig.objects import network, service

@@ -14,10 +14,10 @@ import pytest
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import PODS
 from devkit.kube.storage import Selection
-from dnsconfig.core.decision import decide, node_of
-from dnsconfig.core.wire import PodObject, read
-from dnsconfig.core.world import world_of
+from dnsconfig.cluster.objects import PodObject, decode_object
+from dnsconfig.cluster.state import world_of
 from dnsconfig.events import EVENTS
+from dnsconfig.resolve.decision import decide, node_of
 from tests.cases.dns.load import HOST, NOBODYS, Case, load
 from tests.functional.daemon_node import NAME, running
 from tests.functional.dnsconfig.node import Node
@@ -34,7 +34,7 @@ def prefix(number: int) -> str:
 
 def reason(case: Case, key: str) -> str:
     """What the pod's author is told; empty where it does not wait."""
-    pod = read(case.pod(key))
+    pod = decode_object(case.pod(key))
     assert isinstance(pod, PodObject)
     found = decide(pod, world_of(case.items(key)), node_of(HOST))
     return "" if found is None or found.waits is None else found.waits.reason

@@ -2,10 +2,10 @@
 """A resolv.conf as a pod's spec: the kubelet makes the same text of it."""
 
 from dns_webhook.patch import patch, spec_fields
-from dnsconfig.core import host_file
-from dnsconfig.core.resolver import resolver
-from dnsconfig.core.text import lines, text_of
-from dnsconfig.core.wire import DnsOption, DnsSettings, PodSpec
+from dnsconfig.cluster.objects import DnsOption, DnsSettings, PodSpec
+from dnsconfig.resolve import node_resolver
+from dnsconfig.resolve.resolv_conf import lines, text_of
+from dnsconfig.resolve.resolver import resolver
 
 
 def test_the_kubelet_makes_the_same_text_of_the_fields() -> None:
@@ -13,7 +13,7 @@ def test_the_kubelet_makes_the_same_text_of_the_fields() -> None:
         ["10.0.0.1", "10.0.0.2"], ["a.example", "."], [DnsOption("ndots", "3"), DnsOption("debug")]
     )
     found = lines(
-        resolver(PodSpec(dns_policy="None", dns_config=settings), None, host_file.NO_HOST_RESOLVER)[0]
+        resolver(PodSpec(dns_policy="None", dns_config=settings), None, node_resolver.NO_HOST_RESOLVER)[0]
     )
     assert spec_fields(found) == {
         "dnsPolicy": "None",

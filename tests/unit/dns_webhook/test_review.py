@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dns_webhook import review
-from dnsconfig.core.decision import node_of
-from dnsconfig.core.wire import NamespaceObject
-from dnsconfig.core.world import World, world_of
+from dnsconfig.cluster.objects import NamespaceObject
+from dnsconfig.cluster.state import World, world_of
+from dnsconfig.resolve.decision import node_of
 from tests.cases.dns import load as isolation
 from tests.unit.dnsconfig import objects
 

@@ -14,7 +14,7 @@ from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError, Storage
 from devkit.kube.transport import StorageTransport
 from dns_webhook.sources import Sources
-from dnsconfig.core.world import World, world_of
+from dnsconfig.cluster.state import World, world_of
 from tests.unit.dnsconfig.node import RESOURCES
 from tests.unit.dnsconfig.objects import Json, network, service, tenant, virtual_cluster
 

@@ -12,13 +12,13 @@ from devkit.bridge.resolver_bridge import FakeBridge
 from devkit.kube.storage import Storage
 from devkit.kube.transport import StorageTransport
 from dnsconfig.bridge import Connection, Handlers
-from dnsconfig.core.decision import node_of
-from dnsconfig.core.resolver import PodEvent
-from dnsconfig.core.wire import NETWORKS, PodObject
-from dnsconfig.delivery import Push
-from dnsconfig.engine import Engine, Settings
+from dnsconfig.cluster.objects import NETWORKS, PodObject
+from dnsconfig.delivery.queue import Push
 from dnsconfig.metrics import Metrics
+from dnsconfig.resolve.decision import node_of
+from dnsconfig.resolve.resolver import PodEvent
 from dnsconfig.service import turns
+from dnsconfig.sync import Engine, Settings
 from dnsconfig.watch import Watch
 from tests.unit.dnsconfig import objects
 from tests.unit.dnsconfig.objects import Json

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from daemonkit.kube.resources import Key
-from dnsconfig.core import wire
+from dnsconfig.cluster.objects import decode_object
 from tests.unit.dnsconfig.objects import Json
 
 
@@ -13,7 +13,7 @@ def read_all(items: Iterable[Json]) -> dict[str, dict[Key, Any]]:
     """By kind, then by (namespace, name)."""
     found: dict[str, dict[Key, Any]] = {}
     for item in items:
-        value = wire.read(item)
+        value = decode_object(item)
         assert value is not None
         found.setdefault(item["kind"], {})[value.metadata.namespace, value.metadata.name] = value
     return found

@@ -11,7 +11,8 @@ from bridge_api.messages import GuestResult
 from daemonkit.tasks import Tasks
 from devkit.bridge.resolver_bridge import FakeBridge
 from dnsconfig.bridge import Connection, Handlers
-from dnsconfig.delivery import Push, Target, Wanted
+from dnsconfig.delivery.queue import Push, Target
+from dnsconfig.retention.desired import Wanted
 
 pytestmark = pytest.mark.asyncio
 

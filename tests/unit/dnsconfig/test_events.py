@@ -9,8 +9,7 @@ import pytest
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Status
 from daemonkit.tasks import Tasks
-from dnsconfig.core.resolver import PodEvent
-from dnsconfig.core.wire import PodObject
+from dnsconfig.cluster.objects import PodObject
 from dnsconfig.events import (
     BURST,
     MAX_MESSAGE_CHARACTERS,
@@ -22,6 +21,7 @@ from dnsconfig.events import (
     letter,
 )
 from dnsconfig.metrics import Metrics
+from dnsconfig.resolve.resolver import PodEvent
 from tests.unit.dnsconfig.objects import pod
 from tests.unit.dnsconfig.reading import read_all
 

@@ -10,10 +10,10 @@ from daemonkit.kube.resources import SERVICES
 from daemonkit.status import Reply
 from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError
-from dnsconfig.core.wire import NETWORKS
-from dnsconfig.keeping import LOSS_S
-from dnsconfig.node_file import NodeFile
+from dnsconfig.cluster.objects import NETWORKS
+from dnsconfig.node_resolv_conf import NodeFile
 from dnsconfig.report import Report
+from dnsconfig.retention.resolver_retention import LOSS_S
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import tenant
 

@@ -8,10 +8,10 @@ import pytest
 
 import dnsconfig.saved_state
 from daemonkit.metrics import Counter
-from dnsconfig.attachments import Attachment, Attachments
-from dnsconfig.core.network import Origin
-from dnsconfig.keeping import Keeping, Loss
-from dnsconfig.picture import Picture
+from dnsconfig.cluster.snapshot import Picture
+from dnsconfig.resolve.network import Origin
+from dnsconfig.retention.resolver_retention import Keeping, Loss
+from dnsconfig.retention.sandbox_networks import Attachment, Attachments
 from dnsconfig.saved_state import (
     CONFIRM_S,
     INTERVAL_S,
@@ -25,7 +25,7 @@ from dnsconfig.saved_state import (
     picture_of,
     state_of,
 )
-from tests.unit.dnsconfig.test_picture import picture
+from tests.unit.dnsconfig.cluster.test_snapshot import picture
 
 pytestmark = pytest.mark.asyncio
 

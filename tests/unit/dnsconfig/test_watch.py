@@ -9,7 +9,7 @@ import pytest
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import PODS, SERVICES, VIRTUAL_CLUSTERS
 from dnsconfig import watch
-from dnsconfig.core.world import Absence
+from dnsconfig.cluster.state import Absence
 from dnsconfig.watch import LINGER_S, MAX_NAMESPACES
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import pod, service, tenant, virtual_cluster

@@ -2,9 +2,9 @@
 """A node with tenants a and b, what its engine leaves to the next one, and a text that lost its server."""
 
 from devkit.kube.storage import Storage
-from dnsconfig.attachments import Attachments
-from dnsconfig.keeping import Keeping
-from dnsconfig.picture import Picture
+from dnsconfig.cluster.snapshot import Picture
+from dnsconfig.retention.resolver_retention import Keeping
+from dnsconfig.retention.sandbox_networks import Attachments
 from dnsconfig.saved_state import Restored, attachments_of, keeping_of, picture_of, state_of
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import tenant

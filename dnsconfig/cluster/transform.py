@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept in memory and on disk of each object that is followed: what decides something. Pure."""
+
+from msgspec.structs import replace
+
+from daemonkit.kube.resources import ObjectMeta
+from dnsconfig.cluster.objects import (
+    MIRROR,
+    SANDBOX,
+    NamespaceObject,
+    NetworkObject,
+    PodObject,
+    ServiceObject,
+    VirtualClusterObject,
+)
+from tenancy import keys
+
+_POD_ANNOTATIONS = (keys.CLUSTER, keys.NAMESPACE, keys.UID, keys.NETWORK_READINESS)
+_OWNERS = (keys.CLUSTER, keys.NAMESPACE)
+_NETWORK = (keys.ARKTOS_NETWORK,)
+
+
+def pod(item: PodObject) -> PodObject:
+    conditions = [each for each in item.status.conditions or () if each.type == SANDBOX]
+    status = replace(item.status, conditions=conditions or None)
+    meta = _meta(item.metadata, _NETWORK, _POD_ANNOTATIONS)
+    if MIRROR in item.metadata.annotations:
+        meta.annotations[MIRROR] = ""  # that it is there; whoever creates a pod may write anything there
+    return replace(item, metadata=meta, status=status)
+
+
+def service(item: ServiceObject) -> ServiceObject:
+    return replace(item, metadata=_meta(item.metadata, _NETWORK, (keys.CLUSTER,)))
+
+
+def network(item: NetworkObject) -> NetworkObject:
+    return replace(item, metadata=_meta(item.metadata, (), (keys.CLUSTER,)))
+
+
+def namespace(item: NamespaceObject) -> NamespaceObject:
+    return NamespaceObject(_meta(item.metadata, (), _OWNERS))
+
+
+def virtual_cluster(item: VirtualClusterObject) -> VirtualClusterObject:
+    return replace(item, metadata=_meta(item.metadata, (), ()))
+
+
+def _meta(meta: ObjectMeta, labels: tuple[str, ...], annotations: tuple[str, ...]) -> ObjectMeta:
+    return replace(meta, labels=_only(meta.labels, labels), annotations=_only(meta.annotations, annotations))
+
+
+def _only(values: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: values[name] for name in names if name in values}

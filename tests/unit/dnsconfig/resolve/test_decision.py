@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pod's decision as a whole, and two properties of it: isolation, and that order does not matter."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dnsconfig.cluster.objects import PodObject, UnreadableError, decode_object
+from dnsconfig.cluster.state import Owner, World, world_of
+from dnsconfig.resolve.decision import (
+    MAX_TEXT_BYTES,
+    Decision,
+    Node,
+    NoResolver,
+    decide,
+    held,
+    node_of,
+    resolv_conf_of,
+)
+from dnsconfig.resolve.waiting import Cause, Waits
+from tenancy import keys
+from tests.cases.dns import load as isolation
+from tests.unit.dnsconfig.objects import Json, namespace, network, pod, service, tenant
+
+HOST = "nameserver 192.0.2.1\nsearch example.org\n"
+WORLD = world_of([*tenant("a", default="10.0.0.1", blue="10.0.0.2"), *tenant("b", default="10.0.0.3")])
+
+
+def pod_of(item: Json) -> PodObject:
+    value = decode_object(item)
+    assert isinstance(value, PodObject)
+    return value
+
+
+def decided(item: Json, world: World = WORLD, node: Node | None = None) -> Decision:
+    found = decide(pod_of(item), world, node or node_of(HOST))
+    assert found is not None
+    return found
+
+
+def test_everything_that_led_there() -> None:
+    found = decided(pod("a", network="blue", hostname="h", subdomain="web"))
+    assert found.text == (
+        "search shop.svc.cluster.local svc.cluster.local cluster.local example.org\n"
+        "nameserver 10.0.0.2\n"
+        "options ndots:5\n"
+    )
+    assert found.owner == Owner("a", "shop")
+    assert found.network is not None
+    assert found.network.network == "blue"
+    assert found.server is not None
+    assert found.server.addresses == ("10.0.0.2",)
+    assert found.domain is not None
+    assert found.domain.name == "cluster.local"
+    assert found.record == "h.web.shop.svc.cluster.local"
+    assert (found.waits, found.events) == (None, ())
+
+
+def test_the_name_that_a_pod_without_hostname_has_behind_its_service() -> None:
+    assert decided(pod("a", "x" * 70, subdomain="web")).record == f"{'x' * 63}.web.shop.svc.cluster.local"
+    assert decided(pod("a", hostname="h")).record == ""
+
+
+def test_tenants_and_networks_have_servers_of_their_own() -> None:
+    servers = [
+        line
+        for item in (pod("a"), pod("a", network="blue"), pod("b"))
+        for line in (decided(item).text or "").splitlines()
+        if line.startswith("nameserver")
+    ]
+    assert servers == ["nameserver 10.0.0.1", "nameserver 10.0.0.2", "nameserver 10.0.0.3"]
+
+
+def test_a_pod_of_the_super_cluster_is_none_of_our_business() -> None:
+    item = pod("", tenant_namespace="a-shop", network="blue")
+    assert decide(pod_of(item), WORLD, node_of(HOST)) is None
+
+
+@pytest.mark.parametrize(
+    ("item", "world", "expected"),
+    [
+        (
+            pod("a", annotations={keys.UID: ""}),
+            WORLD,
+            Waits(
+                Cause.OWNER,
+                "whose pod it is cannot be told: not all of its ownership annotations are set",
+            ),
+        ),
+        # It says to be a's and stands in b's namespace.
+        (
+            pod("b", annotations={keys.CLUSTER: "a"}),
+            WORLD,
+            Waits(Cause.OWNER, "its namespace shop is not known to be this tenant's (yet)"),
+        ),
+        (
+            pod("a", annotations={keys.NAMESPACE: "other"}),
+            WORLD,
+            Waits(Cause.OWNER, "its namespace other is not known to be this tenant's (yet)"),
+        ),
+        (
+            pod("a"),
+            World(has_namespaces=False),
+            Waits(Cause.UNHEARD, "its namespace shop is not known to be this tenant's (yet)"),
+        ),
+        (pod("a", network="red"), WORLD, Waits(Cause.MISSING, "network red does not exist")),
+        (pod("b", network="blue"), WORLD, Waits(Cause.MISSING, "network blue does not exist")),
+    ],
+)
+def test_it_waits_and_never_gets_the_nodes_resolver(item: Json, world: World, expected: Waits) -> None:
+    found = decided(item, world)
+    assert (found.waits, found.text) == (expected, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"dnsPolicy": "Default"}, "search example.org\nnameserver 192.0.2.1\n"),
+        (
+            {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["9.9.9.9"]}},
+            "nameserver 9.9.9.9\n",
+        ),
+        ({"hostNetwork": True}, "search example.org\nnameserver 192.0.2.1\n"),
+    ],
+)
+def test_who_asks_for_no_networks_server_needs_none(spec: dict[str, Any], expected: str) -> None:
+    # As with the kubelet: what such a pod resolves by is in its own hands.
+    for label in ("red", "No Network"):
+        found = decided(pod("a", network=label, **spec))
+        assert (found.waits, found.text) == (None, expected)
+
+
+def test_a_pod_in_the_hosts_network_may_still_ask_its_own_server() -> None:
+    found = decided(pod("a", network="blue", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet"))
+    assert found.text is not None
+    assert "nameserver 10.0.0.2\n" in found.text
+
+
+def test_what_is_wrong_with_the_nodes_file_stops_every_pod() -> None:
+    node = node_of("nameserver\n", path="/etc/resolv.conf")
+    expected = Waits(Cause.NODE, "/etc/resolv.conf cannot be used: a line `nameserver` without an address")
+    for policy in ("ClusterFirst", "Default", "None"):
+        found = decided(pod("a", dnsPolicy=policy), node=node)
+        assert (found.waits, found.text) == (expected, None)
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_resolver_that_is_too_large_is_none(letter: str) -> None:
+    options = [{"name": letter * (MAX_TEXT_BYTES // len(letter.encode()))}]
+    found = decided(pod("a", dnsPolicy="None", dnsConfig={"options": options}))
+    assert found.text is None
+    assert found.waits == Waits(
+        Cause.TOO_LARGE,
+        "its dnsConfig makes a resolv.conf of 65545 bytes; 65536 is the most",
+    )
+
+
+def test_what_can_stand_in_no_resolv_conf_is_said() -> None:
+    found = decided(pod("a", dnsConfig={"options": [{"name": "x", "value": "\0"}]}))
+    assert found.text is None
+    assert found.waits == Waits(Cause.UNUSABLE, "an option of its dnsConfig has a NUL character")
+
+
+def test_what_was_cut_is_told() -> None:
+    searches = [f"s{number}" for number in range(32)]
+    (event,) = decided(pod("a", dnsConfig={"searches": searches})).events
+    assert event.reason == "DNSConfigForming"
+
+
+# ---- isolation, case by case
+
+
+@pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
+def test_nobody_becomes_anothers_resolver(case: isolation.Case) -> None:
+    found = decide(pod_of(case.pod()), world_of(case.items()), node_of(isolation.HOST))
+    assert (found is None) == case.is_nothing
+    if found is None:
+        return
+    lines = (found.text or "").splitlines()
+    servers = tuple(line.split()[1] for line in lines if line.startswith("nameserver"))
+    assert (servers, found.waits and found.waits.cause) == (case.servers, case.waits)
+    assert isolation.NOBODYS not in (found.text or "")
+
+
+# ---- readiness
+
+
+@pytest.mark.parametrize(
+    ("value", "host_network", "is_held"),
+    [
+        (None, False, False),
+        ("false", False, True),
+        ("true", False, False),
+        ("TRUE", False, False),
+        ("", False, True),
+        ("yes", False, True),
+        ("false", True, False),
+    ],
+)
+def test_the_readiness_annotation(value: str | None, host_network: bool, is_held: bool) -> None:
+    annotations = {} if value is None else {keys.NETWORK_READINESS: value}
+    item = pod("a", annotations=annotations, hostNetwork=host_network)
+    expected = Waits(
+        Cause.HELD, f"its network is not ready: annotation {keys.NETWORK_READINESS} is {value!r}"
+    )
+    assert held(pod_of(item)) == (expected if is_held else None)
+    # Who is held has a resolver all the same.
+    assert decided(item).text is not None
+    assert decided(item).waits == held(pod_of(item))
+
+
+def test_a_missing_resolver_is_the_reason_that_is_told_first() -> None:
+    item = pod("a", network="red", annotations={keys.NETWORK_READINESS: "false"})
+    assert decided(item).waits == Waits(Cause.MISSING, "network red does not exist")
+
+
+# ---- the node
+
+
+def test_the_node_by_its_file() -> None:
+    assert node_of(None, ["10.0.0.9"]).ips == ("10.0.0.9",)
+    assert decided(pod("a", dnsPolicy="Default"), node=node_of(None)).text == (
+        "search .\nnameserver 127.0.0.1\n"
+    )
+
+
+# ---- for comparisons
+
+
+def test_one_pod_as_json() -> None:
+    assert resolv_conf_of(pod("b"), WORLD, HOST, "b.example") == (
+        "search shop.svc.b.example svc.b.example b.example example.org\n"
+        "nameserver 10.0.0.3\n"
+        "options ndots:5\n"
+    )
+    assert resolv_conf_of(pod("b"), WORLD, None, "") == "nameserver 10.0.0.3\noptions ndots:5\n"
+    with pytest.raises(NoResolver, match="network red does not exist"):
+        resolv_conf_of(pod("a", network="red"), WORLD, HOST)
+    with pytest.raises(NoResolver, match="the pod is no tenant's"):
+        resolv_conf_of(pod("", tenant_namespace="x"), WORLD, HOST)
+    with pytest.raises(UnreadableError, match="no v1 Pod"):
+        resolv_conf_of({}, WORLD, HOST)
+
+
+# ---- properties
+
+TENANTS = ("a", "a-b", "b")
+NETWORKS = ("default", "blue", "kube-dns-blue")
+PLACES = ("kube-system", "shop", "b-kube-system")
+
+
+@st.composite
+def objects(draw: st.DrawFn) -> list[Json]:
+    """What tenants can make in their own control planes, brought down as it is; each has addresses
+    of its own that nobody else has."""
+    found: list[Json] = []
+    for number, owner in enumerate(TENANTS):
+        for place in draw(st.lists(st.sampled_from(PLACES), unique=True)):
+            found.append(namespace(owner, place, called=f"ns-{owner}--{place}"))
+            where = f"ns-{owner}--{place}"
+            for name in draw(st.lists(st.sampled_from(NETWORKS), unique=True)):
+                labels = {keys.ARKTOS_NETWORK: draw(st.sampled_from(NETWORKS))}
+                ip = f"10.{number}.{draw(st.integers(0, 255))}.53"
+                found.append(service(owner, name, ip, where=where, labels=labels))
+            for name in draw(st.lists(st.sampled_from(NETWORKS), unique=True)):
+                phase = draw(st.sampled_from(["Ready", "Pending"]))
+                ipam = draw(st.sampled_from(["Arktos", "External"]))
+                found.append(network(owner, name, phase, where=where, ipam=ipam, told_ip=f"10.{number}.0.1"))
+    return found
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Json:
+    owner, place = draw(st.sampled_from(TENANTS)), draw(st.sampled_from(PLACES))
+    item = pod(
+        owner,
+        tenant_namespace=place,
+        network=draw(st.sampled_from([None, "", *NETWORKS, "Odd Name", "../blue"])),
+        annotations={keys.CLUSTER: draw(st.sampled_from(TENANTS))},
+    )
+    item["metadata"]["namespace"] = f"ns-{owner}--{place}"
+    return item
+
+
+@settings(max_examples=100)
+@given(items=objects(), item=pods())
+def test_no_tenant_becomes_anothers_resolver(items: list[Json], item: Json) -> None:
+    found = decided(item, world_of(items))
+    if found.text is None:
+        assert found.waits is not None
+        return
+    says = item["metadata"]["annotations"][keys.CLUSTER]
+    (server,) = [line.split()[1] for line in found.text.splitlines() if line.startswith("nameserver")]
+    assert server.startswith(f"10.{TENANTS.index(says)}.")
+    assert item["metadata"]["namespace"].startswith(f"ns-{says}--")
+    # And what another tenant has or has not decides nothing.
+    others = [
+        each
+        for each in items
+        if each["kind"] == "Namespace" or each["metadata"]["namespace"].startswith(f"ns-{says}--kube-system")
+    ]
+    assert decided(item, world_of(others)) == found
+
+
+@settings(max_examples=40)
+@given(items=objects().flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))), item=pods())
+def test_the_order_of_objects_leaves_no_trace(items: tuple[list[Json], list[Json]], item: Json) -> None:
+    one, other = items
+    assert decided(item, world_of(one)) == decided(item, world_of(other))
+
+
+@settings(max_examples=50)
+@given(item=pods())
+def test_who_knows_nothing_lets_everybody_wait(item: Json) -> None:
+    found = decided(item, World(has_namespaces=False, has_clusters=False))
+    assert found.text is None
+    assert found.waits is not None
+    assert found.waits.cause is Cause.UNHEARD
+
+
+def test_unheard_and_then_heard() -> None:
+    unheard = replace(WORLD, heard=frozenset())
+    assert decided(pod("a"), unheard).text is None
+    assert decided(pod("a")).text is not None

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kubelet's own table (reference A6), its limits, and what each value is said to come from."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnsconfig.cluster.objects import PodSpec
+from dnsconfig.resolve.node_resolver import NO_HOST_RESOLVER, HostResolver
+from dnsconfig.resolve.resolv_conf import lines, text_of
+from dnsconfig.resolve.resolver import (
+    MAX_SEARCH_BYTES,
+    MAX_SEARCHES,
+    MAX_SERVERS,
+    ClusterDns,
+    DnsClass,
+    Entry,
+    PodEvent,
+    Resolver,
+    dns_class,
+    resolver,
+)
+
+CLUSTER = ClusterDns(("1.2.3.4",), "network blue", "testns", "kubernetes.io", "configured")
+HOST = HostResolver(("8.8.8.8",), ("host.domain",))
+SETTINGS = {
+    "nameservers": ["10.0.0.11"],
+    "searches": ["my.domain"],
+    "options": [{"name": "ndots", "value": "3"}, {"name": "debug"}],
+}
+
+
+def spec(**fields: object) -> PodSpec:
+    return msgspec.convert(fields, PodSpec)
+
+
+def file(pod: PodSpec, host: HostResolver, *node_ips: str) -> tuple[str, tuple[PodEvent, ...]]:
+    found, events = resolver(pod, CLUSTER, host, node_ips)
+    return text_of(lines(found)), events
+
+
+CLUSTER_TEXT = """\
+search testns.svc.kubernetes.io svc.kubernetes.io kubernetes.io host.domain
+nameserver 1.2.3.4
+options ndots:5
+"""
+BOTH_TEXT = """\
+search testns.svc.kubernetes.io svc.kubernetes.io kubernetes.io host.domain my.domain
+nameserver 1.2.3.4
+nameserver 10.0.0.11
+options ndots:3 debug
+"""
+
+
+@pytest.mark.parametrize(
+    ("pod", "host", "expected"),
+    [
+        (spec(dnsPolicy="ClusterFirstWithHostNet", hostNetwork=True), HOST, CLUSTER_TEXT),
+        (
+            spec(dnsPolicy="ClusterFirst", hostNetwork=True),
+            NO_HOST_RESOLVER,
+            "search .\nnameserver 127.0.0.1\n",
+        ),
+        (spec(dnsPolicy="ClusterFirst", hostNetwork=True), HOST, "search host.domain\nnameserver 8.8.8.8\n"),
+        (spec(dnsPolicy="ClusterFirst"), HOST, CLUSTER_TEXT),
+        (spec(), HOST, CLUSTER_TEXT),
+        (
+            spec(dnsPolicy="ClusterFirst"),
+            NO_HOST_RESOLVER,
+            "search testns.svc.kubernetes.io svc.kubernetes.io kubernetes.io\n"
+            "nameserver 1.2.3.4\noptions ndots:5\n",
+        ),
+        (spec(dnsPolicy="Default"), NO_HOST_RESOLVER, "search .\nnameserver 127.0.0.1\n"),
+        (spec(dnsPolicy="Default"), HOST, "search host.domain\nnameserver 8.8.8.8\n"),
+        (spec(dnsPolicy="None"), HOST, ""),
+        (
+            spec(
+                dnsPolicy="None",
+                dnsConfig={
+                    "nameservers": ["203.0.113.1"],
+                    "searches": ["my.domain", "second.domain"],
+                    "options": [{"name": "ndots", "value": "3"}, {"name": "debug"}],
+                },
+            ),
+            HOST,
+            "search my.domain second.domain\nnameserver 203.0.113.1\noptions ndots:3 debug\n",
+        ),
+        (spec(dnsPolicy="ClusterFirst", dnsConfig=SETTINGS), HOST, BOTH_TEXT),
+        (
+            spec(dnsPolicy="ClusterFirstWithHostNet", hostNetwork=True, dnsConfig=SETTINGS),
+            HOST,
+            BOTH_TEXT,
+        ),
+        (
+            spec(dnsPolicy="Default", dnsConfig=SETTINGS),
+            HOST,
+            "search host.domain my.domain\nnameserver 8.8.8.8\nnameserver 10.0.0.11\noptions ndots:3 debug\n",
+        ),
+        (spec(dnsPolicy="Unheard of"), HOST, CLUSTER_TEXT),
+    ],
+)
+def test_the_upstream_table(pod: PodSpec, host: HostResolver, expected: str) -> None:
+    assert file(pod, host) == (expected, ())
+
+
+def test_classes() -> None:
+    assert dns_class(spec(dnsPolicy="ClusterFirst", hostNetwork=True)) is DnsClass.HOST
+    assert dns_class(spec(dnsPolicy="ClusterFirstWithHostNet")) is DnsClass.CLUSTER
+    assert dns_class(spec(dnsPolicy="Default", hostNetwork=True)) is DnsClass.HOST
+    assert dns_class(spec(dnsPolicy="None", hostNetwork=True)) is DnsClass.NONE
+    assert dns_class(spec()) is DnsClass.CLUSTER
+
+
+def test_without_a_node_file_the_servers_are_of_the_nodes_families() -> None:
+    pod = spec(dnsPolicy="Default")
+    assert file(pod, NO_HOST_RESOLVER, "10.0.0.1", "fd00::1")[0] == (
+        "search .\nnameserver 127.0.0.1\nnameserver ::1\n"
+    )
+
+
+def test_options_are_merged_by_name_and_the_pods_win() -> None:
+    host = HostResolver((), (), ("ndots:5", "debug"))
+    options = [
+        {"name": "ndots", "value": "3"},
+        {"name": "debug"},
+        {"name": "single-request"},
+        {"name": "attempts", "value": "3"},
+    ]
+    pod = spec(dnsPolicy="Default", dnsConfig={"options": options})
+    assert file(pod, host)[0] == "options ndots:3 debug single-request attempts:3\n"
+
+
+@pytest.mark.parametrize(
+    ("of_node", "of_pod", "expected"),
+    [
+        (("ndots:",), None, "options ndots:\n"),
+        (("ndots:",), [], "options ndots\n"),
+        (("timeout:1:2",), [], "options timeout:1:2\n"),
+        (("debug",), [{"name": "debug", "value": ""}], "options debug\n"),
+        (("ndots:2",), [{"name": "ndots:3"}], "options ndots:2 ndots:3\n"),
+    ],
+)
+def test_odd_options(of_node: tuple[str, ...], of_pod: list[dict[str, str]] | None, expected: str) -> None:
+    settings = None if of_pod is None else {"options": of_pod}
+    pod = spec(dnsPolicy="Default", dnsConfig=settings)
+    assert file(pod, HostResolver((), (), of_node))[0] == expected
+
+
+def test_duplicates_go_where_the_kubelet_looks_for_them() -> None:
+    host = HostResolver(("8.8.8.8", "8.8.8.8"), ("a", "a", "kubernetes.io"))
+    # Those of the node stay, until the pod has settings of its own.
+    assert file(spec(dnsPolicy="Default"), host)[0] == (
+        "search a a kubernetes.io\nnameserver 8.8.8.8\nnameserver 8.8.8.8\n"
+    )
+    own = spec(dnsPolicy="Default", dnsConfig={"nameservers": ["8.8.8.8"], "searches": ["a"]})
+    assert file(own, host)[0] == "search a kubernetes.io\nnameserver 8.8.8.8\n"
+    assert file(spec(), host)[0] == (
+        "search testns.svc.kubernetes.io svc.kubernetes.io kubernetes.io a\n"
+        "nameserver 1.2.3.4\noptions ndots:5\n"
+    )
+
+
+def test_without_a_cluster_domain_there_is_no_search_list_of_its_own() -> None:
+    cluster = ClusterDns(("1.2.3.4",), "", "testns", "", "")
+    found, _ = resolver(spec(), cluster, HostResolver((), ("a", "a")))
+    assert text_of(lines(found)) == "search a a\nnameserver 1.2.3.4\noptions ndots:5\n"
+
+
+def test_a_fourth_server_is_cut_off_and_told() -> None:
+    pod = spec(dnsConfig={"nameservers": ["10.0.0.1", "10.0.0.2", "10.0.0.3"]})
+    text, events = file(pod, HOST)
+    assert [line for line in text.splitlines() if line.startswith("nameserver")] == [
+        "nameserver 1.2.3.4",
+        "nameserver 10.0.0.1",
+        "nameserver 10.0.0.2",
+    ]
+    assert events == (
+        PodEvent(
+            "DNSConfigForming",
+            "Nameserver limits were exceeded, some nameservers have been omitted, "
+            "the applied nameserver line is: 1.2.3.4 10.0.0.1 10.0.0.2",
+        ),
+    )
+
+
+def searches(*paths: str) -> tuple[str, tuple[PodEvent, ...]]:
+    return file(spec(dnsPolicy="None", dnsConfig={"searches": list(paths)}), HOST)
+
+
+def test_thirty_two_search_paths_fit_and_one_more_does_not() -> None:
+    paths = [f"p{number}" for number in range(33)]
+    assert searches(*paths[:32]) == (f"search {' '.join(paths[:32])}\n", ())
+    text, events = searches(*paths)
+    assert text == f"search {' '.join(paths[:32])}\n"
+    assert events == (
+        PodEvent(
+            "DNSConfigForming",
+            "Search Line limits were exceeded, some search paths have been omitted, "
+            f"the applied search line is: {' '.join(paths[:32])}",
+        ),
+    )
+
+
+def test_a_path_of_254_bytes_is_left_out_and_the_next_ones_stay() -> None:
+    text, events = searches("a", "b" * 253, "c" * 254, "d")
+    assert text == f"search a {'b' * 253} d\n"
+    assert len(events) == 1
+    # Bytes are counted, as len() of a Go string does.
+    assert searches("\N{LATIN SMALL LETTER E WITH ACUTE}" * 127)[0] == ""
+
+
+def test_the_line_is_cut_from_its_end_until_2048_bytes_are_left() -> None:
+    # Eight of 227 with their blanks are 1823; 225 more are 2048 + 1 blank.
+    head = [f"{number}{'a' * 226}" for number in range(8)]
+    assert searches(*head, "b" * 224)[1] == ()
+    text, events = searches(*head, "b" * 225, "c")
+    assert text == f"search {' '.join(head)}\n"
+    assert len(events) == 1
+
+
+def test_each_value_says_where_it_comes_from() -> None:
+    found, _ = resolver(spec(dnsConfig=SETTINGS), CLUSTER, HOST)
+    assert found == Resolver(
+        (Entry("1.2.3.4", "network blue"), Entry("10.0.0.11", "the pod's dnsConfig")),
+        (
+            Entry("testns.svc.kubernetes.io", "cluster domain, configured"),
+            Entry("svc.kubernetes.io", "cluster domain, configured"),
+            Entry("kubernetes.io", "cluster domain, configured"),
+            Entry("host.domain", "the node's resolv.conf"),
+            Entry("my.domain", "the pod's dnsConfig"),
+        ),
+        (Entry("ndots:3", "the pod's dnsConfig"), Entry("debug", "the pod's dnsConfig")),
+    )
+
+
+def test_a_pod_that_needs_a_network_has_to_have_one() -> None:
+    with pytest.raises(ValueError, match="a pod of class CLUSTER has a network"):
+        resolver(spec(), None, HOST)
+    assert resolver(spec(dnsPolicy="None"), None, HOST) == (Resolver(), ())
+
+
+WORDS = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=260)
+
+
+@given(
+    policy=st.sampled_from(["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]),
+    own=st.lists(WORDS, max_size=40),
+    of_node=st.lists(WORDS, max_size=40),
+    servers=st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]), max_size=5),
+)
+def test_limits_hold_whatever_is_asked_for(
+    policy: str, own: list[str], of_node: list[str], servers: list[str]
+) -> None:
+    pod = spec(dnsPolicy=policy, dnsConfig={"searches": own, "nameservers": servers})
+    found, events = resolver(pod, CLUSTER, HostResolver(tuple(servers), tuple(of_node)))
+    line = " ".join(entry.value for entry in found.searches)
+    assert len(line) <= MAX_SEARCH_BYTES
+    assert len(found.searches) <= MAX_SEARCHES
+    assert len(found.servers) <= MAX_SERVERS
+    wanted = {*own, *(() if policy == "None" else of_node)}
+    has_lost = bool(wanted - {entry.value for entry in found.searches})
+    assert has_lost <= any("Search Line" in event.message for event in events)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left of a resolv.conf, whole."""
+
+import pytest
+
+from dnsconfig.resolve.decision import MAX_TEXT_BYTES
+from dnsconfig.resolve.network import ClusterIps, Origin
+from dnsconfig.retention.revoked_servers import bare, is_lost
+
+WHY = (
+    "# The DNS server of network blue (Service kube-system/kube-dns-blue) is gone, "
+    "and its address may be somebody else's by now.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("had", "now", "expected"),
+    [
+        (("10.0.0.1",), ("10.0.0.1",), False),
+        (("10.0.0.1",), ("fd00::1", "10.0.0.1"), False),
+        (("10.0.0.1",), (), True),
+        (("10.0.0.1",), ("10.0.0.2",), True),
+        (("10.0.0.1", "fd00::1"), ("10.0.0.1",), True),
+    ],
+)
+def test_an_address_that_the_service_does_not_hold_is_lost(
+    had: tuple[str, ...], now: tuple[str, ...], expected: bool
+) -> None:
+    assert is_lost(had, ClusterIps(now)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "lost", "is_host_network", "expected"),
+    [
+        (
+            "search shop.svc.cluster.local\nnameserver 10.0.0.1\noptions ndots:5\n",
+            ("10.0.0.1",),
+            False,
+            "search shop.svc.cluster.local\noptions ndots:5\n",
+        ),
+        # The author's own stay, in their order; also where the network's has two addresses.
+        (
+            "nameserver 10.0.0.1\nnameserver fd00::1\nnameserver 192.0.2.53\n",
+            ("10.0.0.1", "fd00::1"),
+            False,
+            "nameserver 192.0.2.53\n",
+        ),
+        # The author named the network's as well, and in another way.
+        (
+            "nameserver 10.0.0.1\nnameserver fd00:0::1\nnameserver ::ffff:10.0.0.1\n",
+            ("10.0.0.1", "fd00::1"),
+            False,
+            "",
+        ),
+        ("nameserver 10.0.0.11\n", ("10.0.0.1",), False, "nameserver 10.0.0.11\n"),
+        ("nameserver ns\noptions nameserver\n", ("10.0.0.1",), False, "nameserver ns\noptions nameserver\n"),
+        # 127.0.0.1 would be the host.
+        ("nameserver 10.0.0.1\n", ("10.0.0.1",), True, "nameserver 100::1\n"),
+        ("nameserver 10.0.0.1\nnameserver 192.0.2.53\n", ("10.0.0.1",), True, "nameserver 192.0.2.53\n"),
+        # What no line of a file is to us is none.
+        ("options a\x85nameserver 10.0.0.1\n", ("10.0.0.1",), False, "options a\x85nameserver 10.0.0.1\n"),
+    ],
+)
+def test_what_is_left(text: str, lost: tuple[str, ...], is_host_network: bool, expected: str) -> None:
+    assert bare(text, Origin("blue", lost), MAX_TEXT_BYTES, is_host_network=is_host_network) == WHY + expected
+
+
+def test_the_line_on_top_is_one_that_musl_reads() -> None:
+    """It reads lines of 255 bytes."""
+    lost = Origin("b" * 54, ("10.0.0.1",))
+    (line,) = bare("nameserver 10.0.0.1\n", lost, MAX_TEXT_BYTES, is_host_network=False).splitlines()
+    assert line.startswith("# ")
+    assert len(line) < 255
+
+
+def test_it_is_left_out_where_the_whole_would_be_too_large() -> None:
+    text = f"nameserver 10.0.0.1\noptions {'x' * (MAX_TEXT_BYTES - 29)}\n"
+    assert len(text) == MAX_TEXT_BYTES
+    left = bare(text, Origin("blue", ("10.0.0.1",)), MAX_TEXT_BYTES, is_host_network=False)
+    assert left == text.removeprefix("nameserver 10.0.0.1\n")

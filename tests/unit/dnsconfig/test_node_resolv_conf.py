@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from dnsconfig.node_resolv_conf import SETTLE_S, NodeFile
+from dnsconfig.resolve.decision import Node
+from dnsconfig.resolve.node_resolver import NO_HOST_RESOLVER, HostResolver
+from dnsconfig.resolve.waiting import Cause, Waits
+
+
+class Here:
+    """A file, and a clock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.now = 0.0
+        self.file = NodeFile(path, (), lambda: self.now)
+
+    def servers(self) -> tuple[str, ...]:
+        resolver = self.file.node.resolver
+        return resolver.servers if isinstance(resolver, HostResolver) else ()
+
+    def polled(self, seconds: float = 0.0) -> bool:
+        self.now += seconds
+        return self.file.poll()
+
+
+@pytest.fixture(autouse=True)
+def _a_clock_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content counts here, not when it was written: each poll reads."""
+    monkeypatch.setattr("daemonkit.files.Watched._changed_lately", lambda _: True)
+
+
+def here(directory: Path, text: str | None) -> Here:
+    path = directory / "resolv.conf"
+    if text is not None:
+        path.write_text(text)
+    return Here(path)
+
+
+def test_a_change_counts_when_it_has_settled(tmp_path: Path) -> None:
+    found = here(tmp_path, "nameserver 192.0.2.1\n")
+    assert found.servers() == ("192.0.2.1",)
+    assert not found.polled()
+    found.path.write_text("")
+    assert not found.polled(SETTLE_S)
+    found.path.write_text("nameserver 192.0.2.2\n")
+    assert not found.polled(SETTLE_S / 2)
+    assert found.servers() == ("192.0.2.1",)
+    assert found.polled(SETTLE_S)
+    assert found.servers() == ("192.0.2.2",)
+    assert not found.polled(SETTLE_S)
+
+
+def test_what_cannot_be_used_takes_nothing_away(tmp_path: Path) -> None:
+    found = here(tmp_path, "nameserver 192.0.2.1\n")
+    found.path.write_text("nameserver\n")
+    assert not found.polled()
+    assert not found.polled(10 * SETTLE_S)
+    assert found.servers() == ("192.0.2.1",)
+    assert found.file.problem == f"{found.path} cannot be used: a line `nameserver` without an address"
+    found.path.unlink()
+    assert not found.polled(10 * SETTLE_S)
+    assert found.file.problem == f"{found.path} cannot be used: it does not exist"
+    found.path.write_text("nameserver 192.0.2.1\n")
+    found.polled()
+    assert not found.polled(SETTLE_S)  # it is as it was
+    assert (found.servers(), found.file.problem) == (("192.0.2.1",), "")
+
+
+def test_the_first_one_that_can_be_used_counts_at_once(tmp_path: Path) -> None:
+    found = here(tmp_path, None)
+    assert found.file.node == Node(Waits(Cause.NODE, f"{found.path} cannot be used: it does not exist"))
+    found.path.mkdir()
+    assert found.polled()
+    assert found.file.problem == f"{found.path} cannot be used: not a regular file"
+    found.path.rmdir()
+    found.path.write_bytes(b"# caf\xe9\nnameserver 192.0.2.1\n")
+    assert found.polled()
+    assert found.servers() == ("192.0.2.1",)
+
+
+def test_a_node_without_a_file() -> None:
+    file = NodeFile(None, ("10.0.0.1",), lambda: 0.0)
+    assert file.node == Node(NO_HOST_RESOLVER, ("10.0.0.1",))
+    assert not file.poll()

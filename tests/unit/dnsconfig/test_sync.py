@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine with its watch and connection, in virtual time: what pods and guests are given and told.
+
+What becomes of a server's address that is lost, of a restart, and of labels that change while
+sandboxes stay is in test_engine_losses, test_engine_restarts and test_engine_sandboxes.
+"""
+
+import asyncio
+
+import pytest
+
+from bridge_api.messages import ResultCode
+from daemonkit.kube.resources import PODS, SERVICES
+from dnsconfig.cluster.objects import NETWORKS
+from dnsconfig.resolve.decision import node_of
+from dnsconfig.resolve.waiting import Cause
+from dnsconfig.sync import FORGET_S, GRACE_S
+from tenancy import keys
+from tests.unit.dnsconfig.objects import network, pod, service, tenant
+from tests.unit.dnsconfig.two_tenants import node
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_what_is_on_its_way_is_told_to_nobody() -> None:
+    here = node()
+    uid = here.put_pod("a")
+    async with here.running():
+        assert here.servers(uid) == ["10.96.0.10"]
+        (request,) = here.bridge.received
+        assert (request.guest, request.pod_uid, request.waits) == ("", uid, "")
+
+
+async def test_what_stays_unknown_is_told_after_a_moment() -> None:
+    here = node()
+    uid = here.put_pod("a")
+    here.transport.is_stalled = True
+    here.bridge.add("g1", "a", "a-shop/web")
+    async with here.running(GRACE_S / 2):
+        assert here.bridge.received == []
+        await asyncio.sleep(GRACE_S)
+        assert here.waits("g1") == "the API server has not told of this node's pods yet"
+        here.transport.is_stalled = False
+        await asyncio.sleep(200)
+        assert here.servers("g1") == ["10.96.0.10"]
+        assert here.waits("g1") == ""
+        assert uid not in here.bridge.texts
+
+
+@pytest.mark.parametrize("how", ["gone", "pending", "no server", "foreign"])
+async def test_who_has_a_resolver_keeps_it(how: str) -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        sent = len(here.bridge.received)
+        if how == "gone":
+            here.storage.delete(NETWORKS, "a-kube-system", "blue")
+        elif how == "pending":
+            here.put(network("a", "blue", "Failed"))
+        elif how == "no server":
+            here.put(service("a", "blue"))
+        else:
+            here.put(service("a", "blue", "6.6.6.6", annotations={keys.CLUSTER: "b"}))
+        late = here.put_pod("a", "late", network="blue")
+        await asyncio.sleep(1)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        assert (here.servers(late), bool(here.waits(late))) == ([], True)
+        assert len(here.bridge.received) == sent + 1
+        assert here.engine.pods["a-shop", "web"].is_kept
+        # Also when the bridge is made anew, and when the pod gets another sandbox.
+        here.bridge.forget_everything()
+        await asyncio.sleep(1)
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid)
+        await asyncio.sleep(1)
+        assert here.bridge.received[-1].guest == "g1"
+        assert here.servers(uid) == ["10.96.0.11"]
+        # And when all is well again it gets what is then.
+        here.put(network("a", "blue"), service("a", "blue", "10.96.0.12"))
+        await asyncio.sleep(1)
+        assert here.servers(uid) == here.servers(late) == ["10.96.0.12"]
+
+
+async def test_a_pod_that_is_made_anew_under_its_name_keeps_nothing() -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        here.storage.delete(PODS, "a-shop", "web")
+        here.storage.delete(NETWORKS, "a-kube-system", "blue")
+        again = here.put_pod("a", network="blue")
+        await asyncio.sleep(1)
+        assert again != uid
+        assert (here.servers(again), here.waits(again)) == ([], "network blue does not exist")
+
+
+async def test_the_readiness_annotation_holds_also_who_keeps() -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue", annotations={keys.NETWORK_READINESS: "true"})
+    async with here.running():
+        here.storage.delete(NETWORKS, "a-kube-system", "blue")
+        here.put_pod("a", network="blue", annotations={keys.NETWORK_READINESS: "false"})
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        assert "network-readiness" in here.waits(uid)
+        assert here.engine.causes() == [Cause.HELD]
+
+
+async def test_a_deleted_pod_is_withdrawn_when_it_has_been_gone_for_long() -> None:
+    here = node()
+    ours, waiting = here.put_pod("a"), here.put_pod("a", "late", network="red")
+    async with here.running():
+        here.storage.delete(PODS, "a-shop", "web")
+        here.storage.delete(PODS, "a-shop", "late")
+        await asyncio.sleep(FORGET_S / 2)
+        assert here.servers(ours) == ["10.96.0.10"]
+        await asyncio.sleep(FORGET_S)
+        for uid in (ours, waiting):
+            assert (here.bridge.texts[uid], here.waits(uid)) == ("", "")
+            assert [each.pod_uid for each in here.bridge.received].count(uid) == 2
+        assert here.engine.keeping.given == {}
+        await asyncio.sleep(3 * FORGET_S)
+        assert len(here.bridge.received) == 4
+        assert here.engine.delivery.standings == {}
+
+
+async def test_a_list_that_lacks_everything_takes_nothing_from_who_runs() -> None:
+    here = node()
+    uid = here.put_pod("a")
+    async with here.running():
+        sent = len(here.bridge.received)
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid)
+        await asyncio.sleep(1)
+        here.storage.delete(PODS, "a-shop", "web")
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
+        here.storage.compact()
+        await asyncio.sleep(60)
+        assert here.servers(uid) == ["10.96.0.10"]
+        assert here.waits(uid) == ""
+        assert len(here.bridge.received) == sent + 1
+
+
+async def test_guests_and_their_pods() -> None:
+    here = node()
+    uid = here.put_pod("a")
+    here.put_pod("b", "job", labels={})
+    here.storage.put(PODS, pod("b", "done", nodeName="n1") | {"status": {"phase": "Succeeded"}})
+    async with here.running():
+        # An older sandbox of the same pod, one of a pod of the past, one that is nobody's.
+        here.bridge.add("old", "a", "a-shop/web", uid=uid)
+        here.bridge.add("new", "a", "a-shop/web", uid=uid)
+        here.bridge.add("past", "a", "a-shop/web", uid="another")
+        here.bridge.add("host", "", "kube-system/proxy")
+        here.bridge.add("over", "b", "b-shop/done")
+        await asyncio.sleep(2 * GRACE_S)
+        told = {each.guest: each.waits for each in here.bridge.received if each.guest}
+        assert told == {"new": "", "past": "the API server has another pod of this name on this node by now"}
+        here.bridge.remove("new")
+        await asyncio.sleep(1)
+        assert here.bridge.received[-1].guest == "old"
+
+
+async def test_an_object_that_cannot_be_read_is_not_a_missing_one() -> None:
+    here = node()
+    here.storage.put(PODS, pod("a", nodeName="n1", dnsPolicy=7))
+    here.bridge.add("g1", "a", "a-shop/web-0")
+    here.put({**network("a", "blue"), "status": 7})
+    uid = here.put_pod("a", "other", network="blue")
+    async with here.running(2 * GRACE_S):
+        assert here.waits("g1").startswith("the pod's object cannot be read: Expected `str`")
+        assert here.waits(uid).startswith("Network blue cannot be read: Expected `object | null`")
+
+
+async def test_events_are_told_once() -> None:
+    here = node()
+    searches = [f"s{number}" for number in range(40)]
+    uid = here.put_pod("a", dnsConfig={"searches": searches})
+    async with here.running():
+        assert [(name, event.reason) for name, event in here.events] == [("web", "DNSConfigForming")]
+        here.put(service("a", "default", "10.96.0.99"))
+        await asyncio.sleep(1)
+        assert len(here.events) == 1
+        here.put_pod("a", dnsConfig={"searches": [*searches[1:], "other"]})
+        await asyncio.sleep(1)
+        assert len(here.events) == 2
+        assert here.servers(uid) == ["10.96.0.99"]
+
+
+async def test_an_empty_file_is_one_all_the_same() -> None:
+    here = node()
+    here.host = node_of("# nothing\n")
+    uid = here.put_pod("a", dnsPolicy="Default")
+    async with here.running():
+        assert here.bridge.texts[uid] == "\n"
+        here.host = node_of("nameserver 192.0.2.9\n")
+        here.woken.set()
+        await asyncio.sleep(1)
+        assert here.servers(uid) == ["192.0.2.9"]
+
+
+async def test_many_pods_at_once_and_a_bridge_that_refuses_some() -> None:
+    here = node()
+    pods = [here.put_pod("a", f"web-{number}") for number in range(60)]
+    here.bridge.refusals = [(ResultCode.REFUSED, "no")] * 20
+    here.bridge.delay_s = 0.01
+    async with here.running(5):
+        assert all(here.servers(uid) == ["10.96.0.10"] for uid in pods)
+        assert here.metrics.pushes.labels("refused").value == 20
+        assert here.engine.pods["a-shop", "web-0"].decision.waits is None
+
+
+async def test_one_tenants_changes_send_another_nothing() -> None:
+    here = node()
+    ours, theirs = here.put_pod("a"), here.put_pod("b")
+    async with here.running():
+        sent = [each for each in here.bridge.received if each.pod_uid == ours]
+        here.put(service("b", "default", "10.96.0.99"), network("b", "x"), *tenant("c", default="10.9.9.9"))
+        await asyncio.sleep(1)
+        assert here.servers(theirs) == ["10.96.0.99"]
+        assert [each for each in here.bridge.received if each.pod_uid == ours] == sent
+
+
+async def test_a_static_pod_is_told_what_it_is() -> None:
+    here = node()
+    here.put_pod("a", annotations={"kubernetes.io/config.mirror": "c0ffee"})
+    async with here.running():
+        here.bridge.add("g1", "a", "a-shop/web", uid="c0ffee")
+        await asyncio.sleep(2 * GRACE_S)
+        assert here.waits("c0ffee").startswith("it is a static pod, of a file on the node")
+        assert here.servers("c0ffee") == []

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine where a DNS server's address is lost: from whom it is taken, when, and who keeps it."""
+
+import asyncio
+
+import pytest
+
+from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES
+from dnsconfig.cluster.objects import NETWORKS
+from dnsconfig.retention.resolver_retention import HOLD_S, LOSS_S
+from dnsconfig.sync import FORGET_S
+from tenancy import keys
+from tests.unit.dnsconfig.node import Node
+from tests.unit.dnsconfig.objects import namespace, network, service
+from tests.unit.dnsconfig.two_tenants import node, without_server
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize("how", ["deleted", "headless", "external name", "another's", "with the network"])
+async def test_an_address_that_is_given_up_is_taken_from_who_has_it(how: str) -> None:
+    here = node()
+    uid, theirs = here.put_pod("a", network="blue"), here.put_pod("b")
+    async with here.running():
+        sent = len(here.bridge.received)
+        if how == "deleted":
+            here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        elif how == "headless":
+            here.put(service("a", "blue"))
+        elif how == "external name":
+            item = service("a", "blue", "10.96.0.11")
+            item["spec"]["type"] = "ExternalName"
+            here.put(item)
+        elif how == "another's":
+            here.put(service("a", "blue", "6.6.6.6", annotations={keys.CLUSTER: "b"}))
+        else:
+            here.storage.delete(NETWORKS, "a-kube-system", "blue")
+            here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(LOSS_S - 1)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        assert len(here.bridge.received) == sent
+        state = here.engine.pods["a-shop", "web"]
+        assert state.is_kept
+        assert not state.has_lost
+        await asyncio.sleep(2)
+        without_server(here.bridge.texts[uid])
+        state = here.engine.pods["a-shop", "web"]
+        assert state.has_lost
+        assert not state.is_kept
+        assert here.waits(uid)
+        assert here.waits(uid) == (state.decision.waits and state.decision.waits.reason)
+        assert len(here.bridge.received) == sent + 1
+        # Nothing brings it back but an address: not a bridge that is made anew, nor what is unknown.
+        here.bridge.forget_everything()
+        await asyncio.sleep(1)
+        without_server(here.bridge.texts[uid])
+        here.put({**service("a", "blue"), "spec": 7})
+        await asyncio.sleep(1)
+        without_server(here.bridge.texts[uid])
+        assert here.waits(uid).startswith(
+            ("Service kube-system/kube-dns-blue cannot be read", "network blue")
+        )
+        here.put(network("a", "blue"), service("a", "blue", "10.96.0.12"))
+        await asyncio.sleep(1)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.12"], "")
+        assert here.engine.keeping.losses == {}
+        assert here.servers(theirs) == ["10.96.0.20"]
+
+
+async def test_of_two_addresses_one_goes_alone() -> None:
+    here = node()
+    here.put(service("a", "blue", "10.96.0.11", "fd00::11"))
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        assert here.servers(uid) == ["10.96.0.11", "fd00::11"]
+        here.put(network("a", "blue", "Pending"), service("a", "blue", "10.96.0.11"))
+        await asyncio.sleep(LOSS_S + 1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        assert here.waits(uid)
+        # What is not known takes nothing more, and what is, the rest.
+        here.put({**service("a", "blue"), "spec": 7})
+        await asyncio.sleep(LOSS_S + 1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(LOSS_S + 1)
+        without_server(here.bridge.texts[uid])
+
+
+async def test_a_service_that_is_made_again_changes_the_file_once() -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        sent = len(here.bridge.received)
+        for address in ("10.96.0.11", "10.96.0.12"):
+            here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+            await asyncio.sleep(LOSS_S - 1)
+            here.put(service("a", "blue", address))
+            await asyncio.sleep(1)
+        await asyncio.sleep(2 * LOSS_S)
+        assert here.servers(uid) == ["10.96.0.12"]
+        assert len(here.bridge.received) == sent + 1
+
+
+async def test_who_starts_again_without_its_server_waits_and_who_brings_its_own_keeps_that() -> None:
+    here = node()
+    own = {"nameservers": ["192.0.2.53", "192.0.2.54", "192.0.2.55"]}
+    uid = here.put_pod("a", network="blue", dnsConfig=own)
+    host = here.put_pod("a", "host", network="blue", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
+    none = here.put_pod("a", "none", network="blue", dnsPolicy="None", dnsConfig=own)
+    async with here.running():
+        assert here.servers(uid) == ["10.96.0.11", "192.0.2.53", "192.0.2.54"]
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(LOSS_S + 1)
+        assert here.servers(uid) == ["192.0.2.53", "192.0.2.54"]
+        # Without any server it would ask the host itself.
+        assert here.servers(host) == ["100::1"]
+        assert here.waits(uid) == here.waits(host) != ""
+        assert (here.servers(none), here.waits(none)) == (own["nameservers"], "")
+        # Another sandbox of the same pod finds the same.
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid)
+        await asyncio.sleep(1)
+        assert here.bridge.received[-1].guest == "g1"
+        assert here.bridge.received[-1].waits == here.waits(uid) != ""
+        assert here.servers(uid) == ["192.0.2.53", "192.0.2.54"]
+
+
+@pytest.mark.parametrize("how", ["pending", "no network", "label", "unreadable", "namespace", "two places"])
+async def test_an_address_that_its_service_holds_is_left_to_who_has_it(how: str) -> None:
+    """Also where nobody can say whether it does."""
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        if how == "pending":
+            here.put(network("a", "blue", "Failed"))
+        elif how == "no network":
+            here.storage.delete(NETWORKS, "a-kube-system", "blue")
+        elif how == "label":
+            here.put(service("a", "blue", "10.96.0.11", labels={keys.ARKTOS_NETWORK: "red"}))
+        elif how == "unreadable":
+            here.put({**service("a", "blue"), "spec": 7})
+        elif how == "namespace":
+            here.storage.delete(NAMESPACES, "", "a-kube-system")
+        else:
+            here.put(namespace("a", "kube-system", called="other"))
+        await asyncio.sleep(2 * HOLD_S)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        assert here.engine.pods["a-shop", "web"].is_kept
+        assert here.engine.keeping.losses == {}
+
+
+async def test_a_label_that_is_changed_makes_no_address_anothers() -> None:
+    """What counts is the Service that had the address, not the one that the label names now."""
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        here.put_pod("a", network="red")
+        await asyncio.sleep(2 * HOLD_S)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(LOSS_S + 1)
+        without_server(here.bridge.texts[uid])
+        assert here.waits(uid).startswith("network blue has no DNS server")
+
+
+async def test_a_providers_address_is_left_to_who_has_it() -> None:
+    """The API server gives it to nobody."""
+    here = node()
+    here.put(network("a", "far", ipam="External", told_ip="172.31.0.2"))
+    uid = here.put_pod("a", network="far")
+    async with here.running():
+        assert here.servers(uid) == ["172.31.0.2"]
+        here.put(network("a", "far", ipam="External"))
+        await asyncio.sleep(2 * HOLD_S)
+        assert (here.servers(uid), here.waits(uid)) == (["172.31.0.2"], "")
+        # Before a provider there was a Service: that one's address can be anybody's.
+        here.put(network("a", "far", ipam="External"), service("a", "far", "10.96.0.13"))
+        await asyncio.sleep(1)
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-far")
+        await asyncio.sleep(LOSS_S + 1)
+        assert here.servers(uid) == []
+        assert here.waits(uid)
+
+
+async def relisted(here: Node, *gone: str) -> None:
+    """These are gone when the API server is there again, and no event ever said so."""
+    here.transport.is_stalled = True
+    await asyncio.sleep(200)
+    for name in gone:
+        here.storage.delete(SERVICES, "a-kube-system", name)
+    here.storage.compact()
+    here.transport.is_stalled = False
+
+
+async def test_the_api_servers_silence_takes_nothing_and_a_list_that_lacks_one_does() -> None:
+    here = node()
+    uid, other = here.put_pod("a", network="blue"), here.put_pod("a", "other")
+    async with here.running():
+        await relisted(here, "kube-dns-blue")
+        assert here.servers(uid) == ["10.96.0.11"]
+        await asyncio.sleep(100)
+        without_server(here.bridge.texts[uid])
+        assert here.servers(other) == ["10.96.0.10"]
+
+
+async def test_a_list_without_any_server_is_held_back_for_long() -> None:
+    here = node()
+    uid, other = here.put_pod("a", network="blue"), here.put_pod("a", "other")
+    async with here.running():
+        await relisted(here, "kube-dns-blue", "kube-dns-default")
+        await asyncio.sleep(HOLD_S / 2)
+        for each in here.engine.keeping.losses.values():
+            assert not each.is_told
+        assert len(here.engine.keeping.losses) == 2
+        assert (here.servers(uid), here.servers(other)) == (["10.96.0.11"], ["10.96.0.10"])
+        # They come back one by one; then the list is believed in the rest as well, after the same moment.
+        here.put(service("a", "default", "10.96.0.10"))
+        await asyncio.sleep(LOSS_S - 1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        await asyncio.sleep(2)
+        without_server(here.bridge.texts[uid])
+        assert here.servers(other) == ["10.96.0.10"]
+
+
+async def test_a_list_without_any_server_is_believed_in_the_end() -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        await relisted(here, "kube-dns-blue", "kube-dns-default")
+        await asyncio.sleep(HOLD_S + 100)
+        without_server(here.bridge.texts[uid])
+
+
+async def test_a_pod_that_is_gone_leaves_nothing_of_what_it_lost() -> None:
+    here = node()
+    here.put_pod("a", network="blue")
+    async with here.running():
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(LOSS_S + 1)
+        here.storage.delete(PODS, "a-shop", "web")
+        await asyncio.sleep(3 * FORGET_S)
+        keeping = here.engine.keeping
+        assert (keeping.given, keeping.networks, keeping.origins, keeping.losses) == ({}, {}, {}, {})
+        assert here.engine.attachments.known == {}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant makes too large: it waits or keeps what it has, with the reason, and costs nobody else."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daemonkit.kube.resources import PODS, SERVICES
+from dnsconfig.cluster.state import Absence
+from dnsconfig.resolve import decision
+from dnsconfig.resolve.resolver import resolver
+from dnsconfig.sync import FORGET_S, GRACE_S
+from tests.unit.dnsconfig.node import NAME, Node
+from tests.unit.dnsconfig.objects import network, pod, service, tenant
+
+pytestmark = pytest.mark.asyncio
+
+OPTIONS = [{"name": f"option-{number}"} for number in range(257)]
+REASON = "too large: spec.dnsConfig.options has more than 256 entries"
+
+
+def node() -> Node:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
+    return here
+
+
+async def test_a_pod_that_is_too_large_gets_an_event_and_others_their_resolver() -> None:
+    here = node()
+    large = here.put_pod("a", "large", dnsConfig={"options": OPTIONS})
+    other, neighbour = here.put_pod("a", "web"), here.put_pod("b", "web")
+    here.storage.put(PODS, pod("", "system", nodeName=NAME, dnsConfig={"options": OPTIONS}))
+    async with here.running():
+        assert (here.servers(other), here.servers(neighbour)) == (["10.0.0.1"], ["10.0.0.2"])
+        assert here.bridge.texts.get(large, "") == ""
+        assert [(name, event.reason, event.message) for name, event in here.events] == [
+            ("large", "ObjectTooLarge", f"{REASON}: it gets no resolver")
+        ]
+        assert here.watch.unreadable()["Pod", ("a-shop", "large")] == REASON
+
+
+async def test_a_tenants_only_pod_gets_its_event_too() -> None:
+    here = Node()
+    here.put(*tenant("a", default="10.0.0.1"))
+    here.put_pod("a", "large", dnsConfig={"options": OPTIONS})
+    async with here.running():
+        assert [event.reason for _, event in here.events] == ["ObjectTooLarge"]
+
+
+async def test_a_guest_whose_pod_is_too_large_waits_with_the_reason() -> None:
+    here = node()
+    uid = here.put_pod("a", "large", dnsConfig={"options": OPTIONS})
+    here.bridge.add("g", "a", "a-shop/large", uid=uid)
+    async with here.running(GRACE_S + 1):
+        assert here.waits(uid) == f"the pod's object cannot be read: {REASON}"
+
+
+async def test_a_pod_that_becomes_too_large_keeps_what_it_has() -> None:
+    here = node()
+    uid = here.put_pod("a", "web")
+    async with here.running():
+        assert here.servers(uid) == ["10.0.0.1"]
+        here.put_pod("a", "web", labels={f"l{number}": "" for number in range(1_001)})
+        await asyncio.sleep(3 * FORGET_S)
+        assert here.servers(uid) == ["10.0.0.1"]
+        assert here.waits(uid) == ""
+
+
+@pytest.mark.parametrize("kind", ["Network", "Service"])
+async def test_pods_of_what_is_too_large_wait_or_keep_what_they_have(kind: str) -> None:
+    here = node()
+    old = here.put_pod("a", "old")
+    async with here.running():
+        item = network("a", "default") if kind == "Network" else service("a", "default", "10.0.0.1")
+        item["metadata"]["labels"] = {f"l{number}": "x" * 20 for number in range(1_001)}
+        here.put(item)
+        await asyncio.sleep(3 * FORGET_S)
+        new = here.put_pod("a", "new")
+        await asyncio.sleep(GRACE_S + 1)
+        assert here.servers(old) == ["10.0.0.1"]
+        assert "too large: metadata.labels has more than 1000 entries" in here.waits(new)
+
+
+async def test_a_service_that_is_too_large_was_not_deleted() -> None:
+    here = node()
+    here.put_pod("a", "web")
+    async with here.running():
+        item = service("a", "default", "10.0.0.1")
+        item["metadata"]["labels"] = {f"l{number}": "x" * 20 for number in range(1_001)}
+        here.put(item)
+        await asyncio.sleep(1)
+        place = here.watch.picture().places["a-kube-system"]
+        assert (dict(place.services), place.absence) == ({}, Absence.TOLD)
+        assert here.engine.keeping.losses == {}
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
+        await asyncio.sleep(1)
+        assert here.engine.keeping.losses != {}
+
+
+async def test_a_resolver_is_made_again_only_when_what_it_is_made_of_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[object] = []
+
+    def counted(*inputs: Any) -> Any:
+        made.append(inputs)
+        return resolver(*inputs)
+
+    monkeypatch.setattr(decision, "resolver", counted)
+    here = node()
+    options = [{"name": f"option-{number}"} for number in range(250)]
+    for number in range(20):
+        here.put_pod("a", f"web-{number}", dnsConfig={"options": options})
+    mine = here.put_pod("b", "web")
+    async with here.running():
+        assert len(made) == 21
+        turns = here.metrics.turn_seconds.count
+        here.put(service("b", "default", "10.0.0.9"))
+        await asyncio.sleep(1)
+        assert here.metrics.turn_seconds.count > turns
+        assert here.servers(mine) == ["10.0.0.9"]
+        assert len(made) == 22
+        here.put_pod("a", "web-0", dnsConfig={"options": options[1:]})
+        await asyncio.sleep(1)
+        assert len(made) == 23
