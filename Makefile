@@ -23,7 +23,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format examples unit functional cases compiled lab lab_vm k8s first_start programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
+.PHONY: help demo test check t lint format examples unit functional cases compiled lab lab_vm k8s first_start programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -44,13 +44,13 @@ demo: $(VENV)/runtime  ## two tenants, one node, the real daemons: a story; as r
 # CI runs the cases once: compiled, as packages install vn-agent.
 test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s first_start  ## everything that this machine can run
 
-check: unit lint  ## format, lint, types, import layers, unit tests
+check: lint unit  ## format, lint, types, import layers, unit tests: before every commit
 
-lint: $(VENV)/dev
+lint: $(VENV)/dev  ## what check does before the tests: format, lint, import layers, types
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
-	$(recorded) $(BIN)/mypy --strict $(SOURCES)
 	$(BIN)/lint-imports
+	$(recorded) $(BIN)/mypy --strict $(SOURCES)
 
 format: $(VENV)/dev  ## rewrite the sources in the house format
 	$(BIN)/ruff format $(SOURCES)
@@ -60,7 +60,10 @@ examples: $(VENV)/dev  ## write examples/ into the READMEs that show them
 	$(BIN)/python -m tests.examples
 
 unit: $(VENV)/dev  ## the unit ring: no socket, process, clock or root
-	$(pytest) tests/unit
+	$(pytest) tests/unit -n auto --dist worksteal
+
+t: $(VENV)/dev  ## one file of tests, or one test: F=tests/unit/ruleset/test_model.py
+	$(BIN)/python -m pytest $(F) $(ARGS)
 
 functional: $(VENV)/dev  ## the functional ring: real TLS, sockets and processes on loopback
 	$(pytest) tests/functional $(SIDE_BY_SIDE) $(FUNCTIONAL_ARGS)

@@ -11,16 +11,12 @@ that can take more than linear time needs a bound of its input, and says it in t
 import ast
 import importlib
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES: tuple[str, ...] = tuple(
-    tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
-)
+from tests.packages import PACKAGES, ROOT
 
 _MARK = re.compile(r"\s*# regex-input: ([0-9]{1,7}) characters: \S")
 _SEARCHES = frozenset({"search", "sub", "subn", "split", "finditer", "findall"})

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from daemonkit import logs
-
-_OURS = ("tenancy", "ruleset", "daemonkit", "vnagent", "kubeproxy_ext", "dnsconfig", "kata_bridge", "vcnode")
+from tests.packages import PACKAGES
 
 # The time stamp of a log line decides nothing, and a module under test may log at any point.
 _MAY_READ_THE_CLOCK = frozenset({"daemonkit.logs"})
@@ -65,7 +64,7 @@ def _not_for_us(name: str, clock: Callable[[], Any]) -> Callable[[], Any]:
 
     def read() -> Any:
         module = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 - the caller's name
-        if module.partition(".")[0] in _OURS and module not in _MAY_READ_THE_CLOCK:
+        if module.partition(".")[0] in PACKAGES and module not in _MAY_READ_THE_CLOCK:
             raise BannedError(f"time.{name} in {module} in a unit test; pass in a clock")
         return clock()
 

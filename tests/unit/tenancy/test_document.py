@@ -149,23 +149,27 @@ PEM = OLD.cert_pem.decode()
 LEAF = OLD.issue("leaf")
 
 
+_OTHER_MARKER = "holds a PEM marker other than the begin of a CERTIFICATE"
+
+
 @pytest.mark.parametrize(
     ("pem", "reason"),
     [
-        (LEAF.key_pem.decode(), "holds a PEM marker other than the begin of a CERTIFICATE"),
-        (PEM + LEAF.key_pem.decode(), "holds a PEM marker other than the begin of a CERTIFICATE"),
-        (
-            PEM.replace("CERTIFICATE", "TRUSTED CERTIFICATE"),
-            "holds a PEM marker other than the begin of a CERTIFICATE",
+        pytest.param(LEAF.key_pem.decode(), _OTHER_MARKER, id="key"),
+        pytest.param(PEM + LEAF.key_pem.decode(), _OTHER_MARKER, id="key after a certificate"),
+        pytest.param(PEM.replace("CERTIFICATE", "TRUSTED CERTIFICATE"), _OTHER_MARKER, id="trusted"),
+        pytest.param("-----END CERTIFICATE-----", _OTHER_MARKER, id="end alone"),
+        pytest.param(PEM.replace("-----END", "-----end"), "a PEM block is not closed", id="small end"),
+        pytest.param(PEM[:100], "a PEM block is not closed", id="cut off"),
+        pytest.param(PEM[:100] + "\n" + PEM, "a PEM block is not closed", id="cut off before another"),
+        pytest.param(PEM.replace("M", "!", 1), "a PEM block is not base64", id="punctuation"),
+        pytest.param(PEM.replace("\nM", "\né", 1), "a PEM block is not base64", id="not ASCII"),
+        pytest.param(
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+            "cut off within a header",
+            id="short DER",
         ),
-        ("-----END CERTIFICATE-----", "holds a PEM marker other than the begin of a CERTIFICATE"),
-        (PEM.replace("-----END", "-----end"), "a PEM block is not closed"),
-        (PEM[:100], "a PEM block is not closed"),
-        (PEM[:100] + "\n" + PEM, "a PEM block is not closed"),
-        (PEM.replace("M", "!", 1), "a PEM block is not base64"),
-        (PEM.replace("\nM", "\né", 1), "a PEM block is not base64"),
-        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "cut off within a header"),
-        ("x" * 262145, "longer than 262144 characters"),
+        pytest.param("x" * 262145, "longer than 262144 characters", id="too long"),
     ],
 )
 def test_pem_that_is_not_certificates(pem: str, reason: str) -> None:
