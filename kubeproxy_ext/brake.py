@@ -4,8 +4,8 @@
 from collections.abc import Iterable
 
 from daemonkit import logs
+from daemonkit.kube.relist_guard import DistrustedRemoval
 from daemonkit.metrics import Counter, Family
-from kubeproxy_ext.feed import Held
 
 _log = logs.get(__name__)
 
@@ -17,26 +17,28 @@ class Brake:
     """
 
     def __init__(self, hold_s: float, held_lists: Family[Counter]) -> None:
-        self.held: frozenset[Held] = frozenset()
+        self.held: frozenset[DistrustedRemoval] = frozenset()
         self._hold_s = hold_s
         self._held_lists = held_lists
 
-    def tell(self, released: Iterable[Held], held: Iterable[Held]) -> None:
+    def tell(self, released: Iterable[DistrustedRemoval], held: Iterable[DistrustedRemoval]) -> None:
         """Log what was `released` for its age, and what of `held` is new."""
         for each in released:
             _log.warning(
-                "held for long enough, the list is believed", tenant=each.tenant, namespace=each.namespace
+                "held for long enough, the list is believed",
+                tenant=each.tenant,
+                namespace=each.lacking.namespace,
             )
         now_held = frozenset(held)
         for each in now_held - self.held:
             self._held_lists.labels(each.tenant).inc()
             _log.error(
                 "a list takes a whole namespace from a tenant and is not believed yet"
-                if each.is_namespace
+                if each.lacking.kind == "Namespace"
                 else "a list takes all Services from a namespace with endpoints and is not believed yet",
                 tenant=each.tenant,
-                namespace=each.namespace,
-                services=len(each.services),
+                namespace=each.lacking.namespace,
+                services=len(each.names),
                 hold_s=self._hold_s,
             )
         self.held = now_held

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from daemonkit import config
 from daemonkit.config import setting
+from daemonkit.kube.relist_guard import RelistGuardSettings
 from daemonkit.status_place import StatusPlace
 from kubeproxy_ext.core import canary
 from kubeproxy_ext.core.addresses import canonical_cidr, canonical_ip, family_of
@@ -75,7 +76,7 @@ class LastKnownPolicy(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class KubeproxyExtConfiguration:
+class KubeproxyExtConfiguration(RelistGuardSettings):
     node_name: str
     super_cluster: SuperCluster
     bridge: Bridge = field(default_factory=Bridge)
@@ -87,12 +88,6 @@ class KubeproxyExtConfiguration:
         LastKnownPolicy.APPLY, doc="new guests while the API server is away: apply what is saved, or wait"
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
-    hold_seconds: float = setting(
-        600.0,
-        minimum=0.0,
-        maximum=86400.0,
-        doc="for how long a list that takes all Services is not believed while they have endpoints",
-    )
     status: StatusPlace = field(default_factory=StatusPlace)
     canary: Canary | None = setting(None, doc="for init containers that test whether the rules are in")
 

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of the super cluster counts now: between what watches tell and what rules are made of. Pure.
 
-Everything that is told goes on to the world at once, with one exception, the brake. An event of a
-watch says that an object was deleted; a list only lacks it, and a list that lacks everything is
-what a restored backup, a broken cache or a half-started API server gives. So where a list takes the
-last Service of a namespace while EndpointSlices of it have endpoints, or takes a namespace while
-there are Services in it, the old state goes on to count. It is let go
-
-- when what contradicts the list has gone too, be it by the next list;
-- when a list or event brings something after all: it is then believed in the rest as well;
-- after `hold_s`: somebody has been told by then, by the log, a metric and the status page.
+Everything that is told goes on to the world at once, with one exception: removals that
+`daemonkit.kube.relist_guard` distrusts. What contradicts a relist is here: the EndpointSlices of a
+namespace have endpoints, though the relist lacks its last Service; or there are Services in a
+namespace that the relist lacks. When that is gone too, the relist is believed.
 
 A controller removes the slices of a deleted Service within seconds: a true deletion that a list
 tells is late by that.
@@ -19,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from daemonkit.kube.relist_guard import DistrustedRemoval, Lacking, RelistGuard, is_distrusted
 from daemonkit.kube.resources import Key
 from kubeproxy_ext.core.packed import has_endpoints
 from kubeproxy_ext.core.wire import EndpointSliceObject, NamespaceObject, ServiceObject
@@ -36,20 +32,6 @@ class Target(Protocol):
     def remove_slice(self, key: Key) -> None: ...
     def put_namespace(self, item: NamespaceObject) -> None: ...
     def remove_namespace(self, name: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a list took and what counts all the same: names of Services, or the namespace itself."""
-
-    namespace: str
-    tenant: str
-    services: frozenset[str]
-    since: float
-
-    @property
-    def is_namespace(self) -> bool:
-        return not self.services
 
 
 @dataclass(slots=True)
@@ -77,19 +59,18 @@ class Feed:
 
     def __init__(self, world: Target, hold_s: float) -> None:
         self._world = world
-        self._hold_s = hold_s
         self._namespaces: dict[str, NamespaceObject] = {}
         self._by_tenant: dict[str, set[str]] = {}
         self._contents: dict[str, _Contents] = {}
-        self._held: dict[tuple[str, bool], Held] = {}
+        self._guard = RelistGuard(hold_s)
         # Grows whenever `namespaces` changes.
         self.namespace_changes = 0
 
     # ---- what counts
 
     @property
-    def held(self) -> tuple[Held, ...]:
-        return tuple(self._held.values())
+    def held(self) -> tuple[DistrustedRemoval, ...]:
+        return self._guard.removals
 
     @property
     def namespaces(self) -> Mapping[str, NamespaceObject]:
@@ -123,7 +104,7 @@ class Feed:
 
     def put_namespace(self, item: NamespaceObject) -> None:
         name = item.metadata.name
-        self._let_go(name, is_namespace=True)
+        self._guard.believe(Lacking("Namespace", name))
         before = self._namespaces.get(name)
         if before is not None:
             self._unlist(before)
@@ -138,8 +119,9 @@ class Feed:
             known = self._namespaces.get(name)
             if known is None:
                 continue
-            if by_list and self._contents.get(name, _Contents()).services:
-                self._hold(Held(name, tenant_of(known), frozenset(), now))
+            services = self._contents.get(name, _Contents()).services
+            if is_distrusted(by_relist=by_list, has_remaining=False, is_contradicted=bool(services)):
+                self._guard.distrust(Lacking("Namespace", name), tenant_of(known), (), now)
             else:
                 self._drop_namespace(name)
 
@@ -175,8 +157,7 @@ class Feed:
 
     def _believe(self, namespace: str, name: str) -> None:
         """The namespace is not empty after all, it has this one: what a list lacked is gone."""
-        held = self._held.pop((namespace, False), None)
-        for gone in () if held is None else held.services - {name}:
+        for gone in self._guard.believe(Lacking("Service", namespace)) - {name}:
             self._drop_service(namespace, gone)
 
     def remove_services(self, gone: Iterable[Key], now: float, *, by_list: bool) -> None:
@@ -187,9 +168,12 @@ class Feed:
         for namespace, names in by_namespace.items():
             contents = self._contents.get(namespace, _Contents())
             known = names & contents.services.keys()
-            is_last = known and known == contents.services.keys()
-            if by_list and is_last and contents.has_endpoints and not contents.spoiled:
-                self._hold(Held(namespace, self._owner(namespace), frozenset(known), now))
+            if known and is_distrusted(
+                by_relist=by_list,
+                has_remaining=bool(contents.spoiled or contents.services.keys() - known),
+                is_contradicted=contents.has_endpoints,
+            ):
+                self._guard.distrust(Lacking("Service", namespace), self._owner(namespace), known, now)
                 continue
             for name in known:
                 self._drop_service(namespace, name)
@@ -202,14 +186,16 @@ class Feed:
         for service in services:
             namespace, name = service.metadata.namespace, service.metadata.name
             contents = self._contents.get(namespace, _Contents())
-            held = self._held.get((namespace, False))
-            if not contents.has_endpoints or contents.spoiled or (contents.services and held is None):
-                continue
-            contents.services[name] = service
-            self._world.put_service(service)
-            names = frozenset({name}) | (held.services if held is not None else frozenset())
-            since = now if held is None else held.since
-            self._held[namespace, False] = Held(namespace, self._owner(namespace), names, since)
+            lacking = Lacking("Service", namespace)
+            listed = contents.services if self._guard.get(lacking) is None else {}
+            if is_distrusted(
+                by_relist=True,
+                has_remaining=bool(contents.spoiled or listed),
+                is_contradicted=contents.has_endpoints,
+            ):
+                contents.services[name] = service
+                self._world.put_service(service)
+                self._guard.distrust(lacking, self._owner(namespace), (name,), now)
 
     def remove_slices(self, gone: Iterable[Key]) -> None:
         for namespace, name in gone:
@@ -244,8 +230,8 @@ class Feed:
 
     def forget(self, namespace: str) -> None:
         """Nobody wants what is in this namespace any more. That there is one stays known."""
-        held = self._held.get((namespace, True))
-        self._held.pop((namespace, False), None)
+        held = self._guard.get(Lacking("Namespace", namespace))
+        self._guard.believe(Lacking("Service", namespace))
         contents = self._contents.pop(namespace, _Contents())
         for name in contents.services:
             self._world.remove_service((namespace, name))
@@ -254,41 +240,35 @@ class Feed:
         if held is not None:
             self._drop_namespace(namespace)
 
-    # ---- the brake
+    # ---- distrusted relists
 
-    def tick(self, now: float) -> tuple[Held, ...]:
-        """Let go what has been held for long enough, and return it."""
-        due = tuple(held for held in self._held.values() if held.since + self._hold_s <= now)
+    def tick(self, now: float) -> tuple[DistrustedRemoval, ...]:
+        """Believe what has been distrusted for long enough, and return it."""
+        due = self._guard.believe_expired(now)
         for held in due:
-            self._release(held)
+            self._drop(held)
         return due
 
     @property
     def next_tick(self) -> float | None:
-        return min((held.since + self._hold_s for held in self._held.values()), default=None)
+        return self._guard.next_at
 
-    def _hold(self, held: Held) -> None:
-        # A list that says so again does not begin the time anew.
-        self._held.setdefault((held.namespace, held.is_namespace), held)
-
-    def _let_go(self, namespace: str, *, is_namespace: bool) -> None:
-        self._held.pop((namespace, is_namespace), None)
-
-    def _release(self, held: Held) -> None:
-        self._let_go(held.namespace, is_namespace=held.is_namespace)
-        if held.is_namespace:
-            self._drop_namespace(held.namespace)
-        for name in held.services:
-            self._drop_service(held.namespace, name)
+    def _drop(self, held: DistrustedRemoval) -> None:
+        self._guard.believe(held.lacking)
+        kind, namespace = held.lacking
+        if kind == "Namespace":
+            self._drop_namespace(namespace)
+        for name in held.names:
+            self._drop_service(namespace, name)
 
     def _settle(self, namespace: str) -> None:
-        """Let go what nothing speaks for any more."""
-        held = self._held.get((namespace, False))
+        """Believe a relist that nothing contradicts any more."""
+        held = self._guard.get(Lacking("Service", namespace))
         if held is not None and not self._contents[namespace].has_endpoints:
-            self._release(held)
-        whole = self._held.get((namespace, True))
+            self._drop(held)
+        whole = self._guard.get(Lacking("Namespace", namespace))
         if whole is not None and not self._contents[namespace].services:
-            self._release(whole)
+            self._drop(whole)
 
     # ---- dropping
 
@@ -303,7 +283,7 @@ class Feed:
             self._settle(namespace)
 
     def _drop_namespace(self, name: str) -> None:
-        self._let_go(name, is_namespace=True)
+        self._guard.believe(Lacking("Namespace", name))
         known = self._namespaces.pop(name, None)
         if known is not None:
             self.namespace_changes += 1

@@ -76,9 +76,9 @@ class Report:
             "held": [
                 {
                     "tenant": held.tenant,
-                    "namespace": held.namespace,
-                    "services": sorted(held.services),
-                    "isNamespace": held.is_namespace,
+                    "namespace": held.lacking.namespace,
+                    "services": sorted(held.names),
+                    "isNamespace": held.lacking.kind == "Namespace",
                     "seconds": round(now - held.since, 3),
                 }
                 for held in engine.brake.held
@@ -153,7 +153,9 @@ class Report:
                 "ips": standing.guest.ips,
                 "tenant": None if tenant is None else _tenant(tenant, now),
                 "held": [
-                    held.namespace for held in self._engine.brake.held if held.tenant == standing.guest.tenant
+                    held.lacking.namespace
+                    for held in self._engine.brake.held
+                    if held.tenant == standing.guest.tenant
                 ],
                 "namespaces": self._namespaces(standing.guest.tenant),
                 "elsewhere": self._elsewhere(standing, query.get("address", "")),

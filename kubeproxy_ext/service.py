@@ -203,6 +203,7 @@ class Service:
             "nodeName": self._config.node_name,
             "pid": os.getpid(),
             "startedAt": self._started_at,
+            "holdSeconds": self._config.hold_seconds,
             **self._report.status(time.monotonic()),
         }
 

@@ -2,8 +2,8 @@
 import io
 
 from daemonkit import logs
+from daemonkit.kube.relist_guard import DistrustedRemoval, Lacking
 from kubeproxy_ext.brake import Brake
-from kubeproxy_ext.feed import Held
 from kubeproxy_ext.metrics import Metrics
 
 
@@ -12,8 +12,8 @@ def test_what_is_held_is_told_once_when_it_begins_and_when_it_is_believed() -> N
     logs.setup(is_json=False, stream=stream, clock=lambda: 0)
     metrics = Metrics()
     brake = Brake(60.0, metrics.held_lists)
-    services = Held("a-shop", "a", frozenset({"web", "db"}), 0.0)
-    namespace = Held("a-office", "a", frozenset(), 1.0)
+    services = DistrustedRemoval(Lacking("Service", "a-shop"), "a", frozenset({"web", "db"}), 0.0)
+    namespace = DistrustedRemoval(Lacking("Namespace", "a-office"), "a", frozenset(), 1.0)
     brake.tell((), [services])
     brake.tell((), [services])
     brake.tell((), [services, namespace])

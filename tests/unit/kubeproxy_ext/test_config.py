@@ -50,8 +50,8 @@ def test_everything() -> None:
         (TenantRanges("a", ("172.20.0.0/16",)),),
         LastKnownPolicy.WAIT,
         Path("/etc/state"),
-        60.0,
         StatusPlace(Path("/etc/status.sock")),
+        hold_seconds=60.0,
     )
 
 
@@ -90,8 +90,8 @@ def test_everything() -> None:
         (
             LEAST + "holdSeconds: -1\nlastKnown: never\nserviceCidrs: []\n",
             [
-                "lastKnown: expected one of apply, wait, got 'never'",
                 "holdSeconds: expected a number between 0.0 and 86400.0, got -1",
+                "lastKnown: expected one of apply, wait, got 'never'",
                 "serviceCidrs: unknown key; did you mean 'serviceCIDRs'?",
             ],
         ),

@@ -131,7 +131,7 @@ async def test_a_first_list_with_endpoints_and_without_services_is_not_believed(
     it.bridge.add("g2", "a")
     async with it.running(100.0):
         assert "10.96.0.1" in it.text("g2")
-        assert [held.services for held in it.engine.brake.held] == [frozenset({"web"})]
+        assert [held.names for held in it.engine.brake.held] == [frozenset({"web"})]
         it.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
         await asyncio.sleep(1)
         assert "10.96.0.1" not in it.text("g2")

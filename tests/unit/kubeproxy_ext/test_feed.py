@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The brake: what a list takes against all appearances goes on to count, for a while."""
 
+from daemonkit.kube.relist_guard import DistrustedRemoval, Lacking
 from daemonkit.kube.resources import Key
 from kubeproxy_ext.core.wire import (
     EndpointSliceObject,
@@ -9,7 +10,7 @@ from kubeproxy_ext.core.wire import (
     ServiceObject,
     SliceEndpoint,
 )
-from kubeproxy_ext.feed import Feed, Held
+from kubeproxy_ext.feed import Feed
 from tenancy import keys
 
 HOLD_S = 600.0
@@ -103,7 +104,7 @@ def test_a_list_that_takes_all_while_there_are_endpoints_is_held_against() -> No
     feed, shown = fed()
     feed.remove_services([X, Y], 7.0, by_list=True)
     assert shown.names("service") == ["x", "y"]
-    assert feed.held == (Held("a-web", "a", frozenset({"x", "y"}), 7.0),)
+    assert feed.held == (DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),)
     # A slice that goes on to change is no reason to let go, and counts.
     feed.put(endpoints("x-1", "10.0.0.2"))
     assert shown.names("service") == ["x", "y"]
@@ -140,7 +141,9 @@ def test_it_is_let_go_after_a_while() -> None:
     feed.remove_services([X, Y], 7.0, by_list=True)
     assert feed.next_tick == 7.0 + HOLD_S
     assert not feed.tick(6.0 + HOLD_S)
-    assert feed.tick(7.0 + HOLD_S) == (Held("a-web", "a", frozenset({"x", "y"}), 7.0),)
+    assert feed.tick(7.0 + HOLD_S) == (
+        DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),
+    )
     assert not shown.names("service")
     assert not feed.held
     assert feed.tick(1e9) == ()
@@ -150,7 +153,7 @@ def test_a_namespace_that_a_list_lacks_stays_while_it_has_services() -> None:
     feed, shown = fed()
     feed.remove_namespaces(["a-web", "unknown"], 1.0, by_list=True)
     assert feed.tenants == {"a": {"a-web"}}
-    assert [held.is_namespace for held in feed.held] == [True]
+    assert [held.lacking for held in feed.held] == [Lacking("Namespace", "a-web")]
     feed.remove_services([X], 2.0, by_list=False)
     assert shown.names("namespace") == ["a-web"]
     feed.remove_services([Y], 2.0, by_list=False)
@@ -168,7 +171,7 @@ def test_services_and_their_namespace_can_both_be_held() -> None:
     feed, shown = fed()
     feed.remove_namespaces(["a-web"], 1.0, by_list=True)
     feed.remove_services([X, Y], 2.0, by_list=True)
-    assert {held.is_namespace for held in feed.held} == {True, False}
+    assert {held.lacking.kind for held in feed.held} == {"Namespace", "Service"}
     feed.remove_slices([("a-web", "x-1")])
     assert not feed.held
     assert (shown.names("namespace"), shown.names("service")) == ([], [])
@@ -221,7 +224,7 @@ def test_what_was_known_before_a_first_list_without_services_is_held_like_what_a
     feed.remove_services([X, Y], 0.0, by_list=False)
     feed.hold([service("x"), service("y")], 3.0)
     assert shown.names("service") == ["x", "y"]
-    assert feed.held == (Held("a-web", "a", frozenset({"x", "y"}), 3.0),)
+    assert feed.held == (DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 3.0),)
     feed.put(service("z"))
     assert shown.names("service") == ["z"]
     # A plausible list is believed.
@@ -259,7 +262,7 @@ def test_a_list_with_one_that_cannot_be_read_is_believed_in_the_rest() -> None:
         feed.put(service(name))
     feed.put(endpoints("web-1", "10.0.0.1"))
     feed.remove_services([("a-web", "web"), ("a-web", "shop")], 0.0, by_list=True)
-    assert [held.services for held in feed.held] == [frozenset({"web", "shop"})]
+    assert [held.names for held in feed.held] == [frozenset({"web", "shop"})]
     feed.spoil_service(("a-web", "web"))
     assert feed.held == ()
     assert shown.names("service") == []

@@ -230,7 +230,7 @@ async def test_a_list_that_comes_back_empty_is_held_against_and_let_go_later() -
         world.transport.heal()
         await asyncio.sleep(100)
         assert world.shown.names("service") == ["a1", "a2"]
-        assert {held.namespace for held in world.feed.held} == {"a-default", "a-web"}
+        assert {held.lacking.namespace for held in world.feed.held} == {"a-default", "a-web"}
         world.storage.delete(ENDPOINT_SLICES, "a-web", "a2-1")
         await asyncio.sleep(1)
         assert world.shown.names("service") == ["a1"]
