@@ -11,8 +11,8 @@ from pathlib import Path
 from daemonkit import config
 from daemonkit.config import setting
 from daemonkit.status_place import StatusPlace
-from kata_bridge.channels.shim import ROOTS
-from kata_bridge.core.addresses import Network
+from kata_bridge.channels.agent.guest_addresses import Network
+from kata_bridge.channels.stock.shim import ROOTS
 from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
 from kata_bridge.nri.plugin import SOCKET as NRI_SOCKET
 from kata_bridge.sandboxes.core.runtimes import Runtime

@@ -18,13 +18,15 @@ from daemonkit.status import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import Allowed, Front, bind
 from kata_bridge.api.server import BridgeServer
-from kata_bridge.channels.namespaces import Namespaces
+from kata_bridge.channels.agent.guest_addresses import Addresses
+from kata_bridge.channels.factory import Ways
+from kata_bridge.channels.netns.executor import Namespaces
 from kata_bridge.config import Agent, KataBridgeConfiguration, load
-from kata_bridge.core.addresses import Addresses
-from kata_bridge.core.rulesets import Rulesets
 from kata_bridge.cri.client import CriClient
-from kata_bridge.guest_driver import Shared, turns
-from kata_bridge.guests import Guests
+from kata_bridge.guests.broadcaster import Watchers
+from kata_bridge.guests.core.ruleset_cache import Rulesets
+from kata_bridge.guests.driver import Shared, turns
+from kata_bridge.guests.registry import Guests
 from kata_bridge.lock import Lock
 from kata_bridge.metrics import Metrics
 from kata_bridge.nri.dispatch import Handler
@@ -36,13 +38,11 @@ from kata_bridge.sandboxes.discovery import Discovery
 from kata_bridge.sandboxes.file_source import GuestDirectory
 from kata_bridge.sandboxes.nri_source import NriHandler
 from kata_bridge.start_gate.service import Gatehouse
-from kata_bridge.watchers import Watchers
-from kata_bridge.wiring import Ways
 
 if TYPE_CHECKING:
-    from kata_bridge.agents import Agents
-    from kata_bridge.channels.agent import GuestLinks
-    from kata_bridge.channels.agent_channel import AgentChannel
+    from kata_bridge.channels.agent.channel import AgentChannel
+    from kata_bridge.channels.agent.registry import Agents
+    from kata_bridge.channels.agent.server import GuestLinks
 
 # How long a start waits for the first word of its sources before it says that it is up. Until they
 # are heard, watchers get no SYNCED and absent guests are unknown.
@@ -119,8 +119,8 @@ class Service:
         """What takes the agents of guests. Imported here: certificates are a fifth of the whole daemon,
         and a node without such guests needs none.
         """
-        from kata_bridge.agents import Agents
-        from kata_bridge.channels.agent import GuestLinks
+        from kata_bridge.channels.agent.registry import Agents
+        from kata_bridge.channels.agent.server import GuestLinks
         from kata_bridge.credentials import Credentials
 
         credentials = Credentials.open(config.state_directory)

@@ -8,8 +8,8 @@ import struct
 import time
 from dataclasses import dataclass
 
-from kata_bridge.channels.channel import NotInjectable, Unreachable
-from kata_bridge.channels.namespaces import Namespaces
+from kata_bridge.channels.netns.executor import Namespaces
+from kata_bridge.channels.port import NotInjectable, Unreachable
 from vcnode.dns_message import Answer, Malformed, Type, decode, question
 
 PORT = 53

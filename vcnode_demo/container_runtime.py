@@ -7,7 +7,7 @@ what the answer says.
 
 from pathlib import Path
 
-from devkit.kata.stand_in_runtime import Quirks, StandInRuntime
+from devkit.kata.fake_runtime import Quirks, StandInRuntime
 from kata_bridge.nri.messages import Container, LinuxNamespace, LinuxPodSandbox, Mount, PodSandbox
 from kata_bridge.ttrpc.status import StatusError
 from vcnode_demo.loop_thread import LoopThread

@@ -30,11 +30,11 @@ from bridge_api.messages import (
     WatchGuestsRequest,
 )
 from bridge_api.rulesets import BadRuleset, from_message
-from kata_bridge.core.guest import MAX_FLOWS
-from kata_bridge.guests import Guests
+from kata_bridge.guests.broadcaster import TooManyWatchers, WatcherLags, Watchers
+from kata_bridge.guests.core.machine import MAX_FLOWS
+from kata_bridge.guests.registry import Guests
 from kata_bridge.metrics import Metrics
 from kata_bridge.start_gate.service import Gatehouse
-from kata_bridge.watchers import TooManyWatchers, WatcherLags, Watchers
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset as WholeRuleset
 

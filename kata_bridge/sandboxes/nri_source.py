@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from daemonkit import logs
-from kata_bridge.channels.channel import Unreachable
+from kata_bridge.channels.port import Unreachable
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from kata_bridge.channels.channel import Unreachable
+from kata_bridge.channels.port import Unreachable
 from kata_bridge.nri.messages import Container, Mount, PodSandbox
 
 RETRY_S = 2.0

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from daemonkit import logs
 from daemonkit.metrics import Registry
-from kata_bridge.guests import Guests
+from kata_bridge.guests.registry import Guests
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kata_bridge.guest_driver import GuestDriver
+from kata_bridge.guests.driver import GuestDriver
 from kata_bridge.nri.messages import ContainerState, Mount
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate.core.decision import Asking, Held, Kind, MountPoint, Rules, is_ready

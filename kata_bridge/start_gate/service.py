@@ -6,8 +6,8 @@ from collections.abc import Callable
 from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.tasks import Tasks
 from kata_bridge.config import Gate as Config
-from kata_bridge.guest_copies import GuestCopies
-from kata_bridge.guests import Guests
+from kata_bridge.guests.registry import Guests
+from kata_bridge.guests.resolv_conf_sync import GuestCopies
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.sandboxes.nri_source import NriHandler

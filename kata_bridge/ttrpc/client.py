@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from daemonkit.tasks import Tasks
-from kata_bridge import large_answers
+from kata_bridge import off_loop
 from kata_bridge.ttrpc.connection import ClientConnection, outcome_of
 from kata_bridge.ttrpc.frame import MAX_DATA_BYTES, Frame
 from kata_bridge.ttrpc.messages import KeyValue
@@ -66,7 +66,7 @@ class Calls:
                 await self._drain()
                 outcome: bytes | Frame | StatusError = await answered
                 if isinstance(outcome, Frame):
-                    outcome = await large_answers.read(len(outcome.data), outcome_of, outcome)
+                    outcome = await off_loop.run(len(outcome.data), outcome_of, outcome)
                 if isinstance(outcome, StatusError):
                     raise outcome
                 return outcome

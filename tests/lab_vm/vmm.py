@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from devkit.kata.stand_in_shim import StandInShim
+from devkit.kata.fake_shim import StandInShim
 
 _BUFFER_BYTES = 1 << 16
 

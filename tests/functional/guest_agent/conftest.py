@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from kata_bridge.channels.agent import GuestLinks
-from kata_bridge.channels.agent_channel import AgentChannel
-from kata_bridge.channels.channel import GuestState
-from kata_bridge.core.addresses import Addresses
+from kata_bridge.channels.agent.channel import AgentChannel
+from kata_bridge.channels.agent.guest_addresses import Addresses
+from kata_bridge.channels.agent.server import GuestLinks
+from kata_bridge.channels.port import GuestState
 from kata_bridge.credentials import Credentials
 
 _DEADLINE_S = 20.0

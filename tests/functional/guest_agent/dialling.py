@@ -13,7 +13,7 @@ import grpc.aio
 from bridge_api.messages import Capabilities
 from daemonkit.protobuf import decode, encode
 from guest_agent.api.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
-from kata_bridge.channels.agent_channel import AgentChannel
+from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.credentials import SERVER_NAME
 from tests.functional.guest_agent.conftest import Node
 

@@ -11,8 +11,8 @@ import pytest
 from bridge_api.messages import Part
 from daemonkit.protobuf import decode, encode
 from guest_agent.api.messages import FromGuest, HeldRules, Outcome, OutcomeCode, State, ToGuest
-from kata_bridge.channels import agent
-from kata_bridge.channels.channel import GuestState, Unreachable
+from kata_bridge.channels.agent import server
+from kata_bridge.channels.port import GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -85,7 +85,7 @@ async def test_who_talks_without_being_asked_is_ended(node: Node, target: str) -
         await refusal(call, *[encode(FromGuest(state=State(1, DIGEST)))] * 50)
         await until(lambda: bool(channel.ended))
     assert "it talks without being asked" in channel.ended
-    assert len(node.states) == agent.MAX_UNASKED
+    assert len(node.states) == server.MAX_UNASKED
 
 
 async def test_who_answers_without_being_asked_is_ended(node: Node, target: str) -> None:
@@ -112,7 +112,7 @@ async def test_who_says_megabytes_of_nothing_is_not_listened_to(
 
 
 async def test_who_does_not_read_is_ended(node: Node, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "WRITE_S", 0.5)
+    monkeypatch.setattr(server, "WRITE_S", 0.5)
     rules = tuple(f"-d 10.{i // 65536}.{i // 256 % 256}.{i % 256}/32 -j DROP" for i in range(400_000))
     large = make_ruleset(1, [Document(Family.IPV4, Backend.IPTABLES, {"filter/VCN-A": rules})])
     async with attached(node, target) as (_, channel):

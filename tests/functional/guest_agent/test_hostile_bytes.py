@@ -17,14 +17,14 @@ from daemonkit.protobuf import decode, encode
 from devkit.pki import Authority
 from guest_agent.api.messages import ATTACH, FromGuest, HeldRules, Hello, State, ToGuest
 from guest_agent.http2.call import Call
-from kata_bridge.channels.agent_channel import MAX_TO_GUEST_BYTES
-from kata_bridge.channels.allowance import (
+from kata_bridge.channels.agent.channel import MAX_TO_GUEST_BYTES
+from kata_bridge.channels.agent.receive_budget import (
     BEFORE_ATTACHED_BYTES,
     BETWEEN_MESSAGES_BYTES,
     FLIGHT_BYTES,
     Allowance,
 )
-from kata_bridge.channels.channel import GuestState, Refused, Unreachable
+from kata_bridge.channels.port import GuestState, Refused, Unreachable
 from kata_bridge.credentials import SERVER_NAME
 from ruleset.model import Family
 from ruleset.names import Backend

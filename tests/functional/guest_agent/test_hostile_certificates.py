@@ -11,7 +11,7 @@ import pytest
 from guest_agent.api.messages import (
     ATTACH,
 )
-from kata_bridge.channels import relay
+from kata_bridge.channels.agent import relay
 from kata_bridge.credentials import SERVER_NAME, Credentials
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox
 from tests.functional.guest_agent.conftest import Node, StartAgent, until

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from kata_bridge.channels import agent, origins, relay
+from kata_bridge.channels.agent import peer_origin, relay, server
 from kata_bridge.credentials import SERVER_NAME
 from tests.functional.guest_agent.conftest import Node, until
 from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
@@ -54,7 +54,7 @@ async def test_who_says_nothing_does_not_stay(
 async def test_a_stream_without_a_hello_does_not_stay(
     node: Node, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "HELLO_S", 0.3)
+    monkeypatch.setattr(server, "HELLO_S", 0.3)
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         code, details = await refusal(call)
         assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "no hello in time")
@@ -75,7 +75,7 @@ async def test_who_was_refused_is_hung_up_on(
 async def test_who_attaches_again_and_again_has_to_wait(
     node: Node, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "MAX_ATTACHES", 3)
+    monkeypatch.setattr(server, "MAX_ATTACHES", 3)
     for _ in range(3):
         async with attached(node, target):
             pass
@@ -101,4 +101,4 @@ async def test_connections_of_one_guest_are_counted(node: Node, directory: Path)
     alive = len(opened) - ended()
     for _, writer in opened:
         writer.close()
-    assert alive == origins.MAX_PER_GUEST
+    assert alive == peer_origin.MAX_PER_GUEST

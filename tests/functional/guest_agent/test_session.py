@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge_api.messages import Capabilities, Flow
-from kata_bridge.channels.channel import GuestState, NeedsFull, Refused, Unreachable
+from kata_bridge.channels.port import GuestState, NeedsFull, Refused, Unreachable
 from kata_bridge.credentials import Credentials
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset

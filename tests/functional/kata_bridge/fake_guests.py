@@ -12,13 +12,13 @@ from bridge_api.messages import Capabilities, Flow
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import Allowed, Front, bind
 from kata_bridge.api.server import BridgeServer
-from kata_bridge.channels.channel import Channel, GuestState, NeedsFull, Refused, Unreachable
-from kata_bridge.core.rulesets import Rulesets
-from kata_bridge.guest_driver import Shared, turns
-from kata_bridge.guests import Guests
+from kata_bridge.channels.port import Channel, GuestState, NeedsFull, Refused, Unreachable
+from kata_bridge.guests.broadcaster import Watchers
+from kata_bridge.guests.core.ruleset_cache import Rulesets
+from kata_bridge.guests.driver import Shared, turns
+from kata_bridge.guests.registry import Guests
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox, Vanished
-from kata_bridge.watchers import Watchers
 from ruleset.delta import RulesetDelta, apply_delta
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family

@@ -18,7 +18,7 @@ from bridge_api.messages import Capabilities, ResultCode
 from bridge_api.rpc import service
 from daemonkit.protobuf import decode, encode
 from daemonkit.status import fetch
-from devkit.kata.stand_in_runtime import StandInRuntime
+from devkit.kata.fake_runtime import StandInRuntime
 from guest_agent.api.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.credentials import SERVER_NAME
 from kata_bridge.cri.messages import LIST_POD_SANDBOX, ListPodSandboxRequest, ListPodSandboxResponse

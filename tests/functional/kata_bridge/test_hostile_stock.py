@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from daemonkit.status import fetch
+from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_kata import StandInKata
 from devkit.kata.guest_tables import MemoryTables
-from devkit.kata.stand_in_agent import Quirks
-from devkit.kata.stand_in_kata import StandInKata
 from tests.functional.kata_bridge.fake_guests import ruleset
 from tests.functional.kata_bridge.leaks import bridged
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from kata_bridge.channels.relay import MAX_HANDSHAKES
+from kata_bridge.channels.agent.relay import MAX_HANDSHAKES
 from kata_bridge.credentials import SERVER_NAME, Credentials
 from tests.functional.kata_bridge.leaks import DEADLINE_S, Node, bridged
 

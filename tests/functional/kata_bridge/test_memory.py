@@ -15,12 +15,12 @@ import pytest
 from bridge_api.client import BridgeError
 from bridge_api.messages import Capabilities, Part
 from daemonkit.protobuf import decode, encode
+from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_kata import StandInKata
 from devkit.kata.guest_tables import MemoryTables
-from devkit.kata.stand_in_agent import Quirks
-from devkit.kata.stand_in_kata import StandInKata
 from guest_agent.api.messages import FromGuest, HeldRules, Hello, Outcome, OutcomeCode, State, ToGuest
-from kata_bridge.channels.agent import MAX_READING_BACK
-from kata_bridge.channels.agent_channel import MAX_LINES
+from kata_bridge.channels.agent.channel import MAX_LINES
+from kata_bridge.channels.agent.server import MAX_READING_BACK
 from tests.functional.kata_bridge.leaks import Node, bridged, dialled, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(300)]

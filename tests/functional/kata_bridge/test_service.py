@@ -13,11 +13,11 @@ import pytest_asyncio
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.run import Lifecycle, Supervision
+from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_runtime import StandInRuntime
 from devkit.kata.guest_tables import MemoryTables
 from devkit.kata.sample_rulesets import sample
-from devkit.kata.stand_in_agent import Quirks
-from devkit.kata.stand_in_kata import StandInKata
-from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.config import (
     Agent,
     Drain,

@@ -15,9 +15,9 @@ import yaml
 
 from daemonkit.tasks import Tasks
 from devkit.kata.agent_policy import OPENED_POLICY, parse
+from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_kata import StandInKata
 from devkit.kata.guest_tables import NamespaceTables
-from devkit.kata.stand_in_agent import Quirks
-from devkit.kata.stand_in_kata import StandInKata
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import PodSandbox
 from tests.k8s.ring.api import JsonObject

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from kata_bridge.channels.agent_channel import AgentChannel
+from kata_bridge.channels.agent.channel import AgentChannel
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.iptables import render as iptables

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kata_bridge.channels.channel import GuestState, Refused
+from kata_bridge.channels.port import GuestState, Refused
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from tests.lab.guest_agent.backends import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.channels.channel import GuestState, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.port import GuestState, NotInjectable, Refused, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend

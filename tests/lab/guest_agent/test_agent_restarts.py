@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from kata_bridge.channels.channel import GuestState
+from kata_bridge.channels.port import GuestState
 from tests.lab.guest_agent.backends import NFT, WAYS, attached, change, held, prepared, ruleset
 from tests.lab.guest_agent.conftest import Node
 

@@ -17,8 +17,8 @@ import pytest
 from daemonkit.tasks import Tasks
 from guest_agent.kernel import programs
 from guest_agent.kernel.iptables_restore_process import Restorer
-from kata_bridge.channels.agent_channel import AgentChannel
-from kata_bridge.channels.channel import GuestState, Refused, Unreachable
+from kata_bridge.channels.agent.channel import AgentChannel
+from kata_bridge.channels.port import GuestState, Refused, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from tests.lab.guest_agent.backends import LEGACY, attached, change, held, prepared, ruleset

@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from bridge_api.messages import Flow
 from daemonkit.metrics import Registry
-from kata_bridge.channels.channel import NeedsFull, NotInjectable, Refused, Unreachable
-from kata_bridge.channels.namespaces import Namespaces
-from kata_bridge.channels.netns import NetnsChannel
+from kata_bridge.channels.netns.channel import NetnsChannel
+from kata_bridge.channels.netns.executor import Namespaces
+from kata_bridge.channels.port import NeedsFull, NotInjectable, Refused, Unreachable
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset

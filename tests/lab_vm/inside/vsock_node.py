@@ -17,8 +17,8 @@ from pathlib import Path
 
 from daemonkit import logs
 from devkit.kata.sample_rulesets import sample
-from kata_bridge.channels.agent import GuestLinks
-from kata_bridge.channels.agent_channel import AgentChannel
+from kata_bridge.channels.agent.channel import AgentChannel
+from kata_bridge.channels.agent.server import GuestLinks
 from kata_bridge.credentials import Credentials
 
 _DEADLINE_S = 40.0

@@ -11,7 +11,7 @@ import pytest_asyncio
 from bridge_api.client import BridgeAway, BridgeClient, BridgeRefuses
 from bridge_api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
 from bridge_api.rulesets import from_part
-from kata_bridge import watchers
+from kata_bridge.guests import broadcaster
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, Bridge, FakeOpener, bridge, ruleset, until
@@ -195,7 +195,7 @@ def _of(event: GuestEvent, name: str) -> Guest:
 async def test_a_watcher_that_does_not_read_is_ended_with_a_reason(
     node: Bridge, client: BridgeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchers, "MAX_PENDING", 10)
+    monkeypatch.setattr(broadcaster, "MAX_PENDING", 10)
     watch = client.watch_guests()
     async with asyncio.timeout(DEADLINE_S):
         assert (await anext(watch)).kind is GuestEventKind.SYNCED

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.tasks import Tasks
-from devkit.kata.stand_in_runtime import Quirks, StandInRuntime
+from devkit.kata.fake_runtime import Quirks, StandInRuntime
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from bridge_api.rpc import service
 from daemonkit.tasks import Tasks
-from devkit.kata.stand_in_runtime import StandInRuntime
+from devkit.kata.fake_runtime import StandInRuntime
 from kata_bridge.cri.client import CriClient
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,

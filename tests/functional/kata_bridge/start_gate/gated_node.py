@@ -13,8 +13,8 @@ import pytest
 from bridge_api.client import BridgeClient
 from bridge_api.messages import ResultCode
 from daemonkit.run import Lifecycle, Supervision
+from devkit.kata.fake_runtime import StandInRuntime
 from devkit.kata.sample_rulesets import sample
-from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.config import (
     Drain,
     Drift,

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from daemonkit.tasks import Tasks
-from devkit.kata.stand_in_runtime import StandInRuntime
+from devkit.kata.fake_runtime import StandInRuntime
 from kata_bridge.config import Agent, RuntimeRule, SuperCluster
 from kata_bridge.credentials import CredentialsError
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from bridge_api.messages import ResultCode
+from devkit.kata.fake_kata import StandInKata
 from devkit.kata.guest_tables import MemoryTables
-from devkit.kata.stand_in_kata import StandInKata
 from kata_bridge.nri.messages import ContainerAdjustment
 from kata_bridge.patience import Patience
 from kata_bridge.sandboxes.core.sandbox import Appeared, sandbox_of

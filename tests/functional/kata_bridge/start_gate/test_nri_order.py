@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_runtime import StandInRuntime
 from devkit.kata.guest_tables import MemoryTables
-from devkit.kata.stand_in_kata import StandInKata
-from devkit.kata.stand_in_runtime import StandInRuntime
 from kata_bridge.nri.messages import Container, ContainerState
 from kata_bridge.start_gate.core.decision import Need
 from kata_bridge.ttrpc.status import StatusError

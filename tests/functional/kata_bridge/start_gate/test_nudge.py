@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from devkit.kata.stand_in_runtime import StandInRuntime
+from devkit.kata.fake_runtime import StandInRuntime
 from kata_bridge.config import KataBridgeConfiguration, SuperCluster
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate.pod_notifier import ClusterReports

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from bridge_api.client import BridgeRefuses
 from bridge_api.messages import ResultCode
-from devkit.kata.stand_in_runtime import StandInRuntime
+from devkit.kata.fake_runtime import StandInRuntime
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
 from tenancy import keys
 from tests.functional.kata_bridge.start_gate.gated_node import (

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import MemoryTables
 from devkit.kata.sample_rulesets import sample
-from devkit.kata.stand_in_agent import Quirks
-from devkit.kata.stand_in_kata import StandInKata
-from devkit.kata.stand_in_shim import Flavour
-from kata_bridge.channels.channel import GuestState, Unreachable
-from kata_bridge.channels.stock import stock_kata
-from kata_bridge.channels.stock_faults import MAX_TEXT_CHARACTERS
+from kata_bridge.channels.port import GuestState, Unreachable
+from kata_bridge.channels.stock.channel import stock_kata
+from kata_bridge.channels.stock.faults import MAX_TEXT_CHARACTERS
 from ruleset import held, merge
 
 pytestmark = pytest.mark.asyncio
@@ -56,8 +56,8 @@ async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
 
         return read
 
-    monkeypatch.setattr("kata_bridge.channels.stock.held_objects", noting(held.held_objects))
-    monkeypatch.setattr("kata_bridge.channels.stock.merged", noting(merge.merged))
+    monkeypatch.setattr("kata_bridge.channels.stock.channel.held_objects", noting(held.held_objects))
+    monkeypatch.setattr("kata_bridge.channels.stock.channel.merged", noting(merge.merged))
     hostile = StandInKata(place, MemoryTables(), sandbox_id="bad", quirks=Quirks(hostile_save=save))
     async with hostile as bad, StandInKata(place, MemoryTables(), sandbox_id="good") as good:
         ruleset = sample(7)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from devkit.kata.fake_vmm import StandInVmm
 from devkit.kata.listener import Listener
-from devkit.kata.stand_in_vmm import StandInVmm
-from kata_bridge.channels import hybrid_vsock
-from kata_bridge.channels.stock_faults import NoAnswerError
+from kata_bridge.channels.stock import hybrid_vsock
+from kata_bridge.channels.stock.faults import NoAnswerError
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import MemoryTables
 from devkit.kata.listener import Listener
-from devkit.kata.stand_in_agent import Quirks
-from devkit.kata.stand_in_kata import StandInKata
-from devkit.kata.stand_in_shim import Flavour
-from kata_bridge.channels.shim import SOCKET_NAME, Shim
-from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError, NoEndpointError
+from kata_bridge.channels.stock.faults import CallFailedError, NoAnswerError, NoEndpointError
+from kata_bridge.channels.stock.shim import SOCKET_NAME, Shim
 from kata_bridge.ttrpc.status import Code
 from ruleset.model import Family
 
@@ -191,7 +191,7 @@ async def test_a_reply_that_comes_before_all_was_sent_counts(place: Path, size_b
 
 
 async def test_a_reply_without_an_end_is_cut_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kata_bridge.channels.shim_http.MAX_REPLY_BYTES", 1 << 20)
+    monkeypatch.setattr("kata_bridge.channels.stock.shim_http.MAX_REPLY_BYTES", 1 << 20)
     path = place / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
 

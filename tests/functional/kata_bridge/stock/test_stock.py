@@ -9,13 +9,13 @@ import pytest
 
 from bridge_api.messages import Capabilities
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
+from devkit.kata.fake_agent import EARLY, IMAGE, MISSPELT, Quirks
+from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import MemoryTables
 from devkit.kata.sample_rulesets import sample
-from devkit.kata.stand_in_agent import EARLY, IMAGE, MISSPELT, Quirks
-from devkit.kata.stand_in_kata import StandInKata
-from devkit.kata.stand_in_shim import Flavour
-from kata_bridge.channels.channel import GuestState, NotInjectable, Refused, Unreachable
-from kata_bridge.channels.stock import StockKata, stock_kata
+from kata_bridge.channels.port import GuestState, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.stock.channel import StockKata, stock_kata
 from ruleset.model import Family
 
 pytestmark = pytest.mark.asyncio

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
+from devkit.kata.fake_agent import IMAGE, MISSPELT, Quirks, StandInAgent
+from devkit.kata.fake_kata import StandInKata
 from devkit.kata.guest_tables import MemoryTables
 from devkit.kata.listener import Listener
-from devkit.kata.stand_in_agent import IMAGE, MISSPELT, Quirks, StandInAgent
-from devkit.kata.stand_in_kata import StandInKata
-from kata_bridge.channels.kata_messages import AgentDetails
-from kata_bridge.channels.stock_faults import CallFailedError, NoAnswerError
-from kata_bridge.channels.ttrpc import StockAgent
+from kata_bridge.channels.stock.agent_client import StockAgent
+from kata_bridge.channels.stock.faults import CallFailedError, NoAnswerError
+from kata_bridge.channels.stock.kata_messages import AgentDetails
 from kata_bridge.ttrpc.status import Code
 from ruleset.model import Family
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from devkit.kata.guest_tables import GuestTables, MemoryTables, NamespaceTables
-from kata_bridge.channels.stock_faults import CallFailedError, Fault, classify
+from kata_bridge.channels.stock.faults import CallFailedError, Fault, classify
 from kata_bridge.ttrpc.status import Code
 from tests.lab.namespaces import Namespace
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, parse
+from devkit.kata.fake_agent import MISSPELT, Quirks
+from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import NamespaceTables
 from devkit.kata.sample_rulesets import sample
-from devkit.kata.stand_in_agent import MISSPELT, Quirks
-from devkit.kata.stand_in_kata import StandInKata
-from devkit.kata.stand_in_shim import Flavour
-from kata_bridge.channels.channel import GuestState, NotInjectable, Refused
-from kata_bridge.channels.stock import StockKata, stock_kata
+from kata_bridge.channels.port import GuestState, NotInjectable, Refused
+from kata_bridge.channels.stock.channel import StockKata, stock_kata
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.iptables.render import HOOKS, render
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target

@@ -4,8 +4,8 @@ from typing import cast
 import pytest
 
 from bridge_api.messages import Capabilities
-from kata_bridge.channels.channel import Channel, NotInjectable, Unreachable
-from kata_bridge.channels.choice import Kept, Opener, choose
+from kata_bridge.channels.port import Channel, NotInjectable, Unreachable
+from kata_bridge.channels.select import Kept, Opener, choose
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 SANDBOX = Sandbox(id="s", namespace="n", name="p", uid="u")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kata_bridge.channels.guest_words import MAX_SENTENCE_CHARACTERS, MAX_WORD_CHARACTERS, sentence, word
+from kata_bridge.channels.guest_text import MAX_SENTENCE_CHARACTERS, MAX_WORD_CHARACTERS, sentence, word
 
 
 @pytest.mark.parametrize(

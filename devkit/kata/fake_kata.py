@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for all of one stock Kata guest: agent, VMM and shim, wired as the real ones are."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from devkit.kata.fake_agent import Quirks, StandInAgent
+from devkit.kata.fake_shim import Flavour, StandInShim
+from devkit.kata.fake_vmm import StandInVmm
+from devkit.kata.guest_tables import GuestTables
+
+AGENT_PORT = 1024
+
+
+class StandInKata:
+    """One guest and its shim below `directory`; `async with` starts them.
+
+    `roots` are the places of shims, Go's first, of which this guest has one. `is_hybrid`: the agent
+    is told of by its hybrid vsock, not by its own socket. Keep `directory` short: socket paths end
+    at 107 bytes.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        tables: GuestTables,
+        *,
+        flavour: Flavour = Flavour.GO,
+        sandbox_id: str = "sandbox-1",
+        quirks: Quirks | None = None,
+        is_hybrid: bool = False,
+        is_booting: bool = False,
+    ) -> None:
+        self.sandbox_id = sandbox_id
+        self.roots = (directory / "sbs", directory / "kata")
+        self.quirks = quirks if quirks is not None else Quirks()
+        self.agent = StandInAgent(directory / f"{sandbox_id}.agent", tables, self.quirks)
+        self.vmm = StandInVmm(directory / f"{sandbox_id}.vmm", {AGENT_PORT: self.agent.path})
+        self.shim = StandInShim(
+            self.roots[flavour is Flavour.RUST],
+            sandbox_id,
+            self.agent.path,
+            self.vmm.url if is_hybrid else self.agent.url,
+            flavour,
+            is_booting,
+        )
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        try:
+            for part in (self.agent, self.vmm, self.shim):
+                await self._stack.enter_async_context(part)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()

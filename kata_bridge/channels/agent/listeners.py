@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sockets that guests come in by: TCP, unix, hybrid vsock (a unix socket for each VM), AF_VSOCK."""
+
+import asyncio
+import functools
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from daemonkit.accepting import stop_accepting
+from daemonkit.tasks import Tasks
+from kata_bridge.channels.agent.guest_addresses import Address
+from kata_bridge.channels.agent.peer_origin import Origin, tcp_origin
+
+_STOP_S = 2.0
+
+OriginOf = Callable[[asyncio.Transport], Origin]
+Accept = Callable[[OriginOf], asyncio.Protocol]
+
+
+class Doors:
+    """Listens; `accept` makes the protocol of a connection, given what tells its origin.
+
+    `is_guests` says of an address whether it is one guest's own.
+    """
+
+    def __init__(self, accept: Accept, is_guests: Callable[[Address], bool]) -> None:
+        self._accept = accept
+        self._is_guests = is_guests
+        self._tasks = Tasks("doors")
+        self._open: dict[str, tuple[asyncio.Server, Path | None]] = {}
+        self._is_closed = False
+
+    def leads(self, origin: Origin) -> bool:
+        """Whether the door that a connection came by is open still: what was being accepted when it
+        was closed arrives all the same."""
+        return not self._is_closed and (origin.sandbox is None or _of(origin.sandbox) in self._open)
+
+    async def listen_tcp(self, address: str, port: int) -> int:
+        """Listen on an address; return the port, for `port` 0 the one that was found. Raises `OSError`."""
+        server = await asyncio.get_running_loop().create_server(
+            lambda: self._accept(self._tcp_origin), address, port
+        )
+        self._keep(f"tcp {address}:{port}", server, None)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def listen_unix(self, path: Path, *, sandbox: str | None = None) -> None:
+        """Listen on a unix socket, mode 0600: with `sandbox` that guest's alone, without it anyone's.
+
+        The VMM of a hybrid vsock connects to `<uds path>_<port>`. A socket that is left of an earlier
+        run is replaced. Raises `OSError`.
+        """
+        _remove(path)
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            bound.bind(str(path))
+            os.chmod(path, 0o600)  # noqa: PTH101 - and not pathlib's, which ruff takes for a slow one
+            server = await asyncio.get_running_loop().create_unix_server(
+                lambda: self._accept(functools.partial(_unix_origin, sandbox)), sock=bound
+            )
+        except BaseException:
+            bound.close()
+            raise
+        self._keep(f"unix {path}" if sandbox is None else _of(sandbox), server, path)
+
+    async def listen_vsock(self, port: int) -> None:
+        """Listen on AF_VSOCK for all VMs. Raises `OSError`, also where the kernel has none."""
+        bound = socket.socket(
+            socket.AF_VSOCK, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        )
+        try:
+            bound.bind((socket.VMADDR_CID_ANY, port))
+            server = await asyncio.get_running_loop().create_server(
+                lambda: self._accept(_vsock_origin), sock=bound
+            )
+        except BaseException:
+            bound.close()
+            raise
+        self._keep(f"vsock {port}", server, None)
+
+    def forget(self, sandbox: str) -> None:
+        """Close the door of a sandbox that is gone, if it has one."""
+        found = self._open.pop(_of(sandbox), None)
+        if found is not None:
+            self._shut(*found)
+
+    async def close(self) -> None:
+        """Close all."""
+        self._is_closed = True
+        for server, path in self._open.values():
+            if path is not None:
+                _remove(path)
+            await stop_accepting(server)
+        self._open.clear()
+        await self._tasks.close(_STOP_S)
+
+    def _keep(self, name: str, server: asyncio.Server, path: Path | None) -> None:
+        """In the place of one of the same name: a guest has one door."""
+        old, self._open[name] = self._open.get(name), (server, path)
+        if old is not None:
+            self._shut(old[0], old[1] if old[1] != path else None)
+
+    def _shut(self, server: asyncio.Server, path: Path | None) -> None:
+        if path is not None:
+            _remove(path)
+        self._tasks.spawn(stop_accepting(server), "shut", when_over=server.close)
+
+    def _tcp_origin(self, transport: asyncio.Transport) -> Origin:
+        return tcp_origin(str(transport.get_extra_info("peername")[0]), self._is_guests)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _of(sandbox: str) -> str:
+    return f"sandbox {sandbox}"
+
+
+def _unix_origin(sandbox: str | None, transport: asyncio.Transport) -> Origin:
+    if sandbox is not None:
+        return Origin("hybrid-vsock", sandbox, sandbox)
+    credentials = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return Origin("unix", f"pid {int.from_bytes(credentials[:4], sys.byteorder)}")
+
+
+def _vsock_origin(transport: asyncio.Transport) -> Origin:
+    cid = int(transport.get_extra_info("peername")[0])
+    return Origin("vsock", f"cid {cid}", cid=cid)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the certificate of our agent gets into a guest of stock Kata, and what is said where it does not."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from devkit.kata.agent_policy import STOCK_POLICY, parse
+from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_shim import Flavour
+from devkit.kata.guest_tables import MemoryTables
+from kata_bridge.channels.agent.registry import GUEST_DIRECTORY, Agents
+from kata_bridge.channels.agent.server import GuestLinks
+from kata_bridge.channels.port import Unreachable
+from kata_bridge.credentials import Credentials
+from kata_bridge.metrics import Metrics
+from kata_bridge.sandboxes.core.sandbox import Sandbox
+
+pytestmark = pytest.mark.asyncio
+
+GUEST = Sandbox("sandbox-1", "vc-a-shop", "web", "uid-1")
+NOT_ATTACHED = "the guest's agent has not attached"
+
+
+@asynccontextmanager
+async def agents_of(place: Path, kata: StandInKata, *, is_copying: bool = True) -> AsyncIterator[Agents]:
+    credentials = Credentials.open(place / "state")
+    links = GuestLinks(
+        credentials,
+        place / "agents.sock",
+        on_attached=lambda _: None,
+        on_detached=lambda _: None,
+        on_state=lambda _, __: None,
+    )
+    await links.start()
+    try:
+        yield Agents(
+            links, credentials, Metrics(), shim_roots=kata.roots, vsock_port=None, is_copying=is_copying
+        )
+    finally:
+        await links.stop()
+
+
+async def why(agents: Agents, sandbox: Sandbox = GUEST) -> str:
+    with pytest.raises(Unreachable) as caught:
+        await agents.open(sandbox)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("flavour", list(Flavour))
+@pytest.mark.parametrize("is_hybrid", [False, True])
+async def test_a_certificate_is_put_in_once_the_leaf_last(
+    place: Path, flavour: Flavour, *, is_hybrid: bool
+) -> None:
+    quirks = Quirks(policy=parse(STOCK_POLICY))
+    kata = StandInKata(place, MemoryTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid)
+    async with kata, agents_of(place, kata) as agents:
+        for _ in range(3):
+            assert await why(agents) == NOT_ATTACHED
+        issued = place / "state" / "sandboxes" / GUEST.id
+        assert list(kata.agent.copied.items()) == [
+            (f"{GUEST_DIRECTORY}/{name}", (issued / name).read_bytes())
+            for name in ("ca.crt", "tls.key", "tls.crt")
+        ]
+        assert kata.agent.calls.count("CopyFile") == 3
+
+
+@pytest.mark.parametrize(
+    ("quirks", "text"),
+    [
+        (Quirks(is_share_readonly=True), "Read-only file system"),
+        (Quirks(policy=parse("package agent_policy\n")), "CopyFileRequest"),
+        (Quirks(allowed_endpoints=frozenset({"GetIPTablesRequest"})), "CopyFileRequest is blocked"),
+    ],
+)
+async def test_a_guest_that_does_not_take_it_says_why_and_is_not_asked_again(
+    place: Path, quirks: Quirks, text: str
+) -> None:
+    kata = StandInKata(place, MemoryTables(), quirks=quirks)
+    async with kata, agents_of(place, kata) as agents:
+        for _ in range(3):
+            said = await why(agents)
+            assert said.startswith(f"{NOT_ATTACHED}; its certificate cannot be put in by CopyFile: ")
+            assert text in said
+        assert kata.agent.calls.count("CopyFile") == 1
+        await agents.forget(GUEST.id)
+        quirks.is_share_readonly, quirks.policy, quirks.allowed_endpoints = False, None, None
+        assert await why(agents) == NOT_ATTACHED
+        assert len(kata.agent.copied) == 3
+
+
+async def test_nothing_is_put_into_a_guest_that_keeps_its_node_out(place: Path) -> None:
+    kata = StandInKata(place, MemoryTables())
+    async with kata, agents_of(place, kata) as agents:
+        assert await why(agents, replace(GUEST, policy_refusal="it is confidential")) == NOT_ATTACHED
+        assert kata.agent.calls == []
+
+
+async def test_nothing_is_put_in_unless_it_is_asked_for(place: Path) -> None:
+    kata = StandInKata(place, MemoryTables())
+    async with kata, agents_of(place, kata, is_copying=False) as agents:
+        assert await why(agents) == NOT_ATTACHED
+        assert kata.agent.calls == []
+
+
+async def test_a_guest_that_is_not_up_yet_is_tried_again(place: Path) -> None:
+    kata = StandInKata(place, MemoryTables())
+    async with kata, agents_of(place, kata) as agents:
+        await kata.agent.__aexit__()
+        assert "its certificate is not in yet" in await why(agents)
+        async with kata.agent:
+            assert await why(agents) == NOT_ATTACHED
+            assert len(kata.agent.copied) == 3

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client hellos as OpenSSL writes them, whole, cut anywhere and spoilt."""
+
+import ssl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kata_bridge.channels.agent.tls_hello import Hello, judge
+from tests.cases import client_hello as case
+
+
+def hello(lowest: ssl.TLSVersion, highest: ssl.TLSVersion) -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version, context.maximum_version = lowest, highest
+    outgoing = ssl.MemoryBIO()
+    tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="kata-bridge.vcnode.internal")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+NEW = hello(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+OLD = hello(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2)
+
+
+def test_a_client_of_tls_1_3_and_one_that_stops_at_1_2() -> None:
+    assert judge(NEW) is Hello.TLS13
+    assert judge(hello(ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3)) is Hello.TLS13
+    assert judge(OLD) is Hello.WRONG
+
+
+def test_what_comes_behind_it_does_not_matter() -> None:
+    assert judge(NEW + b"anything") is Hello.TLS13
+
+
+def test_cut_anywhere_it_waits_for_more() -> None:
+    assert {judge(NEW[:at]) for at in range(len(NEW))} == {Hello.CUT}
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30))
+def test_it_may_come_in_many_records(sizes: list[int]) -> None:
+    body, records = NEW[5:], b""
+    for size in sizes:
+        part, body = body[:size], body[size:]
+        if part:
+            records += b"\x16\x03\x01" + len(part).to_bytes(2) + part
+    if body:
+        records += b"\x16\x03\x01" + len(body).to_bytes(2) + body
+    assert judge(records) is Hello.TLS13
+    assert judge(records[:-1]) is Hello.CUT
+
+
+def test_a_byte_a_record_ends_soon() -> None:
+    records = [b"\x16\x03\x01\x00\x01" + bytes((byte,)) for byte in NEW[5:]]
+    assert judge(b"".join(records[:31])) is Hello.CUT
+    assert judge(b"".join(records[:40])) is Hello.WRONG
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"PRI * HTTP/2.0\r\n",
+        b"\x15\x03\x01\x00\x02\x01\x00",
+        b"\x16\x02\x00\x00\x10",
+        b"\x16\x03\x01\x00\x00",
+        b"\x16\x03\x01\xff\xff",
+        b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
+        b"\x16\x03\x01\x00\x04\x01\xff\xff\xff",
+    ],
+)
+def test_what_is_no_hello(data: bytes) -> None:
+    assert judge(data) is Hello.WRONG
+
+
+@pytest.mark.parametrize("message", [case.many_authorities(), case.many_algorithms(), case.plain(b"\0\0\0")])
+def test_what_costs_much_or_is_broken_is_not_passed_on(message: bytes) -> None:
+    assert judge(case.record(case.plain())) is Hello.TLS13
+    assert judge(case.record(message)) is Hello.WRONG
+
+
+@given(st.integers(0, len(NEW) - 1), st.integers(0, 255))
+def test_one_spoilt_byte_ends_in_a_verdict(at: int, byte: int) -> None:
+    assert judge(NEW[:at] + bytes((byte,)) + NEW[at + 1 :]) in Hello
+
+
+@given(st.binary(max_size=200))
+def test_nonsense_ends_in_a_verdict(data: bytes) -> None:
+    assert judge(data) in Hello
+    assert judge(b"\x16\x03\x01" + len(data).to_bytes(2) + data) in Hello

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.channels.stock.agent_client import Address, HybridVsock, UnixSocket, Vsock, parse_url
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("vsock://3:1024", Vsock(3, 1024)),
+        ("vsock://2718281828:1024", Vsock(2718281828, 1024)),
+        ("hvsock:///run/vc/vm/ab12/clh.sock:1024", HybridVsock(Path("/run/vc/vm/ab12/clh.sock"), 1024)),
+        ("hvsock:///run/a:b/kata.hvsock:1024", HybridVsock(Path("/run/a:b/kata.hvsock"), 1024)),
+        ("unix:///run/peerpod/pods/ab12/agent.ttrpc", UnixSocket("/run/peerpod/pods/ab12/agent.ttrpc")),
+        ("unix://@/tmp/agent.sock", UnixSocket("\0/tmp/agent.sock")),
+    ],
+)
+def test_where_an_agent_listens(url: str, address: Address) -> None:
+    assert parse_url(url) == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "vsock://3",
+        "vsock://-1:1024",
+        "vsock://x:1024",
+        "hvsock://relative:1024",
+        "hvsock:///run/clh.sock",
+        "unix://",
+        "tcp://10.0.0.1:1024",
+        "vsock://3:1024\n",
+        "404 page not found",
+    ],
+)
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(ValueError, match="is no address of an agent"):
+        parse_url(url)

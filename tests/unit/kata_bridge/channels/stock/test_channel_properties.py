@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever happened before: the guest holds what was applied, and all that is not ours."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.sample_rulesets import sample
+from kata_bridge.channels.port import GuestState
+from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, Guest, channel
+
+pytestmark = pytest.mark.asyncio
+
+
+RULESETS = [
+    sample(1),
+    sample(2, 3),
+    sample(3, families=BOTH),
+    sample(4, services=1, families=BOTH, affinity_s=60),
+    EMPTY,
+]
+
+
+STEPS = st.one_of(
+    st.integers(0, len(RULESETS) - 1),
+    st.sampled_from(["restart", "flush nat", "flush OUTPUT", "flush filter", "mesh", "reboot"]),
+)
+
+
+@given(st.lists(STEPS, max_size=12))
+async def test_after_any_history_the_guest_holds_what_was_applied_and_all_that_is_not_ours(
+    steps: Sequence[int | str],
+) -> None:
+    guest = Guest()
+    one = channel(guest)
+    mesh: list[str] = []
+    for number, step in enumerate(steps):
+        match step:
+            case int():
+                await one.apply(RULESETS[step], ())
+                pushes = len(guest.pushes)
+                await one.apply(RULESETS[step], ())
+                assert len(guest.pushes) == pushes
+                assert await one.state() == GuestState(
+                    RULESETS[step].generation, RULESETS[step].digest, False
+                )
+                assert await one.read_back() == RULESETS[step].documents
+            case "restart":
+                before = await one.state()
+                one = channel(guest)
+                after = await one.state()
+                assert (after.has_drifted, before.digest.startswith(after.digest)) == (
+                    before.has_drifted,
+                    True,
+                )
+            case "mesh" if "*nat" in guest.tables.save(V4):
+                mesh.append(f"-A OUTPUT -m mark --mark {number} -j RETURN")
+                guest.tables.append(V4, "nat", "OUTPUT", mesh[-1].removeprefix("-A OUTPUT "))
+            case "flush nat" | "flush OUTPUT" if "*nat" in guest.tables.save(V4):
+                guest.tables.flush(V4, "nat", "OUTPUT" if step == "flush OUTPUT" else None)
+                mesh.clear()
+            case "flush filter" if "*filter" in guest.tables.save(V4):
+                guest.tables.flush(V4, "filter")
+            case "reboot":
+                guest.tables = MemoryTables()
+                mesh.clear()
+        printed = guest.tables.save(V4).splitlines()
+        assert [line for line in printed if line.startswith("-A OUTPUT -m mark")] == mesh

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from kata_bridge.channels.stock.shim import ROOTS, SOCKET_NAME, socket_of
+
+
+def test_the_places_of_both_shims_gos_first() -> None:
+    assert [str(root) for root in ROOTS] == ["/run/vc/sbs", "/run/kata"]
+
+
+@pytest.mark.parametrize(
+    "sandbox_id", ["", ".", "..", "../x", "a/b", "/etc", "-x", ".hidden", "a\n", "ü", "x" * 129]
+)
+def test_no_id_leads_out_of_the_roots(sandbox_id: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no sandbox id"):
+        socket_of(sandbox_id, [tmp_path])
+
+
+def test_a_file_that_is_no_socket_is_none(tmp_path: Path) -> None:
+    place = tmp_path / "abc" / SOCKET_NAME
+    place.parent.mkdir()
+    place.write_text("")
+
+    assert socket_of("abc", [tmp_path]) is None
+    assert socket_of("def", [tmp_path]) is None

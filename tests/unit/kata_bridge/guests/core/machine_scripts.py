@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest's machine on a clock of its own, and the rulesets and answers that its transcripts are made of."""
+
+from bridge_api.messages import Capabilities, Flow, ResultCode
+from kata_bridge.channels.port import GuestState
+from kata_bridge.guests.core.events import Action, Answer, Began, Desired, Event, Probe, Probed, Stated, Tick
+from kata_bridge.guests.core.machine import GuestMachine
+from ruleset.document import Ruleset
+
+AGENT = Capabilities(channel="agent", backends=("iptables",), deltas=True, conntrack=True)
+SHIM = Capabilities(channel="shim", backends=("iptables",))
+EMPTY = GuestState(0, "", False)
+FLOW = Flow(protocol="udp", destination="10.0.0.10", port=53)
+OTHER = Flow(protocol="tcp", destination="10.0.0.1", port=443)
+CHECK_S = 30.0
+
+
+def rules(generation: int, digest: str = "") -> Ruleset:
+    return Ruleset(generation, digest or f"d{generation}", ())
+
+
+A, B = rules(1), rules(2)
+
+
+def held(ruleset: Ruleset, *, has_drifted: bool = False) -> GuestState:
+    return GuestState(ruleset.generation, ruleset.digest, has_drifted)
+
+
+def answer(ticket: int, code: ResultCode, text: str = "", holds: Ruleset | None = None) -> Answer:
+    return Answer(ticket, code, text, holds.generation if holds else 0, holds.digest if holds else "")
+
+
+class Script:
+    """A machine and its clock; luck is always 0, so every wait is half of what it may be."""
+
+    def __init__(self, *, capabilities: Capabilities = AGENT) -> None:
+        self.machine = GuestMachine(CHECK_S)
+        self.now_s = 100.0
+        assert self(Began()) == (Probe(),)
+        self.capabilities = capabilities
+
+    def __call__(self, event: Event) -> tuple[Action, ...]:
+        return self.machine.on(event, self.now_s, 0.0)
+
+    def attach(self, state: GuestState = EMPTY) -> tuple[Action, ...]:
+        return self(Probed(self.capabilities, state))
+
+    def later(self, seconds: float) -> tuple[Action, ...]:
+        self.now_s += seconds
+        return self(Tick())
+
+    def wait(self) -> tuple[Action, ...]:
+        """Until it wants to be woken."""
+        due_s = self.machine.due_s()
+        assert due_s is not None
+        self.now_s = max(self.now_s, due_s)
+        return self(Tick())
+
+    def with_ruleset(self, ruleset: Ruleset) -> "Script":
+        """Make the guest hold `ruleset` because it was set."""
+        self.attach()
+        self(Desired(ruleset, (), 0))
+        assert answer(0, ResultCode.APPLIED, holds=ruleset) in self(Stated(held(ruleset)))
+        assert self.machine.is_current
+        return self

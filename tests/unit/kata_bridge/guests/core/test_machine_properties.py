@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest's state machine against a model of a guest: over any history it ends at what is desired."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridge_api.messages import ResultCode
+from kata_bridge.channels.port import GuestState
+from kata_bridge.guests.core.events import (
+    Abandon,
+    Answer,
+    Began,
+    Call,
+    ChannelChanged,
+    Check,
+    Desired,
+    Event,
+    Flush,
+    Flushed,
+    NeededFull,
+    Note,
+    Probe,
+    Probed,
+    Reported,
+    Result,
+    Stated,
+    Tick,
+    WasNotInjectable,
+    WasRefused,
+    WasUnreachable,
+)
+from kata_bridge.guests.core.machine import GuestMachine
+from ruleset.document import Ruleset
+from tests.unit.kata_bridge.guests.core.machine_scripts import AGENT, CHECK_S, EMPTY, FLOW, held
+
+
+class World:
+    """A guest that does what it is asked for, or does not, and a machine that knows only results."""
+
+    def __init__(self) -> None:
+        self.machine = GuestMachine(CHECK_S)
+        self.now_s = 0.0
+        self.holds = EMPTY
+        self.is_reachable = True
+        self.refuses: set[str] = set()
+        self.calls: list[Call] = []
+        self.open_tickets: set[int] = set()
+        self.tickets = self.generation = 0
+        self.newest_applied = 0
+        self.send(Began(), 0.0)
+
+    def send(self, event: Event, luck: float) -> None:
+        for action in self.machine.on(event, self.now_s, luck):
+            if isinstance(action, Answer):
+                self.open_tickets.remove(action.ticket)
+                if action.code in (ResultCode.APPLIED, ResultCode.UNCHANGED):
+                    assert self.machine.desired is not None
+                    assert action.digest == self.machine.desired.digest
+            elif isinstance(action, Abandon):
+                assert isinstance(self.calls.pop(), Probe)
+            elif not isinstance(action, Note):
+                self.calls.append(action)
+        assert len(self.calls) <= 1, "the guest has one writer"
+        assert self.machine.in_flight == (self.calls[0] if self.calls else None)
+        assert bool(self.calls) or self.machine.due_s() is not None, "it would sleep for ever"
+
+    def desire(self, generation: int, digest: str, luck: float) -> None:
+        self.tickets += 1
+        self.open_tickets.add(self.tickets)
+        self.send(Desired(Ruleset(generation, digest, ()), (FLOW,), self.tickets), luck)
+
+    def carry_out(self, call: Call) -> Result:
+        if not self.is_reachable:
+            return WasUnreachable("away")
+        if isinstance(call, Probe):
+            return Probed(AGENT, self.holds)
+        if isinstance(call, Check):
+            return Stated(self.holds)
+        if isinstance(call, Flush):
+            return Flushed()
+        if call.ruleset.digest in self.refuses:
+            return WasRefused("no")
+        is_there = self.holds.digest == call.ruleset.digest and not self.holds.has_drifted
+        if is_there:
+            return Stated(self.holds)
+        if call.base is not None and (self.holds.digest != call.base.digest or self.holds.has_drifted):
+            return NeededFull()
+        assert call.ruleset.generation >= self.newest_applied, "an older one after a newer"
+        self.newest_applied = call.ruleset.generation
+        self.holds = held(call.ruleset)
+        return Stated(self.holds)
+
+    def finish(self, luck: float, *, is_reply_lost: bool = False) -> None:
+        if self.calls:
+            result = self.carry_out(self.calls.pop())
+            self.send(WasUnreachable("reply lost") if is_reply_lost else result, luck)
+
+    def wait(self, luck: float) -> None:
+        due_s = self.machine.due_s()
+        if due_s is not None:
+            self.now_s = max(self.now_s, due_s)
+            self.send(Tick(), luck)
+
+    def act(self, step: str, luck: float) -> None:
+        match step:
+            case "finish":
+                self.finish(luck)
+            case "lose reply":
+                self.finish(luck, is_reply_lost=True)
+            case "wait":
+                self.wait(luck)
+            case "tick":
+                self.now_s += 10 * luck
+                self.send(Tick(), luck)
+            case "desire":
+                self.generation += 1
+                # Few digests, so that things come back to what they were.
+                self.desire(self.generation, f"d{int(luck * 4)}", luck)
+            case "same" if self.machine.desired is not None:
+                self.desire(self.generation, self.machine.desired.digest, luck)
+            case "stale" if self.generation > 1:
+                self.desire(self.generation - 1, f"d{int(luck * 4)}", luck)
+            case "flush":
+                self.holds = GuestState(self.holds.generation, self.holds.digest, has_drifted=True)
+            case "drift":
+                self.holds = GuestState(0, f"d{int(luck * 4)}", has_drifted=luck > 0.5)
+            case "reboot":
+                self.holds = EMPTY
+                self.send(ChannelChanged(), luck)
+            case "away":
+                self.is_reachable = False
+            case "back":
+                self.is_reachable = True
+            case "refuse":
+                self.refuses.add(f"d{int(luck * 4)}")
+            case "report" if self.is_reachable:
+                self.send(Reported(self.holds), luck)
+            case "channel":
+                self.send(ChannelChanged(), luck)
+            case "hopeless" if self.calls:
+                self.calls.pop()
+                self.send(WasNotInjectable("policy"), luck)
+            case _:
+                pass
+
+
+_STEPS = st.sampled_from(
+    (
+        *("finish",) * 8,
+        *("wait", "desire", "back") * 3,
+        *("same", "stale", "flush", "drift", "reboot", "away", "lose reply", "refuse"),
+        *("report", "channel", "tick", "hopeless"),
+    )
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(_STEPS, st.floats(0, 1, exclude_max=True)), min_size=10, max_size=80))
+def test_over_any_history_it_ends_at_what_is_desired(steps: list[tuple[str, float]]) -> None:
+    world = World()
+    for step, luck in steps:
+        world.act(step, luck)
+    world.is_reachable = True
+    world.refuses.clear()
+    for _ in range(60):
+        world.finish(0.5)
+        # Long enough for every slow retry, and for the check that finds what nobody reported.
+        world.now_s += 60.0
+        world.send(Tick(), 0.5)
+    world.finish(0.5)
+    assert not world.open_tickets
+    if world.machine.desired is not None:
+        assert world.machine.is_current
+        assert world.holds.digest == world.machine.desired.digest
+        assert not world.holds.has_drifted
