@@ -13,7 +13,7 @@ from typing import cast
 from setuptools import Extension, setup
 
 COMPILED = (
-    "daemonkit/handshake_accounts.py",
+    "daemonkit/admission/handshake_accounts.py",
     "vnagent/state.py",
     "vnagent/audit_log.py",
     "vnagent/transport/tls_connection.py",

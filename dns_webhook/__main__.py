@@ -5,8 +5,9 @@ import datetime as dt
 import sys
 from collections.abc import Callable
 
-from daemonkit import logs, run
-from daemonkit.run import Lifecycle
+from daemonkit import logs
+from daemonkit.run import lifecycle
+from daemonkit.run.lifecycle import Lifecycle
 from dns_webhook.config import load
 from dns_webhook.credentials import CredentialsError
 from dns_webhook.rotation import TURN_S, utc_now
@@ -23,23 +24,23 @@ def main(
 
     `turn_s` is how often dates and the registration are looked at, `now` the clock for the dates.
     """
-    arguments = run.parse_arguments("dnsconfig-webhook", sys.argv[1:] if argv is None else argv)
+    arguments = lifecycle.parse_arguments("dnsconfig-webhook", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = run.configured(arguments, load)
+    config = lifecycle.configured(arguments, load)
     try:
         service = Service(config, turn_s=turn_s, now=now)
     except CredentialsError as error:
         sys.stderr.write(f"{error}\n")
-        return run.EXIT_UNUSABLE
+        return lifecycle.EXIT_UNUSABLE
 
     async def body(life: Lifecycle) -> int:
         try:
             return await service.run(life)
         except CredentialsError as error:
             sys.stderr.write(f"{error}\n")
-            return run.EXIT_UNUSABLE
+            return lifecycle.EXIT_UNUSABLE
 
-    return run.run(body)
+    return lifecycle.run(body)
 
 
 if __name__ == "__main__":

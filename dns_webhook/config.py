@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemonkit import config
-from daemonkit.config import setting
-from daemonkit.status_place import StatusPlace
+from daemonkit.config import binding
+from daemonkit.config.binding import setting
+from daemonkit.config.status_config import StatusPlace
 from dnsconfig.config import (
     CLUSTER_DOMAIN,
     RESOLV_CONF,
@@ -60,4 +60,4 @@ class DnsWebhookConfiguration:
 
 def load(path: Path) -> DnsWebhookConfiguration:
     """Read and check the file. Raises ConfigError with everything that is wrong."""
-    return config.load(path, DnsWebhookConfiguration, kind=KIND)
+    return binding.load(path, DnsWebhookConfiguration, kind=KIND)

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from aiohttp import web
 
 from daemonkit import logs
-from daemonkit.connection_slots import ConnectionSlots, source_of
-from daemonkit.handshake_slots import HandshakeSlots
-from daemonkit.openssl import end_inspection
+from daemonkit.admission.connection_slots import ConnectionSlots, source_of
+from daemonkit.admission.handshake_slots import HandshakeSlots
 from daemonkit.tasks import Tasks
+from daemonkit.tls.openssl import end_inspection
 
 # From accept to the first byte, and then for the handshake.
 _HANDSHAKE_S = 5.0

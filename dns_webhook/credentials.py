@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from daemonkit import files
+from daemonkit.files import atomic
 
 AUTHORITY_LIFE = dt.timedelta(days=3650)
 LEAF_LIFE = dt.timedelta(days=90)
@@ -75,7 +75,7 @@ class Credentials:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
-            files.remove_leftovers(directory)
+            atomic.remove_leftovers(directory)
             self.authorities = _read(directory / "authorities.pem")
             leaves = _read(directory / "tls.pem")
         except OSError as error:
@@ -130,7 +130,7 @@ class Credentials:
     def _write(self, name: str, identities: Sequence[Identity]) -> None:
         data = b"".join(each.certificate_pem + each.key_pem for each in identities)
         try:
-            files.write_atomically(self._directory / name, data)
+            atomic.write_atomically(self._directory / name, data)
         except OSError as error:
             raise CredentialsError(f"{self._directory / name}: {error.strerror}") from None
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from daemonkit import client_hello, tls
-from daemonkit.openssl import Message, inspect
-from daemonkit.status import Readiness
+from daemonkit.admission import client_hello
+from daemonkit.status.server import Readiness
+from daemonkit.tls import contexts
+from daemonkit.tls.openssl import Message, inspect
 from dns_webhook.bodies import Bodies, GaveWayError, TooLargeError
 from dns_webhook.connections import Connections
 
@@ -109,7 +110,7 @@ class WebhookServer:
 
     def show(self, certificate: Path) -> None:
         """Show this certificate from the next connection on. Raises TlsError."""
-        context = tls.anonymous_server_context(certificate, certificate)
+        context = contexts.anonymous_server_context(certificate, certificate)
         inspect(context, {Message.CLIENT_HELLO: client_hello.may_read})
         self._context = context
 

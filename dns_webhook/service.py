@@ -15,10 +15,10 @@ from aiohttp import web
 from daemonkit import descriptors, logs, metrics
 from daemonkit.kube import too_large
 from daemonkit.kube.client import Requester
-from daemonkit.kube.late_client import LateClient
+from daemonkit.kube.lazy_client import LateClient
 from daemonkit.kube.reflector import Transport
-from daemonkit.run import Lifecycle
-from daemonkit.status import Readiness, StatusServer
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.status.server import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from dns_webhook import review
 from dns_webhook.config import DnsWebhookConfiguration

@@ -3,22 +3,23 @@
 
 import sys
 
-from daemonkit import logs, run
-from daemonkit.run import Lifecycle
+from daemonkit import logs
+from daemonkit.run import lifecycle
+from daemonkit.run.lifecycle import Lifecycle
 from dnsconfig.config import load
 from dnsconfig.service import Service
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
-    arguments = run.parse_arguments("dnsconfig", sys.argv[1:] if argv is None else argv)
+    arguments = lifecycle.parse_arguments("dnsconfig", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = run.configured(arguments, load)
+    config = lifecycle.configured(arguments, load)
 
     async def body(life: Lifecycle) -> int:
         return await Service(config).run(life)
 
-    return run.run(body)
+    return lifecycle.run(body)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemonkit import config
-from daemonkit.config import setting
-from daemonkit.status_place import StatusPlace
+from daemonkit.config import binding
+from daemonkit.config.binding import setting
+from daemonkit.config.status_config import StatusPlace
 from tenancy import names
 
 KIND = "DnsConfigConfiguration"
@@ -97,7 +97,7 @@ def bad_resolving(cluster_domain: str, tenants: tuple[TenantDomain, ...], resolv
     yield from _bad_domain(cluster_domain)
     if resolv_conf and not resolv_conf.startswith("/"):
         yield f"resolvConf: expected an absolute path or nothing, got {resolv_conf!r}"
-    yield from config.repeated("tenants", (tenant.key for tenant in tenants))
+    yield from binding.repeated("tenants", (tenant.key for tenant in tenants))
 
 
 def _bad_domain(text: str) -> Iterator[str]:
@@ -116,4 +116,4 @@ def is_address(text: str) -> bool:
 
 def load(path: Path) -> DnsConfigConfiguration:
     """Read and check the file. Raises ConfigError with everything that is wrong."""
-    return config.load(path, DnsConfigConfiguration, kind=KIND)
+    return binding.load(path, DnsConfigConfiguration, kind=KIND)

@@ -21,10 +21,10 @@ from typing import Protocol
 import msgspec
 
 from daemonkit import logs
-from daemonkit.bucket import Bucket
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Resource
 from daemonkit.metrics import Counter, Family
+from daemonkit.token_bucket import Bucket
 from dnsconfig.cluster.objects import PodObject
 from dnsconfig.resolve.resolver import PodEvent
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from daemonkit import logs
-from daemonkit.files import Watched
+from daemonkit.files.watched import Watched
 from dnsconfig.resolve.decision import Node, node_of
 from dnsconfig.resolve.waiting import Cause, Waits
 

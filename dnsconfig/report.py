@@ -4,7 +4,7 @@
 from collections import Counter
 from typing import Protocol
 
-from daemonkit.status import Query, Readiness, Reply
+from daemonkit.status.server import Query, Readiness, Reply
 from dnsconfig.delivery.queue import State
 from dnsconfig.node_resolv_conf import NodeFile
 from dnsconfig.resolve.decision import Decision

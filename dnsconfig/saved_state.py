@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from daemonkit import directories, logs
-from daemonkit.files import remove_leftovers, write_atomically
+from daemonkit import logs
+from daemonkit.files import directories
+from daemonkit.files.atomic import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
 from dnsconfig.cluster.objects import (
     NamespaceObject,

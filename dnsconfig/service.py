@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bridge_api.client import BridgeClient
 from daemonkit import logs
-from daemonkit.kube.late_client import LateClient
-from daemonkit.run import Lifecycle
-from daemonkit.status import Query, Reply, StatusServer
+from daemonkit.kube.lazy_client import LateClient
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.status.server import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
 from dnsconfig.bridge import Connection, Handlers
 from dnsconfig.cluster.objects import PodObject

@@ -3,8 +3,9 @@
 
 import sys
 
-from daemonkit import logs, run
-from daemonkit.run import Lifecycle
+from daemonkit import logs
+from daemonkit.run import lifecycle
+from daemonkit.run.lifecycle import Lifecycle
 from kata_bridge.config import load
 from kata_bridge.lock import Locked
 from kata_bridge.service import Service
@@ -15,19 +16,19 @@ _log = logs.get("kata_bridge")
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
-    arguments = run.parse_arguments("kata-bridge", sys.argv[1:] if argv is None else argv)
+    arguments = lifecycle.parse_arguments("kata-bridge", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = run.configured(arguments, load)
+    config = lifecycle.configured(arguments, load)
 
     async def body(life: Lifecycle) -> int:
         try:
             service = Service(config, arguments.config)
         except (Locked, CredentialsError, OSError) as error:
             _log.error("cannot start", reason=str(error))
-            return run.EXIT_FAILED
+            return lifecycle.EXIT_FAILED
         return await service.run(life)
 
-    return run.run(body)
+    return lifecycle.run(body)
 
 
 if __name__ == "__main__":

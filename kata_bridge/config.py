@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemonkit import config
-from daemonkit.config import setting
-from daemonkit.status_place import StatusPlace
+from daemonkit.config import binding
+from daemonkit.config.binding import setting
+from daemonkit.config.status_config import StatusPlace
 from kata_bridge.channels.agent.guest_addresses import Network
 from kata_bridge.channels.stock.shim import ROOTS
 from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
@@ -272,7 +272,7 @@ class KataBridgeConfiguration:
 
 def load(path: Path) -> KataBridgeConfiguration:
     """Read and check the file. Raises ConfigError with everything that is wrong."""
-    return config.load(path, KataBridgeConfiguration, kind=KIND)
+    return binding.load(path, KataBridgeConfiguration, kind=KIND)
 
 
 def policy_of(loaded: KataBridgeConfiguration) -> tuple[str | None, str]:

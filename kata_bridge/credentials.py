@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from daemonkit import directories, files
+from daemonkit.files import atomic, directories
 from kata_bridge.state_directory import CredentialsError as CredentialsError
 
 # What agents expect in the server's certificate, whatever address they dialled.
@@ -101,7 +101,7 @@ class Credentials:
         """
         try:
             directories.prepare(directory, 0o700)
-            files.remove_leftovers(directory)
+            atomic.remove_leftovers(directory)
             authority, key = _authority(directory)
             server = _server(directory, authority, key)
             self = cls(directory, server, authority, key)
@@ -234,8 +234,8 @@ def _authority(directory: Path) -> tuple[x509.Certificate, _Key]:
             raise CredentialsError(f"{certificate} is missing, but guests were given certificates of it")
         made = ec.generate_private_key(ec.SECP256R1())
         # The key first: a certificate is what says that there is an authority.
-        files.write_atomically(key, _key_pem(made))
-        files.write_atomically(certificate, _pem(_self_signed("vcnode kata-bridge", made)))
+        atomic.write_atomically(key, _key_pem(made))
+        atomic.write_atomically(certificate, _pem(_self_signed("vcnode kata-bridge", made)))
     return _loaded(certificate, key)
 
 
@@ -250,8 +250,8 @@ def _server(directory: Path, authority: x509.Certificate, key: _Key) -> ServerId
             name=x509.DNSName(SERVER_NAME),
             usage=ExtendedKeyUsageOID.SERVER_AUTH,
         )
-        files.write_atomically(key_file, _key_pem(own))
-        files.write_atomically(certificate_file, _pem(leaf))
+        atomic.write_atomically(key_file, _key_pem(own))
+        atomic.write_atomically(certificate_file, _pem(leaf))
     leaf, own = _loaded(certificate_file, key_file)
     try:
         leaf.verify_directly_issued_by(authority)

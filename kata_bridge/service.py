@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemonkit import descriptors, directories, logs
-from daemonkit.config import ConfigError
+from daemonkit import descriptors, logs
+from daemonkit.config.binding import ConfigError
+from daemonkit.files import directories
 from daemonkit.metrics import Registry
-from daemonkit.run import Lifecycle
-from daemonkit.status import Readiness, StatusServer
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.status.server import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import Allowed, Front, bind
 from kata_bridge.api.server import BridgeServer

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemonkit import config
-from daemonkit.config import setting
+from daemonkit.config import binding
+from daemonkit.config.binding import setting
+from daemonkit.config.status_config import StatusPlace
 from daemonkit.kube.relist_guard import RelistGuardSettings
-from daemonkit.status_place import StatusPlace
 from kubeproxy_ext.core import canary
 from kubeproxy_ext.core.addresses import canonical_cidr, canonical_ip, family_of
 from ruleset.model import Family
@@ -102,7 +102,7 @@ class KubeproxyExtConfiguration(RelistGuardSettings):
         if not names.is_pod_name(self.node_name):
             yield f"nodeName: expected the name of a node, got {self.node_name!r}"
         yield from _bad_cidrs(self.service_cidrs)
-        yield from config.repeated("tenants", (tenant.key for tenant in self.tenants))
+        yield from binding.repeated("tenants", (tenant.key for tenant in self.tenants))
 
 
 def _bad_cidrs(cidrs: tuple[str, ...]) -> Iterator[str]:
@@ -113,4 +113,4 @@ def _bad_cidrs(cidrs: tuple[str, ...]) -> Iterator[str]:
 
 def load(path: Path) -> KubeproxyExtConfiguration:
     """Read and check the file. Raises ConfigError with everything that is wrong."""
-    return config.load(path, KubeproxyExtConfiguration, kind=KIND)
+    return binding.load(path, KubeproxyExtConfiguration, kind=KIND)

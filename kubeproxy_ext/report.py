@@ -3,7 +3,7 @@
 
 from typing import Protocol
 
-from daemonkit.status import Query, Readiness, Reply
+from daemonkit.status.server import Query, Readiness, Reply
 from kubeproxy_ext.core.canary import Canary, with_canary
 from kubeproxy_ext.core.view import EVERY_NETWORK, Outcome, Problem
 from kubeproxy_ext.delivery import Standing

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from daemonkit import directories, logs
-from daemonkit.files import remove_leftovers, write_atomically
+from daemonkit import logs
+from daemonkit.files import directories
+from daemonkit.files.atomic import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
 from kubeproxy_ext.core.packed import PackedSlice, endpoints_of, pack
 from kubeproxy_ext.core.wire import NamespaceObject, NodeObject, ServiceObject

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from bridge_api.client import BridgeClient
 from daemonkit import logs
-from daemonkit.kube.late_client import LateClient
-from daemonkit.run import Lifecycle
-from daemonkit.status import Query, Reply, StatusServer
+from daemonkit.kube.lazy_client import LateClient
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.status.server import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
 from kubeproxy_ext.config import KubeproxyExtConfiguration, LastKnownPolicy
 from kubeproxy_ext.core.packed import pack

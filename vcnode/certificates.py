@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from daemonkit.tls import TlsError, check_authorities, pem_certificates
+from daemonkit.tls.contexts import TlsError, check_authorities, pem_certificates
 from tenancy import x509 as der_x509
 from vcnode.terminal import ToolError, day_left, printable
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from daemonkit.status import Address, StatusError, fetch
+from daemonkit.status.server import Address, StatusError, fetch
 from vcnode.terminal import ToolError
 
 SOCKET_DIRECTORY = Path("/run/vcnode")

@@ -14,7 +14,7 @@ import msgspec
 from bridge_api.client import BridgeAway, BridgeClient, BridgeError
 from bridge_api.messages import Guest, GuestEventKind, ReadBackReply, ResultCode
 from bridge_api.rulesets import BadRuleset, from_part
-from daemonkit.status import Address
+from daemonkit.status.server import Address
 from ruleset.model import GuestRules, Protocol
 from ruleset.packet import Packet
 from vcnode import daemons

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from daemonkit.files import write_atomically
+from daemonkit.files.atomic import write_atomically
 from daemonkit.kube import kubeconfig
 from tenancy.registry import Bad, Registry, merge
 from tenancy.tenant import Role, Tenant

@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from daemonkit import yaml_values
+from daemonkit.config import yaml_values
 from tenancy import names
 from tenancy.document import DEFAULT_CLUSTER_DOMAIN, TenantError, document_of, parse_tenant
 from tenancy.tenant import Role, Tenant

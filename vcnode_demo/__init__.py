@@ -27,6 +27,6 @@ def add_to(verbs: Any) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Play all acts. Exit code 0 if every step was as told."""
     # The stand-ins bring an HTTP server and a certificate authority, which no other verb needs.
-    from vcnode_demo.play import play
+    from vcnode_demo.runner import play
 
     return play(terminal, is_keeping=arguments.keep)

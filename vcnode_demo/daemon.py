@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from tenancy import keys
 from vcnode.terminal import ToolError
 

@@ -4,9 +4,10 @@
 import sys
 from pathlib import Path
 
-from daemonkit import logs, run
-from daemonkit.config import ConfigError
-from daemonkit.run import Lifecycle
+from daemonkit import logs
+from daemonkit.config.binding import ConfigError
+from daemonkit.run import lifecycle
+from daemonkit.run.lifecycle import Lifecycle
 from vnagent import trust
 from vnagent.config import VnAgentConfiguration, load
 from vnagent.service import Service
@@ -23,14 +24,14 @@ def load_usable(path: Path) -> VnAgentConfiguration:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
-    arguments = run.parse_arguments("vn-agent", sys.argv[1:] if argv is None else argv)
+    arguments = lifecycle.parse_arguments("vn-agent", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = run.configured(arguments, load_usable)
+    config = lifecycle.configured(arguments, load_usable)
 
     async def body(life: Lifecycle) -> int:
         return await Service(config).run(life)
 
-    return run.run(body)
+    return lifecycle.run(body)
 
 
 if __name__ == "__main__":

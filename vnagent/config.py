@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemonkit import config
-from daemonkit.config import setting
-from daemonkit.status_place import StatusPlace
+from daemonkit.config import binding
+from daemonkit.config.binding import setting
+from daemonkit.config.status_config import StatusPlace
 from tenancy.names import is_pod_name
 
 KIND = "VnAgentConfiguration"
@@ -205,4 +205,4 @@ def _is_ip(text: str) -> bool:
 
 def load(path: Path) -> VnAgentConfiguration:
     """Read and check the file. Raises ConfigError with everything that is wrong."""
-    return config.load(path, VnAgentConfiguration, kind=KIND)
+    return binding.load(path, VnAgentConfiguration, kind=KIND)

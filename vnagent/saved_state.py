@@ -15,8 +15,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from daemonkit import directories, logs
-from daemonkit.files import remove_leftovers, write_atomically
+from daemonkit import logs
+from daemonkit.files import directories
+from daemonkit.files.atomic import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
 from tenancy import registry as registries
 from tenancy.document import TenantError

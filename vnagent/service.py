@@ -9,11 +9,11 @@ import sys
 import time
 
 from daemonkit import descriptors, logs
-from daemonkit.files import Watched
-from daemonkit.run import Lifecycle
-from daemonkit.status import Readiness, StatusServer
+from daemonkit.files.watched import Watched
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.status.server import Readiness, StatusServer
 from daemonkit.tasks import Tasks
-from daemonkit.tls import TlsError
+from daemonkit.tls.contexts import TlsError
 from vnagent.audit_log import AuditLog
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.limits import Limits

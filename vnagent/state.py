@@ -14,10 +14,10 @@ import ssl
 import time
 from collections.abc import Callable
 
-from daemonkit.connection_slots import ConnectionSlots
-from daemonkit.handshake_accounts import HandshakeAccounts
+from daemonkit.admission.connection_slots import ConnectionSlots
+from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from daemonkit.tasks import Tasks
-from daemonkit.tls import TlsError, verified_chain
+from daemonkit.tls.contexts import TlsError, verified_chain
 from tenancy import identity
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry

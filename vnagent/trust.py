@@ -5,9 +5,8 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from daemonkit import client_hello
-from daemonkit.openssl import Message, inspect
-from daemonkit.tls import (
+from daemonkit.admission import client_hello
+from daemonkit.tls.contexts import (
     TlsError,
     check_authorities,
     check_certificate,
@@ -15,6 +14,7 @@ from daemonkit.tls import (
     pem_certificates,
     server_context,
 )
+from daemonkit.tls.openssl import Message, inspect
 from tenancy import x509
 from tenancy.registry import SpiffeTrust
 from vnagent.config import VnAgentConfiguration

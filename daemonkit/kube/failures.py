@@ -6,7 +6,7 @@ A resource may fail for days, as one whose definition was deleted does, and is a
 
 from daemonkit import logs
 from daemonkit.kube.freshness import Failure
-from daemonkit.kube.progress import Action, Progress, Step
+from daemonkit.kube.reflector_policy import Action, Progress, Step
 
 # A server chooses its message; it is in the log and on /readyz.
 MAX_REASON_CHARACTERS = 300

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from daemonkit.kube import deep
+from daemonkit.kube import deep_json
 from daemonkit.kube.resources import (
     ENDPOINT_SLICES,
     NAMESPACES,
@@ -134,7 +134,7 @@ class ObjectLimits:
         if size > MAX_OBJECT_BYTES:
             return f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
         try:
-            outline = deep.decode(self._outline, raw)
+            outline = deep_json.decode(self._outline, raw)
             for limit, path in self._limits:
                 found = _at(outline, path)
                 if len(found) > limit.max_bytes:
@@ -148,9 +148,9 @@ class ObjectLimits:
     def _entries(self, found: msgspec.Raw) -> int:
         match bytes(memoryview(found)[:1]):
             case b"[":
-                return len(deep.decode(self._list, found))
+                return len(deep_json.decode(self._list, found))
             case b"{":
-                return len(deep.decode(self._map, found))
+                return len(deep_json.decode(self._map, found))
             case _:
                 return 0
 

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube import deep, too_large
+from daemonkit.kube import deep_json, too_large
 from daemonkit.kube.client import (
     MAX_RESPONSE_BYTES,
     AnswerTooLargeError,
@@ -27,7 +27,7 @@ from daemonkit.kube.client import (
 from daemonkit.kube.failures import Failures
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import limits_of
-from daemonkit.kube.progress import (
+from daemonkit.kube.reflector_policy import (
     Absent,
     Action,
     Ended,
@@ -318,7 +318,7 @@ class Reflector(Generic[T]):
 
     def _page(self, body: bytes) -> Page:
         try:
-            return deep.decode(self._pages, body)
+            return deep_json.decode(self._pages, body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise GarbageError(f"an answer that is no list: {error}") from None
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from daemonkit.config import setting
+from daemonkit.config.binding import setting
 
 HOLD_SECONDS = 600.0
 """Whatever copies Services from tenants (VirtualCluster's syncer) makes them again within minutes."""

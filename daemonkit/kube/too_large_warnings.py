@@ -4,9 +4,9 @@
 from collections.abc import Callable, Iterable
 
 from daemonkit import logs
-from daemonkit.bucket import Bucket
 from daemonkit.kube.resources import Resource
 from daemonkit.kube.store import Spoiled
+from daemonkit.token_bucket import Bucket
 
 # The log gets at most BURST lines at once, and then one each INTERVAL_S: tenants cannot fill it.
 BURST = 10

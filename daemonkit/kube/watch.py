@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from daemonkit.kube import deep
+from daemonkit.kube import deep_json
 from daemonkit.kube.object_limits import ObjectLimits
 from daemonkit.kube.resources import Identity, KubeObject, Named, NameOnly, Status
 
@@ -135,14 +135,14 @@ class EventDecoder(Generic[T]):
     def line(self, line: bytes) -> Event[T]:
         """The event of one line. Raises GarbageError for what is none."""
         try:
-            envelope = deep.decode(self._envelope, line)
+            envelope = deep_json.decode(self._envelope, line)
             match envelope.type:
                 case "ADDED" | "MODIFIED":
                     return self.item(envelope.object)
                 case "DELETED":
                     return Removed(self._named(envelope.object))
                 case "BOOKMARK":
-                    version = deep.decode(self._name, envelope.object).metadata.resource_version
+                    version = deep_json.decode(self._name, envelope.object).metadata.resource_version
                     if not version:
                         raise GarbageError("a bookmark without a resource version")
                     return Bookmark(version)
@@ -160,7 +160,7 @@ class EventDecoder(Generic[T]):
         if excess is not None:
             return self._unreadable(raw, excess, is_too_large=True)
         try:
-            value = deep.decode(self._value, raw)
+            value = deep_json.decode(self._value, raw)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             return self._unreadable(raw, str(error), is_too_large=False)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -172,12 +172,12 @@ class EventDecoder(Generic[T]):
         annotations = None
         if self._annotated is not None:
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                annotations = deep.decode(self._annotated, raw).metadata.annotations
+                annotations = deep_json.decode(self._annotated, raw).metadata.annotations
         return Unreadable(self._named(raw), reason, is_too_large, annotations)
 
     def _named(self, raw: msgspec.Raw | bytes) -> NameOnly:
         try:
-            metadata = deep.decode(self._name, raw).metadata
+            metadata = deep_json.decode(self._name, raw).metadata
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise GarbageError(f"an object without usable metadata: {error}") from None
         _check(metadata)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from daemonkit import logs
-from daemonkit.files import FilesError
+from daemonkit.files.watched import FilesError
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Change, Seen, is_sandbox_id
 from kata_bridge.sandboxes.core.tracker import Sandboxes

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemonkit import config
-from daemonkit.config import ConfigError, setting
-from daemonkit.files import FilesError, Watched
+from daemonkit.config import binding
+from daemonkit.config.binding import ConfigError, setting
+from daemonkit.files.watched import FilesError, Watched
 from kata_bridge.sandboxes.core.sandbox import Sandbox, is_sandbox_id
 from tenancy import keys, names
 
@@ -98,7 +98,7 @@ class GuestDirectory:
 
 def parse(data: bytes, path: Path) -> Sandbox:
     """Read one file. Raises `ConfigError`."""
-    file = config.parse(data, GuestFile, kind=KIND, source=str(path), directory=path.parent)
+    file = binding.parse(data, GuestFile, kind=KIND, source=str(path), directory=path.parent)
     sandbox_id = file.id or path.stem
     if not is_sandbox_id(sandbox_id):
         raise ConfigError(str(path), ("id: the file's name is none; give one",))

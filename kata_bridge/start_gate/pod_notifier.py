@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 
 from daemonkit import logs
-from daemonkit.bucket import Bucket
 from daemonkit.kube.client import ApiError, UnreachableError
-from daemonkit.kube.late_client import LateClient
+from daemonkit.kube.lazy_client import LateClient
 from daemonkit.kube.resources import NODES, PODS, MetadataOnly, Resource
 from daemonkit.tasks import Tasks
+from daemonkit.token_bucket import Bucket
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate.core.decision import Reason
 from kata_bridge.start_gate.core.event_budget import Budget

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from daemonkit import directories, logs
+from daemonkit import logs
+from daemonkit.files import directories
 from guest_agent import resolv_conf
 from kata_bridge.sandboxes.core.sandbox import is_sandbox_id
 from kata_bridge.start_gate.core.decision import Resolver

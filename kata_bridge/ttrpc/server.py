@@ -5,8 +5,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from daemonkit.accepting import stop_accepting
 from daemonkit.protobuf import BadMessage
+from daemonkit.run.listeners import stop_accepting
 from daemonkit.tasks import Tasks
 from kata_bridge.ttrpc.connection import Call, ServerConnection, answer, refusal
 from kata_bridge.ttrpc.frame import Frame

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 import yaml
 
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from devkit.bridge.fake_guests import FakeGuests
 from devkit.kube.apiserver import KubeApiserver
 from devkit.pki import Authority

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from ruleset.model import Endpoint
 from tests.k8s.build import Binaries
 from tests.k8s.ring import shipped

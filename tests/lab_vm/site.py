@@ -20,7 +20,7 @@ import yaml
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import Flow, GuestResult, ReadBackReply
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 from ruleset.model import Endpoint, ServiceRules

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from daemonkit import files, logs
+from daemonkit import logs
+from daemonkit.files import watched
 
 
 def _on_socket(method: str, address: tuple[str, int]) -> None:
@@ -40,8 +41,8 @@ def test_a_forbidden_act_raises_what_nobody_catches(forbidden: Callable[[], obje
 
 
 def test_the_code_under_test_may_not_read_the_clock() -> None:
-    in_daemonkit = eval("lambda: time.monotonic()", {"time": time, "__name__": files.__name__})  # noqa: S307
-    with pytest.raises(BaseException, match=r"time.monotonic in daemonkit.files in a unit test"):
+    in_daemonkit = eval("lambda: time.monotonic()", {"time": time, "__name__": watched.__name__})  # noqa: S307
+    with pytest.raises(BaseException, match=r"time.monotonic in daemonkit.files.watched in a unit test"):
         in_daemonkit()
     assert time.monotonic() > 0
     logs.get("x").debug("no stamp, no clock")

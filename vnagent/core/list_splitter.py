@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from daemonkit.kube import deep
+from daemonkit.kube import deep_json
 
 # etcd takes 1.5 MiB of an object (--max-request-bytes), and JSON writes some characters in six bytes: 9 MiB.
 MAX_ITEM_BYTES = 12 << 20
@@ -233,7 +233,7 @@ def _end_of_value(data: memoryview) -> int | None:
     The decoder tells it in the text of its error alone; tests hold it to that.
     """
     try:
-        deep.decode(_VALUE, data)
+        deep_json.decode(_VALUE, data)
     except msgspec.DecodeError as error:
         text = str(error)
         if text == "Input data was truncated":

@@ -2,11 +2,11 @@
 """What happens to a connection before it has an identity: it waits for its first byte, then for its turn.
 
 A silent connection costs a socket and an entry here, and no TLS object. When its first byte comes, the
-accounts (`daemonkit.handshake_accounts`) decide where the handshake runs: on the event loop, where it is
-fastest, or in one thread beside the loop, in which OpenSSL works without the interpreter's lock. That thread
-serves accounts by what they have cost (`daemonkit.fair_queue`): whoever sends expensive chains, or many
-hellos, waits behind all others. Long chains have a queue of their own and half of the thread at most, for
-those who share an address with whoever sends such chains.
+accounts (`daemonkit.admission.handshake_accounts`) decide where the handshake runs: on the event loop, where
+it is fastest, or in one thread beside the loop, in which OpenSSL works without the interpreter's lock. That
+thread serves accounts by what they have cost (`daemonkit.admission.fair_queue`): whoever sends expensive
+chains, or many hellos, waits behind all others. Long chains have a queue of their own and half of the thread
+at most, for those who share an address with whoever sends such chains.
 
 Only the thread's one running step touches that connection's cipher. Sockets belong to the loop.
 """
@@ -20,8 +20,8 @@ import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
 
-from daemonkit.connection_slots import ConnectionSlots, source_of
-from daemonkit.fair_queue import FairQueue
+from daemonkit.admission.connection_slots import ConnectionSlots, source_of
+from daemonkit.admission.fair_queue import FairQueue
 from vnagent.state import Agent
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES

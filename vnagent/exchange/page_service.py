@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from daemonkit import logs
-from daemonkit.bucket import Bucket
 from daemonkit.tasks import Tasks
+from daemonkit.token_bucket import Bucket
 from tenancy.ownership import OwnerIndex
 from vnagent.core import replies
 from vnagent.core.audit import OWN_VIEW

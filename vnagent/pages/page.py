@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from daemonkit.kube import deep
+from daemonkit.kube import deep_json
 from tenancy.ownership import OwnerIndex
 from vnagent.core.list_splitter import Item
 
@@ -68,7 +68,7 @@ def decode(decoder: msgspec.json.Decoder[Value], page: msgspec.Raw | bytes) -> V
     what is written is this one value, and the page's own bytes go nowhere.
     """
     try:
-        return deep.decode(decoder, page)
+        return deep_json.decode(decoder, page)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PageError("not the JSON document that was expected") from error
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from daemonkit import yaml_values
-from daemonkit.files import FilesError, Watched, signature
-from daemonkit.tls import TlsError, check_authorities
+from daemonkit.config import yaml_values
+from daemonkit.files.watched import FilesError, Watched, signature
+from daemonkit.tls.contexts import TlsError, check_authorities
 from tenancy.document import TenantError, parse_tenant
 from tenancy.ownership import ContainerPolicy, Owned
 from tenancy.registry import Bad

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from daemonkit.tls import TlsError
+from daemonkit.tls.contexts import TlsError
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
 from tenancy.registry import Problem, Registry, merge
 from tenancy.removals import Distrust, judge, present_in

@@ -21,9 +21,9 @@ from typing import Any
 
 import msgspec
 
-from daemonkit import yaml_values
+from daemonkit.config import yaml_values
 from daemonkit.kube.resources import Key, ObjectMeta
-from daemonkit.tls import TlsError, check_authorities
+from daemonkit.tls.contexts import TlsError, check_authorities
 from tenancy import keys, names, x509
 from tenancy.document import DEFAULT_CLUSTER_DOMAIN, TenantError, certificates, document_of, parse_tenant
 from tenancy.registry import Bad

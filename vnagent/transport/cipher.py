@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from daemonkit.client_session import ClientSession
-from daemonkit.handshake_accounts import NO_COST, HandshakeCost
-from daemonkit.openssl import take_resume
+from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
+from daemonkit.tls.client_session import ClientSession
+from daemonkit.tls.openssl import take_resume
 from vnagent.core import client_chain
 
 # Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
@@ -99,7 +99,7 @@ class Cipher:
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
         if session is not None:
             session.offer(self.tls)
-        # Of the inspection of what the client sends next (`daemonkit.openssl`).
+        # Of the inspection of what the client sends next (`daemonkit.tls.openssl`).
         self._resume: Callable[[], None] | None = None
         self.sealed: list[bytes] | None = None
         self.ended: str | None = None

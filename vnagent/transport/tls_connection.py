@@ -25,7 +25,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from daemonkit.handshake_accounts import NO_COST, HandshakeCost
+from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
 from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
 from vnagent.transport.handler import NO_ACCOUNT, Account, Owner
 from vnagent.transport.poller import Channels, Group

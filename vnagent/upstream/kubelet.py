@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from daemonkit.client_session import ClientSession, clear_errors
+from daemonkit.tls.client_session import ClientSession, clear_errors
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
 from vnagent.transport.cipher import Cipher

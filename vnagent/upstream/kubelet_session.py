@@ -8,8 +8,8 @@ kubelet's chain and our own signature were a quarter of the CPU that an exec too
 import ssl
 from collections.abc import Callable
 
-from daemonkit.client_session import ClientSession
-from daemonkit.tls import TlsError, verified_chain
+from daemonkit.tls.client_session import ClientSession
+from daemonkit.tls.contexts import TlsError, verified_chain
 from tenancy import x509
 
 # How long connections resume after the kubelet's certificates were verified.

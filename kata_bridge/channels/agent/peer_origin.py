@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from daemonkit.connection_slots import source_of
+from daemonkit.admission.connection_slots import source_of
 from kata_bridge.channels.agent.guest_addresses import Address, address_of
 
 # A guest needs one connection, and a second for the moment in which it replaces the first; an agent

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from daemonkit import logs
-from daemonkit.connection_slots import ConnectionSlots
-from daemonkit.handshake_slots import HandshakeSlots
+from daemonkit.admission.connection_slots import ConnectionSlots
+from daemonkit.admission.handshake_slots import HandshakeSlots
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.agent.guest_addresses import Address
 from kata_bridge.channels.agent.listeners import Doors, OriginOf

@@ -8,7 +8,7 @@ let no client through that does not offer it.
 
 import enum
 
-from daemonkit.client_hello import MAX_BYTES, HelloError, extensions, may_read
+from daemonkit.admission.client_hello import MAX_BYTES, HelloError, extensions, may_read
 
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _SUPPORTED_VERSIONS, _TLS13 = 43, 0x0304

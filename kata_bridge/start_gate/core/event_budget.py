@@ -8,7 +8,7 @@ tenant alone has nearly all of it, and one whose neighbours make a storm still h
 
 from dataclasses import dataclass, field
 
-from daemonkit.bucket import Bucket
+from daemonkit.token_bucket import Bucket
 
 # A pod or two with what each waits for first and then; more as time goes by.
 OWN_BURST, OWN_PER_S = 4.0, 0.1

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from tests.bench import fixture, handshakes, setting, usage
 from tests.bench.figures import laid_out, number
 from tests.bench.fixture import CONTAINER, NAMESPACE, NODE, PODS, Fixture

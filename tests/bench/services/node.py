@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from tests.k8s.ring.processes import SYSTEM_PATH, Daemon, wait_for
 
 from . import guests as making

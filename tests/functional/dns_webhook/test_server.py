@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from daemonkit.openssl import end_inspection
-from daemonkit.status import Readiness
+from daemonkit.status.server import Readiness
 from daemonkit.tasks import Tasks
+from daemonkit.tls.openssl import end_inspection
 from dns_webhook import connections
 from dns_webhook.connections import MAX_HANDSHAKES, MAX_SILENT
 from dns_webhook.credentials import LEAF_LIFE, Credentials

@@ -17,7 +17,7 @@ from bridge_api.client import BridgeClient
 from bridge_api.messages import Capabilities, ResultCode
 from bridge_api.rpc import service
 from daemonkit.protobuf import decode, encode
-from daemonkit.status import fetch
+from daemonkit.status.server import fetch
 from devkit.kata.fake_runtime import StandInRuntime
 from guest_agent.api.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.credentials import SERVER_NAME

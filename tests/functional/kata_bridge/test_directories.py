@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from daemonkit import directories
-from daemonkit.directories import UnusableDirectoryError
-from daemonkit.status import fetch
+from daemonkit.files import directories
+from daemonkit.files.directories import UnusableDirectoryError
+from daemonkit.status.server import fetch
 from devkit.kube.apiserver import KubeApiserver
 from devkit.pki import Authority
 from tests.functional.kata_bridge.test_life import ROOT, bridge_command, is_ready, running, until, written

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.status import fetch
+from daemonkit.status.server import fetch
 from devkit.kata.fake_agent import Quirks
 from devkit.kata.fake_kata import StandInKata
 from devkit.kata.guest_tables import MemoryTables

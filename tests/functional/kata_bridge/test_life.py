@@ -20,7 +20,7 @@ import yaml
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestEventKind, ResultCode
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, ruleset
 
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult, ResultCode
-from daemonkit.run import Lifecycle, Supervision
+from daemonkit.run.lifecycle import Lifecycle, Supervision
 from devkit.kata.fake_agent import Quirks
 from devkit.kata.fake_kata import StandInKata
 from devkit.kata.fake_runtime import StandInRuntime

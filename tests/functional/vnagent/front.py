@@ -8,7 +8,7 @@ import struct
 import threading
 from enum import Enum
 
-from daemonkit.client_hello import extensions
+from daemonkit.admission.client_hello import extensions
 from devkit.kubelet.server import StandInKubelet
 
 _PRE_SHARED_KEY = 41  # RFC 8446, 4.2

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from daemonkit.handshake_accounts import HandshakeAccounts
+from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import contexts, no_room, run, turns, until

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from daemonkit import handshake_accounts, openssl
-from daemonkit.handshake_accounts import HandshakeAccounts
-from daemonkit.openssl import Message
+from daemonkit.admission import handshake_accounts
+from daemonkit.admission.handshake_accounts import HandshakeAccounts
+from daemonkit.tls import openssl
+from daemonkit.tls.openssl import Message
 from devkit.pki import Authority
 from tests.functional.vnagent.agents import new_agent
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from daemonkit.handshake_accounts import HandshakeAccounts
+from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import Metrics
 from vnagent.state import Agent

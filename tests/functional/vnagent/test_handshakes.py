@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from daemonkit.handshake_accounts import EXPENSIVE_S, MAX_BEGUN_INLINE
-from daemonkit.openssl import limit_groups
+from daemonkit.admission.handshake_accounts import EXPENSIVE_S, MAX_BEGUN_INLINE
+from daemonkit.tls.openssl import limit_groups
 from tests.cases import client_hello as hellos
 from tests.cases.client import Client
 from tests.cases.daemon import wait_for

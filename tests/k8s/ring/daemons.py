@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from tests.k8s.ring import shipped
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring

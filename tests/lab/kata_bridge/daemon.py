@@ -17,7 +17,7 @@ import yaml
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult
-from daemonkit.status import StatusError, fetch
+from daemonkit.status.server import StatusError, fetch
 from tests.lab.namespaces import Namespace
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from tests.functional.vcnode.demo_process import DemoProcess, output_of
+from tests.functional.vcnode_demo.demo_process import DemoProcess, output_of
 from tests.lab.namespaces import Lab
 
 

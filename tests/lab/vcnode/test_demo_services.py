@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.vcnode.demo_process import output_of
+from tests.functional.vcnode_demo.demo_process import output_of
 from tests.lab.namespaces import Lab
 from tests.lab.vcnode.demo_run import Demo, assert_failure_is_told, told_without_mounts
 

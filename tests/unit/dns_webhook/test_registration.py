@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daemonkit.config import parse
+from daemonkit.config.binding import parse
 from dns_webhook import registration, server
 from dns_webhook.config import KIND, DnsWebhookConfiguration
 from dns_webhook.registration import RegistrationError, publish

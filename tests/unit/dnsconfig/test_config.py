@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.config import ConfigError, parse
-from daemonkit.status_place import StatusPlace
+from daemonkit.config.binding import ConfigError, parse
+from daemonkit.config.status_config import StatusPlace
 from dnsconfig.config import (
     KIND,
     Bridge,

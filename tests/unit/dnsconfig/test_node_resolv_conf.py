@@ -29,7 +29,7 @@ class Here:
 @pytest.fixture(autouse=True)
 def _a_clock_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Content counts here, not when it was written: each poll reads."""
-    monkeypatch.setattr("daemonkit.files.Watched._changed_lately", lambda _: True)
+    monkeypatch.setattr("daemonkit.files.watched.Watched._changed_lately", lambda _: True)
 
 
 def here(directory: Path, text: str | None) -> Here:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.kube.resources import SERVICES
-from daemonkit.status import Reply
+from daemonkit.status.server import Reply
 from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError
 from dnsconfig.cluster.objects import NETWORKS

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit import config as configs
-from daemonkit.config import ConfigError
+from daemonkit.config import binding as configs
+from daemonkit.config.binding import ConfigError
 from kata_bridge.config import KIND, Cri, KataBridgeConfiguration, Nri, load, policy_of
 from kata_bridge.sandboxes.core.runtimes import Runtime
 from kata_bridge.start_gate.core.decision import Need, Policy, PolicyRule

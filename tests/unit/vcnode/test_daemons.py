@@ -10,7 +10,7 @@ import dnsconfig.config
 import kata_bridge.config
 import kubeproxy_ext.config
 import vnagent.config
-from daemonkit.status import Address, StatusError
+from daemonkit.status.server import Address, StatusError
 from vcnode import daemons
 from vcnode.terminal import ToolError
 

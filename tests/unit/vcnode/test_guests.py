@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.status import Address
+from daemonkit.status.server import Address
 from vcnode import daemons, guests
 from vcnode.terminal import Terminal, ToolError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.status import Address, StatusError
+from daemonkit.status.server import Address, StatusError
 from vcnode import status
 from vcnode.terminal import Terminal, ToolError
 

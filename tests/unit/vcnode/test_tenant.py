@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit import yaml_values
+from daemonkit.config import yaml_values
 from devkit.kube.wire import kubeconfig
 from devkit.pki import Authority, Leaf
 from tenancy.document import parse_tenant

@@ -3,7 +3,7 @@ import datetime as dt
 
 import pytest
 
-from daemonkit import yaml_values
+from daemonkit.config import yaml_values
 from devkit.pki import Authority
 from tenancy.document import parse_tenant
 from tenancy.tenant import Role, Tenant

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit import files
+from daemonkit.files import atomic
 from daemonkit.metrics import Counter
 from daemonkit.metrics import Registry as Metrics
 from devkit.pki import Authority
@@ -242,12 +242,12 @@ async def test_what_a_killed_writer_left_is_cleared(make: Make, tmp_path: Path) 
     (tmp_path / "state" / ".pods.json.0123.tmp").write_bytes(b"half")
     make()
     assert [path.name for path in (tmp_path / "state").iterdir()] == [PODS_FILE]
-    assert files.remove_leftovers(tmp_path / "state") == 0
+    assert atomic.remove_leftovers(tmp_path / "state") == 0
 
 
 async def test_a_change_during_a_write_is_written_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     state = make()
-    real = files.write_atomically
+    real = atomic.write_atomically
 
     def write(path: Path, data: bytes) -> None:
         real(path, data)

@@ -12,7 +12,7 @@ import pytest
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import ResultCode
-from daemonkit.run import Lifecycle, Supervision
+from daemonkit.run.lifecycle import Lifecycle, Supervision
 from devkit.kata.fake_runtime import StandInRuntime
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.config import (

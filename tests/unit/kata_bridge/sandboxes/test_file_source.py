@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.config import ConfigError
-from daemonkit.files import FilesError
+from daemonkit.config.binding import ConfigError
+from daemonkit.files.watched import FilesError
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.sandboxes.file_source import GuestDirectory, parse
 

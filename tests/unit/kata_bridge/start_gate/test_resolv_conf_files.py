@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.directories import UnusableDirectoryError
+from daemonkit.files.directories import UnusableDirectoryError
 from guest_agent import resolv_conf
 from kata_bridge.start_gate.core.decision import Resolver
 from kata_bridge.start_gate.resolv_conf import ResolvConfs

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.openssl import Message, inspect, take_resume
+from daemonkit.tls.openssl import Message, inspect, take_resume
 from devkit.pki import Authority, certificate_builder, common_name
 from tests.functional.vnagent.attacks import slow_key
 from vnagent.core import client_chain

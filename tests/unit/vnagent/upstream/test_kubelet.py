@@ -14,7 +14,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.client_session import ClientSession
+from daemonkit.tls.client_session import ClientSession
 from vnagent.core.head import ResponseHead
 from vnagent.transport.handler import NO_ACCOUNT
 from vnagent.transport.poller import Channels, Group

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from daemonkit.client_session import ClientSession
-from daemonkit.tls import TlsError, verified_chain
+from daemonkit.tls.client_session import ClientSession
+from daemonkit.tls.contexts import TlsError, verified_chain
 from devkit.pki import Authority
 from tenancy import x509
 from vnagent.upstream import kubelet_session

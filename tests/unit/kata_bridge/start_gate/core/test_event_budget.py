@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.bucket import Bucket
+from daemonkit.token_bucket import Bucket
 from kata_bridge.start_gate.core import event_budget
 from kata_bridge.start_gate.core.event_budget import OWN_BURST, OWN_PER_S, Budget
 

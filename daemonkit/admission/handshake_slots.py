@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which connections may do their handshake now, where only so many may at once. Pure.
+
+Waiting connections are served by what their sources have cost (`daemonkit.admission.fair_queue`): a source
+that holds slots and does nothing with them waits behind all others next time. A slot is taken back when
+another connection waits and the client is silent, or takes too long altogether. So a newcomer waits at most
+`stalled_s` for each `capacity` sources before it that have had no slot yet, and `stalled_s` once if all had.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from daemonkit.admission.fair_queue import FairQueue
+
+T = TypeVar("T", bound=Hashable)
+
+# What a slot is held for by an honest client, in seconds: charged when it begins, so that one source is
+# not given all slots before it is known how long it keeps them.
+_TYPICAL_S = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[T]):
+    """One of: `ended` loses its slot, `begun` has one now, or it is too early, look `again_s` later."""
+
+    ended: T | None = None
+    begun: T | None = None
+    again_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Slot:
+    source: str
+    begun_s: float
+    progressed_s: float
+
+
+class HandshakeSlots(Generic[T]):
+    """At most `capacity` at once. Where another waits, a slot ends when its client was silent for
+    `stalled_s`, or after `longest_s`."""
+
+    def __init__(self, capacity: int, stalled_s: float, longest_s: float) -> None:
+        self._capacity = capacity
+        self._stalled_s = stalled_s
+        self._longest_s = longest_s
+        self._queue: FairQueue[T] = FairQueue()
+        self._source: dict[T, str] = {}  # of those that wait
+        self._slots: dict[T, _Slot] = {}
+        self._by_source: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many slots are taken."""
+        return len(self._slots)
+
+    def wait(self, one: T, source: str) -> None:
+        """`one` wants a slot."""
+        self._source[one] = source
+        self._queue.add(one, source)
+
+    def progressed(self, one: T, now_s: float) -> None:
+        """The client of `one` has sent something."""
+        slot = self._slots.get(one)
+        if slot is not None:
+            slot.progressed_s = now_s
+
+    def over(self, one: T, now_s: float) -> None:
+        """`one` needs no slot any more; of one that never did, nothing happens."""
+        self._source.pop(one, None)
+        self._queue.discard(one)
+        slot = self._slots.pop(one, None)
+        if slot is not None:
+            self._by_source[slot.source] -= 1
+            if not self._by_source[slot.source]:
+                del self._by_source[slot.source]
+            self._queue.charge(slot.source, max(0.0, now_s - slot.begun_s - _TYPICAL_S))
+
+    def next(self, now_s: float) -> Step[T]:
+        """What to do now; to be asked until it says neither `ended` nor `begun`."""
+        if not len(self._queue):
+            return Step()
+        if len(self._slots) >= self._capacity:
+            again_s = min(map(self._end_s, self._slots.values())) - now_s
+            if again_s > 0:
+                return Step(again_s=again_s)
+            late = [one for one, slot in self._slots.items() if self._end_s(slot) <= now_s]
+            ended = max(late, key=lambda one: self._by_source[self._slots[one].source])
+            self.over(ended, now_s)
+            return Step(ended=ended)
+        one = self._queue.pop()
+        if one is None:
+            raise AssertionError("somebody waits")
+        source = self._source.pop(one)
+        self._slots[one] = _Slot(source, now_s, now_s)
+        self._by_source[source] += 1
+        self._queue.charge(source, _TYPICAL_S)
+        return Step(begun=one)
+
+    def _end_s(self, slot: _Slot) -> float:
+        """From when on the slot may be taken back."""
+        return min(slot.progressed_s + self._stalled_s, slot.begun_s + self._longest_s)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of every daemon's configuration that says where its status is served."""
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemonkit.config.binding import setting
+
+
+@dataclass(frozen=True, slots=True)
+class StatusPlace:
+    """Where /healthz, /readyz, /metrics and /status are served: a unix socket, or loopback."""
+
+    socket: Path | None = None
+    address: str | None = None
+    port: int = setting(0, minimum=0, maximum=65535)
+
+    @property
+    def listen_at(self) -> Path | tuple[str, int] | None:
+        """As `daemonkit.status.server` has it; None where nothing is to be served."""
+        if self.socket is not None:
+            return self.socket
+        return None if self.address is None else (self.address, self.port)
+
+    def directories(self) -> Iterator[Path]:
+        """Where its socket is, if it has one."""
+        if self.socket is not None:
+            yield self.socket.parent
+
+    def problems(self) -> Iterator[str]:
+        if self.socket is not None and self.address is not None:
+            yield "socket: give socket or address, not both"
+        if self.address is not None and not _is_loopback(self.address):
+            yield f"address: expected a loopback address, got {self.address!r}"
+
+
+def _is_loopback(text: str) -> bool:
+    try:
+        return text == "localhost" or ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False

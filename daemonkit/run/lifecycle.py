@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a daemon's process: arguments, signals, what the service manager is told, exit code.
+
+Everything that talks to systemd and everything that reads the environment lives here.
+https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html is the protocol.
+
+Exit codes: what the body returns; 1 for a failure nobody expected; 2 for arguments or a
+configuration that cannot be used.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from daemonkit import logs
+from daemonkit.config.binding import ConfigError
+from daemonkit.files import directories
+from daemonkit.files.directories import HasDirectories, UnusableDirectoryError
+
+EXIT_FAILED = 1
+EXIT_UNUSABLE = 2
+
+T = TypeVar("T")
+
+_log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a daemon is started with; everything else is in its configuration."""
+
+    config: Path
+    is_check: bool
+
+
+def parse_arguments(name: str, argv: Sequence[str]) -> Arguments:
+    """Parse `--config FILE [--check-config]` and `--version`; `argv` is without the program name.
+
+    Raises `SystemExit`: 2 after an explanation on stderr, 0 after the version or the help.
+    """
+    if len(argv) == 2 and argv[0] == "--config" and argv[1] and not argv[1].startswith("-"):
+        return Arguments(Path(argv[1]), is_check=False)
+    from daemonkit.run import command_line
+
+    return Arguments(*command_line.parse(name, argv))
+
+
+def configured(arguments: Arguments, load: Callable[[Path], T]) -> T:
+    """Return what `load` makes of the file; end the process when that is all there is to do.
+
+    On `ConfigError` all its errors go to stderr and the exit code is 2. With `--check-config` a
+    good file ends in exit code 0, unless a directory that it names cannot be used by us: that is said
+    too, as the start would end there. Raises `SystemExit` in all these cases.
+    """
+    try:
+        config = load(arguments.config)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(EXIT_UNUSABLE) from None
+    if arguments.is_check:
+        if problems := _directory_problems(config):
+            sys.stderr.write("".join(f"{arguments.config}: {each}\n" for each in problems))
+            raise SystemExit(EXIT_UNUSABLE)
+        sys.stderr.write(f"{arguments.config}: ok\n")
+        raise SystemExit(0)
+    return config
+
+
+def _directory_problems(config: object) -> list[str]:
+    if not isinstance(config, HasDirectories):
+        return []
+    found = (directories.problem(path) for path in config.directories())
+    return list(dict.fromkeys(filter(None, found)))
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """What the service manager asks for: where to send notices, and how often a sign of life."""
+
+    socket_address: str | None = None
+    watchdog_s: float | None = None
+
+
+def supervision(environment: Mapping[str, str], pid: int) -> Supervision:
+    """Read sd_notify(3)'s and sd_watchdog_enabled(3)'s variables; what is malformed is not set."""
+    address = environment.get("NOTIFY_SOCKET", "")
+    usec = environment.get("WATCHDOG_USEC", "")
+    is_ours = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
+    has_watchdog = is_ours and usec.isascii() and usec.isdigit() and int(usec) > 0
+    return Supervision(
+        # "/" is a path, "@" a name in the abstract space; others (vsock:) are not for us.
+        address if address[:1] in ("/", "@") else None,
+        int(usec) / 1e6 if has_watchdog else None,
+    )
+
+
+def notice(**assignments: str | int) -> bytes:
+    """Build a message of sd_notify(3): `READY=1` and the like, one to a line."""
+    return "\n".join(
+        f"{name}={str(value).replace(chr(10), ' ')}" for name, value in assignments.items()
+    ).encode()
+
+
+class Lifecycle:
+    """One run of a daemon, between the service manager's signals and its notices.
+
+    `stopping` is set at the first SIGTERM or SIGINT, or by `stop`; the body drains then and
+    returns. A second signal ends the process at once.
+    """
+
+    def __init__(
+        self,
+        manager: Supervision,
+        *,
+        send: Callable[[str, bytes], None],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.stopping = asyncio.Event()
+        self._manager = manager
+        self._send = send
+        self._clock_ns = clock_ns
+        self._reloads: list[Callable[[], None]] = []
+        self._is_ready = False
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    def on_reload(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the loop at each SIGHUP; it must not block."""
+        self._reloads.append(callback)
+
+    def on_signal(self, number: signal.Signals, callback: Callable[[], None]) -> None:
+        """Call `callback` on the loop at each signal `number` of a daemon's own; it must not block."""
+        asyncio.get_running_loop().add_signal_handler(number, callback)
+
+    def ready(self) -> None:
+        """Say that the daemon does its work. Once: only after `reloading` it is said again."""
+        if not self._is_ready and not self.stopping.is_set():
+            self._is_ready = True
+            self._notify(READY=1)
+
+    def reloading(self) -> None:
+        """Say that the configuration is being read again; `ready` ends it (Type=notify-reload)."""
+        if self._is_ready and not self.stopping.is_set():
+            self._is_ready = False
+            self._notify(RELOADING=1, MONOTONIC_USEC=self._clock_ns() // 1000)
+
+    def status(self, text: str) -> None:
+        """Set the line that `systemctl status` shows."""
+        self._notify(STATUS=text)
+
+    def stop(self) -> None:
+        """Begin the end, as SIGTERM does."""
+        if not self.stopping.is_set():
+            self.stopping.set()
+            self._notify(STOPPING=1)
+
+    def start_watchdog(self) -> None:
+        """Send a sign of life at half the interval asked for, as sd_watchdog_enabled(3) advises.
+
+        From the loop's own timer: a loop that hangs sends none, and is restarted for it.
+        """
+        if self._manager.watchdog_s is not None:
+            self._notify(WATCHDOG=1)
+            self._watchdog = asyncio.get_running_loop().call_later(
+                self._manager.watchdog_s / 2, self.start_watchdog
+            )
+
+    def stop_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+
+    def signal_stop(self, number: signal.Signals) -> None:
+        if self.stopping.is_set():
+            _log.warning("ended at once by a second signal", signal=number.name)
+            # Die of the signal itself, so that the parent sees what it was.
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        _log.info("stopping", signal=number.name)
+        self.stop()
+
+    def signal_reload(self) -> None:
+        _log.info("reloading", signal="SIGHUP")
+        for callback in self._reloads:
+            try:
+                callback()
+            # Certificates, tenants and settings are re-read by callbacks of their own.
+            except Exception as error:  # noqa: BLE001 - one bug must not keep the others from re-reading
+                _log.error("reload failed", error=error, traceback=logs.trace(error))
+
+    def _notify(self, **assignments: str | int) -> None:
+        if self._manager.socket_address is not None:
+            self._send(self._manager.socket_address, notice(**assignments))
+
+
+def send_notice(address: str, message: bytes) -> None:
+    """Send one message to the service manager; a failure is logged, for there is no other cure."""
+    target = "\0" + address[1:] if address.startswith("@") else address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+            notifier.setblocking(False)
+            notifier.sendto(message, target)
+    except OSError as error:
+        _log.warning("the service manager was not reached", address=address, error=error)
+
+
+def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
+    """Run a daemon until `body` returns; return the process' exit code.
+
+    What `body` raises is logged on one line and becomes exit code 1.
+    """
+    # The one place that reads the environment: systemd passes these no other way.
+    manager = supervision(os.environ, os.getpid())  # noqa: TID251
+    try:
+        return asyncio.run(_run(body, Lifecycle(manager, send=send_notice)))
+    except UnusableDirectoryError as error:
+        # The node's doing, not a fault of ours: the sentence has what to do, and a trace would hide it.
+        _log.error("cannot start", reason=str(error))
+        return EXIT_FAILED
+    # The log is collected line by line.
+    except Exception as error:  # noqa: BLE001 - the interpreter would print the trace over many lines
+        _log.error("the daemon failed", error=error, traceback=logs.trace(error))
+        return EXIT_FAILED
+
+
+async def _run(body: Callable[[Lifecycle], Awaitable[int]], life: Lifecycle) -> int:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, life.signal_stop, number)
+    loop.add_signal_handler(signal.SIGHUP, life.signal_reload)
+    life.start_watchdog()
+    try:
+        return await body(life)
+    finally:
+        life.stop()
+        life.stop_watchdog()

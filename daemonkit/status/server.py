@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a daemon says of itself, over HTTP on a unix socket or on loopback, and how to ask it.
+
+`/healthz` (the loop turns), `/readyz` (200 or 503 and why), `/metrics`, `/status` (JSON), and what
+else a daemon has to show. Never on another address: an apiserver can be made to proxy to any port
+of a node's address, without a client certificate (`nodes/https:N:PORT/proxy`), so what listens
+there every tenant can read.
+
+The server reads one request without a body, answers and closes, and bounds all of it; it is no
+place for an HTTP framework.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from daemonkit import metrics
+from daemonkit.files import directories
+from daemonkit.run.listeners import stop_accepting
+from daemonkit.status.pages import Page, Pages, Query, Readiness, Reply, too_large
+from daemonkit.tasks import Tasks
+
+__all__ = ["Address", "Page", "Query", "Readiness", "Reply", "StatusError", "StatusServer", "fetch"]
+
+Address = Path | tuple[str, int]
+
+MAX_HEAD_BYTES = 8 << 10
+MAX_CONNECTIONS = 16
+DEADLINE_S = 5.0
+MAX_REPLY_BYTES = 64 << 20
+_READS_AFTER_REPLY = 16
+
+# The group of the socket's directory may ask; the daemon's unit names that group.
+SOCKET_MODE = 0o660
+_MAX_SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path, 108 with its NUL (unix(7))
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [ -~]*)?")
+
+
+class StatusError(Exception):
+    """The server cannot listen there, or what answered does not speak as it does."""
+
+
+class StatusServer:
+    """Serves a daemon's pages on `address`: the path of a unix socket, or (loopback host, port).
+
+    `readiness`, `status` and the daemon's `own` pages are asked at each request, on the loop; see
+    `Pages`.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        registry: metrics.Registry,
+        *,
+        readiness: Callable[[], Readiness],
+        status: Callable[[], dict[str, object]],
+        own: Mapping[str, Page] | None = None,
+        max_connections: int = MAX_CONNECTIONS,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._address = _checked(address)
+        self._pages = Pages(registry, readiness=readiness, status=status, own=own)
+        self._max_connections = max_connections
+        self._deadline_s = deadline_s
+        self._server: asyncio.Server | None = None
+        self._handlers = Tasks("status")
+        self._inode: tuple[int, int] | None = None
+
+    @property
+    def bound(self) -> Address:
+        """Where it listens; with port 0 this tells the one that was chosen. Raises if it does not."""
+        if self._server is None:
+            raise RuntimeError("the status server is not started")
+        if isinstance(self._address, Path):
+            return self._address
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def start(self) -> None:
+        """Listen. Replaces the socket file of a daemon that is gone, never that of a living one.
+
+        Raises `StatusError`, and `UnusableDirectoryError` for where its socket is to be.
+        """
+        try:
+            listener = (
+                self._listen_unix(self._address)
+                if isinstance(self._address, Path)
+                else _listen_tcp(self._address)
+            )
+        except directories.UnusableDirectoryError:
+            raise
+        except OSError as error:
+            raise StatusError(f"{_name(self._address)}: {error.strerror or error}") from None
+        self._server = await asyncio.start_server(
+            self._accept, sock=listener, limit=MAX_HEAD_BYTES, start_serving=True
+        )
+
+    async def stop(self) -> None:
+        """Stop listening, end what is being answered, remove the socket file if it is ours."""
+        if self._server is None:
+            return
+        await stop_accepting(self._server)
+        await self._handlers.close(self._deadline_s)
+        self._server = None
+        if isinstance(self._address, Path) and _inode(self._address) == self._inode:
+            self._address.unlink(missing_ok=True)
+
+    def _listen_unix(self, path: Path) -> socket.socket:
+        directories.prepare(path.parent)
+        _remove_stale(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # The file is born with the umask's mode; a chmod after it leaves a moment in which
+            # others could connect. Nothing else runs between these two lines: no await here.
+            umask = os.umask(0o777 & ~SOCKET_MODE)
+            try:
+                listener.bind(str(path))
+            finally:
+                os.umask(umask)
+            self._inode = _inode(path)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._handlers) >= self._max_connections:
+            writer.transport.abort()
+        else:
+            serving = self._serve(reader, writer)
+            self._handlers.spawn(serving, "connection", when_over=writer.transport.abort)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await self._answer(reader, writer)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            pass  # the client is gone, or as good as gone; there is nobody to tell
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            response = self._pages.answer(await reader.readuntil(b"\r\n\r\n"))
+        except asyncio.LimitOverrunError:
+            response = too_large()
+        writer.write(response)
+        await writer.drain()
+        writer.write_eof()
+        # Wait for the client to close: an abort with its bytes unread would be a reset, and a
+        # reset may overtake the reply. One that goes on sending has had its chance.
+        for _ in range(_READS_AFTER_REPLY):
+            if not await reader.read(MAX_HEAD_BYTES):
+                break
+
+
+def fetch(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
+    """Ask a status server for a page; return status code and body.
+
+    Blocks for at most `timeout_s`: for tools and tests, not for a loop. Raises `OSError`
+    (`TimeoutError` among them) when nothing answers, `StatusError` when what answers is no status
+    server or its reply is cut or too large.
+    """
+    deadline = time.monotonic() + timeout_s
+    family = socket.AF_UNIX if isinstance(address, Path) else _family(address)
+    reply = bytearray()
+    with socket.socket(family) as client:
+        client.settimeout(timeout_s)
+        client.connect(str(address) if isinstance(address, Path) else address)
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("ascii"))
+        while data := client.recv(1 << 16):
+            reply += data
+            if len(reply) > MAX_REPLY_BYTES:
+                raise StatusError(f"{_name(address)}: the reply is larger than {MAX_REPLY_BYTES}")
+            if (left_s := deadline - time.monotonic()) <= 0:
+                raise TimeoutError(f"{_name(address)}: no whole reply within {timeout_s} s")
+            client.settimeout(left_s)
+    head, _, body = bytes(reply).partition(b"\r\n\r\n")
+    status_line, *headers = head.split(b"\r\n")
+    match = _STATUS_LINE.fullmatch(status_line)
+    if match is None:
+        raise StatusError(f"{_name(address)}: not a status server's reply")
+    fields = dict(header.lower().split(b": ", 1) for header in headers if b": " in header)
+    if fields.get(b"content-length") != str(len(body)).encode():
+        raise StatusError(f"{_name(address)}: the reply is cut")
+    return int(match[1]), body
+
+
+def _checked(address: Address) -> Address:
+    """Return the address with its host as a literal; raise `StatusError` unless it is local."""
+    if isinstance(address, Path):
+        if len(os.fsencode(address)) > _MAX_SOCKET_PATH_BYTES:
+            raise StatusError(f"{address}: longer than {_MAX_SOCKET_PATH_BYTES} bytes")
+        return address
+    host, port = address
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise StatusError(f"{_name(address)}: not a loopback address; use 127.0.0.1, ::1 or a socket")
+    return host, port
+
+
+def _listen_tcp(address: tuple[str, int]) -> socket.socket:
+    listener = socket.socket(_family(address), socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _family(address: tuple[str, int]) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket file that nobody listens on. Raises `OSError` when it is something else."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+    raise OSError(errno.EADDRINUSE, "another process listens there")
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _name(address: Address) -> str:
+    return str(address) if isinstance(address, Path) else f"{address[0]}:{address[1]}"

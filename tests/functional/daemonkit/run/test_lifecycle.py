@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small daemon, as a process of its own, under a service manager that is a socket."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Blocks the loop on the file `hang`, ignores the end until the file `drained` is there.
+DAEMON = """
+import asyncio, pathlib, sys, time
+from dataclasses import dataclass
+from daemonkit import config, logs, run
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    work_directory: pathlib.Path
+    port: int = config.setting(0, minimum=0, maximum=65535)
+
+async def body(life):
+    def reload():
+        life.reloading()
+        life.ready()
+    life.on_reload(reload)
+    life.ready()
+    while not life.stopping.is_set() or (WORK / "busy").exists():
+        if (WORK / "hang").exists():
+            time.sleep(3600)
+        if (WORK / "fail").exists():
+            raise ValueError("two\\nlines")
+        await asyncio.sleep(0.01)
+    return 7
+
+arguments = run.parse_arguments("daemon", sys.argv[1:])
+settings = run.configured(arguments, lambda path: config.load(path, Config, kind="Daemon"))
+WORK = settings.work_directory
+logs.setup()
+sys.exit(run.run(body))
+"""
+
+
+class Daemon:
+    """The process, its directory and what it told its service manager."""
+
+    def __init__(self, process: subprocess.Popen[bytes], work: Path, manager: socket.socket) -> None:
+        self.process = process
+        self.work = work
+        self._manager = manager
+
+    def told(self) -> str:
+        """Wait for the next notice."""
+        return self._manager.recv(4096).decode()
+
+    def falls_silent(self) -> bool:
+        """Take the notices that are under way; say whether none comes for a second then."""
+        self._manager.settimeout(1)
+        with contextlib.suppress(TimeoutError):
+            for _ in range(1000):
+                self.told()
+            return False
+        return True
+
+    def end(self) -> tuple[int, list[dict[str, object]]]:
+        """Wait for the end; return the exit code and the log."""
+        out, err = self.process.communicate(timeout=20)
+        assert out == b""
+        return self.process.returncode, [json.loads(line) for line in err.splitlines()]
+
+
+def write_config(directory: Path, text: str = "") -> Path:
+    path = directory / "daemon.yaml"
+    path.write_text(f"apiVersion: vcnode.io/v1alpha1\nkind: Daemon\nworkDirectory: .\n{text}")
+    return path
+
+
+@contextlib.contextmanager
+def started(work: Path, *, address: str | None = None, watchdog_usec: int | None = None) -> Iterator[Daemon]:
+    address = address or str(work / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + address[1:] if address.startswith("@") else address)
+        manager.settimeout(20)
+        environment = {**os.environ, "NOTIFY_SOCKET": address}  # noqa: TID251 - of the process we start
+        if watchdog_usec is not None:
+            environment["WATCHDOG_USEC"] = str(watchdog_usec)
+        process = subprocess.Popen(
+            [sys.executable, "-c", DAEMON, "--config", str(write_config(work))],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            yield Daemon(process, work, manager)
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_life(tmp_path: Path, number: signal.Signals) -> None:
+    with started(tmp_path) as daemon:
+        assert daemon.told() == "READY=1"
+        daemon.process.send_signal(signal.SIGHUP)
+        reloading, stamp = daemon.told().splitlines()
+        assert reloading == "RELOADING=1"
+        assert 0 <= time.monotonic_ns() // 1000 - int(stamp.removeprefix("MONOTONIC_USEC=")) < 60_000_000
+        assert daemon.told() == "READY=1"
+        daemon.process.send_signal(number)
+        assert daemon.told() == "STOPPING=1"
+        code, log = daemon.end()
+    assert code == 7
+    assert [(line["message"], line["signal"]) for line in log] == [
+        ("reloading", "SIGHUP"),
+        ("stopping", number.name),
+    ]
+
+
+def test_an_abstract_notify_socket(tmp_path: Path) -> None:
+    with started(tmp_path, address=f"@vcnode-test-{os.getpid()}") as daemon:
+        assert daemon.told() == "READY=1"
+
+
+def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
+    with started(tmp_path) as daemon:
+        (tmp_path / "busy").touch()
+        assert daemon.told() == "READY=1"
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.told() == "STOPPING=1"
+        assert daemon.process.poll() is None
+        daemon.process.send_signal(signal.SIGTERM)
+        code, log = daemon.end()
+    assert code == -signal.SIGTERM
+    assert log[-1]["message"] == "ended at once by a second signal"
+
+
+def test_the_watchdog_is_fed_only_while_the_loop_turns(tmp_path: Path) -> None:
+    with started(tmp_path, watchdog_usec=100_000) as daemon:
+        told = [daemon.told() for _ in range(5)]
+        assert sorted(set(told)) == ["READY=1", "WATCHDOG=1"]
+        (tmp_path / "hang").touch()
+        assert daemon.falls_silent()
+
+
+def test_a_body_that_fails_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    with started(tmp_path) as daemon:
+        assert daemon.told() == "READY=1"
+        (tmp_path / "fail").touch()
+        code, log = daemon.end()
+    assert code == 1
+    assert [line["message"] for line in log] == ["the daemon failed"]
+    assert log[0]["error"] == "ValueError: two\nlines"
+    assert "Traceback" in str(log[0]["traceback"])
+
+
+def test_a_service_manager_that_is_gone_is_survived(tmp_path: Path) -> None:
+    with started(tmp_path) as daemon:
+        assert daemon.told() == "READY=1"
+        (tmp_path / "notify").unlink()
+        daemon.process.send_signal(signal.SIGTERM)
+        code, log = daemon.end()
+    assert code == 7
+    assert log[-1]["message"] == "the service manager was not reached"
+
+
+def checked(tmp_path: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", DAEMON, "--config", str(write_config(tmp_path, text)), *options],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("--check-config",)])
+def test_a_bad_configuration_is_exit_code_2_with_all_errors(tmp_path: Path, options: tuple[str, ...]) -> None:
+    result = checked(tmp_path, "port: x\nprt: 1\n", *options)
+    path = tmp_path / "daemon.yaml"
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"{path}: port: expected an integer between 0 and 65535, got 'x'\n"
+        f"{path}: prt: unknown key; did you mean 'port'?\n"
+    )
+
+
+def test_a_check_of_a_good_configuration(tmp_path: Path) -> None:
+    result = checked(tmp_path, "", "--check-config")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert result.stderr == f"{tmp_path / 'daemon.yaml'}: ok\n"
+
+
+def test_the_base_imports_nothing_large() -> None:
+    modules = "config, files, logs, metrics, run, status, tasks, tls"
+    code = f"import sys; from daemonkit import {modules}; print(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert {"daemonkit.run.lifecycle", "asyncio", "ssl", "yaml", "msgspec"} <= loaded
+    assert not loaded & {
+        "aiohttp",
+        "cryptography",
+        "prometheus_client",
+        "importlib.metadata",
+        "email",
+        "http",
+    }

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+import socket
+import stat
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from daemonkit.files.directories import UnusableDirectoryError
+from daemonkit.metrics import Registry
+from daemonkit.status.server import Address, Readiness, StatusError, StatusServer, fetch
+
+LOOPBACK = ("127.0.0.1", 0)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    address: Address, *, max_connections: int = 16, deadline_s: float = 5.0
+) -> AsyncIterator[StatusServer]:
+    server = StatusServer(
+        address,
+        Registry(),
+        readiness=lambda: Readiness(True, ("pods: ok, age 3 s",)),
+        status=lambda: {"node": "n1"},
+        max_connections=max_connections,
+        deadline_s=deadline_s,
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def ask(address: Address, path: str) -> tuple[int, bytes]:
+    return await asyncio.to_thread(fetch, address, path, 5.0)
+
+
+async def connect(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if isinstance(address, Path):
+        return await asyncio.open_unix_connection(address)
+    return await asyncio.open_connection(*address)
+
+
+async def raw(address: Address, data: bytes) -> bytes:
+    """Send bytes as they are, read until the end."""
+    reader, writer = await connect(address)
+    writer.write(data)
+    async with asyncio.timeout(10):
+        reply = await reader.read()
+    writer.close()
+    return reply
+
+
+@pytest.fixture(params=["unix", "tcp", "tcp6"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+    if request.param == "unix":
+        return tmp_path / "status.sock"
+    return LOOPBACK if request.param == "tcp" else ("::1", 0)
+
+
+@pytest.mark.asyncio
+async def test_all_pages_on_every_kind_of_address(address: Address) -> None:
+    async with running(address) as server:
+        assert await ask(server.bound, "/healthz") == (200, b"ok\n")
+        assert await ask(server.bound, "/readyz") == (200, b"pods: ok, age 3 s\n")
+        assert await ask(server.bound, "/metrics") == (200, b"")
+        assert await ask(server.bound, "/status") == (200, b'{"node":"n1"}\n')
+        assert (await ask(server.bound, "/other"))[0] == 404
+        bound = server.bound
+    with pytest.raises(OSError, match=r"refused|No such file"):
+        await ask(bound, "/healthz")
+
+
+@pytest.mark.asyncio
+async def test_the_chosen_port_is_told() -> None:
+    async with running(LOOPBACK) as server:
+        host, port = server.bound  # type: ignore[misc] # not the path of a socket here
+        assert host == "127.0.0.1"
+        assert port > 0
+    with pytest.raises(RuntimeError, match="not started"):
+        _ = server.bound
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [("0.0.0.0", 0), ("192.0.2.1", 80), ("::", 0), ("example.org", 80), ("", 0)],  # noqa: S104 - refused
+)
+def test_an_address_that_others_reach_is_refused(outside: tuple[str, int]) -> None:
+    with pytest.raises(StatusError, match="not a loopback address"):
+        StatusServer(outside, Registry(), readiness=lambda: Readiness(True, ()), status=dict)
+
+
+def test_a_socket_path_that_is_too_long_is_refused() -> None:
+    with pytest.raises(StatusError, match="longer than 107 bytes"):
+        StatusServer(Path("/" + "x" * 107), Registry(), readiness=lambda: Readiness(True, ()), status=dict)
+
+
+@pytest.mark.asyncio
+async def test_the_socket_is_for_owner_and_group_and_goes_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    async with running(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    assert not path.exists()
+
+
+@pytest.mark.asyncio
+async def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with running(path):
+        assert await ask(path, "/healthz") == (200, b"ok\n")
+
+
+@pytest.mark.asyncio
+async def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    async with running(path):
+        with pytest.raises(StatusError, match="another process listens there"):
+            async with running(path):
+                pass
+        assert await ask(path, "/healthz") == (200, b"ok\n")
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    path.write_text("precious")
+    with pytest.raises(StatusError, match="there is a file that is no socket"):
+        async with running(path):
+            pass
+    assert path.read_text() == "precious"
+
+
+@pytest.mark.asyncio
+async def test_a_socket_that_a_successor_took_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    async with running(path):
+        path.unlink()
+        successor = StatusServer(path, Registry(), readiness=lambda: Readiness(True, ()), status=dict)
+        await successor.start()
+    assert await ask(path, "/healthz") == (200, b"ok\n")
+    await successor.stop()
+    assert not path.exists()
+
+
+@pytest.mark.asyncio
+async def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
+    async with running(tmp_path / "none" / "status.sock"):
+        assert await ask(tmp_path / "none" / "status.sock", "/healthz") == (200, b"ok\n")
+    assert stat.S_IMODE((tmp_path / "none").stat().st_mode) == 0o755
+
+
+@pytest.mark.asyncio
+async def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "none").touch()
+    with pytest.raises(UnusableDirectoryError, match=r"none: there is something that is no directory"):
+        async with running(tmp_path / "none" / "status.sock"):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_port_that_is_taken_is_said() -> None:
+    async with running(LOOPBACK) as server:
+        with pytest.raises(StatusError, match="Address already in use"):
+            async with running(server.bound):
+                pass
+
+
+@pytest.mark.asyncio
+async def test_a_head_that_is_too_large_is_answered(address: Address) -> None:
+    async with running(address) as server:
+        reply = await raw(server.bound, b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 20_000 + b"\r\n\r\n")
+        assert reply.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_says_nothing_is_cut_off(address: Address) -> None:
+    async with running(address, deadline_s=0.1) as server:
+        assert await raw(server.bound, b"GET /healthz HTTP/1.1\r\n") == b""
+
+
+@pytest.mark.asyncio
+async def test_connections_are_bounded_and_come_back(address: Address) -> None:
+    async with running(address, max_connections=2, deadline_s=0.5) as server:
+        # A listener accepts in the order of connecting: the idle ones come before the third.
+        idle = [await connect(server.bound) for _ in range(2)]
+        # A reset is the same answer, where the request was still under way.
+        with contextlib.suppress(ConnectionResetError):
+            assert await raw(server.bound, b"GET /healthz HTTP/1.1\r\n\r\n") == b""
+        async with asyncio.timeout(10):
+            assert [await reader.read() for reader, _ in idle] == [b"", b""]
+        for _, writer in idle:
+            writer.close()
+        assert await ask(server.bound, "/healthz") == (200, b"ok\n")
+
+
+@pytest.mark.asyncio
+async def test_stop_ends_what_is_open(address: Address) -> None:
+    before = asyncio.all_tasks()
+    async with running(address, deadline_s=60) as server:
+        idle = asyncio.ensure_future(raw(server.bound, b"GET"))  # noqa: TID251 - held here
+        await ask(server.bound, "/healthz")
+    assert await idle == b""
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() <= before
+
+
+@contextlib.contextmanager
+def answering(reply: bytes, *, pause: threading.Event | None = None) -> Iterator[Address]:
+    """A server that sends `reply` to whoever connects, and holds the connection until `pause`."""
+    listener = socket.create_server(LOOPBACK)
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(reply)
+            if pause is not None:
+                pause.wait(10)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield listener.getsockname()
+    finally:
+        if pause is not None:
+            pause.set()
+        thread.join(10)
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (b"", "not a status server's reply"),
+        (b"SSH-2.0-x\r\n", "not a status server's reply"),
+        (b"HTTP/1.1 200 OK\r\n\r\nok", "the reply is cut"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", "the reply is cut"),
+    ],
+)
+def test_what_is_no_status_server_is_told(reply: bytes, message: str) -> None:
+    with answering(reply) as address, pytest.raises(StatusError, match=message):
+        fetch(address, "/healthz", 5.0)
+
+
+def test_fetch_has_a_deadline() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n", pause=threading.Event()) as address, pytest.raises(TimeoutError):
+        fetch(address, "/healthz", 0.2)

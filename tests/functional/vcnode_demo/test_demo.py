@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo as a user runs it: in a process, to the end, interrupted, and kept."""
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.functional.vcnode_demo.demo_process import DemoProcess, output_of
+
+# Not as root, whoever we are: in a user namespace root is nobody. tests/lab has the demo as root.
+_AS_NOBODY = ["unshare", "--user", "--"] if os.geteuid() == 0 else []
+
+
+class Demo(DemoProcess):
+    """A demo that is nobody's."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        super().__init__(directory, *options, enter=_AS_NOBODY)
+
+    def left_behind(self) -> list[str]:
+        """Files of the demo, and agents that still run with a configuration in its directory."""
+        return [*(str(path) for path in self.temporary.iterdir()), *self._agents()]
+
+    def _agents(self) -> Iterator[str]:
+        mark = f"{self.temporary}/".encode()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                command = path.read_bytes()
+                if b"vnagent" in command and mark in command:
+                    yield str(path)
+
+
+@pytest.fixture
+def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("d")
+
+
+def test_it_tells_its_story_to_the_end(short_path: Path) -> None:
+    with Demo(short_path) as demo:
+        assert demo.ended() == 0, demo.text
+        steps = [int(number) for number in re.findall(r"^(\d+)\. ", demo.text, re.MULTILINE)]
+        assert steps == list(range(1, len(steps) + 1))
+        assert len(steps) >= 15
+        assert re.search(rf"^All as told: {len(steps)} steps, \d+ checks, ", demo.text, re.MULTILINE)
+        assert "NOT AS TOLD" not in demo.text
+        left_out = [line for line in demo.text.splitlines() if line.startswith(("Act 3", "Act 4"))]
+        assert left_out == [
+            "Act 3: Services inside guests: left out, it needs root",
+            "Act 4: DNS of each network: left out, it needs root",
+        ]
+        assert demo.left_behind() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_cleans_up_when_it_is_interrupted(short_path: Path, number: signal.Signals) -> None:
+    with Demo(short_path) as demo:
+        demo.until("\n1. ")
+        demo.process.send_signal(number)
+        assert demo.ended() == 128 + number
+        assert demo.left_behind() == []
+
+
+def test_kept_it_can_be_played_with_until_it_is_interrupted(short_path: Path) -> None:
+    with Demo(short_path, "--keep") as demo:
+        lines = demo.handed_out()
+        status = next(line for line in lines if line.startswith("vcnode status"))
+        said = output_of(sys.executable, "-m", *shlex.split(status), timeout_s=30)
+        assert said.startswith("vn-agent on node-1: ready")
+        files = {part for line in lines if line.startswith(("curl", "tail")) for part in shlex.split(line)}
+        named = [Path(part) for part in files if part.startswith(str(demo.temporary))]
+        assert len(named) >= 8
+        assert [path for path in named if not path.exists()] == []
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.ended() == 0
+        assert demo.left_behind() == []

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from daemonkit.admission.handshake_accounts import (
+    BURST_S,
+    EXPENSIVE_S,
+    MAX_BEGUN_INLINE,
+    MAX_CHEAP_CHAINS,
+    MAX_REMEMBERED,
+    PENALTY_S,
+    SHARE,
+    UNPROVEN_BURST_S,
+    UNPROVEN_SHARE,
+    HandshakeAccounts,
+    HandshakeCost,
+)
+
+CHEAP_S = 0.001
+
+
+def known(*sources: str, authority: str = "A") -> HandshakeAccounts:
+    """Accounts of sources that have proven an identity once."""
+    accounts = HandshakeAccounts()
+    for source in sources:
+        charge(accounts, source, authority)
+    return accounts
+
+
+def charge(
+    accounts: HandshakeAccounts,
+    source: str,
+    authority: str = "A",
+    *,
+    now_s: float = 0.0,
+    check_s: float = CHEAP_S / 2,
+    chain: bytes = b"",
+    is_inline: bool = True,
+) -> None:
+    cost = HandshakeCost(CHEAP_S / 2 + check_s, check_s, chain)
+    accounts.charge(source, authority, cost, now_s, is_inline=is_inline)
+
+
+def inline_count(accounts: HandshakeAccounts, source: str, authority: str, *, now_s: float = 0.0) -> int:
+    """How many cheap handshakes of `source` run on the loop at once."""
+    for count in range(10_000):
+        if not accounts.try_begin_inline(source, now_s):
+            return count
+        charge(accounts, source, authority, now_s=now_s)
+    raise AssertionError("unbounded")
+
+
+def test_a_busy_apiserver_stays_on_the_loop() -> None:
+    """400 new connections a second, for a minute."""
+    accounts = known("apiserver")
+    for number in range(400 * 60):
+        now_s = number / 400
+        assert accounts.try_begin_inline("apiserver", now_s)
+        charge(accounts, "apiserver", now_s=now_s)
+
+
+def test_a_burst_of_one_source_is_bounded_and_comes_again() -> None:
+    accounts = known("s")
+    first = inline_count(accounts, "s", "A")
+    assert first == pytest.approx(BURST_S / CHEAP_S, abs=2)
+    assert inline_count(accounts, "s", "A", now_s=1.0) == pytest.approx(SHARE / CHEAP_S, abs=2)
+
+
+def test_an_authority_shares_one_burst_among_its_sources() -> None:
+    sources = [f"s{number}" for number in range(20)]
+    accounts = known(*sources)
+    total = sum(inline_count(accounts, source, "A") for source in sources)
+    assert total <= BURST_S / CHEAP_S + 1
+    charge(accounts, "other", "B")
+    assert accounts.try_begin_inline("other", 0.0)
+
+
+def test_sources_that_prove_nothing_share_one_small_allowance() -> None:
+    accounts = HandshakeAccounts()
+    total = sum(inline_count(accounts, f"s{number}", "") for number in range(1_000))
+    assert total <= UNPROVEN_BURST_S / CHEAP_S + 1
+    again = sum(inline_count(accounts, f"t{number}", "", now_s=1.0) for number in range(1_000))
+    assert again <= UNPROVEN_SHARE / CHEAP_S + 1
+
+
+def test_one_expensive_check_keeps_all_sources_of_its_authority_off_the_loop() -> None:
+    accounts = known("s1", "s2")
+    charge(accounts, "other", "B")
+    charge(accounts, "s1", check_s=EXPENSIVE_S * 1.01)
+    assert [accounts.try_begin_inline(source, 0.0) for source in ("s1", "s2", "other")] == [
+        False,
+        False,
+        True,
+    ]
+    assert not accounts.try_begin_inline("s2", (PENALTY_S - BURST_S) / SHARE - 1)
+    assert accounts.try_begin_inline("s2", PENALTY_S / SHARE + 1)
+
+
+def test_a_chain_that_was_cheap_once_is_not_expensive() -> None:
+    """Where cores are shared, one honest check in 1 000 took 2.5 to 5 ms. Each exec of the next two minutes
+    then took a quarter more CPU."""
+    accounts = HandshakeAccounts()
+    charge(accounts, "s1", chain=b"leaf")
+    charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2)
+    charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2, is_inline=False)
+    charge(accounts, "s2", "", chain=b"leaf", check_s=EXPENSIVE_S * 2)  # the client left before its answer
+    assert [accounts.try_begin_inline(source, 0.0) for source in ("s1", "s2")] == [True, True]
+    charge(accounts, "s1", chain=b"other", check_s=EXPENSIVE_S * 1.01)
+    assert [accounts.try_begin_inline(source, 0.0) for source in ("s1", "s2")] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("authority", "chain", "check_s"),
+    [
+        pytest.param("A", b"leaf", EXPENSIVE_S * 1.01, id="not-cheap"),
+        pytest.param("", b"leaf", CHEAP_S / 2, id="not-verified"),
+        pytest.param("A", b"", CHEAP_S / 2, id="not-known"),
+    ],
+)
+def test_other_checks_excuse_nothing(authority: str, chain: bytes, check_s: float) -> None:
+    accounts = known("s")
+    charge(accounts, "s", authority, chain=chain, check_s=check_s)
+    now_s = 2 * PENALTY_S / SHARE
+    assert accounts.try_begin_inline("s", now_s)
+    charge(accounts, "s", chain=chain, check_s=EXPENSIVE_S * 1.01, now_s=now_s)
+    assert not accounts.try_begin_inline("s", now_s)
+
+
+def test_cheap_chains_of_an_authority_are_few_and_its_own() -> None:
+    """One authority could make those of all others forgotten in 5 s."""
+    accounts = HandshakeAccounts()
+    charge(accounts, "other", "B", chain=b"leaf")
+    chains = [number.to_bytes(2) for number in range(MAX_CHEAP_CHAINS + 1)]
+    for chain in chains:
+        charge(accounts, "s", chain=chain)
+    charge(accounts, "other", "B", chain=b"leaf", check_s=EXPENSIVE_S * 2)
+    for chain in chains[1:]:
+        charge(accounts, "s", chain=chain, check_s=EXPENSIVE_S * 2)
+        assert accounts.try_begin_inline("s", 0.0)
+    assert accounts.try_begin_inline("other", 0.0)
+    charge(accounts, "s", chain=chains[0], check_s=EXPENSIVE_S * 2)
+    assert not accounts.try_begin_inline("s", 0.0)
+    charge(accounts, "other", "B", chain=chains[1], check_s=EXPENSIVE_S * 2)
+    assert not accounts.try_begin_inline("other", 0.0)
+
+
+def test_slow_checks_of_a_chain_that_was_cheap_get_a_small_part_of_the_loop() -> None:
+    """As those between fair and expensive, should a client find a way to make them slow."""
+    accounts = known("s")
+    charge(accounts, "s", chain=b"leaf")
+    check_s, used_s = EXPENSIVE_S * 2, 0.0
+    for tick in range(60 * 1_000):
+        now_s = tick / 1_000
+        if accounts.try_begin_inline("s", now_s):
+            charge(accounts, "s", chain=b"leaf", check_s=check_s, now_s=now_s)
+            used_s += check_s
+    assert 0 < used_s < 0.08 * 60
+
+
+def test_chains_that_are_nearly_expensive_get_a_small_part_of_the_loop() -> None:
+    """By one source for a minute, as many as it likes."""
+    accounts = known("s")
+    check_s, used_s = EXPENSIVE_S * 0.98, 0.0
+    for tick in range(60 * 1_000):
+        now_s = tick / 1_000
+        if accounts.try_begin_inline("s", now_s):
+            charge(accounts, "s", check_s=check_s, now_s=now_s)
+            used_s += check_s
+    assert 0.02 * 60 < used_s < 0.08 * 60
+
+
+def test_handshakes_that_do_not_end_are_bounded_for_an_authority() -> None:
+    """256 clients of one authority withheld their last flights, and then held up the loop for 2 s."""
+    accounts = known("s1", "s2")
+    charge(accounts, "other", "B")
+    begun = []
+    for number in range(10 * MAX_BEGUN_INLINE):
+        source = f"s{1 + number % 2}"
+        if accounts.try_begin_inline(source, 0.0):
+            begun.append(accounts.begin_inline(source))
+    assert begun == ["A"] * MAX_BEGUN_INLINE
+    assert accounts.try_begin_inline("other", 0.0)
+    accounts.end_inline("A")
+    assert accounts.try_begin_inline("s1", 0.0)
+    for _ in begun[1:]:
+        accounts.end_inline("A")
+    assert not accounts._begun_counts  # noqa: SLF001 - an account without any takes no memory
+
+
+def test_a_handshake_ends_in_the_account_in_which_it_began() -> None:
+    """The source proves an authority in between."""
+    accounts = HandshakeAccounts()
+    begun = [accounts.begin_inline("s") for _ in range(2)]
+    charge(accounts, "s")
+    assert (begun, accounts.begin_inline("s")) == (["s", "s"], "A")
+    for account in (*begun, "A"):
+        accounts.end_inline(account)
+    assert accounts.try_begin_inline("s", 0.0)
+
+
+def test_an_expensive_check_beside_the_loop_counts_too_and_a_cheap_one_does_not() -> None:
+    accounts = known("s")
+    for _ in range(10_000):
+        charge(accounts, "s", is_inline=False)
+    assert accounts.try_begin_inline("s", 0.0)
+    charge(accounts, "s", check_s=1.0, is_inline=False)
+    assert not accounts.try_begin_inline("s", 0.0)
+
+
+def test_no_penalty_outlasts_the_last_offence() -> None:
+    accounts = known("s")
+    for _ in range(1_000):
+        charge(accounts, "s", check_s=1.0)
+    assert accounts.try_begin_inline("s", (PENALTY_S + BURST_S) / SHARE)
+
+
+def test_a_source_is_served_by_the_account_of_its_authority() -> None:
+    accounts = known("s1", "s2")
+    assert accounts.account_of("s1") == accounts.account_of("s2") == "A"
+    assert accounts.account_of("new") == "new"
+    charge(accounts, "new", "")
+    assert accounts.account_of("new") == "new"
+
+
+def test_as_many_are_remembered() -> None:
+    accounts = HandshakeAccounts()
+    for number in range(2 * MAX_REMEMBERED):
+        charge(accounts, f"s{number}", f"A{number}", check_s=1.0)
+        charge(accounts, f"s{number}", f"A{number}", chain=number.to_bytes(2))
+    assert len(accounts) == 3 * MAX_REMEMBERED

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemonkit.admission.handshake_slots import HandshakeSlots, Step
+
+
+def begun(slots: HandshakeSlots[str], now_s: float) -> str:
+    """Who has a slot now that had none, and who lost one (in capitals), in order."""
+    names = []
+    while True:
+        step = slots.next(now_s)
+        if step.ended is not None:
+            names.append(step.ended.upper())
+        elif step.begun is not None:
+            names.append(step.begun)
+        else:
+            return " ".join(names)
+
+
+def made(capacity: int, *names: str, stalled_s: float = 1.0) -> HandshakeSlots[str]:
+    slots: HandshakeSlots[str] = HandshakeSlots(capacity, stalled_s, 3.0)
+    wait(slots, *names)
+    return slots
+
+
+def wait(slots: HandshakeSlots[str], *names: str) -> None:
+    """The first letter is the source."""
+    for name in names:
+        slots.wait(name, name[0])
+
+
+def test_so_many_at_once_and_the_others_in_order() -> None:
+    slots = made(2, "a1", "b1", "c1", "d1")
+    assert begun(slots, 0.0) == "a1 b1"
+    assert slots.next(0.25) == Step(again_s=0.75)
+    slots.over("a1", 0.25)
+    assert begun(slots, 0.25) == "c1"
+    slots.over("d1", 0.25)
+    slots.over("b1", 0.25)
+    assert begun(slots, 0.25) == ""
+    assert len(slots) == 1
+
+
+def test_who_has_no_slot_goes_before_who_has_many() -> None:
+    assert begun(made(4, "a1", "a2", "a3", "a4", "a5", "b1", "c1"), 0.0) == "a1 b1 c1 a2"
+
+
+def test_a_source_that_held_a_slot_for_long_waits_for_those_that_did_not() -> None:
+    slots = made(1, "a1", "a2", "b1", "b2", "b3")
+    assert begun(slots, 0.0) == "a1"
+    order = []
+    now_s = 0.9
+    slots.over("a1", now_s)
+    while name := begun(slots, now_s):
+        order.append(name)
+        now_s += 0.01
+        slots.over(name, now_s)
+    assert order == ["b1", "b2", "b3", "a2"]
+
+
+def test_a_slot_is_taken_back_only_where_another_waits_and_from_who_has_most() -> None:
+    slots = made(3, "b1", "a1", "a2")
+    assert begun(slots, 0.0) == "b1 a1 a2"
+    assert begun(slots, 9.0) == ""
+    wait(slots, "c1")
+    assert begun(slots, 9.0) == "A1 c1"
+    wait(slots, "d1")
+    assert begun(slots, 9.0) == "B1 d1"
+
+
+def test_a_client_that_goes_on_keeps_its_slot_but_not_for_ever() -> None:
+    slots = made(2, "a1", "b1")
+    assert begun(slots, 0.0) == "a1 b1"
+    wait(slots, "c1", "d1")
+    slots.progressed("a1", 0.9)
+    slots.progressed("nobody", 0.9)
+    assert begun(slots, 1.0) == "B1 c1"
+    for now_s in (1.5, 2.0, 2.5):
+        slots.progressed("a1", now_s)
+        slots.progressed("c1", now_s)
+    assert begun(slots, 2.9) == ""
+    assert begun(slots, 3.0) == "A1 d1"
+
+
+@pytest.mark.parametrize("attackers", [64, 400, 2_000])
+def test_an_honest_client_waits_for_those_that_had_no_slot_yet_and_then_for_none(attackers: int) -> None:
+    """Each attacker holds a slot in silence until it is taken back, and waits again at once."""
+    capacity = 128
+    slots: HandshakeSlots[int] = HandshakeSlots(capacity, 1.0, 3.0)
+    for number in range(attackers):
+        slots.wait(number, f"source {number}")
+
+    def wait_of_honest(name: int, now_s: float) -> float:
+        slots.wait(name, f"honest {name}")
+        begin_s = now_s
+        while True:
+            step = slots.next(now_s)
+            if step.begun == name:
+                slots.over(name, now_s)
+                return now_s - begin_s
+            if step.ended is not None:
+                slots.wait(step.ended, f"source {step.ended}")
+            elif step.begun is None:
+                assert step.again_s is not None
+                now_s += step.again_s
+
+    first_s = wait_of_honest(-1, 0.0)
+    assert first_s == math.floor(attackers / capacity)
+    # And one that comes when all of them have had their slot.
+    later_s = first_s + math.ceil(attackers / capacity) + 1
+    assert wait_of_honest(-2, later_s) <= 1.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.booleans()), max_size=80))
+def test_never_more_than_so_many_and_each_is_served(events: list[tuple[int, str, bool]]) -> None:
+    slots = made(3, stalled_s=5.0)
+    held: set[str] = set()
+    wants: set[str] = set()
+    for now, (number, source, ends) in enumerate(events):
+        name = f"{source}{number}"
+        if ends:
+            slots.over(name, float(now))
+            held.discard(name)
+            wants.discard(name)
+        elif name not in held | wants:
+            wait(slots, name)
+            wants.add(name)
+        for word in begun(slots, float(now)).split():
+            if word.isupper():
+                held.remove(word.lower())
+            else:
+                wants.remove(word)
+                held.add(word)
+        assert len(held) == len(slots) <= 3
+        assert len(held) == 3 or not wants

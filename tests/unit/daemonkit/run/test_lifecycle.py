@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import io
+import signal
+from pathlib import Path
+
+import pytest
+
+from daemonkit import logs
+from daemonkit.config.binding import ConfigError
+from daemonkit.run.lifecycle import (
+    Arguments,
+    Lifecycle,
+    Supervision,
+    configured,
+    notice,
+    parse_arguments,
+    supervision,
+)
+
+NOTIFY = "/run/systemd/notify"
+
+
+class Manager:
+    """A service manager that keeps what it is told."""
+
+    def __init__(self, *, watchdog_s: float | None = None) -> None:
+        self.told: list[str] = []
+        self.life = Lifecycle(Supervision(NOTIFY, watchdog_s), send=self._take, clock_ns=lambda: 5_000_900)
+
+    def _take(self, address: str, message: bytes) -> None:
+        assert address == NOTIFY
+        self.told.append(message.decode())
+
+
+def test_arguments() -> None:
+    assert parse_arguments("vn-agent", ["--config", "/a.yaml"]) == Arguments(Path("/a.yaml"), False)
+    assert parse_arguments("vn-agent", ["--check-config", "--config=a"]) == Arguments(Path("a"), True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "the following arguments are required: --config"),
+        (["--config"], "argument --config: expected one argument"),
+        (["--config", "a", "--conf", "b"], "unrecognized arguments: --conf b"),
+        (["--config", "a", "b"], "unrecognized arguments: b"),
+        (["--config", "--check-config"], "argument --config: expected one argument"),
+    ],
+)
+def test_arguments_that_are_wrong(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments("vn-agent", argv)
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith(f"vn-agent: error: {message}\n")
+
+
+def test_the_version_needs_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments("vn-agent", ["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("vn-agent 0.")
+
+
+def test_a_good_configuration_is_handed_on() -> None:
+    assert configured(Arguments(Path("/a.yaml"), False), str) == "/a.yaml"
+
+
+def test_a_bad_configuration_ends_the_process_with_all_its_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def load(path: Path) -> int:
+        raise ConfigError(str(path), ["kubelet.port: required", "zone: unknown key"])
+
+    for is_check in (True, False):
+        with pytest.raises(SystemExit) as caught:
+            configured(Arguments(Path("/a.yaml"), is_check), load)
+        assert caught.value.code == 2
+        assert capsys.readouterr() == ("", "/a.yaml: kubelet.port: required\n/a.yaml: zone: unknown key\n")
+
+
+def test_a_check_of_a_good_configuration_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        configured(Arguments(Path("/a.yaml"), True), str)
+    assert caught.value.code == 0
+    assert capsys.readouterr() == ("", "/a.yaml: ok\n")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, Supervision(None, None)),
+        ({"NOTIFY_SOCKET": NOTIFY}, Supervision(NOTIFY, None)),
+        ({"NOTIFY_SOCKET": "@abstract"}, Supervision("@abstract", None)),
+        ({"NOTIFY_SOCKET": "vsock:2:1"}, Supervision(None, None)),
+        ({"NOTIFY_SOCKET": ""}, Supervision(None, None)),
+        ({"WATCHDOG_USEC": "3000000"}, Supervision(None, 3.0)),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "7"}, Supervision(None, 3.0)),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "8"}, Supervision(None, None)),
+        ({"WATCHDOG_USEC": "0"}, Supervision(None, None)),
+        ({"WATCHDOG_USEC": "-1"}, Supervision(None, None)),
+        ({"WATCHDOG_USEC": "soon"}, Supervision(None, None)),
+        ({"WATCHDOG_USEC": "²"}, Supervision(None, None)),
+    ],
+)
+def test_what_the_service_manager_asks_for(environment: dict[str, str], expected: Supervision) -> None:
+    assert supervision(environment, pid=7) == expected
+
+
+def test_a_notice_is_one_assignment_a_line() -> None:
+    assert notice(READY=1) == b"READY=1"
+    assert notice(RELOADING=1, MONOTONIC_USEC=5) == b"RELOADING=1\nMONOTONIC_USEC=5"
+    assert notice(STATUS="two\nlines") == b"STATUS=two lines"
+
+
+def test_ready_is_said_once_and_again_after_a_reload() -> None:
+    manager = Manager()
+    manager.life.reloading()  # before the first READY=1 it is still the start
+    manager.life.ready()
+    manager.life.ready()
+    manager.life.reloading()
+    manager.life.reloading()
+    manager.life.ready()
+    manager.life.status("2 tenants")
+    manager.life.stop()
+    manager.life.stop()
+    manager.life.ready()
+    manager.life.reloading()
+    assert manager.told == [
+        "READY=1",
+        "RELOADING=1\nMONOTONIC_USEC=5000",
+        "READY=1",
+        "STATUS=2 tenants",
+        "STOPPING=1",
+    ]
+    assert manager.life.stopping.is_set()
+
+
+def test_without_a_service_manager_nothing_is_sent() -> None:
+    def send(address: str, message: bytes) -> None:
+        raise AssertionError(message)
+
+    life = Lifecycle(Supervision(), send=send)
+    life.ready()
+    life.stop()
+    assert life.stopping.is_set()
+
+
+@pytest.mark.asyncio
+async def test_the_watchdog_is_fed_at_half_its_interval_until_the_end() -> None:
+    manager = Manager(watchdog_s=3)
+    manager.life.start_watchdog()
+    await asyncio.sleep(7)
+    assert manager.told == ["WATCHDOG=1"] * 5  # at 0, 1.5, 3, 4.5 and 6 s
+    manager.life.stop_watchdog()
+    await asyncio.sleep(7)
+    assert len(manager.told) == 5
+
+
+@pytest.mark.asyncio
+async def test_without_a_watchdog_none_is_fed() -> None:
+    manager = Manager()
+    manager.life.start_watchdog()
+    await asyncio.sleep(7)
+    manager.life.stop_watchdog()
+    assert manager.told == []
+
+
+def test_a_reload_calls_everyone_and_a_failing_one_stops_no_other() -> None:
+    stream = io.StringIO()
+    logs.setup(is_json=False, stream=stream, clock=lambda: 0)
+    called: list[str] = []
+    manager = Manager()
+
+    def fail() -> None:
+        raise ValueError("bad")
+
+    manager.life.on_reload(lambda: called.append("first"))
+    manager.life.on_reload(fail)
+    manager.life.on_reload(lambda: called.append("last"))
+    manager.life.signal_reload()
+    manager.life.signal_reload()
+    assert called == ["first", "last"] * 2
+    assert stream.getvalue().count('"reload failed" error="ValueError: bad"') == 2
+
+
+def test_a_second_signal_ends_the_process_by_that_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[tuple[str, object]] = []
+    monkeypatch.setattr(signal, "signal", lambda number, what: raised.append((number.name, what)))
+    monkeypatch.setattr(signal, "raise_signal", lambda number: raised.append((number.name, "raised")))
+    logs.setup(stream=io.StringIO())
+    manager = Manager()
+    manager.life.signal_stop(signal.SIGTERM)
+    assert raised == []
+    assert manager.life.stopping.is_set()
+    manager.life.signal_stop(signal.SIGINT)
+    assert raised == [("SIGINT", signal.SIG_DFL), ("SIGINT", "raised")]

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from daemonkit import logs
+from daemonkit.metrics import Registry
+from daemonkit.status.pages import Pages, Query, Readiness, Reply, too_large
+
+
+@dataclass(frozen=True)
+class Source:
+    name: str
+    age_s: float
+
+
+READY = Readiness(True, ("pods: ok, age 3 s",))
+
+
+def pages(readiness: Readiness = READY) -> Pages:
+    registry = Registry()
+    registry.gauge("vcnode_x", "X.").set(1)
+    status: dict[str, object] = {"socket": Path("/run/x"), "sources": [Source("pods", 1.5)]}
+    return Pages(registry, readiness=lambda: readiness, status=lambda: status)
+
+
+def get(path: str, *headers: str, method: str = "GET") -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *headers, "", ""]).encode("latin-1")
+
+
+def test_a_response_in_full() -> None:
+    assert pages().answer(get("/healthz", "Host: x")) == (
+        b"HTTP/1.1 200 OK\r\n"
+        b"Content-Type: text/plain; charset=utf-8\r\n"
+        b"Content-Length: 3\r\n"
+        b"Cache-Control: no-store\r\n"
+        b"X-Content-Type-Options: nosniff\r\n"
+        b"Connection: close\r\n"
+        b"\r\n"
+        b"ok\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type", "body"),
+    [
+        ("/healthz?verbose", b"text/plain; charset=utf-8", b"ok\n"),
+        ("/readyz", b"text/plain; charset=utf-8", b"pods: ok, age 3 s\n"),
+        (
+            "/metrics",
+            b"text/plain; version=0.0.4; charset=utf-8",
+            b"# HELP vcnode_x X.\n# TYPE vcnode_x gauge\nvcnode_x 1\n",
+        ),
+        (
+            "/status",
+            b"application/json",
+            b'{"socket":"/run/x","sources":[{"name":"pods","age_s":1.5}]}\n',
+        ),
+    ],
+)
+def test_a_page_and_its_head(path: str, content_type: bytes, body: bytes) -> None:
+    response = pages().answer(get(path))
+    head, _, got = response.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type + b"\r\n")
+    assert b"\r\nContent-Length: %d\r\n" % len(body) in head
+    assert got == body
+    assert pages().answer(get(path, method="HEAD")) == head + b"\r\n\r\n"
+
+
+def test_not_ready_says_why() -> None:
+    response = pages(Readiness(False, ("pods: never synced", "tenants: ok"))).answer(get("/readyz"))
+    assert response.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert response.endswith(b"\r\n\r\npods: never synced\ntenants: ok\n")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (get("/"), 404),
+        (get("/metrics/"), 404),
+        (get("/healthz/../metrics"), 404),
+        (get("/%6detrics"), 404),
+        (get("//metrics"), 404),
+        (get("/healthz", method="POST"), 405),
+        (get("/healthz", method="get"), 400),
+        (get("/healthz", method=""), 400),
+        (get("healthz"), 400),
+        (get("http://x/healthz"), 400),
+        (get("*", method="OPTIONS"), 400),
+        (get("/health z"), 400),
+        (get("/healthz\x01"), 400),
+        (get("/healthz", "Host : x"), 400),
+        (get("/healthz", " folded: x"), 400),
+        (get("/healthz", "a: b\nc: d"), 400),
+        (get("/healthz", "a: b\rc: d"), 400),
+        (get("/healthz", "a: b\x00"), 400),
+        (get("/healthz", "no colon"), 400),
+        (get("/healthz", "content-LENGTH: 0"), 400),
+        (get("/healthz", "Transfer-Encoding: chunked"), 400),
+        (get("/healthz", "Upgrade: h2c"), 400),
+        (get("/healthz", "Expect: 100-continue"), 400),
+        (b"GET /healthz\r\n\r\n", 400),
+        (b"GET /healthz HTTP/2.0\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
+        (b"\r\nGET /healthz HTTP/1.1\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_plain_request(request_: bytes, status: int) -> None:
+    response = pages().answer(request_)
+    assert response.startswith(b"HTTP/1.1 %d " % status)
+    assert (b"\r\nAllow: GET, HEAD\r\n" in response) is (status == 405)
+
+
+def test_a_page_that_fails_is_logged_and_answered() -> None:
+    stream = io.StringIO()
+    logs.setup(is_json=False, stream=stream, clock=lambda: 0)
+    registry = Registry()
+    registry.gauge_function("x", "", lambda: 1 / 0)
+    failing = Pages(registry, readiness=lambda: Readiness(True, ()), status=lambda: {"x": object()})
+    for path in ("/metrics", "/status"):
+        response = failing.answer(get(path))
+        assert response.startswith(b"HTTP/1.1 500 ")
+        assert response.endswith(b"\r\n\r\nthis page failed; the log says why\n")
+    assert "path=/metrics" in stream.getvalue()
+    assert "ZeroDivisionError" in stream.getvalue()
+    assert "object in a status" in stream.getvalue()
+
+
+def test_a_head_that_is_too_large() -> None:
+    assert too_large().startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+
+
+@given(st.binary(max_size=200))
+@example(b"GET /healthz HTTP/1.1\r\n")
+def test_any_bytes_get_one_whole_response(data: bytes) -> None:
+    head, _, body = pages().answer(data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 ")
+    assert b"\r\nContent-Length: %d\r\n" % len(body) in head
+
+
+def own_pages() -> Pages:
+    def echo(query: Query) -> Reply:
+        if "why" not in query:
+            return Reply(400, b"why is needed\n")
+        return Reply.json({"query": query, "at": Path("/run/x")})
+
+    def fail(_: Query) -> Reply:
+        raise ZeroDivisionError
+
+    return Pages(Registry(), readiness=lambda: READY, status=dict, own={"/explain": echo, "/broken": fail})
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "body"),
+    [
+        ("/explain?why=a%20b&x=&why=c+d", 200, b'{"query":{"why":"c d","x":""},"at":"/run/x"}\n'),
+        ("/explain?why=%5B2001:db8::1%5D:80", 200, b'{"query":{"why":"[2001:db8::1]:80"},"at":"/run/x"}\n'),
+        ("/explain", 400, b"why is needed\n"),
+        ("/explain?", 400, b"why is needed\n"),
+        ("/explain?why", 400, b"malformed query\n"),
+        ("/explain?why=%ff", 400, b"malformed query\n"),
+        ("/explain?" + "&".join(["a=b"] * 17), 400, b"malformed query\n"),
+        ("/broken", 500, b"this page failed; the log says why\n"),
+        ("/other", 404, b"no such page: /healthz /readyz /metrics /status /explain /broken\n"),
+    ],
+)
+def test_a_daemons_own_pages(target: str, status: int, body: bytes) -> None:
+    head, _, got = own_pages().answer(get(target)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert got == body

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from devkit.kubelet.pods import StandInPod
+from devkit.kubelet.replies import Exchange, Reply
+from vcnode_demo import kubelet_script
+
+POD = StandInPod("a-web", "shop", "s-1", labels={"owner": "acme"})
+UPGRADE = (("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1"))
+
+
+def reply(target: str, headers: tuple[tuple[str, str], ...] = ()) -> Reply | None:
+    return kubelet_script.script(Exchange(1, b"", "GET", target, headers=headers), [POD])
+
+
+def said(target: str, sent: bytes) -> bytes:
+    found = reply(target, UPGRADE)
+    assert found is not None
+    assert found.answer is not None
+    return found.answer(sent)
+
+
+def test_a_log_is_its_owners_and_may_be_followed() -> None:
+    whole = reply("/containerLogs/a-web/shop/app")
+    assert whole is not None
+    assert whole.body == b"acme's shop is up\nacme's shop took an order (marker-s-1)\n"
+    assert whole.follows is None
+    tail = reply("/containerLogs/a-web/shop/app?follow=true&tailLines=0")
+    assert tail is not None
+    assert (tail.body, tail.follows) == (b"", ("a-web", "shop", "app"))
+    last = reply("/containerLogs/a-web/shop/app?tailLines=1")
+    assert last is not None
+    assert last.body.count(b"\n") == 1
+
+
+def test_a_shell_knows_two_commands() -> None:
+    sent = b"hostname\ncat /etc/owner\nrm\n\n"
+    assert said("/exec/a-web/shop/app?command=sh", sent) == b"shop\nacme marker-s-1\nsh: rm: not found\n"
+
+
+def test_a_web_server_answers_a_whole_request() -> None:
+    answer = said("/portForward/a-web/shop", b"GET / HTTP/1.1\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert body == b"welcome to acme's shop (marker-s-1)\n"
+    assert b"Content-Length: %d" % len(body) in head
+    assert said("/portForward/a-web/shop", b"GET / HT") == b""
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/pods", "/", "/containerLogs/a-web/none/app", "/containerLogs/a-web/shop/none", "/exec/a-web/shop/app"],
+)
+def test_the_rest_is_left_to_the_stand_in(target: str) -> None:
+    assert reply(target) is None

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the DNS act plays on: networks with a DNS server each, pods in them, kata-bridge and dnsconfig.
+
+The daemons are real, and so are the servers and whoever asks them; pods are network namespaces, and
+the container runtime is a stand-in that asks kata-bridge as containerd does. All networks have the
+same addresses.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from devkit.kubelet.pods import StandInPod
+from kata_bridge.nri.messages import PodSandbox
+from vcnode_demo import dns_guests, kubelet_script
+from vcnode_demo.container_runtime import HANDLER, ContainerRuntime, HeldError, sandbox_of
+from vcnode_demo.daemon import Daemon
+from vcnode_demo.dns_guests import Container, NameServer
+from vcnode_demo.guest import BOUND
+from vcnode_demo.super_cluster import SuperCluster
+from vcnode_demo.vpc import Vpcs
+
+POD_IP, SERVER_IP, NEW_SERVER_IP = "10.0.0.10", "10.0.0.53", "10.0.0.153"
+NAMESPACE = "web"
+DOMAINS = {"acme": "cluster.local", "globex": "cluster.globex"}
+# The node's own: as the host's resolv.conf has it, and in no network of a tenant. In each pod's network
+# something listens there, to notice who asks; what it answers, nobody has.
+NODE_RESOLVER, NODE_ANSWER = "192.0.2.53", "203.0.113.66"
+_NODE_RESOLV_CONF = f"nameserver {NODE_RESOLVER}\nsearch example.org\n"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """A tenant's network: its pod, and the Services that its DNS server knows, by name."""
+
+    tenant: str
+    name: str
+    pod: str
+    services: Mapping[str, str]
+
+    @property
+    def shown(self) -> str:
+        return f"{self.tenant} {self.name}"
+
+    def names(self) -> dict[str, str]:
+        """What its DNS server knows."""
+        suffix = f"{NAMESPACE}.svc.{DOMAINS[self.tenant]}"
+        return {f"{name}.{suffix}": ip for name, ip in self.services.items()}
+
+
+NETWORKS = (
+    Network("acme", "default", "cart", {"db": "10.0.0.31", "books": "10.0.0.41"}),
+    Network("acme", "blue", "till", {"db": "10.0.0.32", "orders": "10.0.0.42"}),
+    Network("globex", "default", "cart", {"db": "10.0.0.33", "ledger": "10.0.0.43"}),
+    Network("globex", "blue", "till", {"db": "10.0.0.34", "vault": "10.0.0.44"}),
+)
+LATE = Network("acme", "red", "desk", {"db": "10.0.0.35"})
+
+
+class PodOnStage:
+    """A pod: what holds its network and watches the node's address in it, and its container, if it runs."""
+
+    def __init__(self, network: Network, pod: StandInPod) -> None:
+        self.network = network
+        self.pod = pod
+        self.holder = NameServer(f"{network.tenant} {network.pod}")
+        self.container: Container | None = None
+
+    @property
+    def shown(self) -> str:
+        return f"{self.network.tenant}'s {self.network.pod}"
+
+    @property
+    def name(self) -> str:
+        """Its name in its tenant."""
+        return f"{NAMESPACE}/{self.network.pod}"
+
+    @property
+    def sandbox(self) -> PodSandbox:
+        pod, whose = self.pod, (self.pod.namespace, self.pod.name, self.pod.uid)
+        name = f"{self.network.tenant}-{self.network.pod}"
+        return sandbox_of(name, whose, dict(pod.labels), dict(pod.annotations), self.holder.pid)
+
+    @property
+    def app(self) -> Container:
+        if self.container is None:
+            raise AssertionError(f"{self.shown} does not run")
+        return self.container
+
+
+class DnsStage:
+    """`open` and `close`; what it has in the super cluster stays there."""
+
+    def __init__(self, directory: Path, super_cluster: SuperCluster, tenants: dict[str, str]) -> None:
+        """`tenants` are the cluster keys by name. `directory` is taken away by whoever made it."""
+        self.directory = directory
+        self.super_cluster = super_cluster
+        self.tenants = tenants
+        self.vpcs = Vpcs()
+        self.servers: dict[str, NameServer] = {}
+        self.pods: dict[Network, PodOnStage] = {}
+        self._ending = contextlib.ExitStack()
+        self._etc = directory / "etc"
+        self.runtime = ContainerRuntime(directory / "nri.sock")
+        self.bridge_socket = directory / "bridge.sock"
+        bridge, dns = self._bridge_config(), self._dns_config()
+        self.bridge = Daemon(
+            "kata-bridge", "kata_bridge", directory, "KataBridgeConfiguration", bridge, start_by=BOUND
+        )
+        self.dns = Daemon("dnsconfig", "dnsconfig", directory, "DnsConfigConfiguration", dns, start_by=BOUND)
+
+    # ---- life
+
+    def open(self) -> None:
+        """Start everything but the pods. Raises ToolError."""
+        dns_guests.write_image(self._etc)
+        self._ending.callback(self.runtime.stop)
+        self.runtime.start()
+        for daemon in (self.bridge, self.dns):
+            self._ending.callback(daemon.stop)
+            daemon.launch()
+        self._ending.callback(self.vpcs.stop)
+        self.vpcs.start()
+        for key in self.tenants.values():
+            self.super_cluster.add_namespace(key, NAMESPACE)
+            self.super_cluster.add_namespace(key, "kube-system")
+        for network in (*NETWORKS, LATE):
+            self.vpcs.make(_link(network))
+            self.start_server(network, SERVER_IP, network.names())
+        for daemon in (self.bridge, self.dns):
+            daemon.wait()
+        self.runtime.wait_for_plugin()
+
+    def close(self) -> None:
+        """End everything that was started, last first. May be called twice."""
+        self._ending.close()
+
+    def last_log_lines(self) -> list[str]:
+        return [*self.bridge.last_log_lines(), *self.dns.last_log_lines()]
+
+    # ---- networks
+
+    def start_server(self, network: Network, address: str, names: Mapping[str, str]) -> NameServer:
+        """A DNS server in a network, at an address of its own. Raises ToolError."""
+        server = NameServer(f"{network.shown} DNS {address}")
+        self._ending.callback(server.stop)
+        server.start()
+        self.vpcs.join(_link(network), server, f"{_link(network)}-{address.rpartition('.')[2]}", address)
+        server.serve_names(address, names)
+        self.servers[f"{network.shown} {address}"] = server
+        return server
+
+    def put_network(self, network: Network, server: str) -> None:
+        """The network is there, with its DNS server at this address."""
+        self.super_cluster.put_network(self.tenants[network.tenant], network.name, server)
+
+    # ---- pods
+
+    def start_pod(self, network: Network) -> PodOnStage:
+        """A pod arrives, is scheduled to this node, and has its sandbox; no container yet."""
+        key = self.tenants[network.tenant]
+        label = "" if network.name == "default" else network.name
+        uid = f"{network.tenant}-{network.pod}"
+        pod = PodOnStage(
+            network,
+            self.super_cluster.add_tenant_pod(network.tenant, key, NAMESPACE, network.pod, uid, label),
+        )
+        self._ending.callback(pod.holder.stop)
+        pod.holder.start()
+        self.vpcs.join(_link(network), pod.holder, f"{_link(network)}-p", POD_IP)
+        pod.holder.run("ip", "addr", "add", f"{NODE_RESOLVER}/32", "dev", "lo")
+        pod.holder.serve_names(NODE_RESOLVER, {}, NODE_ANSWER)
+        self.runtime.run_sandbox(pod.sandbox)
+        self.pods[network] = pod
+        return pod
+
+    def try_container(self, pod: PodOnStage) -> str:
+        """Start a pod's container, as the kubelet does; why it is refused, empty if it runs."""
+        try:
+            mounts = self.runtime.create_container(pod.sandbox, "app")
+        except HeldError as error:
+            return str(error)
+        container = Container(f"{pod.shown} app", pod.holder, self._etc, mounts)
+        self._ending.callback(container.stop)
+        container.start()
+        container.up()
+        pod.container = container
+        return ""
+
+    def said_of(self, pod: PodOnStage) -> dict[str, object]:
+        """What dnsconfig says of a pod; empty if it does not know it."""
+        for each in self.dns.status()["pods"]:
+            if each["uid"] == pod.pod.uid:
+                found: dict[str, object] = each
+                return found
+        return {}
+
+    # ---- configuration
+
+    def _bridge_config(self) -> dict[str, object]:
+        return {
+            "stateDirectory": str(self.directory / "bridge"),
+            "lockFile": str(self.directory / "kata-bridge.lock"),
+            "listen": {"socket": str(self.bridge_socket)},
+            "sandboxes": {"nri": {"socket": str(self.runtime.socket)}},
+            "runtimes": [{"handlers": [HANDLER], "channels": ["netns"]}],
+            # Nobody sets rules here: that is the act before.
+            "gate": {"policy": "enforce", "needs": ["resolver"], "directory": str(self.directory / "pods")},
+            "drain": {"seconds": 1},
+        }
+
+    def _dns_config(self) -> dict[str, object]:
+        kubeconfig = self.directory / "dnsconfig.kubeconfig"
+        kubeconfig.touch(0o600)
+        kubeconfig.write_text(self.super_cluster.kubeconfig("dnsconfig"))
+        resolv_conf = self.directory / "node-resolv.conf"
+        resolv_conf.write_text(_NODE_RESOLV_CONF)
+        return {
+            "nodeName": kubelet_script.NODE_NAME,
+            "superCluster": {"kubeconfigFile": str(kubeconfig)},
+            "bridge": {"socket": str(self.bridge_socket)},
+            "tenants": [{"key": key, "clusterDomain": DOMAINS[name]} for name, key in self.tenants.items()],
+            "resolvConf": str(resolv_conf),
+            "stateDirectory": str(self.directory / "dnsconfig"),
+            "events": False,
+        }
+
+
+def _link(network: Network) -> str:
+    """The bridge of a network: 14 characters at most, and ports are called after it."""
+    return f"{network.tenant[:2]}-{network.name}"
