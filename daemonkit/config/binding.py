@@ -190,7 +190,7 @@ class _Binder:
             self._wrong.add(path)
             return typing.cast("T", _sample(cls, Setting()))
         arguments: dict[str, Any] = {}
-        fields = _fields(typing.cast("typing.Hashable", cls))
+        fields = keys(typing.cast("typing.Hashable", cls))
         for key, (name, hint, limits, default) in fields.items():
             if key in value:
                 arguments[name] = self._field(value[key], hint, limits, _join(path, key), default)
@@ -262,7 +262,7 @@ def _sample(hint: Any, limits: Setting) -> Any:
     if origin is dict:
         return {}
     if dataclasses.is_dataclass(hint):
-        fields = _fields(typing.cast("typing.Hashable", hint)).values()
+        fields = keys(typing.cast("typing.Hashable", hint)).values()
         required = {
             name: _sample(inner, its_limits)
             for name, inner, its_limits, default in fields
@@ -375,9 +375,18 @@ def _problems(bound: object) -> Iterator[str]:
     return iter(()) if check is None else check()
 
 
+class Key(typing.NamedTuple):
+    """A key of the file and the field that it fills. `default` is `dataclasses.MISSING` where it is required."""
+
+    field: str
+    hint: Any
+    setting: Setting
+    default: Any
+
+
 @functools.cache
-def _fields(cls: Any) -> dict[str, tuple[str, Any, Setting, Any]]:
-    """Keys of `cls` in the file: field name, type, limits, and its default, MISSING if it must be there."""
+def keys(cls: Any) -> dict[str, Key]:
+    """The keys of the dataclass `cls` in a file, for reading it and for its reference."""
     hints = typing.get_type_hints(cls)
     result = {}
     for field in dataclasses.fields(cls):
@@ -385,8 +394,7 @@ def _fields(cls: Any) -> dict[str, tuple[str, Any, Setting, Any]]:
         default: Any = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        key = limits.key or _camel(field.name)
-        result[key] = (field.name, hints[field.name], limits, default)
+        result[limits.key or _camel(field.name)] = Key(field.name, hints[field.name], limits, default)
     return result
 
 
