@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What packages install: the byte path compiled.
 TREE := build/tree
-PACKAGES := tenancy ruleset daemonkit bridge_api guest_agent kata_bridge kubeproxy_ext dnsconfig dns_webhook vnagent vcnode
+PACKAGES := tenancy ruleset ruletrace daemonkit bridge_api guest_agent kata_bridge kubeproxy_ext dnsconfig dns_webhook vnagent vcnode
 SOURCES := $(PACKAGES) devkit vcnode_demo tests packaging setup.py
 
 # What CI sets, where the machine can run all rings: what cannot run, a case that is not found and a skip

@@ -8,7 +8,7 @@ packets; the nft language it does not understand.
 from collections.abc import Iterable
 
 from guest_agent.core.packet_filter import Broken, Change, Place, Refused
-from ruleset.held import Held, held_objects
+from ruleset.installed.rules import Held, held_objects
 from ruleset.model import Family
 from ruleset.names import Backend
 

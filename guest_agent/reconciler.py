@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from guest_agent.core.packet_filter import Broken, Change, PacketFilter, Place, Refused
 from ruleset.delta import DocumentDelta, NotTheBase, RulesetDelta, apply_delta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.held import Held, expected, nothing
+from ruleset.installed.rules import Held, expected, nothing
 from ruleset.model import Family
 from ruleset.names import Backend
-from ruleset.restore import delta_restore, full_restore, removal
+from ruleset.restore.script import delta_restore, full_restore, removal
 
 _NOTHING = make_ruleset(0, ())
 

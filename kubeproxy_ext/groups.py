@@ -16,10 +16,10 @@ from kubeproxy_ext.core.canary import Canary, with_canary
 from kubeproxy_ext.core.view import Group, GroupKey, GuestView, Outcome
 from kubeproxy_ext.delivery import Wanted
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.iptables.render import Renderer
 from ruleset.model import Family
 from ruleset.names import Backend
-from ruleset.nft.render import render as render_nft
+from ruleset.render.iptables import Renderer
+from ruleset.render.nft import render as render_nft
 from tenancy.keys import DEFAULT_NETWORK
 
 

@@ -17,10 +17,10 @@ from kubeproxy_ext.core import wire
 from kubeproxy_ext.core.view import GuestView
 from kubeproxy_ext.core.world import World
 from ruleset.document import Document
-from ruleset.iptables.render import render as render_iptables
 from ruleset.model import Family
 from ruleset.names import Backend
-from ruleset.nft.render import render as render_nft
+from ruleset.render.iptables import render as render_iptables
+from ruleset.render.nft import render as render_nft
 
 EXIT_UNUSABLE = 2
 

@@ -2,7 +2,7 @@
 """Rulesets as documents: objects of a packet filter, their canonical text, and one digest.
 
 `parse`, and `parse_delta` of `ruleset.delta`, let in only objects and lines of the closed vocabulary
-of their language (`ruleset.iptables.language`, `ruleset.nft.language`): whoever reads one that comes
+of their language (`ruleset.syntax.iptables`, `ruleset.syntax.nft`): whoever reads one that comes
 from elsewhere and applies it as root knows that it touches nothing but our chains and our table.
 """
 
@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ruleset.iptables import language as iptables
-from ruleset.language import BadDocument
 from ruleset.model import Family
 from ruleset.names import Backend
-from ruleset.nft import language as nft
+from ruleset.syntax import iptables as iptables
+from ruleset.syntax import nft as nft
+from ruleset.syntax.lines import BadDocument
 
 __all__ = ["BadDocument", "Document", "Ruleset", "check_objects", "make_ruleset", "parse"]
 
@@ -37,7 +37,7 @@ class Document:
         """The canonical text: loads with `iptables-restore --noflush` or `nft -f`.
 
         A function of the objects alone, whatever their order. The iptables text is for a guest that
-        has nothing of ours (`ruleset.restore` writes for the others); the nft text replaces our table.
+        has nothing of ours (`ruleset.restore.script` writes for the others); the nft text replaces our table.
         """
         if self.backend is Backend.IPTABLES:
             return iptables.write(self.objects)

@@ -21,7 +21,11 @@ SERVICES = "VCN-SERVICES"
 NFT_TABLE = "vcnode"
 """Our own nft table, one in each family."""
 
+MARKER_PREFIX = "VCN-MARK-"
+
 MAX_CHAIN_CHARACTERS = 28
+
+_MARKER_DIGITS = 16  # of the digest; a chain's name has room for 19
 
 _CHAIN = re.compile(rf"{PREFIX}[A-Za-z0-9-]{{1,{MAX_CHAIN_CHARACTERS - len(PREFIX)}}}")
 
@@ -36,6 +40,22 @@ class Backend(enum.Enum):
 def is_our_chain(name: str) -> bool:
     """Whether a chain of that name may be written by us."""
     return _CHAIN.fullmatch(name) is not None
+
+
+def marker_chain(digest: str) -> str:
+    """The empty chain that says which ruleset is installed, by the first digits of its digest.
+
+    Whoever reads the packet filter learns it without a memory of its own: after a restart, or where
+    the guest's agent is Kata's. iptables commits table by table, so each table has a marker; the
+    ruleset is installed only if all agree.
+    """
+    return f"{MARKER_PREFIX}{digest[:_MARKER_DIGITS]}"
+
+
+def is_marker(name: str) -> bool:
+    """Whether the object of this name ("nat/VCN-MARK-...", "chain VCN-MARK-...") is a marker."""
+    # Called for hundreds of names at each change.
+    return MARKER_PREFIX in name and name.replace("/", " ").partition(" ")[2].startswith(MARKER_PREFIX)
 
 
 def chain_hash(text: str) -> str:

@@ -16,7 +16,7 @@ from bridge_api.messages import Guest, GuestEventKind, ReadBackReply, ResultCode
 from bridge_api.rulesets import BadRuleset, from_part
 from daemonkit.status.server import Address
 from ruleset.model import GuestRules, Protocol
-from ruleset.packet import Packet
+from ruletrace.packet import Packet
 from vcnode import daemons
 from vcnode.explain_report import Filter, Subject, Wanted, as_json, render, report
 from vcnode.terminal import Terminal, ToolError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from kubeproxy_ext.core.canary import NAME as NAME
 from ruleset.model import Endpoint, GuestRules, Target
-from ruleset.packet import Packet, Trace
+from ruletrace.packet import Packet, Trace
 
 
 def notes(rules: GuestRules, packet: Packet, guest: Trace | None, current: int | None) -> Iterator[str]:

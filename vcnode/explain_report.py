@@ -10,13 +10,13 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ruleset.answer import answer
 from ruleset.document import Document, make_ruleset
-from ruleset.iptables.trace import trace as trace_iptables
 from ruleset.model import Capture, GuestRules, ServiceRules, Target
 from ruleset.names import Backend
-from ruleset.nft.trace import trace as trace_nft
-from ruleset.packet import Fate, Packet, Trace
+from ruletrace.iptables.trace import trace as trace_iptables
+from ruletrace.model_trace import answer
+from ruletrace.nft.trace import trace as trace_nft
+from ruletrace.packet import Fate, Packet, Trace
 from vcnode import explain_canary
 from vcnode.terminal import columns, duration
 

@@ -2,8 +2,8 @@
 """Small rulesets to put into guests. Pure."""
 
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.iptables.render import render
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+from ruleset.render.iptables import render
 
 # Per family: the range of Services and that of pods.
 _SERVICES = {Family.IPV4: "10.96.0.", Family.IPV6: "fd00:96::"}

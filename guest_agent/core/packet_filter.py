@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ruleset.held import Held
+from ruleset.installed.rules import Held
 from ruleset.model import Family
 from ruleset.names import Backend
 
@@ -23,7 +23,7 @@ class Broken(Exception):  # noqa: N818 - an outcome: FAILED on the wire
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A text of `ruleset.restore`, and where it is to be loaded."""
+    """A text of `ruleset.restore.script`, and where it is to be loaded."""
 
     place: Place
     text: str

@@ -15,7 +15,7 @@ from guest_agent.kernel.netfilter_socket import Netfilter
 from guest_agent.kernel.nft import NftFilter
 from guest_agent.kernel.programs import Ended
 from guest_agent.kernel.xtables import TABLES, Xtables, XtablesError
-from ruleset.held import Held, held_objects, nothing
+from ruleset.installed.rules import Held, held_objects, nothing
 from ruleset.model import Family
 from ruleset.names import NFT_TABLE, Backend
 

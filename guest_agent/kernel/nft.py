@@ -9,11 +9,11 @@ from guest_agent.kernel import programs
 from guest_agent.kernel.libnftables import LibNftables
 from guest_agent.kernel.programs import Ended
 from ruleset.document import Document
-from ruleset.held import Held, held_objects, nothing
+from ruleset.installed.rules import Held, held_objects, nothing
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
 from ruleset.names import Backend
-from ruleset.nft.language import table
-from ruleset.nft.render import render
+from ruleset.render.nft import render
+from ruleset.syntax.nft import table
 
 _NOTHING_THERE = "No such file or directory"
 

@@ -2,10 +2,10 @@
 """Rulesets for guests, made of Services in a few words."""
 
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.iptables.render import render as render_iptables
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
 from ruleset.names import Backend
-from ruleset.nft.render import render as render_nft
+from ruleset.render.iptables import render as render_iptables
+from ruleset.render.nft import render as render_nft
 
 CIDRS = {Family.IPV4: "10.96.0.0/16", Family.IPV6: "fd00:96::/112"}
 

@@ -24,11 +24,10 @@ from kata_bridge.channels.stock.faults import Fault, NoAnswerError
 from kata_bridge.channels.stock.shim import ROOTS
 from ruleset.delta import RulesetDelta
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.held import Held, held_objects, state_digest
-from ruleset.marker import MARK
-from ruleset.merge import TooLarge, merged
+from ruleset.installed.rules import Held, held_objects, state_digest
 from ruleset.model import Family
-from ruleset.names import Backend
+from ruleset.names import MARKER_PREFIX, Backend
+from ruleset.restore.whole_tables import TooLarge, merged
 
 # Both shims give their agent 60 s, and the agent gives iptables-restore no limit at all: a push that
 # was not answered may happen until then, and there must not be two at once.
@@ -193,7 +192,7 @@ class StockKata:
         if applied is not None and any(held.is_marked(applied.ruleset.digest) for held in present):
             return GuestState(applied.ruleset.generation, applied.ruleset.digest, has_drifted=True)
         marked = next((held.marker for held in present if held.marker), "")
-        return GuestState(0, marked.removeprefix(MARK), has_drifted=bool(present))
+        return GuestState(0, marked.removeprefix(MARKER_PREFIX), has_drifted=bool(present))
 
     # ---- bringing it there
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ruleset.model import Endpoint, Protocol
-from ruleset.packet import Fate, Outcome, Packet
+from ruletrace.packet import Fate, Outcome, Packet
 from tests.cases.services.shape import Check, State, World
 
 _CONFIG_WORDS = frozenset({"masquerade_all", "detector", "localhost_nodeports", "nodeport_addresses"})

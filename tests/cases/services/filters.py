@@ -5,10 +5,10 @@ import shutil
 from dataclasses import dataclass
 
 from ruleset.document import Document, parse
-from ruleset.held import Held, held_objects
+from ruleset.installed.rules import Held, held_objects
 from ruleset.model import Family
 from ruleset.names import NFT_TABLE, Backend
-from ruleset.restore import full_restore
+from ruleset.restore.script import full_restore
 from tests.cases.services.namespace import Namespace
 
 _NFT_FAMILY = {Family.IPV4: "ip", Family.IPV6: "ip6"}

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ruleset.model import Endpoint
-from ruleset.packet import Fate, Outcome, listed
+from ruletrace.packet import Fate, Outcome, listed
 from tests.cases.services.asked import Question
 from tests.cases.services.lab import Lab
 from tests.cases.services.probe import DROP_S, PATIENCE_S, Seen

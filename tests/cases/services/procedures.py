@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from kubeproxy_ext.core.conntrack import stale_flows
 from kubeproxy_ext.core.view import Outcome as GuestOutcome
-from ruleset.answer import answer
 from ruleset.document import parse
-from ruleset.merge import merged
 from ruleset.names import Backend
-from ruleset.packet import Fate, Outcome, listed
+from ruleset.restore.whole_tables import merged
+from ruletrace.model_trace import answer
+from ruletrace.packet import Fate, Outcome, listed
 from tests.cases.services import mesh
 from tests.cases.services.asked import Question
 from tests.cases.services.entries import delete, entries_to

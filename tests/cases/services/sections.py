@@ -6,9 +6,9 @@ from functools import partial
 
 from kubeproxy_ext.core.conntrack import StaleFlow, stale_flows
 from kubeproxy_ext.core.view import Outcome
-from ruleset.iptables.render import weight
 from ruleset.model import Capture, Refusal, Target
 from ruleset.names import chain_hash
+from ruleset.render.iptables import weight
 from tests.cases.services import slice_rules, subject, sync
 from tests.cases.services.asked import UnknownWordError
 from tests.cases.services.entries import Entry, is_stale

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ruleset.answer import answer
-from ruleset.iptables.check import problems
-from ruleset.iptables.rule_text import read_tables as read_iptables
-from ruleset.iptables.trace import trace_tables as trace_iptables
 from ruleset.model import Family, GuestRules, Target
 from ruleset.names import Backend
-from ruleset.nft.rule_text import read_tables as read_nft
-from ruleset.nft.trace import trace_tables as trace_nft
-from ruleset.packet import Outcome, Packet, Trace, listed
+from ruletrace.iptables.rule_text import read_tables as read_iptables
+from ruletrace.iptables.trace import trace_tables as trace_iptables
+from ruletrace.model_trace import answer
+from ruletrace.nft.rule_text import read_tables as read_nft
+from ruletrace.nft.trace import trace_tables as trace_nft
+from ruletrace.packet import Outcome, Packet, Trace, listed
 from tests.cases.services.asked import Question
+from tests.cases.services.consistency import problems
 from tests.cases.services.filters import FILTERS, Filter
 from tests.cases.services.lab import Lab
 from tests.cases.services.live import complaints, ports

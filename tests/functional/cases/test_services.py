@@ -12,7 +12,7 @@ import yaml
 from kubeproxy_ext.core.conntrack import StaleFlow
 from ruleset.model import Endpoint, Protocol
 from ruleset.names import Backend
-from ruleset.packet import Fate
+from ruletrace.packet import Fate
 from tests.cases.__main__ import MORE_SERVICES, main
 from tests.cases.daemon import ROOT
 from tests.cases.services import live, sctp, subject, ways

@@ -6,7 +6,7 @@ Each round begins with nobody remembered. A client's first packet chooses, the n
 
 from collections.abc import Sequence
 
-from ruleset.packet import Outcome, listed
+from ruletrace.packet import Outcome, listed
 from tests.k8s.oracle.asking import times
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.memory import Memory

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ruleset.model import Endpoint
-from ruleset.packet import Fate, Outcome, listed
+from ruletrace.packet import Fate, Outcome, listed
 from tests.k8s.oracle.volley import Flow, Seen, Volleys
 
 # That an end which nobody expects shows in the first round: there are thousands of questions, and a

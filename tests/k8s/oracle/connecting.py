@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from ruleset.model import Endpoint, Protocol
-from ruleset.packet import Fate, listed
+from ruletrace.packet import Fate, listed
 from tests.cases.services.probe import Probe
 from tests.cases.services.responder import Responder
 from tests.k8s.oracle.draw import ENDPOINT_PORTS, SERVICE_PORTS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kubeproxy_ext.core.addresses import canonical_ip
 from ruleset.model import Endpoint
-from ruleset.packet import Fate
+from ruletrace.packet import Fate
 from tests.k8s.oracle.draw import Json, ingress
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.sides import Place

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ruleset.model import Capture, Endpoint, Protocol
-from ruleset.packet import Fate, Outcome, listed
+from ruletrace.packet import Fate, Outcome, listed
 from tests.k8s.oracle.changes import SERVICES, Change
 from tests.k8s.oracle.differences import (
     IPTABLES,

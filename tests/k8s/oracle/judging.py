@@ -4,7 +4,7 @@
 import json
 from collections.abc import Callable, Sequence
 
-from ruleset.packet import Fate
+from ruletrace.packet import Fate
 from tests.k8s.oracle.asking import Answer, Hint, ask_all
 from tests.k8s.oracle.differences import MASQUERADED, Case, accepted, wrong_sources
 from tests.k8s.oracle.draw import Json

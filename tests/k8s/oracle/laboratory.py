@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from ruleset.names import Backend
-from ruleset.packet import Outcome
+from ruletrace.packet import Outcome
 from tests.k8s.build import Binaries
 from tests.k8s.oracle.barrier import Barrier
 from tests.k8s.oracle.cluster import SERVICE_CIDRS, link_node, start_cluster

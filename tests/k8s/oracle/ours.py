@@ -22,7 +22,7 @@ from kubeproxy_ext.groups import Asked, Generations, Groups, asked
 from ruleset.delta import RulesetDelta
 from ruleset.model import Capture, Endpoint, Family, Protocol, Target
 from ruleset.names import Backend
-from ruleset.packet import Fate, Outcome
+from ruletrace.packet import Fate, Outcome
 from tests.k8s.oracle.changes import SERVICES
 from tests.k8s.oracle.draw import Json
 from tests.k8s.oracle.sides import Side

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ruleset.model import Endpoint, Protocol
-from ruleset.packet import Fate, Outcome
+from ruletrace.packet import Fate, Outcome
 from tests.k8s.oracle.packets import Arrived, Refused, Template, read, template
 from tests.k8s.oracle.sides import Side
 

@@ -8,7 +8,7 @@ import pytest
 
 from ruleset.model import Protocol
 from ruleset.names import Backend
-from ruleset.packet import Fate, Packet
+from ruletrace.packet import Fate, Packet
 from tests.cases.services import subject, ways
 from tests.cases.services.asked import Question, endpoint, of_flow
 from tests.cases.services.filters import FILTERS, Filter

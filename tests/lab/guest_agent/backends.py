@@ -6,9 +6,8 @@ from __future__ import annotations
 from kata_bridge.channels.agent.channel import AgentChannel
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.iptables import render as iptables
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
-from ruleset.nft import render as nft
+from ruleset.render import iptables, nft
 from tests.lab.guest_agent.conftest import Guest, Node
 from tests.lab.namespaces import Namespace
 

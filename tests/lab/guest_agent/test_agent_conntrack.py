@@ -11,7 +11,7 @@ import pytest
 from bridge_api.messages import Flow
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
-from ruleset.nft import render as nft
+from ruleset.render import nft
 from tests.lab.guest_agent.backends import NFT, attached, ruleset
 from tests.lab.guest_agent.conftest import Node
 

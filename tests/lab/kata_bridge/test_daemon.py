@@ -12,8 +12,8 @@ from bridge_api.messages import ResultCode
 from devkit.kata.sample_rulesets import sample
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.iptables.render import render
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.render.iptables import render
 from tests.lab.kata_bridge.daemon import DEADLINE_S, ROOT, Daemon, push, running
 from tests.lab.namespaces import Lab, Namespace
 

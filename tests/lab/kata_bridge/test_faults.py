@@ -10,10 +10,10 @@ import pytest
 from bridge_api.messages import ResultCode
 from devkit.kata.sample_rulesets import sample
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.iptables.render import render as render_iptables
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
 from ruleset.names import Backend
-from ruleset.nft.render import render as render_nft
+from ruleset.render.iptables import render as render_iptables
+from ruleset.render.nft import render as render_nft
 from tests.lab.kata_bridge.daemon import DEADLINE_S, PROGRAM, push, running
 from tests.lab.namespaces import Lab
 

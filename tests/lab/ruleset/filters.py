@@ -7,13 +7,13 @@ import re
 from dataclasses import dataclass
 
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.held import Held, held_objects
-from ruleset.iptables.render import render as render_iptables
+from ruleset.installed.rules import Held, held_objects
 from ruleset.model import Family, GuestRules
 from ruleset.names import Backend
-from ruleset.nft.language import FAMILIES, table
-from ruleset.nft.render import render as render_nft
-from ruleset.restore import full_restore
+from ruleset.render.iptables import render as render_iptables
+from ruleset.render.nft import render as render_nft
+from ruleset.restore.script import full_restore
+from ruleset.syntax.nft import FAMILIES, table
 from tests.lab.namespaces import Namespace
 
 LEGACY, COMPATIBLE, NATIVE = "iptables-legacy", "iptables-nft", "nft"

@@ -5,11 +5,11 @@ import pytest
 
 from ruleset.delta import difference, parse_delta
 from ruleset.document import make_ruleset
-from ruleset.held import expected
-from ruleset.iptables.render import HOOKS
-from ruleset.merge import merged, without_ours
+from ruleset.installed.rules import expected
 from ruleset.model import Family, GuestRules
-from ruleset.restore import delta_restore, full_restore, removal
+from ruleset.render.iptables import HOOKS
+from ruleset.restore.script import delta_restore, full_restore, removal
+from ruleset.restore.whole_tables import merged, without_ours
 from tests.lab.namespaces import Lab
 from tests.lab.ruleset.filters import COMPATIBLE, LEGACY, NATIVE, Filter
 from tests.unit.ruleset.models import everything, services

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from ruleset.held import state_digest
+from ruleset.installed.rules import state_digest
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Refusal, ServiceRules, Target
 from tests.lab.namespaces import Lab
 from tests.lab.ruleset.filters import Filter

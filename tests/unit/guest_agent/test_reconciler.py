@@ -10,9 +10,8 @@ from guest_agent.core.packet_filter import Broken, Refused
 from guest_agent.reconciler import Keeper, Remembered
 from ruleset.delta import NotTheBase, RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.marker import mark
 from ruleset.model import Family
-from ruleset.names import Backend
+from ruleset.names import Backend, marker_chain
 
 V4, V6 = (Family.IPV4, Backend.IPTABLES), (Family.IPV6, Backend.IPTABLES)
 
@@ -78,7 +77,7 @@ def test_a_ruleset_is_in_with_its_hook_and_its_marker(fake: FakePacketFilter, ke
     assert (keeper.generation, keeper.digest, keeper.is_drifted) == (1, FIRST.digest, False)
     assert keeper.read_back() == FIRST.documents
     assert nat(fake)["OUTPUT"] == ["-j MESH", "-j VCN-SERVICES"]
-    assert mark(FIRST.digest) in nat(fake)
+    assert marker_chain(FIRST.digest) in nat(fake)
 
 
 def test_what_is_in_already_is_not_applied(fake: FakePacketFilter, keeper: Keeper) -> None:
@@ -94,8 +93,8 @@ def test_a_delta_changes_what_it_names_and_moves_the_marker(fake: FakePacketFilt
     assert keeper.apply(delta(FIRST, SECOND)) is True
     assert keeper.read_back() == SECOND.documents
     assert "VCN-SVC-B" not in fake.loads[-1].text
-    assert mark(FIRST.digest) not in nat(fake)
-    assert mark(SECOND.digest) in nat(fake)
+    assert marker_chain(FIRST.digest) not in nat(fake)
+    assert marker_chain(SECOND.digest) in nat(fake)
 
 
 def test_the_hot_path_reads_nothing(fake: FakePacketFilter, keeper: Keeper) -> None:
@@ -140,7 +139,7 @@ def test_a_delta_that_lies_about_its_outcome_touches_nothing(fake: FakePacketFil
         lambda chains: chains["OUTPUT"].clear(),
         lambda chains: chains["VCN-SVC-A"].append("-j ACCEPT"),
         lambda chains: chains["OUTPUT"].append("-j MESH"),
-        lambda chains: chains.pop(mark(FIRST.digest)),
+        lambda chains: chains.pop(marker_chain(FIRST.digest)),
         lambda chains: [chains.pop(name) for name in list(chains) if name.startswith("VCN-")],
     ],
     ids=["a chain", "the hook", "a rule of theirs in ours", "a jump behind ours", "the marker", "all"],

@@ -7,8 +7,8 @@ from bridge_api.messages import Capabilities, Guest, GuestResult, ResultCode
 from kubeproxy_ext.core.view import Outcome, Serving
 from kubeproxy_ext.delivery import Delivery, Push, Wanted
 from ruleset.document import make_ruleset
-from ruleset.iptables.render import render
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.render.iptables import render
 
 CAPABLE = Capabilities(channel="agent", backends=("iptables",), deltas=True, conntrack=True)
 

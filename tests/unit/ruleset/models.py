@@ -4,7 +4,6 @@
 from collections.abc import Callable, Collection
 
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.iptables import render as iptables
 from ruleset.model import (
     Capture,
     Endpoint,
@@ -16,7 +15,7 @@ from ruleset.model import (
     Target,
 )
 from ruleset.names import Backend
-from ruleset.nft import render as nft
+from ruleset.render import iptables, nft
 
 RENDERERS = {Backend.IPTABLES: iptables.render, Backend.NFT: nft.render}
 TCP, UDP, SCTP = Protocol.TCP, Protocol.UDP, Protocol.SCTP

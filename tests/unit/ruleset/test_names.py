@@ -2,7 +2,7 @@
 import pytest
 
 from ruleset.model import Endpoint, Protocol, Target
-from ruleset.names import chain_hash, endpoint_chain, is_our_chain, target_chain
+from ruleset.names import chain_hash, endpoint_chain, is_marker, is_our_chain, marker_chain, target_chain
 
 # The vectors of ../shared/cases/service-proxy.yaml, all of which upstream's own tests print.
 VECTORS = {
@@ -66,3 +66,22 @@ def test_an_ipv6_endpoint_is_hashed_in_brackets() -> None:
 )
 def test_what_counts_as_ours(name: str, expected: bool) -> None:
     assert is_our_chain(name) is expected
+
+
+def test_a_marker_is_a_chain_of_ours() -> None:
+    assert marker_chain("0123456789abcdef" * 4) == "VCN-MARK-0123456789abcdef"
+    assert is_our_chain(marker_chain("f" * 64))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nat/VCN-MARK-0123456789abcdef", True),
+        ("chain VCN-MARK-0123456789abcdef", True),
+        ("nat/VCN-SERVICES", False),
+        ("chain nat-output", False),
+        ("VCN-MARK-0123456789abcdef", False),
+    ],
+)
+def test_which_objects_are_markers(name: str, expected: bool) -> None:
+    assert is_marker(name) is expected

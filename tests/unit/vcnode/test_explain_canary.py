@@ -7,8 +7,8 @@ import pytest
 
 from kubeproxy_ext.core.canary import Canary, with_canary
 from ruleset.document import Document
-from ruleset.iptables.render import render as iptables
 from ruleset.model import Capture, Protocol, ServiceRules
+from ruleset.render.iptables import render as iptables
 from tests.unit.vcnode.test_explain_report import (
     CAPTURES,
     OLD,

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from ruleset.document import Document, make_ruleset
-from ruleset.iptables.render import render as iptables
 from ruleset.model import (
     Capture,
     Endpoint,
@@ -18,8 +17,9 @@ from ruleset.model import (
     Target,
 )
 from ruleset.names import target_chain
-from ruleset.nft.render import render as nft
-from ruleset.packet import Packet
+from ruleset.render.iptables import render as iptables
+from ruleset.render.nft import render as nft
+from ruletrace.packet import Packet
 from vcnode.explain_report import Filter, State, Subject, Wanted, as_json, render, report
 
 SHOP = "vc-a-web/shop:http"

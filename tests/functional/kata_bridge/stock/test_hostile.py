@@ -17,7 +17,8 @@ from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState, Unreachable
 from kata_bridge.channels.stock.channel import stock_kata
 from kata_bridge.channels.stock.faults import MAX_TEXT_CHARACTERS
-from ruleset import held, merge
+from ruleset.installed import rules
+from ruleset.restore import whole_tables
 
 pytestmark = pytest.mark.asyncio
 
@@ -56,8 +57,8 @@ async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
 
         return read
 
-    monkeypatch.setattr("kata_bridge.channels.stock.channel.held_objects", noting(held.held_objects))
-    monkeypatch.setattr("kata_bridge.channels.stock.channel.merged", noting(merge.merged))
+    monkeypatch.setattr("kata_bridge.channels.stock.channel.held_objects", noting(rules.held_objects))
+    monkeypatch.setattr("kata_bridge.channels.stock.channel.merged", noting(whole_tables.merged))
     hostile = StandInKata(place, MemoryTables(), sandbox_id="bad", quirks=Quirks(hostile_save=save))
     async with hostile as bad, StandInKata(place, MemoryTables(), sandbox_id="good") as good:
         ruleset = sample(7)

@@ -15,9 +15,9 @@ from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState, NotInjectable, Refused
 from kata_bridge.channels.stock.channel import StockKata, stock_kata
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.iptables.render import HOOKS, render
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
 from ruleset.names import Backend
+from ruleset.render.iptables import HOOKS, render
 from tests.lab.namespaces import Lab, Namespace
 
 pytestmark = pytest.mark.asyncio

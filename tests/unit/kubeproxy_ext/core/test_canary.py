@@ -3,13 +3,13 @@ import pytest
 
 from kubeproxy_ext.core.canary import Canary, with_canary
 from ruleset.document import parse
-from ruleset.iptables.render import render as render_iptables
-from ruleset.iptables.trace import trace as trace_iptables
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
 from ruleset.names import Backend
-from ruleset.nft.render import render as render_nft
-from ruleset.nft.trace import trace as trace_nft
-from ruleset.packet import Packet
+from ruleset.render.iptables import render as render_iptables
+from ruleset.render.nft import render as render_nft
+from ruletrace.iptables.trace import trace as trace_iptables
+from ruletrace.nft.trace import trace as trace_nft
+from ruletrace.packet import Packet
 
 CANARY = Canary("192.0.2.61", "2001:db8::61", 10561)
 TARGET = Target("a/web", Protocol.TCP, False, (Endpoint("10.1.0.5", 8080),))

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads our part of what a packet filter prints."""

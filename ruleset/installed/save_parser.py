@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads our part of what `iptables-save` prints.
+
+`iptables-save` of 1.8 prints our rules as documents have them, but for two things: counters, where
+they are asked for, and weights. The kernel keeps a weight as a 31-bit fraction, so 0.3333333333
+comes back as 0.33333333349.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ruleset.names import PREFIX, is_our_chain
+from ruleset.syntax.iptables import TABLES
+
+# A guest prints what it likes. The longest honest rule has a comment of 256 characters, or a filter
+# of BPF with some 60 instructions; ours have 200 characters. What is longer is another's.
+MAX_LINE_CHARACTERS = 4_096
+
+# Possessive: no way back into what was matched, so the time grows with the text and no faster.
+_LINE = re.compile(r"(?:\[[0-9]++:[0-9]++\] )?+-A (\S++) ?+(.*+)", re.DOTALL)
+_JUMP = re.compile(rf"(?:^| )(?:-j|-g) {PREFIX}")
+# One without an end is quoted to the end of the line: to look for an end from each quote is quadratic.
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)', re.DOTALL)
+_WEIGHT = re.compile(r"(?<=--probability )[0-9.]{1,32}")
+_KERNELS_STEP = 1 / (1 << 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Our part of a save; see `ruleset.installed.rules.Held`."""
+
+    objects: Mapping[str, tuple[str, ...]]
+    hooks: Mapping[str, tuple[str, ...]]
+    overtaken: frozenset[str]
+
+
+def read(text: str) -> Saved:
+    """Read what is ours; lines that are not of a save are stepped over."""
+    objects: dict[str, list[str]] = {}
+    hooks: dict[str, list[str]] = {}
+    overtaken: set[str] = set()
+    table = ""
+    for line in text.split("\n"):
+        if line.startswith("*"):
+            table = line[1:].strip()
+        elif table not in TABLES:
+            continue
+        elif line.startswith(":"):
+            chain = line[1:].partition(" ")[0]
+            if is_our_chain(chain):
+                objects.setdefault(f"{table}/{chain}", [])
+        elif found := parts(line):
+            chain, rule = found
+            name = f"{table}/{chain}"
+            if is_our_chain(chain):
+                # Cut, a rule that is too long for one of ours still differs from every one of ours.
+                objects.setdefault(name, []).append(_WEIGHT.sub(_unrounded, rule[:MAX_LINE_CHARACTERS]))
+            elif jumps_to_us(rule):
+                hooks.setdefault(name, []).append(rule)
+            elif name == "nat/OUTPUT" and name in hooks:
+                # In filter it matters not: nobody has to see a packet before it is refused.
+                overtaken.add(name)
+    return Saved(
+        {name: tuple(rules) for name, rules in objects.items()},
+        {name: tuple(rules) for name, rules in hooks.items()},
+        frozenset(overtaken),
+    )
+
+
+def parts(line: str) -> tuple[str, str] | None:
+    """The chain and the rule of an `-A` line of a save, counters left out; None for another line.
+
+    A rule may be of any length.
+    """
+    found = _LINE.fullmatch(line)
+    return (found[1], found[2]) if found else None
+
+
+def jumps_to_us(rule: str) -> bool:
+    """Whether a rule leads to a chain of ours; one that is longer than any hook of ours does not."""
+    return len(rule) <= MAX_LINE_CHARACTERS and _JUMP.search(_QUOTED.sub("", rule)) is not None
+
+
+def _unrounded(found: re.Match[str]) -> str:
+    """The weight 1/n that the kernel rounded to this, or the text itself if it is no such weight."""
+    try:
+        value = float(found[0])
+    except ValueError:
+        return found[0]
+    if not _KERNELS_STEP / 2 <= value <= 1:
+        return found[0]
+    exact = 1 / round(1 / value)
+    return f"{exact:.10f}" if abs(exact - value) <= _KERNELS_STEP else found[0]

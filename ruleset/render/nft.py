@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a guest's rules for nft: maps instead of chains of rules, one lookup however many Services.
+
+`services` leads to the chains of Service ports with several endpoints or with affinity, `endpoints`
+translates those with one endpoint, `refusals` has what goes to no endpoint, `service-cidrs` what
+is refused when nothing translated it. Lines are written as nft 1.0.6 prints them.
+
+The nat chain has a priority behind iptables' nat (-100), so that a mesh's rules act first: all
+nat chains of a hook are asked in the order of their priorities, until one translates.
+"""
+
+from ruleset.document import Document
+from ruleset.model import Endpoint, Family, GuestRules, Refusal, Target
+from ruleset.names import Backend, endpoint_chain, target_chain
+from ruleset.render.frontends import in_order, is_capturable, ranges
+from ruleset.syntax.nft import FAMILIES
+
+NAT_PRIORITY = -95
+
+AFFINITY_CLIENTS = 1024
+"""Clients that affinity remembers for one endpoint: a guest has a few addresses, all its own."""
+
+_KEY = "meta l4proto . th dport"
+# Seen by filter before anything is sent; the packets that nat translated are no longer asked about.
+_UNTRANSLATED = "ct state new ct status ! dnat"
+_REFUSE = ("reject with tcp reset", "reject")
+
+
+def render(rules: GuestRules) -> Document:
+    """The nft document of these rules."""
+    ip = FAMILIES[rules.family]
+    address = "ipv4_addr" if rules.family is Family.IPV4 else "ipv6_addr"
+    key = f"type {address} . inet_proto . inet_service"
+    services: list[str] = []
+    endpoints: list[str] = []
+    refusals: list[str] = []
+    chains: dict[str, tuple[str, ...]] = {}
+    for service in in_order(rules):
+        for capture in filter(is_capturable, service.captures):
+            match = f"{capture.ip} . {capture.protocol.value} . {capture.port}"
+            target = capture.to
+            if isinstance(target, Refusal):
+                refusals.append(f"{match} : {'drop' if target is Refusal.DROP else 'goto refuse'}")
+            elif len(target.endpoints) == 1 and target.affinity_s is None:
+                endpoints.append(f"{match} : {_pair(target.endpoints[0])}")
+            else:
+                chain = target_chain(target)
+                services.append(f"{match} : goto {chain}")
+                if f"chain {chain}" not in chains:
+                    chains.update(_choice(target, chain, ip, address))
+    return Document(
+        rules.family,
+        Backend.NFT,
+        {
+            "chain nat-output": (
+                f"type nat hook output priority {NAT_PRIORITY}; policy accept;",
+                f"{ip} daddr . {_KEY} vmap @services",
+                f"meta l4proto {{ tcp, udp, sctp }} dnat {ip} to {ip} daddr . {_KEY} map @endpoints",
+            ),
+            "chain filter-output": (
+                "type filter hook output priority filter; policy accept;",
+                f"{_UNTRANSLATED} {ip} daddr . {_KEY} vmap @refusals",
+                f"{_UNTRANSLATED} {ip} daddr @service-cidrs goto refuse",
+            ),
+            "chain refuse": _REFUSE,
+            "map services": (f"{key} : verdict", *sorted(services)),
+            "map endpoints": (f"{key} : {address} . inet_service", *sorted(endpoints)),
+            "map refusals": (f"{key} : verdict", *sorted(refusals)),
+            "set service-cidrs": (f"type {address}", "flags interval", *sorted(ranges(rules))),
+            **chains,
+        },
+    )
+
+
+def duration(seconds: int) -> str:
+    """A time as nft prints it: `3h`, `1d30m5s`."""
+    text = ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def _pair(endpoint: Endpoint) -> str:
+    return f"{endpoint.ip} . {endpoint.port}"
+
+
+def _choice(target: Target, chain: str, ip: str, address: str) -> dict[str, tuple[str, ...]]:
+    """The chain that chooses an endpoint, and with affinity a set of clients for each endpoint."""
+    one_of = f"numgen random mod {len(target.endpoints)}"
+    translate = f"meta l4proto {target.protocol.value} dnat"
+    if target.affinity_s is None:
+        choices = ", ".join(f"{i} : {_pair(endpoint)}" for i, endpoint in enumerate(target.endpoints))
+        return {f"chain {chain}": (f"{translate} {ip} to {one_of} map {{ {choices} }}",)}
+    names = [endpoint_chain(target, endpoint) for endpoint in target.endpoints]
+    # nft has no command for another timeout. In the name of the set it makes another set, and all other
+    # Services' clients stay remembered.
+    time = duration(target.affinity_s)
+    returning = (f"{ip} saddr @{name}-{time} goto {name}" for name in names)
+    choices = ", ".join(f"{i} : goto {name}" for i, name in enumerate(names))
+    fresh = f"{one_of} vmap {{ {choices} }}" if len(names) > 1 else f"goto {names[0]}"
+    made = {f"chain {chain}": (*returning, fresh)}
+    clients = (f"type {address}", f"size {AFFINITY_CLIENTS}", "flags dynamic,timeout", f"timeout {time}")
+    for name, endpoint in zip(names, target.endpoints, strict=True):
+        # Each new connection starts the time anew, as it does with `recent --set`.
+        made[f"chain {name}"] = (f"update @{name}-{time} {{ {ip} saddr }} {translate} to {endpoint}",)
+        made[f"set {name}-{time}"] = clients
+    return made

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+import zlib
+from pathlib import Path
+
+import pytest
+
+from ruleset.document import check_objects
+from ruleset.model import Capture, Endpoint, Family, GuestRules, ServiceRules, Target
+from ruleset.names import Backend
+from ruleset.render.nft import NAT_PRIORITY, duration, render
+from tests.unit.ruleset.models import TCP, everything, services
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.mark.parametrize("family", Family)
+def test_everything_in_full(family: Family) -> None:
+    expected = (GOLDEN / f"everything-{family.value}.nft").read_text()
+    assert render(everything(family)).text() == expected
+
+
+def test_a_service_with_one_endpoint_is_one_element() -> None:
+    objects = render(services(100, 1)).objects
+    assert len(objects["map endpoints"]) == 1 + 100
+    assert not any(name.startswith("chain VCN-") for name in objects)
+
+
+def test_hundred_services_are_small_on_the_wire() -> None:
+    text = render(services(100, 2)).text().encode()
+    assert len(text) < 24_000
+    assert len(zlib.compress(text)) <= 5_000
+
+
+def test_a_meshs_nat_acts_first() -> None:
+    assert NAT_PRIORITY > -100, "where iptables' nat is, and a mesh with it"
+
+
+def test_no_rule_takes_what_is_addressed_to_the_guest_itself() -> None:
+    for family in Family:
+        assert "30080" not in render(everything(family)).text()
+
+
+def test_ranges_that_overlap_are_one_element() -> None:
+    """nft refuses intervals that overlap."""
+    rules = GuestRules(Family.IPV4, (), ("10.96.0.0/13", "10.96.0.0/12", "172.30.0.0/16", "fd00::/64"))
+    assert render(rules).objects["set service-cidrs"] == (
+        "type ipv4_addr",
+        "flags interval",
+        "10.96.0.0/12",
+        "172.30.0.0/16",
+    )
+
+
+def test_affinity_of_one_endpoint() -> None:
+    target = Target("ns1/svc1:p80", TCP, False, (Endpoint("fd00::3", 80),), affinity_s=3661)
+    capture = Capture("fd00:172::1", 80, TCP, target.service_port, target)
+    objects = render(GuestRules(Family.IPV6, (ServiceRules("ns1/svc1", (capture,)),))).objects
+    (name,) = (name.removeprefix("chain ") for name in objects if name.startswith("chain VCN-SEP-"))
+    clients = f"{name}-1h1m1s"
+    assert objects["chain VCN-SVC-XPGD46QRK7WJZT7O"] == (f"ip6 saddr @{clients} goto {name}", f"goto {name}")
+    assert objects[f"chain {name}"] == (
+        f"update @{clients} {{ ip6 saddr }} meta l4proto tcp dnat to [fd00::3]:80",
+    )
+    assert objects[f"set {clients}"] == (
+        "type ipv6_addr",
+        "size 1024",
+        "flags dynamic,timeout",
+        "timeout 1h1m1s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0s"), (1, "1s"), (59, "59s"), (60, "1m"), (10800, "3h"), (86400, "1d"), (90061, "1d1h1m1s")],
+)
+def test_durations_read_as_nft_prints_them(seconds: int, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+@pytest.mark.parametrize("family", Family)
+def test_what_is_rendered_is_of_the_language(family: Family) -> None:
+    check_objects(render(everything(family)).objects, Backend.NFT)
+    check_objects(render(services(20, 3, family, refused=[4], affinity_s=5)).objects, Backend.NFT)

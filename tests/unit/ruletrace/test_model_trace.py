@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the model says of packets, and that both texts say the same of any model."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+from ruleset.render.iptables import render as render_iptables
+from ruleset.render.nft import render as render_nft
+from ruletrace.iptables import trace as iptables
+from ruletrace.iptables.rule_text import read_tables as read_iptables
+from ruletrace.model_trace import answer
+from ruletrace.nft import trace as nft
+from ruletrace.nft.rule_text import read_tables as read_nft
+from ruletrace.packet import Packet
+from tests.cases.services.consistency import problems
+
+A, B = Endpoint("10.1.0.3", 8080), Endpoint("10.1.0.4", 8080)
+RULES = GuestRules(
+    Family.IPV4,
+    (
+        ServiceRules(
+            "a/s",
+            (
+                Capture(
+                    "172.30.0.41", 80, Protocol.TCP, "a/s:p", Target("a/s:p", Protocol.TCP, False, (A, B), 60)
+                ),
+                Capture("172.30.0.41", 53, Protocol.UDP, "a/s:d", Target("a/s:d", Protocol.UDP, True, (A,))),
+                Capture("1.2.3.4", 80, Protocol.TCP, "a/s:p", Refusal.DROP),
+                Capture("1.2.3.5", 80, Protocol.TCP, "a/s:p", Refusal.REJECT),
+            ),
+        ),
+    ),
+    ("172.30.0.0/16",),
+)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "destination", "port", "verdict", "steps"),
+    [
+        (
+            *(Protocol.TCP, "172.30.0.41", 80, "10.1.0.3:8080, 10.1.0.4:8080"),
+            (
+                "tcp 172.30.0.41:80 belongs to Service port a/s:p",
+                "it goes to one of 2 endpoints: 10.1.0.3:8080, 10.1.0.4:8080",
+                "later connections within 60 s go to the same endpoint",
+            ),
+        ),
+        (
+            *(Protocol.UDP, "172.30.0.41", 53, "10.1.0.3:8080"),
+            (
+                "udp 172.30.0.41:53 belongs to Service port a/s:d",
+                "it goes to its only endpoint on this node: 10.1.0.3:8080",
+            ),
+        ),
+        (
+            *(Protocol.TCP, "1.2.3.4", 80, "drop"),
+            (
+                "tcp 1.2.3.4:80 belongs to Service port a/s:p",
+                "this guest may not reach it that way, so it is dropped: the sender waits",
+            ),
+        ),
+        (
+            *(Protocol.TCP, "1.2.3.5", 80, "reject"),
+            (
+                "tcp 1.2.3.5:80 belongs to Service port a/s:p",
+                "no endpoint can take it, so it is rejected: the sender is told at once",
+            ),
+        ),
+        (
+            *(Protocol.TCP, "172.30.0.41", 53, "reject"),
+            (
+                "tcp 172.30.0.41:53 belongs to no Service port of this guest",
+                "172.30.0.41 is in the service range 172.30.0.0/16, where that is rejected",
+            ),
+        ),
+        (
+            *(Protocol.TCP, "9.9.9.9", 80, "pass"),
+            ("no Service of this guest has tcp 9.9.9.9:80: the packet passes untouched",),
+        ),
+    ],
+)
+def test_answers(
+    protocol: Protocol, destination: str, port: int, verdict: str, steps: tuple[str, ...]
+) -> None:
+    traced = answer(RULES, Packet("10.1.0.2", protocol, destination, port))
+    assert (traced.verdict, traced.steps) == (verdict, steps)
+
+
+def test_the_other_family_passes() -> None:
+    assert answer(RULES, Packet("fd00::2", Protocol.TCP, "fd00::41", 80)).verdict == "pass"
+
+
+_ADDRESSES = {
+    Family.IPV4: (
+        *("172.30.0.1", "172.30.0.2", "172.30.9.9", "1.2.3.4", "10.1.0.2", "127.0.0.1"),
+        *("9.9.9.9", "10.1.0.3"),
+    ),
+    Family.IPV6: (
+        *("fd00:172:30::1", "fd00:172:30::2", "fd00:172:30::99", "2001:db8::4", "fd00:10::2", "::1"),
+        *("2001:db8::9", "fd00:10::3"),
+    ),
+}
+_POD = {Family.IPV4: "10.1.0.2", Family.IPV6: "fd00:10::2"}
+_RANGE = {Family.IPV4: "172.30.0.0/16", Family.IPV6: "fd00:172:30::/112"}
+_PORTS = (53, 80, 8080)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> GuestRules:
+    """Models with some captures of every kind, endpoints within the service range among them."""
+    family = draw(st.sampled_from(Family))
+    places = st.tuples(
+        st.sampled_from(_ADDRESSES[family]), st.sampled_from(_PORTS), st.sampled_from(Protocol)
+    )
+    endpoints = st.lists(
+        st.builds(Endpoint, st.sampled_from(_ADDRESSES[family]), st.sampled_from(_PORTS)),
+        min_size=1,
+        max_size=5,
+        unique=True,
+    )
+    captures = []
+    for number, (ip, port, protocol) in enumerate(draw(st.lists(places, max_size=8, unique=True))):
+        name = f"ns/s:p{number}"
+        ends = tuple(sorted(draw(endpoints), key=str))
+        target = Target(name, protocol, draw(st.booleans()), ends, draw(st.sampled_from((None, 10800))))
+        kinds: tuple[Target | Refusal, ...] = (target, target, Refusal.REJECT, Refusal.DROP)
+        to = draw(st.sampled_from(kinds))
+        captures.append(Capture(ip, port, protocol, name, to))
+    cidrs = draw(st.sampled_from(((), (_RANGE[family],))))
+    return GuestRules(family, (ServiceRules("ns/s", tuple(captures)),), cidrs)
+
+
+@given(models())
+def test_both_texts_answer_as_their_model(rules: GuestRules) -> None:
+    """With the same chances, to the ten decimals that iptables' weights have."""
+    iptables_text = render_iptables(rules).text()
+    assert problems(iptables_text) == ()
+    iptables_tables = read_iptables(iptables_text)
+    nft_tables = read_nft(render_nft(rules).text())
+    for ip in _ADDRESSES[rules.family]:
+        for port in (*_PORTS, 81):
+            for protocol in Protocol:
+                packet = Packet(_POD[rules.family], protocol, ip, port)
+                wanted = {o: round(c, 6) for o, c in answer(rules, packet).chances.items()}
+                texts = (
+                    iptables.trace_tables(iptables_tables, packet),
+                    nft.trace_tables(nft_tables, packet),
+                )
+                for traced in texts:
+                    assert {o: round(c, 6) for o, c in traced.chances.items()} == wanted, packet
