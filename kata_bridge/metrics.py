@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from daemonkit.metrics import Registry
 from daemonkit.tasks import add_metric
-from kata_bridge.guests.core.events import Loss
+from kata_bridge.guests.core.events import DriftKind
 
 # From a delta into a guest of its own to a whole ruleset into a slow namespace.
 _APPLY_BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -26,7 +26,7 @@ class Metrics:
         self.losses = self.registry.counter(
             "vcnode_losses_total", "Guests found without the rules that they had been given.", ("how",)
         )
-        for loss in Loss:
+        for loss in DriftKind:
             self.losses.labels(loss.value)
         self.repairs = self.registry.counter(
             "vcnode_drift_repairs_total", "Guests that got such rules back without anyone asking."

@@ -19,15 +19,15 @@ from daemonkit.status.server import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import Allowed, Front, bind
 from kata_bridge.api.server import BridgeServer
-from kata_bridge.channels.agent.guest_addresses import Addresses
-from kata_bridge.channels.factory import Ways
-from kata_bridge.channels.netns.executor import Namespaces
+from kata_bridge.channels.agent.guest_addresses import GuestAddresses
+from kata_bridge.channels.factory import ChannelFactory
+from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.config import Agent, KataBridgeConfiguration, load
 from kata_bridge.cri.client import CriClient
-from kata_bridge.guests.broadcaster import Watchers
-from kata_bridge.guests.core.ruleset_cache import Rulesets
-from kata_bridge.guests.driver import Shared, turns
-from kata_bridge.guests.registry import Guests
+from kata_bridge.guests.broadcaster import GuestBroadcaster
+from kata_bridge.guests.core.ruleset_cache import RulesetCache
+from kata_bridge.guests.driver import DriverContext, turns
+from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.lock import Lock
 from kata_bridge.metrics import Metrics
 from kata_bridge.nri.dispatch import Handler
@@ -42,8 +42,8 @@ from kata_bridge.start_gate.service import Gatehouse
 
 if TYPE_CHECKING:
     from kata_bridge.channels.agent.channel import AgentChannel
-    from kata_bridge.channels.agent.registry import Agents
-    from kata_bridge.channels.agent.server import GuestLinks
+    from kata_bridge.channels.agent.registry import AgentRegistry
+    from kata_bridge.channels.agent.server import AgentServer
 
 # How long a start waits for the first word of its sources before it says that it is up. Until they
 # are heard, watchers get no SYNCED and absent guests are unknown.
@@ -76,24 +76,24 @@ class Service:
         notes = config.state_directory / "netns"
         for directory in (config.state_directory, config.inner_socket.parent, notes):
             directories.prepare(directory, 0o700)
-        self._addresses = Addresses(() if config.agent is None else config.agent.gateway_networks)
-        self._links: GuestLinks | None = None
-        self._agents: Agents | None = None
+        self._addresses = GuestAddresses(() if config.agent is None else config.agent.gateway_networks)
+        self._links: AgentServer | None = None
+        self._agents: AgentRegistry | None = None
         if config.agent is not None:
             self._links, self._agents = self._doors(config, config.agent)
-        self._namespaces = Namespaces()
-        self._ways = Ways(config, self._agents, self._namespaces, self._metrics, notes)
-        self._watchers = Watchers()
-        shared = Shared(
+        self._namespaces = NetnsExecutor()
+        self._ways = ChannelFactory(config, self._agents, self._namespaces, self._metrics, notes)
+        self._watchers = GuestBroadcaster()
+        shared = DriverContext(
             openers=self._ways.openers(),
-            rulesets=Rulesets(),
+            rulesets=RulesetCache(),
             metrics=self._metrics,
             tasks=self._tasks,
             turns=turns(),
             luck=random.random,
             check_s=config.drift.check_seconds,
         )
-        self.guests = Guests(shared, self._watchers, self._ways.channels_of)
+        self.guests = GuestRegistry(shared, self._watchers, self._ways.channels_of)
         self._gatehouse: Gatehouse | None = None
         if config.gate is not None:
             channels_of = self._ways.channels_of
@@ -116,16 +116,16 @@ class Service:
         self._status = self._make_status()
         self._is_draining = False
 
-    def _doors(self, config: KataBridgeConfiguration, agent: Agent) -> "tuple[GuestLinks, Agents]":
+    def _doors(self, config: KataBridgeConfiguration, agent: Agent) -> "tuple[AgentServer, AgentRegistry]":
         """What takes the agents of guests. Imported here: certificates are a fifth of the whole daemon,
         and a node without such guests needs none.
         """
-        from kata_bridge.channels.agent.registry import Agents
-        from kata_bridge.channels.agent.server import GuestLinks
+        from kata_bridge.channels.agent.registry import AgentRegistry
+        from kata_bridge.channels.agent.server import AgentServer
         from kata_bridge.credentials import Credentials
 
         credentials = Credentials.open(config.state_directory)
-        links = GuestLinks(
+        links = AgentServer(
             credentials,
             config.inner_socket.with_name("agents.sock"),
             on_attached=self._attached,
@@ -133,7 +133,7 @@ class Service:
             on_state=lambda channel, state: self.guests.reported(channel.sandbox, state),
             addresses=self._addresses,
         )
-        return links, Agents(
+        return links, AgentRegistry(
             links,
             credentials,
             self._metrics,

@@ -8,7 +8,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from kata_bridge.channels.netns.executor import Namespaces
+from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import NotInjectable, Unreachable
 from vcnode.dns_message import Answer, Malformed, Type, decode, question
 
@@ -45,7 +45,7 @@ async def _ask_all(
     names: tuple[str, ...], type_: Type, servers: tuple[str, ...], netns: str | None, port: int
 ) -> list[Asked]:
     found: list[Asked] = []
-    namespaces = Namespaces()
+    namespaces = NetnsExecutor()
     try:
         for name in names:
             data = question(name, type_, secrets.randbelow(1 << 16))
@@ -64,7 +64,7 @@ async def _ask_all(
 
 
 async def _ask(
-    namespaces: Namespaces, name: str, server: tuple[str, int], data: bytes, netns: str | None
+    namespaces: NetnsExecutor, name: str, server: tuple[str, int], data: bytes, netns: str | None
 ) -> Asked:
     started = time.monotonic()
     answer, problem = None, ""

@@ -7,9 +7,9 @@ what the answer says.
 
 from pathlib import Path
 
-from devkit.kata.fake_runtime import Quirks, StandInRuntime
+from devkit.kata.fake_runtime import FakeRuntime, Quirks
 from kata_bridge.nri.messages import Container, LinuxNamespace, LinuxPodSandbox, Mount, PodSandbox
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 from vcnode_demo.loop_thread import LoopThread
 
 HANDLER = "namespaces"
@@ -27,7 +27,7 @@ class ContainerRuntime:
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self._thread = LoopThread("container runtime")
-        self._runtime = StandInRuntime(socket, Quirks(request_timeout_s=_REQUEST_S))
+        self._runtime = FakeRuntime(socket, Quirks(request_timeout_s=_REQUEST_S))
         self._created = 0
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class ContainerRuntime:
         container = Container(id=f"{sandbox.id}-{name}-{self._created}", pod_sandbox_id=sandbox.id, name=name)
         try:
             adjustment = self._thread.run(self._runtime.create_container(sandbox, container))
-        except StatusError as error:
+        except TtrpcError as error:
             raise HeldError(error.message) from None
         return adjustment.mounts if adjustment is not None else ()
 

@@ -13,10 +13,10 @@ from typing import Self
 
 from daemonkit.protobuf import decode, encode
 from devkit.kata.agent_policy import Policy, Verdict, parse
-from devkit.kata.guest_tables import Ended, GuestTables
+from devkit.kata.guest_tables import Ended, IptablesTools
 from kata_bridge.channels.stock import kata_messages as m
 from kata_bridge.ttrpc.server import Server
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 Places = Mapping[str, tuple[str, ...]]
 """Where an agent looks for each of its four tools: the first place that exists is run."""
@@ -80,14 +80,14 @@ _LONGEST_S = 3600.0
 
 
 @dataclass(slots=True)
-class StandInAgent:
+class FakeAgent:
     """An agent on the unix socket `path`; `async with` serves it.
 
     `pushes` and `calls` are what it was asked, in order.
     """
 
     path: Path
-    tables: GuestTables
+    tables: IptablesTools
     quirks: Quirks = field(default_factory=Quirks)
     pushes: list[Pushed] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -140,26 +140,26 @@ class StandInAgent:
             case m.AGENT, "SetPolicy" if self.quirks.policy is not None:
                 self._admit("SetPolicyRequest", method)
                 return self._set_policy(self.quirks.policy, decode(m.SetPolicyRequest, payload))
-        raise StatusError(Code.UNIMPLEMENTED, f"{method} method")
+        raise TtrpcError(Code.UNIMPLEMENTED, f"{method} method")
 
     def _admit(self, request: str, method: str) -> None:
         """Raise what the agent answers to a request that its configuration or policy stops."""
         allowed = self.quirks.allowed_endpoints
         if allowed is not None and request not in allowed:
-            raise StatusError(Code.UNIMPLEMENTED, f"{request} is blocked")
+            raise TtrpcError(Code.UNIMPLEMENTED, f"{request} is blocked")
         policy = self.quirks.policy
         if policy is None:
             return
         match policy.verdict(request):
             case Verdict.DENIED:
-                raise StatusError(Code.PERMISSION_DENIED, f"{request} is blocked by policy: ")
+                raise TtrpcError(Code.PERMISSION_DENIED, f"{request} is blocked by policy: ")
             case Verdict.UNDEFINED:
                 text = f"{request}: internal error policy check: unexpected eval_query result len 0"
-                raise StatusError(Code.INTERNAL, text)
+                raise TtrpcError(Code.INTERNAL, text)
 
     async def _get(self, request: m.GetIPTablesRequest) -> bytes:
         if self.quirks.hostile_error:
-            raise StatusError(Code.INTERNAL, self.quirks.hostile_error)
+            raise TtrpcError(Code.INTERNAL, self.quirks.hostile_error)
         if self.quirks.hostile_save:
             return encode(m.GetIPTablesResponse(self.quirks.hostile_save))
         tool = "ip6tables-save" if request.is_ipv6 else "iptables-save"
@@ -172,7 +172,7 @@ class StandInAgent:
         tool = "ip6tables-restore" if request.is_ipv6 else "iptables-restore"
         binary = self._binary(tool)
         if self.quirks.is_stdin_stuck:
-            raise StatusError(Code.INTERNAL, "timeout waiting for stdin writer to complete")
+            raise TtrpcError(Code.INTERNAL, "timeout waiting for stdin writer to complete")
         self._running += 1
         self._idle.clear()
         self.pushes.append(Pushed(request.is_ipv6, request.data, self._running))
@@ -183,7 +183,7 @@ class StandInAgent:
             if not self._running:
                 self._idle.set()
         if ended.code != 0:
-            raise StatusError(Code.INTERNAL, f"{binary} failed: {ended.stderr}")
+            raise TtrpcError(Code.INTERNAL, f"{binary} failed: {ended.stderr}")
         return encode(m.SetIPTablesResponse(ended.stdout))
 
     def _binary(self, tool: str) -> str:
@@ -193,7 +193,7 @@ class StandInAgent:
 
     async def _run(self, binary: str, arguments: tuple[str, ...], stdin: bytes) -> Ended:
         if binary not in self.quirks.files:
-            raise StatusError(Code.INTERNAL, "No such file or directory (os error 2)")
+            raise TtrpcError(Code.INTERNAL, "No such file or directory (os error 2)")
         tool = binary.rpartition("/")[2]
         is_restore = tool.endswith("-restore")
         await asyncio.sleep(self.quirks.delay_s + self.quirks.restore_delay_s * is_restore)
@@ -207,11 +207,11 @@ class StandInAgent:
         """As the newest agents do; that a file comes in parts is not for us."""
         path = PurePosixPath(request.path)
         if not path.is_relative_to(SHARED) or ".." in path.parts:
-            raise StatusError(Code.INTERNAL, f"Path {path} is not below {SHARED}")
+            raise TtrpcError(Code.INTERNAL, f"Path {path} is not below {SHARED}")
         if self.quirks.is_share_readonly:
-            raise StatusError(Code.INTERNAL, "Read-only file system (os error 30)")
+            raise TtrpcError(Code.INTERNAL, "Read-only file system (os error 30)")
         if request.offset or len(request.data) != request.file_size or request.file_mode != 0o100600:
-            raise StatusError(Code.INTERNAL, "the stand-in takes private files in one part")
+            raise TtrpcError(Code.INTERNAL, "the stand-in takes private files in one part")
         self.copied[request.path] = request.data
         return encode(m.Empty())
 
@@ -219,5 +219,5 @@ class StandInAgent:
         try:
             self.quirks.policy = parse(request.policy, current.engine)
         except ValueError as error:
-            raise StatusError(Code.INTERNAL, str(error)) from None
+            raise TtrpcError(Code.INTERNAL, str(error)) from None
         return encode(m.Empty())

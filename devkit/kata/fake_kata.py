@@ -5,15 +5,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
-from devkit.kata.fake_agent import Quirks, StandInAgent
-from devkit.kata.fake_shim import Flavour, StandInShim
-from devkit.kata.fake_vmm import StandInVmm
-from devkit.kata.guest_tables import GuestTables
+from devkit.kata.fake_agent import FakeAgent, Quirks
+from devkit.kata.fake_shim import FakeShim, Flavour
+from devkit.kata.fake_vmm import FakeVmm
+from devkit.kata.guest_tables import IptablesTools
 
 AGENT_PORT = 1024
 
 
-class StandInKata:
+class FakeKata:
     """One guest and its shim below `directory`; `async with` starts them.
 
     `roots` are the places of shims, Go's first, of which this guest has one. `is_hybrid`: the agent
@@ -24,7 +24,7 @@ class StandInKata:
     def __init__(
         self,
         directory: Path,
-        tables: GuestTables,
+        tables: IptablesTools,
         *,
         flavour: Flavour = Flavour.GO,
         sandbox_id: str = "sandbox-1",
@@ -35,9 +35,9 @@ class StandInKata:
         self.sandbox_id = sandbox_id
         self.roots = (directory / "sbs", directory / "kata")
         self.quirks = quirks if quirks is not None else Quirks()
-        self.agent = StandInAgent(directory / f"{sandbox_id}.agent", tables, self.quirks)
-        self.vmm = StandInVmm(directory / f"{sandbox_id}.vmm", {AGENT_PORT: self.agent.path})
-        self.shim = StandInShim(
+        self.agent = FakeAgent(directory / f"{sandbox_id}.agent", tables, self.quirks)
+        self.vmm = FakeVmm(directory / f"{sandbox_id}.vmm", {AGENT_PORT: self.agent.path})
+        self.shim = FakeShim(
             self.roots[flavour is Flavour.RUST],
             sandbox_id,
             self.agent.path,

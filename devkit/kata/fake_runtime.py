@@ -40,7 +40,7 @@ from kata_bridge.nri.mux import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Demultipl
 from kata_bridge.ttrpc.client import Calls
 from kata_bridge.ttrpc.frame import Frame
 from kata_bridge.ttrpc.server import Serving
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 A = TypeVar("A")
 
@@ -80,9 +80,9 @@ class _Connected:
 
     async def _answer(self, service: str, method: str, payload: bytes) -> bytes:
         if (service, method) != (RUNTIME, "RegisterPlugin"):
-            raise StatusError(Code.UNIMPLEMENTED, f"{service}/{method}")
+            raise TtrpcError(Code.UNIMPLEMENTED, f"{service}/{method}")
         if self._quirks.refuses:
-            raise StatusError(Code.UNKNOWN, self._quirks.refuses)
+            raise TtrpcError(Code.UNKNOWN, self._quirks.refuses)
         self.registration = decode(RegisterPluginRequest, payload)
         self.registered.set()
         return encode(Empty())
@@ -96,7 +96,7 @@ class _Connected:
 
 
 @dataclass(slots=True)
-class StandInRuntime:
+class FakeRuntime:
     """A runtime on the unix socket `path`; `async with` serves it.
 
     `pods` and `containers` are what it tells a plugin that registers. `registrations` counts these.
@@ -161,7 +161,7 @@ class StandInRuntime:
                     "ValidateContainerAdjustment", validate, ValidateContainerAdjustmentResponse
                 )
                 if verdict.reject:
-                    raise StatusError(Code.INTERNAL, verdict.reason)
+                    raise TtrpcError(Code.INTERNAL, verdict.reason)
             self.containers.append(container)
             return adjustment
 
@@ -227,7 +227,7 @@ class StandInRuntime:
                         plugin.close()
                         return
                 self.plugin = plugin
-        except (TimeoutError, ConnectionError, StatusError):
+        except (TimeoutError, ConnectionError, TtrpcError):
             plugin.close()
             return
         async with self._changed:

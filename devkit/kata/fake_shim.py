@@ -18,7 +18,7 @@ from devkit.kata.listener import Listener
 from kata_bridge.channels.stock import kata_messages as m
 from kata_bridge.channels.stock.shim import SOCKET_NAME
 from kata_bridge.ttrpc.client import Client
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 _AGENT_TIMEOUT_S = 60.0
 # net/http counts the length of a reply for its writer only as long as it fits this buffer.
@@ -35,7 +35,7 @@ class _DroppedError(Exception):
 
 
 @dataclass(slots=True)
-class StandInShim:
+class FakeShim:
     """The shim of sandbox `sandbox_id` below `root`; `async with` starts it.
 
     `url` is what it says of its agent, `agent_path` the unix socket by which it reaches it itself.
@@ -126,7 +126,7 @@ class StandInShim:
                 case "PUT", "/policy" if is_go and not self.is_old:
                     await self._forward("SetPolicy", encode(m.SetPolicyRequest(body.decode())))
                     return 200, b""
-        except StatusError as error:
+        except TtrpcError as error:
             if not is_go:
                 raise _DroppedError from None
             return 500, go_status(error).encode()
@@ -140,7 +140,7 @@ class StandInShim:
             return await client.call(m.AGENT, method, payload, _AGENT_TIMEOUT_S)
 
 
-def go_status(error: StatusError) -> str:
+def go_status(error: TtrpcError) -> str:
     """How Go's gRPC prints a status."""
     name = "".join(word.capitalize() for word in Code(error.code).name.split("_"))
     return f"rpc error: code = {name} desc = {error.message}"

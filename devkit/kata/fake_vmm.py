@@ -17,7 +17,7 @@ _FIRST_HOST_PORT = 1_073_741_824
 
 
 @dataclass(slots=True)
-class StandInVmm:
+class FakeVmm:
     """The VMM's socket `path`; `ports` says where in the "guest" a port leads.
 
     `is_mute`: takes connections and says nothing. `greeting`: bytes that the guest sends at once,

@@ -23,7 +23,7 @@ class Ended:
     stderr: str = ""
 
 
-class GuestTables(Protocol):
+class IptablesTools(Protocol):
     """What runs `iptables-save`, `iptables-restore` and their ip6tables twins in a guest."""
 
     async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Ended: ...
@@ -97,7 +97,7 @@ class _Table:
         return [f"*{name}", *counters, *rules, "COMMIT"]
 
 
-class MemoryTables:
+class FakeTables:
     """Tables in memory, for tests without root: what is restored is printed again, word for word.
 
     Knows tables, chains and jumps as iptables-restore does without `--noflush`: a table that is named

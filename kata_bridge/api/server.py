@@ -30,9 +30,9 @@ from bridge_api.messages import (
     WatchGuestsRequest,
 )
 from bridge_api.rulesets import BadRuleset, from_message
-from kata_bridge.guests.broadcaster import TooManyWatchers, WatcherLags, Watchers
+from kata_bridge.guests.broadcaster import GuestBroadcaster, TooManyWatchers, WatcherLagged
 from kata_bridge.guests.core.machine import MAX_FLOWS
-from kata_bridge.guests.registry import Guests
+from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.metrics import Metrics
 from kata_bridge.start_gate.service import Gatehouse
 from ruleset.delta import RulesetDelta
@@ -62,7 +62,11 @@ class BridgeServer:
     """Serves `Bridge` from `guests`."""
 
     def __init__(
-        self, guests: Guests, watchers: Watchers, metrics: Metrics, gatehouse: Gatehouse | None = None
+        self,
+        guests: GuestRegistry,
+        watchers: GuestBroadcaster,
+        metrics: Metrics,
+        gatehouse: Gatehouse | None = None,
     ) -> None:
         self._guests = guests
         self._gatehouse = gatehouse
@@ -109,7 +113,7 @@ class BridgeServer:
             async with aclosing(self._watchers.watch()) as events:
                 async for event in events:
                     yield event
-        except WatcherLags as error:
+        except WatcherLagged as error:
             self._metrics.watchers_ended.inc()
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except TooManyWatchers as error:

@@ -7,28 +7,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemonkit import logs
-from kata_bridge.channels.netns.executor import Namespaces
+from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import Channel, NotInjectable
-from kata_bridge.channels.select import Kept, Opener
-from kata_bridge.channels.stock.shim import socket_of
+from kata_bridge.channels.select import CachedChannelProvider, ChannelProvider
+from kata_bridge.channels.stock.shim import shim_socket
 from kata_bridge.config import KataBridgeConfiguration, policy_of
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.runtimes import channels_of
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from kata_bridge.channels.agent.registry import Agents
+    from kata_bridge.channels.agent.registry import AgentRegistry
 
 _log = logs.get(__name__)
 
 
 @dataclass(slots=True)
-class Ways:
+class ChannelFactory:
     """The ways into guests. `config` may be replaced; what is open stays as it was."""
 
     config: KataBridgeConfiguration
-    agents: "Agents | None"
-    namespaces: Namespaces
+    agents: "AgentRegistry | None"
+    namespaces: NetnsExecutor
     metrics: Metrics
     notes: Path | None
     """Where the netns channel notes what it applied; None: nowhere."""
@@ -36,13 +36,16 @@ class Ways:
     def channels_of(self, sandbox: Sandbox) -> tuple[str, ...]:
         """The ways to try into a sandbox; none: it is no guest of ours."""
         try:
-            has_shim = socket_of(sandbox.id, self.config.stock.shim_directories) is not None
+            has_shim = shim_socket(sandbox.id, self.config.stock.shim_directories) is not None
         except ValueError:
             has_shim = False
         return channels_of(sandbox, self.config.rules(), has_shim=has_shim)
 
-    def openers(self) -> Mapping[str, Opener]:
-        openers: dict[str, Opener] = {"stock": Kept(self._stock), "netns": Kept(self._netns)}
+    def openers(self) -> Mapping[str, ChannelProvider]:
+        openers: dict[str, ChannelProvider] = {
+            "stock": CachedChannelProvider(self._stock),
+            "netns": CachedChannelProvider(self._netns),
+        }
         if self.agents is not None:
             openers["agent"] = self.agents
         return openers
@@ -58,14 +61,14 @@ class Ways:
     # Each kind of channel is loaded when the first guest needs it: most nodes have one kind.
 
     def _stock(self, sandbox: Sandbox) -> Channel:
-        from kata_bridge.channels.stock.channel import stock_kata
+        from kata_bridge.channels.stock.channel import stock_channel
 
         policy = policy_of(self.config)[0]
         if policy is not None and sandbox.policy_refusal:
             _log.info("the policy of a guest stays", guest=sandbox.id, reason=sandbox.policy_refusal)
             policy = None
         try:
-            return stock_kata(
+            return stock_channel(
                 sandbox.id,
                 roots=self.config.stock.shim_directories,
                 policy=policy,

@@ -22,7 +22,7 @@ class NotInjectable(Exception):  # noqa: N818 - named as the outcome it is in th
     """No try helps while this guest lives as it is. The text tells a person why, and the remedy."""
 
 
-class Refused(Exception):  # noqa: N818 - named as the outcome it is in the interface
+class GuestRefused(Exception):  # noqa: N818 - named as the outcome it is in the interface
     """The guest's packet filter said no. The text has the offending line."""
 
 

@@ -15,7 +15,7 @@ from kata_bridge.channels.port import Channel, NotInjectable, Unreachable
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 
-class Opener(Protocol):
+class ChannelProvider(Protocol):
     """Has the channels of one kind, each for as long as its sandbox lives."""
 
     async def open(self, sandbox: Sandbox) -> Channel:
@@ -30,7 +30,7 @@ class Opener(Protocol):
         ...
 
 
-class Kept:
+class CachedChannelProvider:
     """An opener whose channels are made once for a sandbox: they may remember what they did."""
 
     def __init__(self, make: Callable[[Sandbox], Channel]) -> None:
@@ -51,7 +51,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedChannel:
     """The way that answered."""
 
     name: str
@@ -60,8 +60,8 @@ class Chosen:
 
 
 async def choose(
-    sandbox: Sandbox, names: Sequence[str], openers: Mapping[str, Opener], *, is_young: bool
-) -> Chosen:
+    sandbox: Sandbox, names: Sequence[str], openers: Mapping[str, ChannelProvider], *, is_young: bool
+) -> SelectedChannel:
     """Probe the ways `names` in order and return the first that answers.
 
     `is_young`: the guest may still be booting. Afterwards an agent that has not attached is taken
@@ -76,7 +76,7 @@ async def choose(
             continue
         try:
             channel = await opener.open(sandbox)
-            return Chosen(name, channel, await channel.probe())
+            return SelectedChannel(name, channel, await channel.probe())
         except Unreachable as error:
             # The agent alone can be missing without anyone to say so.
             may_open = may_open or is_young or name != "agent"

@@ -13,7 +13,7 @@ MAX_PENDING = 4_096
 MAX_WATCHERS = 64
 
 
-class WatcherLags(Exception):  # noqa: N818 - said to the watcher, which begins anew
+class WatcherLagged(Exception):  # noqa: N818 - said to the watcher, which begins anew
     """The watcher did not read what was meant for it."""
 
 
@@ -41,7 +41,7 @@ class _Watcher:
         self.news.set()
 
 
-class Watchers:
+class GuestBroadcaster:
     """Everyone who watches, and what each has to be told."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Watchers:
                 while watcher.pending and not watcher.is_lagging:
                     yield watcher.pending.pop(next(iter(watcher.pending)))
                 if watcher.is_lagging:
-                    raise WatcherLags(f"more than {MAX_PENDING} guests changed unread: watch again")
+                    raise WatcherLagged(f"more than {MAX_PENDING} guests changed unread: watch again")
         finally:
             self._watchers.discard(watcher)
 

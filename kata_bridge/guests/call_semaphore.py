@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class CallSemaphore:
     """`count` at once, of one tenant `most`; of those that wait the tenant with fewest turns is next."""
 
     def __init__(self, count: int, most: int) -> None:

@@ -9,33 +9,33 @@ from typing import TypeVar
 from bridge_api.messages import Guest
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from kata_bridge.channels.port import Channel, NeedsFull, NotInjectable, Refused, Unreachable
-from kata_bridge.channels.select import Chosen, Opener, choose
-from kata_bridge.guests.call_semaphore import Turns
+from kata_bridge.channels.port import Channel, GuestRefused, NeedsFull, NotInjectable, Unreachable
+from kata_bridge.channels.select import ChannelProvider, SelectedChannel, choose
+from kata_bridge.guests.call_semaphore import CallSemaphore
 from kata_bridge.guests.core.events import (
-    Abandon,
-    Answer,
-    Began,
     Call,
-    Check,
+    CallRefused,
+    CancelProbe,
+    CheckState,
     Event,
-    Flush,
-    Flushed,
-    Gone,
-    NeededFull,
-    Note,
-    Probe,
-    Probed,
-    Push,
+    FlushFlows,
+    FlushSucceeded,
+    FullRulesetNeeded,
+    GuestNotInjectable,
+    GuestUnreachable,
+    ProbeChannel,
+    ProbeSucceeded,
+    PushRuleset,
+    RecordDrift,
     Result,
-    Stated,
+    SandboxAdded,
+    SandboxRemoved,
+    SetRulesetReply,
+    StateReturned,
     Tick,
-    WasNotInjectable,
-    WasRefused,
-    WasUnreachable,
 )
 from kata_bridge.guests.core.machine import GuestMachine
-from kata_bridge.guests.core.ruleset_cache import Rulesets
+from kata_bridge.guests.core.ruleset_cache import RulesetCache
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.document import Ruleset
@@ -58,14 +58,14 @@ _log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class DriverContext:
     """What all guests of the node have in common."""
 
-    openers: Mapping[str, Opener]
-    rulesets: Rulesets
+    openers: Mapping[str, ChannelProvider]
+    rulesets: RulesetCache
     metrics: Metrics
     tasks: Tasks
-    turns: Mapping[str, Turns]
+    turns: Mapping[str, CallSemaphore]
     luck: Callable[[], float]
     check_s: float
 
@@ -77,14 +77,14 @@ class GuestDriver:
         self,
         sandbox: Sandbox,
         channels: Sequence[str],
-        shared: Shared,
-        answered: Callable[[str, Answer], None],
+        shared: DriverContext,
+        answered: Callable[[str, SetRulesetReply], None],
         changed: Callable[["GuestDriver"], None],
     ) -> None:
         self.sandbox = sandbox
         self.channels = tuple(channels)
         self.machine = GuestMachine(shared.check_s)
-        self.chosen: Chosen | None = None
+        self.chosen: SelectedChannel | None = None
         self._resolv_conf = ""
         self._shared = shared
         self._answered, self._changed = answered, changed
@@ -99,18 +99,18 @@ class GuestDriver:
     # ---- events in
 
     def begin(self) -> None:
-        self.feed(Began())
+        self.feed(SandboxAdded())
 
     def feed(self, event: Event) -> None:
         """Tell the machine what happened, and start what it asks for. Never waits."""
         now_s = self._loop.time()
         actions = self.machine.on(event, now_s, self._shared.luck())
         for action in actions:
-            if isinstance(action, Answer):
+            if isinstance(action, SetRulesetReply):
                 self._answered(self.sandbox.id, action)
-            elif isinstance(action, Note):
+            elif isinstance(action, RecordDrift):
                 self._note(action)
-            elif isinstance(action, Abandon):
+            elif isinstance(action, CancelProbe):
                 if self._call_task is not None:
                     self._call_task.cancel()
             else:
@@ -134,7 +134,7 @@ class GuestDriver:
 
     def end(self) -> None:
         """The sandbox is gone."""
-        self.feed(Gone())
+        self.feed(SandboxRemoved())
         if self._call_task is not None:
             self._call_task.cancel()
 
@@ -152,13 +152,13 @@ class GuestDriver:
         try:
             return await self.turn(lambda: self._call(call))
         except Unreachable as error:
-            return WasUnreachable(str(error))
+            return GuestUnreachable(str(error))
         except NotInjectable as error:
-            return WasNotInjectable(str(error))
-        except Refused as error:
-            return WasRefused(str(error))
+            return GuestNotInjectable(str(error))
+        except GuestRefused as error:
+            return CallRefused(str(error))
         except NeedsFull:
-            return NeededFull()
+            return FullRulesetNeeded()
 
     async def turn(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call into this guest when it is its turn: one at a time, few at once on the node.
@@ -173,7 +173,7 @@ class GuestDriver:
                 try:
                     async with asyncio.timeout(CALL_S):
                         return await call()
-                except (Unreachable, NotInjectable, Refused, NeedsFull):
+                except (Unreachable, NotInjectable, GuestRefused, NeedsFull):
                     raise
                 except TimeoutError:
                     raise Unreachable(f"{name}: no answer within {CALL_S:g} s") from None
@@ -204,17 +204,17 @@ class GuestDriver:
 
     async def _call(self, call: Call) -> Result:
         match call:
-            case Probe():
+            case ProbeChannel():
                 return await self._probe()
-            case Check():
-                return Stated(await self.channel().state())
-            case Flush(flows):
+            case CheckState():
+                return StateReturned(await self.channel().state())
+            case FlushFlows(flows):
                 await self.channel().flush_conntrack(flows)
-                return Flushed()
-            case Push():
+                return FlushSucceeded()
+            case PushRuleset():
                 return await self._push(call)
 
-    async def _probe(self) -> Probed:
+    async def _probe(self) -> ProbeSucceeded:
         if self.sandbox.refusal:
             raise NotInjectable(self.sandbox.refusal)
         is_young = self._loop.time() - self.began_s < YOUNG_S
@@ -230,19 +230,19 @@ class GuestDriver:
         if self.chosen is None or self.chosen.channel is not chosen.channel:
             await self._restore_resolv_conf(chosen)
         self.chosen = chosen
-        return Probed(chosen.capabilities, state)
+        return ProbeSucceeded(chosen.capabilities, state)
 
-    async def _restore_resolv_conf(self, chosen: Chosen) -> None:
+    async def _restore_resolv_conf(self, chosen: SelectedChannel) -> None:
         """Write what was last said: a guest that was booted anew has its image's."""
         if not self._resolv_conf or not chosen.capabilities.resolv_conf:
             return
         try:
             await chosen.channel.set_resolv_conf(self._resolv_conf)
-        except (NotInjectable, Refused) as error:
+        except (NotInjectable, GuestRefused) as error:
             # Its rules do not wait for that.
             _log.warning("a guest's resolv.conf cannot be written again", guest=self.sandbox.id, reason=error)
 
-    async def _push(self, push: Push) -> Stated:
+    async def _push(self, push: PushRuleset) -> StateReturned:
         channel = self.channel()
         what: Ruleset = push.ruleset
         given = what if push.base is None else self._shared.rulesets.between(push.base, what)
@@ -252,7 +252,7 @@ class GuestDriver:
         try:
             state = await channel.apply(given, push.flush)
             result = "applied"
-        except Refused:
+        except GuestRefused:
             result = "refused"
             raise
         except NeedsFull:
@@ -272,11 +272,11 @@ class GuestDriver:
             kind=kind,
             ms=round(took_s * 1000, 1),
         )
-        return Stated(state)
+        return StateReturned(state)
 
     # ---- what is said of it
 
-    def _note(self, note: Note) -> None:
+    def _note(self, note: RecordDrift) -> None:
         if note.loss is None:
             self._shared.metrics.repairs.inc()
             _log.info("rules of a guest are back", guest=self.sandbox.id, tenant=self.sandbox.tenant)
@@ -392,7 +392,7 @@ def _fields(said: tuple[str, str]) -> dict[str, object]:
     return {"state": said[0], "reason": said[1]}
 
 
-def turns() -> dict[str, Turns]:
+def turns() -> dict[str, CallSemaphore]:
     """The turns of `PARALLEL`."""
     counts = (*PARALLEL.items(), ("", PARALLEL_OTHER))
-    return {name: Turns(count, PARALLEL_OF_A_TENANT.get(name, count)) for name, count in counts}
+    return {name: CallSemaphore(count, PARALLEL_OF_A_TENANT.get(name, count)) for name, count in counts}

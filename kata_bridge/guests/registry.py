@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from bridge_api.messages import Flow, GuestResult, ReadBackReply, ResultCode
 from bridge_api.rulesets import to_part
 from daemonkit import logs
-from kata_bridge.channels.port import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
-from kata_bridge.guests.broadcaster import Watchers
-from kata_bridge.guests.core.events import Answer, ChannelChanged, Desired, Reported
-from kata_bridge.guests.driver import GuestDriver, Shared
+from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
+from kata_bridge.guests.broadcaster import GuestBroadcaster
+from kata_bridge.guests.core.events import ChannelChanged, DesiredChanged, SetRulesetReply, StateReported
+from kata_bridge.guests.driver import DriverContext, GuestDriver
 from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox
 from kata_bridge.start_gate.core.decision import are_for
 from ruleset.delta import NotTheBase, RulesetDelta
@@ -31,11 +31,14 @@ class _Waiting:
     answers: "asyncio.Queue[GuestResult]"
 
 
-class Guests:
+class GuestRegistry:
     """One driver for each guest. `channels_of` tells the ways into a sandbox; none: it is no guest."""
 
     def __init__(
-        self, shared: Shared, watchers: Watchers, channels_of: Callable[[Sandbox], tuple[str, ...]]
+        self,
+        shared: DriverContext,
+        watchers: GuestBroadcaster,
+        channels_of: Callable[[Sandbox], tuple[str, ...]],
     ) -> None:
         self._shared = shared
         self._watchers = watchers
@@ -147,7 +150,7 @@ class Guests:
         """A guest says what it holds without having been asked."""
         driver = self._drivers.get(sandbox)
         if driver is not None:
-            driver.feed(Reported(state))
+            driver.feed(StateReported(state))
 
     # ---- what is asked
 
@@ -190,9 +193,9 @@ class Guests:
             if desired is None:
                 raise NotTheBase("nothing was set for this guest before")
             ruleset = self._shared.rulesets.composed(desired, ruleset)
-        driver.feed(Desired(ruleset, flush, ticket))
+        driver.feed(DesiredChanged(ruleset, flush, ticket))
 
-    def _answered(self, guest: str, answer: Answer) -> None:
+    def _answered(self, guest: str, answer: SetRulesetReply) -> None:
         result = GuestResult(guest, answer.code, answer.text, answer.generation, answer.digest)
         self._finish(answer.ticket, result)
 
@@ -208,7 +211,7 @@ class Guests:
 
     async def _write(self, driver: GuestDriver, text: str, networks: Collection[str]) -> GuestResult:
         if not are_for(networks, driver.sandbox.networks):
-            raise Refused("its resolver is for another network")
+            raise GuestRefused("its resolver is for another network")
         await driver.write_resolv_conf(text)
         return self._result(driver.sandbox.id, ResultCode.APPLIED)
 
@@ -276,7 +279,7 @@ class Guests:
             return await driver.turn(lambda: call(driver))
         except NotInjectable as error:
             return self._result(guest, ResultCode.NOT_INJECTABLE, str(error))
-        except Refused as error:
+        except GuestRefused as error:
             return self._result(guest, ResultCode.REFUSED, str(error))
         except (Unreachable, NeedsFull) as error:
             return self._result(guest, ResultCode.UNREACHABLE, str(error))

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from bridge_api.messages import ResultCode
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from kata_bridge.guests.registry import Guests
+from kata_bridge.guests.registry import GuestRegistry
 
 RETRY_S = 2.0
 
 _log = logs.get(__name__)
 
 
-class GuestCopies:
+class GuestResolvConfSync:
     """`text_for` tells what a sandbox's is to say, empty: nothing is known."""
 
-    def __init__(self, guests: Guests, text_for: Callable[[str], str], tasks: Tasks) -> None:
+    def __init__(self, guests: GuestRegistry, text_for: Callable[[str], str], tasks: Tasks) -> None:
         self._guests = guests
         self._text_for = text_for
         self._tasks = tasks

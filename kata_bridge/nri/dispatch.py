@@ -33,7 +33,7 @@ from kata_bridge.nri.messages import (
     ValidateContainerAdjustmentResponse,
 )
 from kata_bridge.nri.session import Session, Snapshot
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 # A quarter of the runtime's default of 2 s for a request.
 HANDLER_S = 0.5
@@ -101,7 +101,7 @@ class Dispatch:
     async def answer(self, service: str, method: str, payload: bytes) -> bytes:
         """Serve one call: what a ttrpc server is made of. Raises `StatusError`, `BadMessage`."""
         if service != PLUGIN:
-            raise StatusError(Code.UNIMPLEMENTED, f"no service {service}")
+            raise TtrpcError(Code.UNIMPLEMENTED, f"no service {service}")
         return encode(await self._answer(method, payload))
 
     async def _answer(self, method: str, payload: bytes) -> object:
@@ -127,7 +127,7 @@ class Dispatch:
                 _log.info("the runtime shuts down")
             case _:
                 # Of an event that has a call of its own a runtime makes a StateChange then.
-                raise StatusError(Code.UNIMPLEMENTED, f"no method {method}")
+                raise TtrpcError(Code.UNIMPLEMENTED, f"no method {method}")
         return Empty()
 
     async def _pod_event(self, event: Event, pod: PodSandbox | None) -> None:
@@ -137,7 +137,7 @@ class Dispatch:
             case Event.RUN_POD_SANDBOX:
                 hold = await self._tell(self._handler.run_pod_sandbox(pod), "run")
                 if hold is not None:
-                    raise StatusError(Code.FAILED_PRECONDITION, hold.reason)
+                    raise TtrpcError(Code.FAILED_PRECONDITION, hold.reason)
             case Event.STOP_POD_SANDBOX:
                 await self._tell(self._handler.stop_pod_sandbox(pod), "stop")
             case Event.REMOVE_POD_SANDBOX:
@@ -168,7 +168,7 @@ class Dispatch:
             outcome = Hold(f"nobody decided within {HANDLER_S} s whether this container may be created")
         if isinstance(outcome, Hold):
             # Not DEADLINE_EXCEEDED, ever: to a runtime that is a plugin to throw out.
-            raise StatusError(Code.FAILED_PRECONDITION, outcome.reason)
+            raise TtrpcError(Code.FAILED_PRECONDITION, outcome.reason)
         return CreateContainerResponse(outcome)
 
     async def _validate(

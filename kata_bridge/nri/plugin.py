@@ -23,7 +23,7 @@ from kata_bridge.nri.session import Session
 from kata_bridge.ttrpc.client import Calls
 from kata_bridge.ttrpc.frame import Frame
 from kata_bridge.ttrpc.server import Serving
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 
 SOCKET = Path("/var/run/nri/nri.sock")
 
@@ -168,7 +168,7 @@ class Plugin:
         """Register; return why that failed, after which the connection is of no use."""
         try:
             await calls.call(RUNTIME, "RegisterPlugin", encode(self._register), REGISTER_S)
-        except StatusError as error:
+        except TtrpcError as error:
             reason = f"refused: {error.message}"
         except TimeoutError:
             reason = f"no answer to RegisterPlugin within {REGISTER_S:g} s"

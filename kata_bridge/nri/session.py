@@ -15,7 +15,7 @@ from kata_bridge.nri.messages import (
     SynchronizeRequest,
     SynchronizeResponse,
 )
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 # Of pods and containers together. A node has some hundreds.
 MAX_OBJECTS = 100_000
@@ -66,7 +66,7 @@ class Session:
         self._containers += request.containers
         if len(self._pods) + len(self._containers) > MAX_OBJECTS:
             self._pods, self._containers = [], []
-            raise StatusError(Code.RESOURCE_EXHAUSTED, f"more than {MAX_OBJECTS} pods and containers")
+            raise TtrpcError(Code.RESOURCE_EXHAUSTED, f"more than {MAX_OBJECTS} pods and containers")
         if request.more:
             return SynchronizeResponse(more=True), None
         snapshot = Snapshot(tuple(self._pods), tuple(self._containers))

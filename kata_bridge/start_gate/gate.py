@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from daemonkit import logs
 from daemonkit.metrics import Registry
-from kata_bridge.guests.registry import Guests
+from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot
@@ -65,7 +65,7 @@ class Gate:
     def __init__(
         self,
         settings: Settings,
-        guests: Guests,
+        guests: GuestRegistry,
         channels_of: Callable[[Sandbox], tuple[str, ...]],
         resolv_confs: ResolvConfs,
         registry: Registry,

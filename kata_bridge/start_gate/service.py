@@ -6,8 +6,8 @@ from collections.abc import Callable
 from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.tasks import Tasks
 from kata_bridge.config import Gate as Config
-from kata_bridge.guests.registry import Guests
-from kata_bridge.guests.resolv_conf_sync import GuestCopies
+from kata_bridge.guests.registry import GuestRegistry
+from kata_bridge.guests.resolv_conf_sync import GuestResolvConfSync
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.sandboxes.nri_source import NriHandler
@@ -25,7 +25,7 @@ class Gatehouse:
     def __init__(
         self,
         config: Config,
-        guests: Guests,
+        guests: GuestRegistry,
         channels_of: Callable[[Sandbox], tuple[str, ...]],
         metrics: Metrics,
         tasks: Tasks,
@@ -38,7 +38,7 @@ class Gatehouse:
             self._reports = ClusterReports(cluster.kubeconfig_file, cluster.node_name, tasks)
         confs = ResolvConfs(config.directory)
         self.gate = Gate(_settings(config), guests, channels_of, confs, metrics.registry, self._reports)
-        self._copies = GuestCopies(guests, self.gate.text_for, tasks)
+        self._copies = GuestResolvConfSync(guests, self.gate.text_for, tasks)
         guests.on_changed = self._changed
         if self._reports is not None:
             self._reports.tally = self.gate.tally

@@ -11,7 +11,7 @@ from kata_bridge import off_loop
 from kata_bridge.ttrpc.connection import ClientConnection, outcome_of
 from kata_bridge.ttrpc.frame import MAX_DATA_BYTES, Frame
 from kata_bridge.ttrpc.messages import KeyValue
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 
 # A frame may hold 4 MiB: what waits to be sent stays within 256 MiB, whatever the peer does.
 MAX_WAITING = 64
@@ -64,10 +64,10 @@ class Calls:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._drain()
-                outcome: bytes | Frame | StatusError = await answered
+                outcome: bytes | Frame | TtrpcError = await answered
                 if isinstance(outcome, Frame):
                     outcome = await off_loop.run(len(outcome.data), outcome_of, outcome)
-                if isinstance(outcome, StatusError):
+                if isinstance(outcome, TtrpcError):
                     raise outcome
                 return outcome
         except ConnectionError as error:
@@ -85,7 +85,7 @@ class Calls:
             waiting = self._waiting[answer.stream_id]
             if waiting.done():
                 continue  # cancelled, and about to be forgotten
-            if isinstance(answer.outcome, StatusError):
+            if isinstance(answer.outcome, TtrpcError):
                 waiting.set_exception(answer.outcome)
             else:
                 waiting.set_result(answer.outcome)

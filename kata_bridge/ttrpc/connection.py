@@ -15,10 +15,10 @@ from kata_bridge.ttrpc.frame import (
     RESPONSE,
     Frame,
     FrameReader,
-    TooLarge,
+    OversizedFrame,
 )
-from kata_bridge.ttrpc.messages import KeyValue, Request, Response, Status
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.messages import KeyValue, Request, Response, RpcStatus
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 _MAX_STREAM_ID = (1 << 32) - 1
 # To decode what is larger may take seconds, so that is left to whoever can do it beside the loop.
@@ -27,11 +27,11 @@ _MAX_MESSAGE_CHARACTERS = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """What came back for a call: its payload, why there is none, or a large frame for `outcome_of`."""
 
     stream_id: int
-    outcome: bytes | StatusError | Frame
+    outcome: bytes | TtrpcError | Frame
 
 
 class ClientConnection:
@@ -51,14 +51,12 @@ class ClientConnection:
         server would say, but without sending it.
         """
         if self._next_id > _MAX_STREAM_ID:
-            raise StatusError(Code.UNAVAILABLE, "this connection has no more stream ids")
+            raise TtrpcError(Code.UNAVAILABLE, "this connection has no more stream ids")
         # What is left of less than a nanosecond must not become 0, which is no limit.
         timeout_nano = max(1, int(timeout_s * 1e9))
         data = encode(Request(service, method, payload, timeout_nano, metadata))
         if len(data) > MAX_DATA_BYTES:
-            raise StatusError(
-                Code.RESOURCE_EXHAUSTED, f"the call has {len(data)} bytes, {MAX_DATA_BYTES} fit"
-            )
+            raise TtrpcError(Code.RESOURCE_EXHAUSTED, f"the call has {len(data)} bytes, {MAX_DATA_BYTES} fit")
         frame = Frame(self._next_id, REQUEST, data)
         self._waiting.add(self._next_id)
         self._next_id += 2
@@ -68,7 +66,7 @@ class ClientConnection:
         """Give a call up; an answer that comes later is dropped."""
         self._waiting.discard(stream_id)
 
-    def receive(self, data: bytes) -> list[Answer]:
+    def receive(self, data: bytes) -> list[CallResult]:
         """Return the answers that `data` completes, each to a call that waits."""
         answers = []
         for frame in self._reader.feed(data):
@@ -76,27 +74,27 @@ class ClientConnection:
                 continue
             self._waiting.discard(frame.stream_id)
             if isinstance(frame, Frame) and len(frame.data) > _DECODED_BYTES:
-                answers.append(Answer(frame.stream_id, frame))
+                answers.append(CallResult(frame.stream_id, frame))
             else:
-                answers.append(Answer(frame.stream_id, outcome_of(frame)))
+                answers.append(CallResult(frame.stream_id, outcome_of(frame)))
         return answers
 
 
-def outcome_of(frame: Frame | TooLarge) -> bytes | StatusError:
+def outcome_of(frame: Frame | OversizedFrame) -> bytes | TtrpcError:
     """The payload of a response, or why there is none."""
-    if isinstance(frame, TooLarge):
-        return StatusError(Code.RESOURCE_EXHAUSTED, f"the answer has {frame.size_bytes} bytes")
+    if isinstance(frame, OversizedFrame):
+        return TtrpcError(Code.RESOURCE_EXHAUSTED, f"the answer has {frame.size_bytes} bytes")
     try:
         response = decode(Response, frame.data)
     except BadMessage as error:
-        return StatusError(Code.INTERNAL, f"the answer cannot be read: {error}")
+        return TtrpcError(Code.INTERNAL, f"the answer cannot be read: {error}")
     if response.status is not None and response.status.code != Code.OK:
-        return StatusError(response.status.code, response.status.message)
+        return TtrpcError(response.status.code, response.status.message)
     return response.payload
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class IncomingCall:
     """A request to serve. `timeout_s` is what its caller gives it, None for no limit."""
 
     stream_id: int
@@ -113,17 +111,17 @@ class ServerConnection:
         self._reader = FrameReader()
         self._last_id = 0
 
-    def receive(self, data: bytes) -> list[Call | Frame]:
+    def receive(self, data: bytes) -> list[IncomingCall | Frame]:
         """Return what `data` brings, in its order: calls to serve and refusals to send."""
         return [self._request(frame) for frame in self._reader.feed(data) if frame.type == REQUEST]
 
-    def _request(self, frame: Frame | TooLarge) -> Call | Frame:
+    def _request(self, frame: Frame | OversizedFrame) -> IncomingCall | Frame:
         if frame.stream_id % 2 == 0:
             return refusal(frame.stream_id, Code.INVALID_ARGUMENT, "a client's stream ids are odd")
         if frame.stream_id <= self._last_id:
             return refusal(frame.stream_id, Code.INVALID_ARGUMENT, "stream ids grow and are not used again")
         self._last_id = frame.stream_id
-        if isinstance(frame, TooLarge):
+        if isinstance(frame, OversizedFrame):
             return refusal(frame.stream_id, Code.RESOURCE_EXHAUSTED, f"the call has {frame.size_bytes} bytes")
         if frame.flags & REMOTE_OPEN:
             return refusal(frame.stream_id, Code.UNIMPLEMENTED, "no streams are served here")
@@ -132,7 +130,7 @@ class ServerConnection:
         except BadMessage as error:
             return refusal(frame.stream_id, Code.INVALID_ARGUMENT, f"the call cannot be read: {error}")
         timeout_s = request.timeout_nano / 1e9 if request.timeout_nano > 0 else None
-        return Call(frame.stream_id, request.service, request.method, request.payload, timeout_s)
+        return IncomingCall(frame.stream_id, request.service, request.method, request.payload, timeout_s)
 
 
 def answer(stream_id: int, payload: bytes) -> Frame:
@@ -145,4 +143,4 @@ def answer(stream_id: int, payload: bytes) -> Frame:
 
 def refusal(stream_id: int, code: Code, message: str) -> Frame:
     """The frame that refuses a call. A long message is cut: programs put their whole output in it."""
-    return Frame(stream_id, RESPONSE, encode(Response(Status(code, message[:_MAX_MESSAGE_CHARACTERS]))))
+    return Frame(stream_id, RESPONSE, encode(Response(RpcStatus(code, message[:_MAX_MESSAGE_CHARACTERS]))))

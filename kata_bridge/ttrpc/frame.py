@@ -32,7 +32,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class TooLarge:
+class OversizedFrame:
     """A frame whose data was skipped, since there is more of it than any frame may have."""
 
     stream_id: int
@@ -48,10 +48,10 @@ class FrameReader:
         self._needed_bytes = HEADER_BYTES
         self._to_skip_bytes = 0
 
-    def feed(self, data: bytes) -> list[Frame | TooLarge]:
+    def feed(self, data: bytes) -> list[Frame | OversizedFrame]:
         """Return what `data` completes. A frame that is too large is told of at once."""
         self._buffer += data
-        done: list[Frame | TooLarge] = []
+        done: list[Frame | OversizedFrame] = []
         while True:
             if self._to_skip_bytes:
                 skipped = min(self._to_skip_bytes, len(self._buffer))
@@ -62,7 +62,7 @@ class FrameReader:
             size_bytes, stream_id, kind, flags = _HEADER.unpack_from(self._buffer)
             end = HEADER_BYTES + size_bytes
             if size_bytes > MAX_DATA_BYTES:
-                done.append(TooLarge(stream_id, kind, size_bytes))
+                done.append(OversizedFrame(stream_id, kind, size_bytes))
                 self._to_skip_bytes = end
             elif len(self._buffer) < end:
                 self._needed_bytes = end

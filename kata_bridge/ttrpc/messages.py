@@ -25,7 +25,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RpcStatus:
     code: Code = field(1, enumeration(Code))
     message: str = field(2, STRING)
 
@@ -34,5 +34,5 @@ class Status:
 class Response:
     """No status, an empty one and code OK all mean success."""
 
-    status: Status | None = field(1, message_of(Status))
+    status: RpcStatus | None = field(1, message_of(RpcStatus))
     payload: bytes = field(2, BYTES)

@@ -8,13 +8,13 @@ from pathlib import Path
 from daemonkit.protobuf import BadMessage
 from daemonkit.run.listeners import stop_accepting
 from daemonkit.tasks import Tasks
-from kata_bridge.ttrpc.connection import Call, ServerConnection, answer, refusal
+from kata_bridge.ttrpc.connection import IncomingCall, ServerConnection, answer, refusal
 from kata_bridge.ttrpc.frame import Frame
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 # One of these at most is given service, method and payload of a call and returns the answer's
 # payload. It raises `StatusError` to refuse it; UNIMPLEMENTED for a service or method it has not.
-Answer = Callable[[str, str, bytes], Awaitable[bytes]]
+Handler = Callable[[str, str, bytes], Awaitable[bytes]]
 
 # Calls under way on one connection; each may hold a payload of 4 MiB.
 MAX_RUNNING = 64
@@ -36,7 +36,7 @@ class Serving:
 
     def __init__(
         self,
-        answer: Answer,
+        answer: Handler,
         send: Callable[[Frame], None],
         tasks: Tasks,
         *,
@@ -65,7 +65,7 @@ class Serving:
                 self._running += 1
                 self._tasks.spawn(self._serve(each), each.method[:40])
 
-    async def _serve(self, call: Call) -> None:
+    async def _serve(self, call: IncomingCall) -> None:
         # What an unexpected exception leaves behind; the tasks' owner logs that, with its trace.
         reply = refusal(call.stream_id, Code.INTERNAL, "failed; the log of the server says why")
         limits = [limit for limit in (call.timeout_s, self._longest_s) if limit is not None]
@@ -79,7 +79,7 @@ class Serving:
             raise
         except TimeoutError:
             reply = refusal(call.stream_id, Code.DEADLINE_EXCEEDED, "timeout")
-        except StatusError as error:
+        except TtrpcError as error:
             reply = refusal(call.stream_id, error.code, error.message)
         except BadMessage as error:
             reply = refusal(call.stream_id, Code.INVALID_ARGUMENT, str(error))
@@ -91,7 +91,7 @@ class Serving:
 class Server:
     """Serves `answer` to all who connect."""
 
-    def __init__(self, answer: Answer, *, longest_s: float | None = None) -> None:
+    def __init__(self, answer: Handler, *, longest_s: float | None = None) -> None:
         self._answer = answer
         self._longest_s = longest_s
         self._tasks = Tasks("ttrpc-server")

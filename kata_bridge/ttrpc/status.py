@@ -21,7 +21,7 @@ class Code(OpenEnum):
     UNAVAILABLE = 14
 
 
-class StatusError(Exception):
+class TtrpcError(Exception):
     """The peer's refusal of a call, or the one that it is to be given."""
 
     def __init__(self, code: int, message: str) -> None:

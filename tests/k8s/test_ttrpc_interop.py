@@ -20,7 +20,7 @@ from daemonkit.protobuf import field as proto_field
 from kata_bridge.ttrpc.client import Client, ConnectionLost
 from kata_bridge.ttrpc.messages import KeyValue
 from kata_bridge.ttrpc.server import Server
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 from tests.k8s import build
 
 SERVICE = "trial.Trial"
@@ -97,16 +97,16 @@ async def test_our_client_many_at_once(go_server: tuple[object, Path]) -> None:
 async def test_our_client_refused(go_server: tuple[object, Path]) -> None:
     async with client_at(go_server[1]) as client:
         for code in (1, 3, 5, 7, 12, 13, 14, 16):
-            with pytest.raises(StatusError) as refused:
+            with pytest.raises(TtrpcError) as refused:
                 await ask(client, "Refuse", f"{code} for reason {code}".encode())
             assert (refused.value.code, refused.value.message) == (code, f"for reason {code}")
-        with pytest.raises(StatusError, match="UNIMPLEMENTED"):
+        with pytest.raises(TtrpcError, match="UNIMPLEMENTED"):
             await ask(client, "Nothing")
-        with pytest.raises(StatusError, match="UNIMPLEMENTED"):
+        with pytest.raises(TtrpcError, match="UNIMPLEMENTED"):
             await client.call("no.Such", "Echo", b"", TIMEOUT_S)
-        with pytest.raises(StatusError, match="RESOURCE_EXHAUSTED: the call has"):
+        with pytest.raises(TtrpcError, match="RESOURCE_EXHAUSTED: the call has"):
             await ask(client, "Echo", bytes(TOO_LARGE_BYTES))
-        with pytest.raises(StatusError) as damaged:
+        with pytest.raises(TtrpcError) as damaged:
             await client.call(SERVICE, "Echo", b"\x0a\x7f", TIMEOUT_S)
         # What containerd/ttrpc's services.go answers for a payload that is no message.
         assert damaged.value.code == Code.INTERNAL
@@ -135,9 +135,9 @@ async def test_our_clients_deadline_and_metadata_arrive(go_server: tuple[object,
 @pytest.mark.asyncio
 async def test_our_client_gives_up_and_drops_what_comes_late(go_server: tuple[object, Path]) -> None:
     async with client_at(go_server[1]) as client:
-        with pytest.raises((TimeoutError, StatusError)) as ended:
+        with pytest.raises((TimeoutError, TtrpcError)) as ended:
             await ask(client, "Sleep", b"400", 0.1)
-        if isinstance(ended.value, StatusError):
+        if isinstance(ended.value, TtrpcError):
             assert ended.value.code is Code.DEADLINE_EXCEEDED
         # The answer to the first arrives while this one waits.
         assert await ask(client, "Sleep", b"800") == b"800"
@@ -165,7 +165,7 @@ class Trial:
 
     async def answer(self, service: str, method: str, payload: bytes) -> bytes:
         if service != SERVICE:
-            raise StatusError(Code.UNIMPLEMENTED, f"no service {service}")
+            raise TtrpcError(Code.UNIMPLEMENTED, f"no service {service}")
         given = decode(BytesValue, payload).value
         match method:
             case "Echo":
@@ -178,8 +178,8 @@ class Trial:
                 return encode(BytesValue(given))
             case "Refuse":
                 code, _, text = given.decode().partition(" ")
-                raise StatusError(int(code), text)
-        raise StatusError(Code.UNIMPLEMENTED, f"no method {method}")
+                raise TtrpcError(int(code), text)
+        raise TtrpcError(Code.UNIMPLEMENTED, f"no method {method}")
 
 
 @asynccontextmanager

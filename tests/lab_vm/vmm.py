@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from devkit.kata.fake_shim import StandInShim
+from devkit.kata.fake_shim import FakeShim
 
 _BUFFER_BYTES = 1 << 16
 
@@ -21,7 +21,7 @@ _BUFFER_BYTES = 1 << 16
 async def main() -> None:
     async with contextlib.AsyncExitStack() as stack:
         for sandbox, root, path, vsock_port, address, port, guest in json.loads(sys.argv[1]):
-            shim = StandInShim(Path(root), sandbox, Path("/nowhere"), f"hvsock://{path}:1024")
+            shim = FakeShim(Path(root), sandbox, Path("/nowhere"), f"hvsock://{path}:1024")
             await stack.enter_async_context(shim)
             serve = _device(f"{path}_{vsock_port}", guest)
             await stack.enter_async_context(await asyncio.start_server(serve, address, port))

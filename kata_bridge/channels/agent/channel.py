@@ -23,7 +23,7 @@ from guest_agent.api.messages import (
 )
 from kata_bridge import off_loop
 from kata_bridge.channels.guest_text import MAX_TEXT_CHARACTERS, sentence, word
-from kata_bridge.channels.port import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
 from ruleset.delta import RulesetDelta
 from ruleset.document import Document, Ruleset
 from ruleset.names import Backend
@@ -194,7 +194,7 @@ class AgentChannel:
             raise Unreachable(self.ended)
         data = encode(replace(question, id=self._last_id + 1))
         if len(data) > MAX_TO_GUEST_BYTES:
-            raise Refused(
+            raise GuestRefused(
                 f"the ruleset is {len(data)} bytes, a message to a guest has {MAX_TO_GUEST_BYTES} at most"
             )
         self._last_id += 1
@@ -225,7 +225,7 @@ class AgentChannel:
         if outcome.code is OutcomeCode.NEEDS_FULL:
             raise NeedsFull(text)
         if outcome.code is OutcomeCode.REFUSED:
-            raise Refused(text)
+            raise GuestRefused(text)
         raise Unreachable(f"in the guest: {text or 'failed without a reason'}")
 
 

@@ -11,7 +11,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def address_of(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
     """Read an address; one of IPv4 that is mapped into IPv6 is one of IPv4. None: it is none."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
@@ -22,7 +22,7 @@ def address_of(text: str) -> Address | None:
     return address
 
 
-class Addresses:
+class GuestAddresses:
     """The addresses of living sandboxes, kept up by `take`.
 
     `gateways` are networks that guests come out of with another address than their own.
@@ -47,7 +47,7 @@ class Addresses:
                     del self._count[address]
             # The addresses of a pod in the host's network are the node's.
             if isinstance(change, Appeared) and not change.sandbox.is_host_network:
-                said = map(address_of, change.sandbox.ips)
+                said = map(parse_address, change.sandbox.ips)
                 found = frozenset(address for address in said if address is not None)
                 if found:
                     self._of[sandbox] = found

@@ -12,15 +12,15 @@ from pathlib import Path
 from daemonkit.run.listeners import stop_accepting
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.agent.guest_addresses import Address
-from kata_bridge.channels.agent.peer_origin import Origin, tcp_origin
+from kata_bridge.channels.agent.peer_origin import PeerOrigin, tcp_origin
 
 _STOP_S = 2.0
 
-OriginOf = Callable[[asyncio.Transport], Origin]
+OriginOf = Callable[[asyncio.Transport], PeerOrigin]
 Accept = Callable[[OriginOf], asyncio.Protocol]
 
 
-class Doors:
+class AgentListeners:
     """Listens; `accept` makes the protocol of a connection, given what tells its origin.
 
     `is_guests` says of an address whether it is one guest's own.
@@ -33,7 +33,7 @@ class Doors:
         self._open: dict[str, tuple[asyncio.Server, Path | None]] = {}
         self._is_closed = False
 
-    def leads(self, origin: Origin) -> bool:
+    def leads(self, origin: PeerOrigin) -> bool:
         """Whether the door that a connection came by is open still: what was being accepted when it
         was closed arrives all the same."""
         return not self._is_closed and (origin.sandbox is None or _of(origin.sandbox) in self._open)
@@ -107,7 +107,7 @@ class Doors:
             _remove(path)
         self._tasks.spawn(stop_accepting(server), "shut", when_over=server.close)
 
-    def _tcp_origin(self, transport: asyncio.Transport) -> Origin:
+    def _tcp_origin(self, transport: asyncio.Transport) -> PeerOrigin:
         return tcp_origin(str(transport.get_extra_info("peername")[0]), self._is_guests)
 
 
@@ -119,13 +119,13 @@ def _of(sandbox: str) -> str:
     return f"sandbox {sandbox}"
 
 
-def _unix_origin(sandbox: str | None, transport: asyncio.Transport) -> Origin:
+def _unix_origin(sandbox: str | None, transport: asyncio.Transport) -> PeerOrigin:
     if sandbox is not None:
-        return Origin("hybrid-vsock", sandbox, sandbox)
+        return PeerOrigin("hybrid-vsock", sandbox, sandbox)
     credentials = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return Origin("unix", f"pid {int.from_bytes(credentials[:4], sys.byteorder)}")
+    return PeerOrigin("unix", f"pid {int.from_bytes(credentials[:4], sys.byteorder)}")
 
 
-def _vsock_origin(transport: asyncio.Transport) -> Origin:
+def _vsock_origin(transport: asyncio.Transport) -> PeerOrigin:
     cid = int(transport.get_extra_info("peername")[0])
-    return Origin("vsock", f"cid {cid}", cid=cid)
+    return PeerOrigin("vsock", f"cid {cid}", cid=cid)

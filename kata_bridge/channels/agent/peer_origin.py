@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from daemonkit.admission.connection_slots import source_of
-from kata_bridge.channels.agent.guest_addresses import Address, address_of
+from kata_bridge.channels.agent.guest_addresses import Address, parse_address
 
 # A guest needs one connection, and a second for the moment in which it replaces the first; an agent
 # that fails and comes back does so some 10 times in its first 10 s.
@@ -24,7 +24,7 @@ MAX_REMEMBERED = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PeerOrigin:
     """Where a connection came in. `name` is for people, and what limits are counted by.
 
     `sandbox`: it is that guest's own door, and no other may come through it. `cid` is the VM's
@@ -47,17 +47,17 @@ class Origin:
         return MAX_PER_GUEST, MAX_CONNECTS_PER_GUEST
 
 
-def tcp_origin(peer: str, is_guests: Callable[[Address], bool]) -> Origin:
+def tcp_origin(peer: str, is_guests: Callable[[Address], bool]) -> PeerOrigin:
     """The origin of a TCP connection from `peer`, an address as getpeername(2) has it."""
-    address = address_of(peer)
+    address = parse_address(peer)
     if address is None:  # no kernel says so
-        return Origin("tcp", peer)
+        return PeerOrigin("tcp", peer)
     if is_guests(address):
-        return Origin("tcp", str(address), address=address, is_guests=True)
-    return Origin("tcp", source_of(peer), address=address)
+        return PeerOrigin("tcp", str(address), address=address, is_guests=True)
+    return PeerOrigin("tcp", source_of(peer), address=address)
 
 
-class Rates:
+class ConnectRateLimiter:
     """How often each origin has connected of late."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Rates:
     def __len__(self) -> int:
         return len(self._left)
 
-    def admits(self, origin: Origin, now_s: float) -> bool:
+    def admits(self, origin: PeerOrigin, now_s: float) -> bool:
         """Whether it may connect once more; it is counted then."""
         most = origin.limits[1]
         key = (origin.name, most)

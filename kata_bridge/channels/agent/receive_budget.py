@@ -24,7 +24,7 @@ _RETRY_AT = 11
 BETWEEN_MESSAGES_BYTES = 256 << 10
 
 
-class Allowance:
+class ReceiveBudget:
     """Of one connection."""
 
     __slots__ = ("_expected_bytes", "_flight_bytes", "_flights", "_left_bytes")

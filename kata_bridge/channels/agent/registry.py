@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from daemonkit import logs
-from kata_bridge.channels.agent.server import GuestLinks
+from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import Channel, Unreachable
-from kata_bridge.channels.stock.agent_client import HybridVsock, StockAgent, UnixSocket, Vsock, parse_url
+from kata_bridge.channels.stock.agent_client import (
+    HybridVsockAddress,
+    StockAgentClient,
+    UnixAddress,
+    VsockAddress,
+    parse_agent_url,
+)
 from kata_bridge.channels.stock.faults import CallFailedError, NoAnswerError
-from kata_bridge.channels.stock.shim import Shim, socket_of
+from kata_bridge.channels.stock.shim import Shim, shim_socket
 from kata_bridge.credentials import Credentials, CredentialsError
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
@@ -21,12 +27,12 @@ SHIM_S = 2.0
 # one place that agents of all ages let CopyFile write to.
 GUEST_DIRECTORY = "/run/kata-containers/shared/containers/vcnode-guest"
 
-AgentAddress = HybridVsock | Vsock | UnixSocket
+AgentAddress = HybridVsockAddress | VsockAddress | UnixAddress
 
 _log = logs.get(__name__)
 
 
-class Agents:
+class AgentRegistry:
     """A `choice.Opener` for the channel `agent`.
 
     `vsock_port` is where guests dial the node by vsock; None: they do not. `is_copying`: put their
@@ -35,7 +41,7 @@ class Agents:
 
     def __init__(
         self,
-        links: GuestLinks,
+        links: AgentServer,
         credentials: Credentials,
         metrics: Metrics,
         *,
@@ -108,22 +114,22 @@ class Agents:
 
     async def _agent_address(self, sandbox: str) -> tuple[str, AgentAddress | None]:
         """Where the stock agent of a guest listens, as its shim says; nowhere if it has no shim."""
-        if socket_of(sandbox, self._shim_roots) is None:
+        if shim_socket(sandbox, self._shim_roots) is None:
             return "", None
         try:
             url = await Shim(sandbox, roots=self._shim_roots, timeout_s=SHIM_S).agent_url()
-            return (url, parse_url(url)) if url else ("", None)
+            return (url, parse_agent_url(url)) if url else ("", None)
         except (NoAnswerError, CallFailedError, ValueError) as error:
             raise Unreachable(f"its agent's way in is not known yet: {error}") from None
 
     async def _open_door(self, sandbox: str, port: int, address: AgentAddress | None) -> None:
         """Listen where this guest's VMM leads its vsock connections, or note the number of its VM."""
-        if isinstance(address, HybridVsock):
+        if isinstance(address, HybridVsockAddress):
             try:
                 await self._links.listen_hybrid(sandbox, address.path, port)
             except OSError as error:
                 raise Unreachable(f"{address.path}_{port}: {error.strerror}") from None
-        elif isinstance(address, Vsock):
+        elif isinstance(address, VsockAddress):
             self._links.bind_cid(sandbox, address.cid)
         else:
             return
@@ -134,7 +140,7 @@ class Agents:
 
         Raises `Unreachable` where it may be later.
         """
-        agent = StockAgent(url)
+        agent = StockAgentClient(url)
         try:
             for name, content in await asyncio.to_thread(_content, directory):
                 await agent.copy_file(f"{GUEST_DIRECTORY}/{name}", content)

@@ -23,10 +23,10 @@ from daemonkit.admission.connection_slots import ConnectionSlots
 from daemonkit.admission.handshake_slots import HandshakeSlots
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.agent.guest_addresses import Address
-from kata_bridge.channels.agent.listeners import Doors, OriginOf
-from kata_bridge.channels.agent.peer_origin import Origin, Rates
-from kata_bridge.channels.agent.receive_budget import Allowance
-from kata_bridge.channels.agent.tls_hello import Hello, judge
+from kata_bridge.channels.agent.listeners import AgentListeners, OriginOf
+from kata_bridge.channels.agent.peer_origin import ConnectRateLimiter, PeerOrigin
+from kata_bridge.channels.agent.receive_budget import ReceiveBudget
+from kata_bridge.channels.agent.tls_hello import HelloVerdict, inspect_hello
 
 # From connect to a first message over TLS; 30 guests at once on two busy cores need one second.
 ATTACH_S = 15.0
@@ -55,11 +55,11 @@ _log = logs.get(__name__)
 class Connection:
     """One guest's connection. `is_attached` is set by whoever learns who it is; until then it is on time."""
 
-    origin: Origin
+    origin: PeerOrigin
     outer: asyncio.Transport
     inner: asyncio.Transport | None = None
     is_attached: bool = False
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: ReceiveBudget = field(default_factory=ReceiveBudget)
     timer: asyncio.TimerHandle | None = None
     # Begins to pass bytes; while it waits for its turn.
     join: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -83,13 +83,13 @@ class Relay:
     ) -> None:
         """`is_guests` says of an address whether it is one guest's own."""
         self.behind = behind
-        self.doors = Doors(lambda origin_of: _Outer(self, origin_of), is_guests)
+        self.doors = AgentListeners(lambda origin_of: _Outer(self, origin_of), is_guests)
         self._clock = clock
         self._tasks = Tasks("relay")
         self._connections: dict[Connection, None] = {}  # the oldest first
         self._by_inner: dict[str, Connection] = {}
         self._counts: Counter[str] = Counter()
-        self._rates = Rates()
+        self._rates = ConnectRateLimiter()
         self._unattached: ConnectionSlots[Connection] = ConnectionSlots(MAX_CONNECTIONS)
         self._turns: HandshakeSlots[Connection] = HandshakeSlots(MAX_HANDSHAKES, STALLED_S, HANDSHAKE_S)
         self._next_turn: asyncio.TimerHandle | None = None
@@ -124,7 +124,7 @@ class Relay:
             self._next_turn.cancel()
         await self._tasks.close(timeout_s=2)
 
-    def admits(self, origin: Origin) -> str:
+    def admits(self, origin: PeerOrigin) -> str:
         """Empty, or why a connection of this origin is not taken now."""
         if not self.doors.leads(origin):
             return "its door is closed"
@@ -148,7 +148,7 @@ class Relay:
         connection.abort()
         self.closed(connection)
 
-    def opened(self, transport: asyncio.Transport, origin: Origin) -> Connection | None:
+    def opened(self, transport: asyncio.Transport, origin: PeerOrigin) -> Connection | None:
         refusal = self.admits(origin)
         if refusal:
             _log.debug("connection refused", transport=origin.transport, origin=origin.name, reason=refusal)
@@ -338,14 +338,14 @@ class _Outer(_Side):
         if self._connection is None or self._transport is None:
             return
         self._first += data
-        verdict = judge(self._first)
-        if verdict is Hello.WRONG:
+        verdict = inspect_hello(self._first)
+        if verdict is HelloVerdict.WRONG:
             origin = self._connection.origin
             _log.debug(
                 "connection refused", transport=origin.transport, origin=origin.name, reason=verdict.value
             )
             self._transport.abort()
-        elif verdict is Hello.TLS13:
+        elif verdict is HelloVerdict.TLS13:
             self._transport.pause_reading()
             self._relay.join(self, self._connection, self._first)
             self._first = b""

@@ -23,7 +23,7 @@ from daemonkit.tasks import Tasks
 from guest_agent.api.messages import ATTACH, FromGuest, Hello
 from kata_bridge import off_loop
 from kata_bridge.channels.agent.channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state
-from kata_bridge.channels.agent.guest_addresses import Addresses
+from kata_bridge.channels.agent.guest_addresses import GuestAddresses
 from kata_bridge.channels.agent.relay import Connection, Relay
 from kata_bridge.channels.guest_text import word
 from kata_bridge.channels.port import GuestState
@@ -65,7 +65,7 @@ class Register(Protocol):
     def sandbox_of(self, leaf_pem: bytes) -> str | None: ...
 
 
-class GuestLinks:
+class AgentServer:
     """The server of all agents of this node: one stream a guest, the newest.
 
     `on_attached` is called when a guest's stream is up, `on_detached` when it is over, `on_state`
@@ -81,7 +81,7 @@ class GuestLinks:
         on_attached: Callable[[AgentChannel], None],
         on_detached: Callable[[AgentChannel], None],
         on_state: Callable[[AgentChannel, GuestState], None],
-        addresses: Addresses | None = None,
+        addresses: GuestAddresses | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`behind` is where the gRPC server listens, for the relay alone: in a directory of root's.
@@ -91,7 +91,7 @@ class GuestLinks:
         self._register = register
         self._behind = behind
         self._on_attached, self._on_detached, self._on_state = on_attached, on_detached, on_state
-        self._addresses = Addresses() if addresses is None else addresses
+        self._addresses = GuestAddresses() if addresses is None else addresses
         self._clock = clock
         self._channels: dict[str, AgentChannel] = {}
         self._cids: dict[str, int] = {}

@@ -19,48 +19,48 @@ _MAX_RECORD_BYTES = 1 << 14
 _MAX_RECORDS = 32
 
 
-class Hello(enum.Enum):
+class HelloVerdict(enum.Enum):
     CUT = "more bytes are needed"
     TLS13 = "offers TLS 1.3"
     WRONG = "no ClientHello, one without TLS 1.3, or one that exceeds a limit"
 
 
-def judge(data: bytes) -> Hello:
+def inspect_hello(data: bytes) -> HelloVerdict:
     """Judge the beginning of what a client sends."""
     message = _message(data)
     if not isinstance(message, bytes):
         return message
     try:
-        return Hello.TLS13 if may_read(message) and _TLS13 in _offered(message) else Hello.WRONG
+        return HelloVerdict.TLS13 if may_read(message) and _TLS13 in _offered(message) else HelloVerdict.WRONG
     except HelloError:
-        return Hello.WRONG
+        return HelloVerdict.WRONG
 
 
-def _message(data: bytes) -> bytes | Hello:
+def _message(data: bytes) -> bytes | HelloVerdict:
     """The first handshake message with its header, which may be spread over records."""
     gathered = b""
     position = 0
     for _ in range(_MAX_RECORDS):
         if data[position : position + 1] not in (b"", bytes((_HANDSHAKE,))):
-            return Hello.WRONG
+            return HelloVerdict.WRONG
         if len(data) < position + _RECORD_HEADER:
-            return Hello.CUT
+            return HelloVerdict.CUT
         length = int.from_bytes(data[position + 3 : position + 5])
         if data[position + 1] != 3 or not 0 < length <= _MAX_RECORD_BYTES:
-            return Hello.WRONG
+            return HelloVerdict.WRONG
         gathered += data[position + _RECORD_HEADER : position + _RECORD_HEADER + length]
         if gathered[0:1] not in (b"", bytes((_CLIENT_HELLO,))):
-            return Hello.WRONG
+            return HelloVerdict.WRONG
         if len(gathered) >= _MESSAGE_HEADER:
             whole = _MESSAGE_HEADER + int.from_bytes(gathered[1:4])
             if whole > MAX_BYTES:
-                return Hello.WRONG
+                return HelloVerdict.WRONG
             if len(gathered) >= whole:
                 return gathered[:whole]
         position += _RECORD_HEADER + length
         if len(data) < position:
-            return Hello.CUT
-    return Hello.WRONG
+            return HelloVerdict.CUT
+    return HelloVerdict.WRONG
 
 
 def _offered(message: bytes) -> list[int]:

@@ -20,8 +20,8 @@ from guest_agent.core import packet_filter
 from guest_agent.kernel.kernel_packet_filter import KernelFilter
 from guest_agent.kernel.netfilter_socket import Netfilter, NetfilterError
 from guest_agent.reconciler import Keeper, Remembered
-from kata_bridge.channels.netns.executor import Namespaces
-from kata_bridge.channels.port import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.netns.executor import NetnsExecutor
+from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.delta import NotTheBase, RulesetDelta
 from ruleset.document import BadDocument, Document, Ruleset
@@ -55,7 +55,7 @@ class NetnsChannel:
     """
 
     def __init__(
-        self, sandbox: Sandbox, namespaces: Namespaces, state_path: Path | None, state_errors: Counter
+        self, sandbox: Sandbox, namespaces: NetnsExecutor, state_path: Path | None, state_errors: Counter
     ) -> None:
         """Raises `NotInjectable` for a sandbox that has no namespace that is known."""
         if not sandbox.netns:
@@ -143,9 +143,9 @@ class NetnsChannel:
         except NotTheBase as error:
             raise NeedsFull(str(error)) from None
         except packet_filter.Refused as error:
-            raise Refused(str(error)) from None
+            raise GuestRefused(str(error)) from None
         except (BadDocument, ValueError) as error:
-            raise Refused(f"not read: {error}") from None
+            raise GuestRefused(f"not read: {error}") from None
         except packet_filter.Broken as error:
             raise Unreachable(str(error)) from None
         except NetfilterError as error:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _log = logs.get(__name__)
 
 
-class Namespaces:
+class NetnsExecutor:
     """The threads. Only root, or who has CAP_SYS_ADMIN, gets anywhere."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from kata_bridge.channels.stock import hybrid_vsock
 from kata_bridge.channels.stock import kata_messages as m
 from kata_bridge.channels.stock.faults import CallFailedError, NoAnswerError
 from kata_bridge.ttrpc.client import Client, ConnectionLost
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 from ruleset.model import Family
 
 T = TypeVar("T")
@@ -37,40 +37,40 @@ _URL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Vsock:
+class VsockAddress:
     cid: int
     port: int
 
 
 @dataclass(frozen=True, slots=True)
-class HybridVsock:
+class HybridVsockAddress:
     path: Path
     port: int
 
 
 @dataclass(frozen=True, slots=True)
-class UnixSocket:
+class UnixAddress:
     """`path` as connect(2) takes it: an abstract one begins with a NUL."""
 
     path: str
 
 
-Address = Vsock | HybridVsock | UnixSocket
+Address = VsockAddress | HybridVsockAddress | UnixAddress
 
 
-def parse_url(url: str) -> Address:
+def parse_agent_url(url: str) -> Address:
     """Read what `/agent-url` says. Raises `ValueError` for what is none of the three kinds."""
     match = _URL.fullmatch(url)
     if match is None:
         raise ValueError(f"{url[:_MAX_URL_CHARACTERS]!r} is no address of an agent")
     if match[1]:
-        return Vsock(int(match[2]), int(match[3]))
+        return VsockAddress(int(match[2]), int(match[3]))
     if match[4]:
-        return HybridVsock(Path(match[5]), int(match[6]))
-    return UnixSocket("\0" + match[7][1:] if match[7].startswith("@") else match[7])
+        return HybridVsockAddress(Path(match[5]), int(match[6]))
+    return UnixAddress("\0" + match[7][1:] if match[7].startswith("@") else match[7])
 
 
-class StockAgent:
+class StockAgentClient:
     """The calls of a stock agent at `url`. Each has a connection of its own: there is none to lose.
 
     All raise `NoAnswerError` and `CallFailedError`, whose code is set.
@@ -79,7 +79,7 @@ class StockAgent:
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         """Raises `ValueError` for a bad `url`."""
         self._url = url
-        self._address = parse_url(url)
+        self._address = parse_agent_url(url)
         self._timeout_s = timeout_s
 
     async def check(self) -> bool:
@@ -127,7 +127,7 @@ class StockAgent:
             try:
                 data = await client.call(service, method, payload, self._timeout_s)
                 return await off_loop.run(len(data), decode, cls, data)
-            except StatusError as error:
+            except TtrpcError as error:
                 if error.code != Code.DEADLINE_EXCEEDED:
                     raise CallFailedError(error.code, error.message) from None
                 raise self._late(method) from None  # the agent's clock, which was given our time
@@ -152,11 +152,11 @@ class StockAgent:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         match self._address:
-            case HybridVsock(path, port):
+            case HybridVsockAddress(path, port):
                 return await hybrid_vsock.connect(path, port, self._timeout_s)
-            case Vsock(cid, port):
+            case VsockAddress(cid, port):
                 return await self._connect_to(socket.AF_VSOCK, (cid, port))
-            case UnixSocket(path):
+            case UnixAddress(path):
                 return await self._connect_to(socket.AF_UNIX, path)
 
     async def _connect_to(

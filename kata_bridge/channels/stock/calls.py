@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from daemonkit import logs
-from kata_bridge.channels.port import NotInjectable, Refused, Unreachable
-from kata_bridge.channels.stock.agent_client import StockAgent
+from kata_bridge.channels.port import GuestRefused, NotInjectable, Unreachable
+from kata_bridge.channels.stock.agent_client import StockAgentClient
 from kata_bridge.channels.stock.faults import (
     FAMILY_FAULTS,
     POLICY_FAULTS,
@@ -48,7 +48,7 @@ class FaultError(Exception):
     def as_outcome(self) -> Exception:
         """What a channel raises for it. A fault of IPv6 alone is no reason to give a guest up."""
         if self.concerns_family or self.fault in (Fault.RULE, Fault.TOO_LARGE):
-            return Refused(self.text)
+            return GuestRefused(self.text)
         if self.fault in (Fault.TRANSIENT, Fault.UNCLEAR):
             return Unreachable(self.text)
         return NotInjectable(self.text)
@@ -112,7 +112,7 @@ class StockCalls:
         """Return the agent's version, empty if it cannot be had soon."""
         try:
             url = await self._agent_url()
-            return await StockAgent(url, timeout_s=_VERSION_TIMEOUT_S).version() if url else ""
+            return await StockAgentClient(url, timeout_s=_VERSION_TIMEOUT_S).version() if url else ""
         except (NoAnswerError, CallFailedError):
             return ""
 
@@ -120,7 +120,7 @@ class StockCalls:
         self,
         call: Call,
         by_shim: Callable[[], Awaitable[T]],
-        by_agent: Callable[[StockAgent], Awaitable[T]],
+        by_agent: Callable[[StockAgentClient], Awaitable[T]],
         pushed: str = "",
     ) -> T:
         """Make a call; if the policy refuses it and may be replaced, replace it and call again."""
@@ -147,7 +147,7 @@ class StockCalls:
         self,
         call: Call,
         by_shim: Callable[[], Awaitable[T]],
-        by_agent: Callable[[StockAgent], Awaitable[T]],
+        by_agent: Callable[[StockAgentClient], Awaitable[T]],
         pushed: str = "",
     ) -> T:
         silence: Exception | None = None
@@ -175,7 +175,7 @@ class StockCalls:
     async def _by_agent(
         self,
         call: Call,
-        by_agent: Callable[[StockAgent], Awaitable[T]],
+        by_agent: Callable[[StockAgentClient], Awaitable[T]],
         silence: Exception | None,
         pushed: str,
     ) -> T:
@@ -183,7 +183,7 @@ class StockCalls:
             url = await self._agent_url()
             if not url:
                 raise NoAnswerError("the shim does not know where its agent listens")
-            result = await by_agent(StockAgent(url, timeout_s=self._timeout_s))
+            result = await by_agent(StockAgentClient(url, timeout_s=self._timeout_s))
         except CallFailedError as failure:
             raise _fault(call, failure, pushed) from None
         except NoAnswerError as error:
@@ -199,7 +199,7 @@ class StockCalls:
         if not self._url:
             url = await self._shim.agent_url()
             try:
-                StockAgent(url)
+                StockAgentClient(url)
             except ValueError as error:
                 if url:
                     raise NoAnswerError(str(error)) from None

@@ -17,7 +17,7 @@ from typing import Protocol
 from bridge_api.messages import Capabilities, Flow
 from daemonkit import logs
 from kata_bridge import off_loop
-from kata_bridge.channels.port import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
 from kata_bridge.channels.stock.agent_client import TIMEOUT_S
 from kata_bridge.channels.stock.calls import FaultError, StockCalls
 from kata_bridge.channels.stock.faults import Fault, NoAnswerError
@@ -79,7 +79,7 @@ class Calls(Protocol):
     async def version(self) -> str: ...
 
 
-def stock_kata(
+def stock_channel(
     sandbox_id: str,
     *,
     roots: Sequence[Path] = ROOTS,
@@ -87,7 +87,7 @@ def stock_kata(
     hold_s: float = PUSH_HOLD_S,
     policy: str | None = None,
     has_ipv6: bool = True,
-) -> "StockKata":
+) -> "StockChannel":
     """Return the channel to the guest of a sandbox, whose shim has its socket below one of `roots`.
 
     `policy` is the whole policy text that may be given to an agent which refuses the iptables calls;
@@ -95,10 +95,10 @@ def stock_kata(
     false for a pod that is known to have no IPv6 address. Raises `ValueError` for what is no sandbox id.
     """
     calls = StockCalls(sandbox_id, roots=roots, timeout_s=timeout_s, hold_s=hold_s, policy=policy)
-    return StockKata(sandbox_id, calls, has_ipv6=has_ipv6)
+    return StockChannel(sandbox_id, calls, has_ipv6=has_ipv6)
 
 
-class StockKata:
+class StockChannel:
     """One guest of stock Kata, by its sandbox id; a `channel.Channel`."""
 
     def __init__(self, sandbox_id: str, calls: Calls, *, has_ipv6: bool = True) -> None:
@@ -204,11 +204,11 @@ class StockKata:
                 one.backend is not Backend.IPTABLES
                 and not ruleset.document(one.family, Backend.IPTABLES).objects
             ):
-                raise Refused(f"stock Kata takes rules of iptables only, not of {one.backend.value}")
+                raise GuestRefused(f"stock Kata takes rules of iptables only, not of {one.backend.value}")
         if not self.ipv6_problem:
             return ipv4, ipv6 if ipv6.objects else Document(Family.IPV6, Backend.IPTABLES, {_PROOF: ()})
         if ipv6.objects:
-            raise Refused(self.ipv6_problem)
+            raise GuestRefused(self.ipv6_problem)
         return (ipv4,)
 
     async def _bring(self, document: Document, digest: str) -> _Seen:
@@ -222,7 +222,7 @@ class StockKata:
         try:
             whole = await off_loop.run(len(text), merged, text, document, digest)
         except TooLarge as error:
-            raise Refused(str(error)) from None
+            raise GuestRefused(str(error)) from None
         await self._push(family, whole)
         printed = await self._read(family)
         after = await _seen_in(printed, family)

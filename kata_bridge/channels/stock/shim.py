@@ -31,7 +31,7 @@ _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _NO_SUCH_ENDPOINT = frozenset({404, 405, 501})
 
 
-def socket_of(sandbox_id: str, roots: Sequence[Path] = ROOTS) -> Path | None:
+def shim_socket(sandbox_id: str, roots: Sequence[Path] = ROOTS) -> Path | None:
     """Return the management socket of a sandbox: that it exists is the test for a Kata guest.
 
     Raises `ValueError` for what is no sandbox id, so that none can lead out of the roots.
@@ -73,7 +73,7 @@ class Shim:
         return url[:MAX_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
 
     async def _call(self, method: str, target: str, body: bytes = b"") -> bytes:
-        path = socket_of(self._sandbox_id, self._roots)
+        path = shim_socket(self._sandbox_id, self._roots)
         if path is None:
             places = ", ".join(str(root) for root in self._roots)
             raise NoAnswerError(f"no {SOCKET_NAME} of sandbox {self._sandbox_id} in {places}")

@@ -9,7 +9,7 @@ from kata_bridge.channels.port import GuestState
 from ruleset.document import Ruleset
 
 
-class Loss(enum.Enum):
+class DriftKind(enum.Enum):
     """How a guest that had what is desired came not to have it."""
 
     DRIFTED = "drifted"  # its rules are not those that were applied
@@ -21,7 +21,7 @@ class Loss(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class SandboxAdded:
     """The sandbox is there."""
 
 
@@ -31,7 +31,7 @@ class ChannelChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class DesiredChanged:
     """A ruleset was set; `flush` are the flows to delete once it is in."""
 
     ruleset: Ruleset
@@ -40,7 +40,7 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class SandboxRemoved:
     """The sandbox is no more."""
 
 
@@ -50,14 +50,14 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class StateReported:
     """The guest says, unasked, what it holds."""
 
     state: GuestState
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeSucceeded:
     """A probe found a way in, and this behind it."""
 
     capabilities: Capabilities
@@ -65,49 +65,57 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StateReturned:
     """A push or a check ended well."""
 
     state: GuestState
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed: ...
+class FlushSucceeded: ...
 
 
 @dataclass(frozen=True, slots=True)
-class NeededFull: ...
+class FullRulesetNeeded: ...
 
 
 @dataclass(frozen=True, slots=True)
-class WasRefused:
+class CallRefused:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class WasUnreachable:
+class GuestUnreachable:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class WasNotInjectable:
+class GuestNotInjectable:
     text: str
 
 
-Result = Probed | Stated | Flushed | NeededFull | WasRefused | WasUnreachable | WasNotInjectable
-Event = Began | ChannelChanged | Desired | Gone | Tick | Reported | Result
+Result = (
+    ProbeSucceeded
+    | StateReturned
+    | FlushSucceeded
+    | FullRulesetNeeded
+    | CallRefused
+    | GuestUnreachable
+    | GuestNotInjectable
+)
+Event = SandboxAdded | ChannelChanged | DesiredChanged | SandboxRemoved | Tick | StateReported | Result
 
 
 # ---- actions
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeChannel:
     """Choose a channel, probe it and ask for the guest's state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class PushRuleset:
     """Apply `ruleset`; as a delta if the guest is known to hold `base`."""
 
     ruleset: Ruleset
@@ -117,11 +125,11 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Check: ...
+class CheckState: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Flush:
+class FlushFlows:
     """Delete flows that an earlier push was to delete, of which it is not known how it ended."""
 
     flows: tuple[Flow, ...]
@@ -129,7 +137,7 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SetRulesetReply:
     """Tell whoever holds `ticket`."""
 
     ticket: int
@@ -140,16 +148,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RecordDrift:
     """Log and count, once for each occurrence: a loss, or (None) that one was repaired."""
 
-    loss: Loss | None
+    loss: DriftKind | None
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
+class CancelProbe:
     """Give up the probe that is under way, and tell no result of it: a better way in has opened."""
 
 
-Call = Probe | Push | Check | Flush
-Action = Call | Answer | Note | Abandon
+Call = ProbeChannel | PushRuleset | CheckState | FlushFlows
+Action = Call | SetRulesetReply | RecordDrift | CancelProbe

@@ -13,31 +13,31 @@ from bridge_api.messages import Capabilities, Flow, ResultCode
 from daemonkit.backoff import backoff_s, spread_s
 from kata_bridge.channels.port import GuestState
 from kata_bridge.guests.core.events import (
-    Abandon,
     Action,
-    Answer,
-    Began,
     Call,
+    CallRefused,
+    CancelProbe,
     ChannelChanged,
-    Check,
-    Desired,
+    CheckState,
+    DesiredChanged,
+    DriftKind,
     Event,
-    Flush,
-    Flushed,
-    Gone,
-    Loss,
-    NeededFull,
-    Note,
-    Probe,
-    Probed,
-    Push,
-    Reported,
+    FlushFlows,
+    FlushSucceeded,
+    FullRulesetNeeded,
+    GuestNotInjectable,
+    GuestUnreachable,
+    ProbeChannel,
+    ProbeSucceeded,
+    PushRuleset,
+    RecordDrift,
     Result,
-    Stated,
+    SandboxAdded,
+    SandboxRemoved,
+    SetRulesetReply,
+    StateReported,
+    StateReturned,
     Tick,
-    WasNotInjectable,
-    WasRefused,
-    WasUnreachable,
 )
 from ruleset.document import Ruleset
 
@@ -95,7 +95,7 @@ class GuestMachine:
         self.said = GuestState(0, "", False)  # what it held when it was last heard
         self.in_flight: Call | None = None
         self.is_gone = False
-        self.loss: Loss | None = None
+        self.loss: DriftKind | None = None
         self.not_injectable = self.refused = self.unreachable = ""
         self._check_s = check_s
         self._base: Ruleset | None = None  # the whole of what `held` names, if known
@@ -149,28 +149,28 @@ class GuestMachine:
     def on(self, event: Event, now_s: float, luck: float) -> tuple[Action, ...]:
         """Take in what happened at `now_s`; return what to do, in order. `luck` is in [0, 1)."""
         if self.is_gone:
-            if isinstance(event, Desired):
-                return (Answer(event.ticket, ResultCode.GONE, "the sandbox is gone", 0, ""),)
+            if isinstance(event, DesiredChanged):
+                return (SetRulesetReply(event.ticket, ResultCode.GONE, "the sandbox is gone", 0, ""),)
             return ()
         out: list[Action] = []
         match event:
-            case Began() | Tick():
+            case SandboxAdded() | Tick():
                 pass
             case ChannelChanged():
                 # A shim that is waited for must not hold up an agent that has just attached.
-                if isinstance(self.in_flight, Probe):
+                if isinstance(self.in_flight, ProbeChannel):
                     self.in_flight = None
-                    out.append(Abandon())
+                    out.append(CancelProbe())
                 self._probe_due = True
                 self._failures = 0
                 self._not_before_s = now_s
-            case Desired():
+            case DesiredChanged():
                 self._desire(event, out)
-            case Gone():
+            case SandboxRemoved():
                 self.is_gone = True
                 self._answer(out, ResultCode.GONE, "the sandbox is gone")
                 return tuple(out)
-            case Reported(state):
+            case StateReported(state):
                 if self.in_flight is None:
                     self._learn(state, now_s, luck, out)
                 else:
@@ -182,7 +182,7 @@ class GuestMachine:
         self._next(now_s, out)
         return tuple(out)
 
-    def _desire(self, event: Desired, out: list[Action]) -> None:
+    def _desire(self, event: DesiredChanged, out: list[Action]) -> None:
         new, old = event.ruleset, self.desired
         if old is not None and new.generation < old.generation:
             text = f"generation {old.generation} was set before"
@@ -213,43 +213,49 @@ class GuestMachine:
     def _result(self, event: Result, now_s: float, luck: float, out: list[Action]) -> None:
         call, self.in_flight = self.in_flight, None
         match event:
-            case Probed(capabilities, state):
+            case ProbeSucceeded(capabilities, state):
                 self.capabilities = capabilities
                 self.not_injectable = self.unreachable = ""
                 self._not_before_s = now_s
                 self._learn(state, now_s, luck, out)
                 if self.desired is None or self.is_current:
                     self._failures = 0
-            case Stated(state) if isinstance(call, Push):
+            case StateReturned(state) if isinstance(call, PushRuleset):
                 self._pushed_to(call, state, now_s, luck, out)
-            case Stated(state):
+            case StateReturned(state):
                 self._failures = 0
                 self._learn(state, now_s, luck, out)
-            case Flushed() if isinstance(call, Flush):
+            case FlushSucceeded() if isinstance(call, FlushFlows):
                 self._failures = 0
                 self._clear_flush(call)
-            case NeededFull() if isinstance(call, Push) and call.base is not None:
+            case FullRulesetNeeded() if isinstance(call, PushRuleset) and call.base is not None:
                 self._base = None
                 self._is_whole_needed = True
-            case NeededFull():
+            case FullRulesetNeeded():
                 self._fail("it was given the whole ruleset and asks for it", now_s, luck, out)
-            case WasRefused(text):
-                if isinstance(call, Push) and self.desired and call.ruleset.digest == self.desired.digest:
+            case CallRefused(text):
+                if (
+                    isinstance(call, PushRuleset)
+                    and self.desired
+                    and call.ruleset.digest == self.desired.digest
+                ):
                     self.refused = text
                     self._refused_until_s = now_s + spread_s(HOPELESS_S, luck)
                     self._answer(out, ResultCode.REFUSED, text)
                 # Families and tables are separate transactions: some may be in.
                 self.held = self._base = None
-            case WasUnreachable(text):
+            case GuestUnreachable(text):
                 self._fail(text, now_s, luck, out)
-            case WasNotInjectable(text):
+            case GuestNotInjectable(text):
                 self.not_injectable = text
                 self.unreachable = ""
                 self._answer(out, ResultCode.NOT_INJECTABLE, text)
                 self._forget()
                 self._not_before_s = now_s + spread_s(HOPELESS_S, luck)
 
-    def _pushed_to(self, call: Push, state: GuestState, now_s: float, luck: float, out: list[Action]) -> None:
+    def _pushed_to(
+        self, call: PushRuleset, state: GuestState, now_s: float, luck: float, out: list[Action]
+    ) -> None:
         self._is_whole_needed = False
         if state.digest != call.ruleset.digest or state.has_drifted:
             held = f"{state.digest[:12] or 'nothing'}{', changed by another' if state.has_drifted else ''}"
@@ -274,7 +280,7 @@ class GuestMachine:
             self._base = None
         if self._was_current and self.loss is None:
             self.loss = _loss(state)
-            out.append(Note(self.loss))
+            out.append(RecordDrift(self.loss))
             is_again = now_s - self._lost_at_s < 2 * REPAIR_MAX_S
             self._repairs = self._repairs + 1 if is_again else 0
             self._lost_at_s = now_s
@@ -305,7 +311,7 @@ class GuestMachine:
             return
         if self.loss is not None:
             self.loss = None
-            out.append(Note(None))
+            out.append(RecordDrift(None))
         if not self._is_flush_owed:
             self._flush.clear()
         self._answer(out, ResultCode.APPLIED if self._has_applied else ResultCode.UNCHANGED, "")
@@ -318,20 +324,20 @@ class GuestMachine:
         call: Call | None = None
         if self._probe_due:
             self._probe_due = False
-            call = Probe()
+            call = ProbeChannel()
         elif self.held is None:
-            call = Check()
+            call = CheckState()
         elif self.desired is not None and not self.is_current and now_s >= self._push_at_s():
             has_base = self.capabilities is not None and self.capabilities.deltas
             base = self._base if has_base and not self._is_whole_needed else None
-            call = Push(self.desired, base, tuple(self._flush), self._owed)
+            call = PushRuleset(self.desired, base, tuple(self._flush), self._owed)
         elif self._is_flush_owed and self.is_current:
-            call = Flush(tuple(self._flush), self._owed)
+            call = FlushFlows(tuple(self._flush), self._owed)
         elif self._is_check_asked or now_s >= self._check_at_s:
-            call = Check()
+            call = CheckState()
         if call is None:
             return
-        if isinstance(call, Probe | Check):
+        if isinstance(call, ProbeChannel | CheckState):
             self._is_check_asked = False
         self.in_flight = call
         out.append(call)
@@ -347,7 +353,7 @@ class GuestMachine:
         for flow in flows[: MAX_FLOWS - len(self._flush)]:
             self._flush[flow] = self._owed
 
-    def _clear_flush(self, call: Push | Flush) -> None:
+    def _clear_flush(self, call: PushRuleset | FlushFlows) -> None:
         """Forget the flows that `call` has flushed, but not those asked for while it ran."""
         self._flush = {flow: owed for flow, owed in self._flush.items() if owed > call.owed}
         self._is_flush_owed = False
@@ -356,16 +362,16 @@ class GuestMachine:
         out.extend(self._answered(ticket, code, text) for ticket in self._waiting)
         self._waiting.clear()
 
-    def _answered(self, ticket: int, code: ResultCode, text: str) -> Answer:
-        return Answer(ticket, code, text, self.said.generation, self.said.digest)
+    def _answered(self, ticket: int, code: ResultCode, text: str) -> SetRulesetReply:
+        return SetRulesetReply(ticket, code, text, self.said.generation, self.said.digest)
 
 
-def _superseded(ticket: int, text: str, by: Ruleset) -> Answer:
+def _superseded(ticket: int, text: str, by: Ruleset) -> SetRulesetReply:
     """Names what was set instead: whoever has to number beyond it must not go by a guest's word."""
-    return Answer(ticket, ResultCode.SUPERSEDED, text, by.generation, by.digest)
+    return SetRulesetReply(ticket, ResultCode.SUPERSEDED, text, by.generation, by.digest)
 
 
-def _loss(state: GuestState) -> Loss:
+def _loss(state: GuestState) -> DriftKind:
     if state.has_drifted:
-        return Loss.DRIFTED
-    return Loss.REPLACED if state.digest else Loss.LOST
+        return DriftKind.DRIFTED
+    return DriftKind.REPLACED if state.digest else DriftKind.LOST

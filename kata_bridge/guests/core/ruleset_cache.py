@@ -13,7 +13,7 @@ MAX_DELTAS = 256
 MAX_UNUSED = 16
 
 
-class Rulesets:
+class RulesetCache:
     """Rulesets by digest, and the deltas between them."""
 
     def __init__(self) -> None:

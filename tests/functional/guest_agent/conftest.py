@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from kata_bridge.channels.agent.channel import AgentChannel
-from kata_bridge.channels.agent.guest_addresses import Addresses
-from kata_bridge.channels.agent.server import GuestLinks
+from kata_bridge.channels.agent.guest_addresses import GuestAddresses
+from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import GuestState
 from kata_bridge.credentials import Credentials
 
@@ -28,8 +28,8 @@ class Node:
         self.attached: list[AgentChannel] = []
         self.detached: list[AgentChannel] = []
         self.states: list[tuple[str, GuestState]] = []
-        self.addresses = Addresses()
-        self.links = GuestLinks(
+        self.addresses = GuestAddresses()
+        self.links = AgentServer(
             credentials,
             behind,
             addresses=self.addresses,

@@ -22,9 +22,9 @@ from kata_bridge.channels.agent.receive_budget import (
     BEFORE_ATTACHED_BYTES,
     BETWEEN_MESSAGES_BYTES,
     FLIGHT_BYTES,
-    Allowance,
+    ReceiveBudget,
 )
-from kata_bridge.channels.port import GuestState, Refused, Unreachable
+from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
 from kata_bridge.credentials import SERVER_NAME
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -128,13 +128,13 @@ async def test_a_long_chain_is_not_read(
     """BoringSSL copies the issuer's name of a certificate for each of its distribution points: 490 MiB for a
     chain of 43 KB. Here the leaf is the guest's own, and what is behind it is only long."""
     verdicts: list[bool] = []
-    spend = Allowance.spend
+    spend = ReceiveBudget.spend
 
-    def noted(self: Allowance, size: int) -> bool:
+    def noted(self: ReceiveBudget, size: int) -> bool:
         verdicts.append(spend(self, size))
         return verdicts[-1]
 
-    monkeypatch.setattr(Allowance, "spend", noted)
+    monkeypatch.setattr(ReceiveBudget, "spend", noted)
     credentials = node.credentials.issue("sb").directory
     leaf = credentials / "tls.crt"
     other = Authority.create("x" * 64).cert_pem
@@ -178,9 +178,9 @@ async def test_an_agent_that_reports_a_drift_while_it_is_read_back_is_not_cut(
     node: Node, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever looks at a guest that has drifted asks at the very time when its agent reports that."""
-    renewed, renew = asyncio.Event(), Allowance.renew
+    renewed, renew = asyncio.Event(), ReceiveBudget.renew
 
-    def anew(self: Allowance) -> None:
+    def anew(self: ReceiveBudget) -> None:
         renewed.set()
         renew(self)
 
@@ -193,7 +193,7 @@ async def test_an_agent_that_reports_a_drift_while_it_is_read_back_is_not_cut(
         part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
         await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
 
-    monkeypatch.setattr(Allowance, "renew", anew)
+    monkeypatch.setattr(ReceiveBudget, "renew", anew)
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
         answered, _ = await asyncio.gather(channel.read_back(), guest(call), return_exceptions=True)
         # The text is none of ours, and it was read: nothing was hung up on.
@@ -238,26 +238,26 @@ async def test_the_largest_push_takes_half_of_the_allowance_at_most(
 ) -> None:
     """By our own agent."""
     spent, most = 0, 0
-    spend, renew = Allowance.spend, Allowance.renew
+    spend, renew = ReceiveBudget.spend, ReceiveBudget.renew
 
-    def noted(self: Allowance, size: int) -> bool:
+    def noted(self: ReceiveBudget, size: int) -> bool:
         nonlocal spent, most
         spent += size
         most = max(most, spent)
         return spend(self, size)
 
-    def anew(self: Allowance) -> None:
+    def anew(self: ReceiveBudget) -> None:
         nonlocal spent
         spent = 0
         renew(self)
 
-    monkeypatch.setattr(Allowance, "spend", noted)
-    monkeypatch.setattr(Allowance, "renew", anew)
+    monkeypatch.setattr(ReceiveBudget, "spend", noted)
+    monkeypatch.setattr(ReceiveBudget, "renew", anew)
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     assert most < BEFORE_ATTACHED_BYTES / 4
     most = 0
-    with pytest.raises(Refused, match="65536 bytes at most"):
+    with pytest.raises(GuestRefused, match="65536 bytes at most"):
         await channel.set_resolv_conf("x" * (MAX_TO_GUEST_BYTES - 1_000))
     assert channel.ended == ""
     assert 0 < most < BETWEEN_MESSAGES_BYTES / 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge_api.messages import Capabilities, Flow
-from kata_bridge.channels.port import GuestState, NeedsFull, Refused, Unreachable
+from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, Unreachable
 from kata_bridge.credentials import Credentials
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
@@ -53,7 +53,7 @@ async def test_the_whole_conversation(node: Node, directory: Path, start_agent: 
     assert await channel.read_back() == SECOND.documents
     bad = {"nat/VCN-SERVICES": ("-j VCN-A --modprobe /bin/sh",)}
     worse = make_ruleset(3, [Document(Family.IPV4, Backend.IPTABLES, bad)])
-    with pytest.raises(Refused, match="--modprobe /bin/sh"):
+    with pytest.raises(GuestRefused, match="--modprobe /bin/sh"):
         await channel.apply(worse, [])
     await channel.flush_conntrack([Flow("udp", "10.0.0.1")])
     await channel.set_resolv_conf("nameserver 10.0.0.10\n")

@@ -12,11 +12,11 @@ from bridge_api.messages import Capabilities, Flow
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import Allowed, Front, bind
 from kata_bridge.api.server import BridgeServer
-from kata_bridge.channels.port import Channel, GuestState, NeedsFull, Refused, Unreachable
-from kata_bridge.guests.broadcaster import Watchers
-from kata_bridge.guests.core.ruleset_cache import Rulesets
-from kata_bridge.guests.driver import Shared, turns
-from kata_bridge.guests.registry import Guests
+from kata_bridge.channels.port import Channel, GuestRefused, GuestState, NeedsFull, Unreachable
+from kata_bridge.guests.broadcaster import GuestBroadcaster
+from kata_bridge.guests.core.ruleset_cache import RulesetCache
+from kata_bridge.guests.driver import DriverContext, turns
+from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox, Vanished
 from ruleset.delta import RulesetDelta, apply_delta
@@ -81,7 +81,7 @@ class FakeGuest:
     async def apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
         await self._turn("apply")
         if ruleset.digest in self.refuses:
-            raise Refused("line 2: -j NOPE")
+            raise GuestRefused("line 2: -j NOPE")
         if self.holds is not None and self.holds.digest == ruleset.digest and not self.has_drifted:
             return self._state()
         if isinstance(ruleset, Ruleset):
@@ -111,7 +111,7 @@ class FakeGuest:
         pass
 
 
-class FakeOpener:
+class FakeChannelProvider:
     """Guests by sandbox id, made when they are first asked for."""
 
     def __init__(self) -> None:
@@ -129,9 +129,9 @@ class Bridge:
     """A bridge that serves, without its discovery."""
 
     socket: Path
-    opener: FakeOpener
-    guests: Guests
-    watchers: Watchers
+    opener: FakeChannelProvider
+    guests: GuestRegistry
+    watchers: GuestBroadcaster
     metrics: Metrics
 
     def place(self, *ids: str) -> list[FakeGuest]:
@@ -159,11 +159,13 @@ def sandbox(name: str) -> Sandbox:
 
 
 @asynccontextmanager
-async def bridge(directory: Path, opener: FakeOpener, *, check_s: float = 3600.0) -> AsyncIterator[Bridge]:
+async def bridge(
+    directory: Path, opener: FakeChannelProvider, *, check_s: float = 3600.0
+) -> AsyncIterator[Bridge]:
     """Run a bridge on a socket in `directory` with a channel of its own kind for every sandbox."""
-    metrics, watchers, tasks = Metrics(), Watchers(), Tasks("bridge")
-    shared = Shared({"fake": opener}, Rulesets(), metrics, tasks, turns(), lambda: 0.5, check_s)
-    guests = Guests(shared, watchers, lambda _: ("fake",))
+    metrics, watchers, tasks = Metrics(), GuestBroadcaster(), Tasks("bridge")
+    shared = DriverContext({"fake": opener}, RulesetCache(), metrics, tasks, turns(), lambda: 0.5, check_s)
+    guests = GuestRegistry(shared, watchers, lambda _: ("fake",))
     server = BridgeServer(guests, watchers, metrics)
     path, inner = directory / "bridge.sock", directory / "inner.sock"
     await server.start(inner)

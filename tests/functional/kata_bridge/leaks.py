@@ -18,7 +18,7 @@ from bridge_api.messages import Capabilities, ResultCode
 from bridge_api.rpc import service
 from daemonkit.protobuf import decode, encode
 from daemonkit.status.server import fetch
-from devkit.kata.fake_runtime import StandInRuntime
+from devkit.kata.fake_runtime import FakeRuntime
 from guest_agent.api.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.credentials import SERVER_NAME
 from kata_bridge.cri.messages import LIST_POD_SANDBOX, ListPodSandboxRequest, ListPodSandboxResponse
@@ -73,7 +73,7 @@ class Node:
     directory: Path
     pid: int
     port: int
-    runtime: StandInRuntime
+    runtime: FakeRuntime
     cri: Cri
     client: BridgeClient
     begun: int = 0
@@ -207,7 +207,7 @@ async def bridged(directory: Path, **settings: Any) -> AsyncIterator[Node]:
         server.add_insecure_port(f"unix:{directory}/cri.sock")
         await server.start()
         stack.push_async_callback(server.stop, 0)
-        runtime = await stack.enter_async_context(StandInRuntime(directory / "nri.sock"))
+        runtime = await stack.enter_async_context(FakeRuntime(directory / "nri.sock"))
         sandboxes = {
             "nri": {"socket": f"{directory}/nri.sock"},
             "cri": {"socket": f"{directory}/cri.sock", "intervalSeconds": 0.5},

@@ -10,8 +10,8 @@ import pytest
 
 from daemonkit.status.server import fetch
 from devkit.kata.fake_agent import Quirks
-from devkit.kata.fake_kata import StandInKata
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.fake_kata import FakeKata
+from devkit.kata.guest_tables import FakeTables
 from tests.functional.kata_bridge.fake_guests import ruleset
 from tests.functional.kata_bridge.leaks import bridged
 
@@ -34,11 +34,11 @@ async def test_others_are_served_meanwhile(place: Path, quirks: Quirks) -> None:
         names = [f"bad{number}" for number in range(BAD)]
         katas = {
             name: await stack.enter_async_context(
-                StandInKata(place, MemoryTables(), sandbox_id=name, quirks=quirks)
+                FakeKata(place, FakeTables(), sandbox_id=name, quirks=quirks)
             )
             for name in names
         }
-        good = await stack.enter_async_context(StandInKata(place, MemoryTables(), sandbox_id="good"))
+        good = await stack.enter_async_context(FakeKata(place, FakeTables(), sandbox_id="good"))
         node = await stack.enter_async_context(bridged(place, runtimes=rules, stock=stock))
         for name in names:
             await node.begin(name)

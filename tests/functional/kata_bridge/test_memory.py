@@ -16,8 +16,8 @@ from bridge_api.client import BridgeError
 from bridge_api.messages import Capabilities, Part
 from daemonkit.protobuf import decode, encode
 from devkit.kata.fake_agent import Quirks
-from devkit.kata.fake_kata import StandInKata
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.fake_kata import FakeKata
+from devkit.kata.guest_tables import FakeTables
 from guest_agent.api.messages import FromGuest, HeldRules, Hello, Outcome, OutcomeCode, State, ToGuest
 from kata_bridge.channels.agent.channel import MAX_LINES
 from kata_bridge.channels.agent.server import MAX_READING_BACK
@@ -149,9 +149,7 @@ async def test_all_stock_guests_print_what_they_can(place: Path, save: bytes) ->
     async with AsyncExitStack() as stack:
         katas = []
         for number in range(GUESTS):
-            kata = StandInKata(
-                place, MemoryTables(), sandbox_id=f"bad{number}", quirks=Quirks(hostile_save=save)
-            )
+            kata = FakeKata(place, FakeTables(), sandbox_id=f"bad{number}", quirks=Quirks(hostile_save=save))
             katas.append(await stack.enter_async_context(kata))
         node = await stack.enter_async_context(bridged(place, runtimes=rules, stock=stock))
 

@@ -11,8 +11,15 @@ from bridge_api.messages import ResultCode
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.port import NotInjectable
 from kata_bridge.guests import resolv_conf_sync
-from kata_bridge.guests.resolv_conf_sync import GuestCopies
-from tests.functional.kata_bridge.fake_guests import Bridge, FakeGuest, FakeOpener, bridge, ruleset, until
+from kata_bridge.guests.resolv_conf_sync import GuestResolvConfSync
+from tests.functional.kata_bridge.fake_guests import (
+    Bridge,
+    FakeChannelProvider,
+    FakeGuest,
+    bridge,
+    ruleset,
+    until,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,7 +28,7 @@ TEXT, OTHER = "nameserver 10.1.0.10\n", "nameserver 10.1.0.11\n"
 
 @pytest_asyncio.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Bridge]:
-    async with bridge(tmp_path, FakeOpener()) as running:
+    async with bridge(tmp_path, FakeChannelProvider()) as running:
         yield running
 
 
@@ -31,7 +38,7 @@ async def texts(node: Bridge, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     monkeypatch.setattr(resolv_conf_sync, "RETRY_S", 0.02)
     tasks = Tasks("copies")
     made: dict[str, str] = {}
-    copies = GuestCopies(node.guests, lambda sandbox: made.get(sandbox, ""), tasks)
+    copies = GuestResolvConfSync(node.guests, lambda sandbox: made.get(sandbox, ""), tasks)
     node.guests.on_changed = copies.changed
     yield made
     await tasks.close(1.0)

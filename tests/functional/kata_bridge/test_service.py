@@ -14,9 +14,9 @@ from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.run.lifecycle import Lifecycle, Supervision
 from devkit.kata.fake_agent import Quirks
-from devkit.kata.fake_kata import StandInKata
-from devkit.kata.fake_runtime import StandInRuntime
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.fake_kata import FakeKata
+from devkit.kata.fake_runtime import FakeRuntime
+from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.config import (
     Agent,
@@ -38,7 +38,7 @@ from kata_bridge.nri.messages import (
     PodSandbox,
 )
 from kata_bridge.service import Service
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 from ruleset.model import Family
 from tenancy import keys
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
@@ -76,8 +76,8 @@ async def serving(config: KataBridgeConfiguration) -> AsyncIterator[Service]:
 
 
 @pytest_asyncio.fixture
-async def runtime(place: Path) -> AsyncIterator[StandInRuntime]:
-    async with StandInRuntime(place / "nri.sock") as running:
+async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(place / "nri.sock") as running:
         yield running
 
 
@@ -92,11 +92,11 @@ async def push(client: BridgeClient, guest: str, generation: int) -> GuestResult
 
 
 async def test_a_stock_kata_guest_from_the_runtimes_word_to_its_rules(
-    place: Path, runtime: StandInRuntime
+    place: Path, runtime: FakeRuntime
 ) -> None:
-    tables = MemoryTables()
+    tables = FakeTables()
     async with (
-        StandInKata(place, tables, sandbox_id="s1"),
+        FakeKata(place, tables, sandbox_id="s1"),
         serving(configuration(place)) as service,
         BridgeClient(place / "bridge.sock") as client,
     ):
@@ -115,11 +115,11 @@ async def test_a_stock_kata_guest_from_the_runtimes_word_to_its_rules(
 
 
 async def test_a_guest_whose_policy_refuses_is_said_to_be_what_it_is(
-    place: Path, runtime: StandInRuntime
+    place: Path, runtime: FakeRuntime
 ) -> None:
     quirks = Quirks()
     async with (
-        StandInKata(place, MemoryTables(), sandbox_id="s1", quirks=quirks) as kata,
+        FakeKata(place, FakeTables(), sandbox_id="s1", quirks=quirks) as kata,
         serving(configuration(place)) as service,
         BridgeClient(place / "bridge.sock") as client,
     ):
@@ -132,7 +132,7 @@ async def test_a_guest_whose_policy_refuses_is_said_to_be_what_it_is(
         assert service.guests.drivers["s1"].state == "unreachable"
 
 
-async def test_who_is_no_guest(place: Path, runtime: StandInRuntime) -> None:
+async def test_who_is_no_guest(place: Path, runtime: FakeRuntime) -> None:
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
         await runtime.run_pod(pod("runc", ""))
@@ -144,9 +144,7 @@ async def test_who_is_no_guest(place: Path, runtime: StandInRuntime) -> None:
         assert service.guests.left_alone == 3
 
 
-async def test_notes_of_sandboxes_that_ended_meanwhile_are_removed(
-    place: Path, runtime: StandInRuntime
-) -> None:
+async def test_notes_of_sandboxes_that_ended_meanwhile_are_removed(place: Path, runtime: FakeRuntime) -> None:
     """Each sandbox of the netns channel has one; who ends while no bridge runs would leave it for ever."""
     notes = place / "state" / "netns"
     notes.mkdir(parents=True, mode=0o700)
@@ -160,20 +158,20 @@ async def test_notes_of_sandboxes_that_ended_meanwhile_are_removed(
 
 
 async def test_a_shim_that_comes_late_makes_a_guest_of_an_unlisted_handler(
-    place: Path, runtime: StandInRuntime
+    place: Path, runtime: FakeRuntime
 ) -> None:
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
         await runtime.run_pod(pod("s1", "my-vms"))
         await until(lambda: service.guests.left_alone == 1)
-        async with StandInKata(place, MemoryTables(), sandbox_id="s1"):
+        async with FakeKata(place, FakeTables(), sandbox_id="s1"):
             await runtime.run_pod(pod("other", "my-vms"))
             await until(lambda: list(service.guests.drivers) == ["s1"])
             await until(lambda: service.guests.drivers["s1"].channel_name == "shim")
 
 
 async def test_a_full_disk_is_survived_and_said(
-    place: Path, runtime: StandInRuntime, monkeypatch: pytest.MonkeyPatch
+    place: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
@@ -190,12 +188,12 @@ async def test_a_full_disk_is_survived_and_said(
         await until((place / "state" / "sandboxes" / "s1" / "tls.crt").exists, "a later try")
 
 
-async def created(runtime: StandInRuntime, sandbox: str, name: str) -> ContainerAdjustment | None:
+async def created(runtime: FakeRuntime, sandbox: str, name: str) -> ContainerAdjustment | None:
     return await runtime.create_container(pod(sandbox), Container(f"{sandbox}-{name}", sandbox, name))
 
 
 async def test_our_sidecar_finds_its_certificate_and_other_containers_do_not(
-    place: Path, runtime: StandInRuntime
+    place: Path, runtime: FakeRuntime
 ) -> None:
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
@@ -213,7 +211,7 @@ async def test_our_sidecar_finds_its_certificate_and_other_containers_do_not(
 
 
 async def test_our_sidecar_waits_for_room_on_the_disk(
-    place: Path, runtime: StandInRuntime, monkeypatch: pytest.MonkeyPatch
+    place: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its mount a container would run and not attach. A pod that is no tenant's is never held."""
     whose = {keys.CLUSTER: "vc-a-1-a", keys.NAMESPACE: "shop", keys.UID: "tenants-s1"}
@@ -231,7 +229,7 @@ async def test_our_sidecar_waits_for_room_on_the_disk(
         for each in (tenants, nobodys):
             await runtime.run_pod(each)
         await until(lambda: len(service.guests.drivers) == 2)
-        with pytest.raises(StatusError) as caught:
+        with pytest.raises(TtrpcError) as caught:
             await start(tenants)
         assert caught.value.message == (
             "waiting: the node cannot make the certificate of the pod's agent now"
@@ -245,7 +243,7 @@ async def test_our_sidecar_waits_for_room_on_the_disk(
 
 
 async def test_without_a_door_for_agents_no_container_is_asked_about(
-    place: Path, runtime: StandInRuntime
+    place: Path, runtime: FakeRuntime
 ) -> None:
     async with serving(dataclasses.replace(configuration(place), agent=None)):
         await runtime.has_registered()

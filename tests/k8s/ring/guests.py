@@ -16,7 +16,7 @@ import yaml
 from daemonkit.tasks import Tasks
 from devkit.kata.agent_policy import OPENED_POLICY, parse
 from devkit.kata.fake_agent import Quirks
-from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import NamespaceTables
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import PodSandbox
@@ -87,7 +87,7 @@ class StockKata(WatchingPlugin):
         tables = NamespaceTables(self._ring.node.outside(pod.network_namespace))
         quirks = Quirks(policy=parse(OPENED_POLICY))
         await stack.enter_async_context(
-            StandInKata(self._ring.directory, tables, sandbox_id=pod.id, quirks=quirks)
+            FakeKata(self._ring.directory, tables, sandbox_id=pod.id, quirks=quirks)
         )
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from kata_bridge.channels.agent.channel import AgentChannel
-from kata_bridge.channels.agent.server import GuestLinks
+from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import GuestState
 from kata_bridge.credentials import Credentials
 from tests.lab.namespaces import Lab, Namespace
@@ -91,7 +91,7 @@ class Node:
         self.credentials = Credentials.open(directory / "state")
         self.states: list[tuple[str, GuestState]] = []
         self.attached: list[AgentChannel] = []
-        self.links = GuestLinks(
+        self.links = AgentServer(
             self.credentials,
             directory / "agents.sock",
             on_attached=self.attached.append,

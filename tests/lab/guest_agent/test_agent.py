@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kata_bridge.channels.port import GuestState, Refused
+from kata_bridge.channels.port import GuestRefused, GuestState
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from tests.lab.guest_agent.backends import (
@@ -147,7 +147,7 @@ async def test_what_the_kernel_refuses_leaves_what_was_there(node: Node, way: st
     else:
         objects["nat/VCN-SERVICES"] = (*objects["nat/VCN-SERVICES"], "-d 10.96.0.9/32 -j VCN-SVC-NOWHERE")
     bad = make_ruleset(2, [Document(Family.IPV4, document.backend, objects)])
-    with pytest.raises(Refused, match=r"VCN-SVC-NOWHERE|table nat"):
+    with pytest.raises(GuestRefused, match=r"VCN-SVC-NOWHERE|table nat"):
         await channel.apply(bad, [])
     assert await channel.state() == GuestState(1, first.digest, False)
     assert await channel.read_back() == first.documents

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.channels.port import GuestState, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.port import GuestRefused, GuestState, NotInjectable, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -74,7 +74,7 @@ async def test_nft_without_its_library(node: Node) -> None:
     assert await channel.apply(change(first, second), []) == GuestState(2, second.digest, False)
     (document,) = first.documents
     bad = {**document.objects, "chain nat-output": ("type nat hook output priority -95;", "goto NOWHERE")}
-    with pytest.raises(Refused, match=r"line \d+ is .*goto NOWHERE"):
+    with pytest.raises(GuestRefused, match=r"line \d+ is .*goto NOWHERE"):
         await channel.apply(make_ruleset(3, [Document(Family.IPV4, Backend.NFT, bad)]), [])
     assert await channel.read_back() == second.documents
 

@@ -18,7 +18,7 @@ from daemonkit.tasks import Tasks
 from guest_agent.kernel import programs
 from guest_agent.kernel.iptables_restore_process import Restorer
 from kata_bridge.channels.agent.channel import AgentChannel
-from kata_bridge.channels.port import GuestState, Refused, Unreachable
+from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from tests.lab.guest_agent.backends import LEGACY, attached, change, held, prepared, ruleset
@@ -219,7 +219,9 @@ async def test_a_refusal_by_it_leaves_what_was_there(node: Node) -> None:
         9, [Document(Family.IPV4, document.backend, {**document.objects, "nat/VCN-SERVICES": rules})]
     )
     before = held(guest.namespace, LEGACY).count("\n")
-    with pytest.raises(Refused, match=r"line \d+ is '-A VCN-SERVICES -d 10\.96\.0\.9/32 -j VCN-SVC-NOWHERE'"):
+    with pytest.raises(
+        GuestRefused, match=r"line \d+ is '-A VCN-SERVICES -d 10\.96\.0\.9/32 -j VCN-SVC-NOWHERE'"
+    ):
         await channel.apply(bad, [])
     assert held(guest.namespace, LEGACY).count("\n") == before
     assert await channel.apply(change(sets[1], sets[2]), []) == GuestState(3, sets[2].digest, False)

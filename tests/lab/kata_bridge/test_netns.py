@@ -13,8 +13,8 @@ import pytest_asyncio
 from bridge_api.messages import Flow
 from daemonkit.metrics import Registry
 from kata_bridge.channels.netns.channel import NetnsChannel
-from kata_bridge.channels.netns.executor import Namespaces
-from kata_bridge.channels.port import NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.netns.executor import NetnsExecutor
+from kata_bridge.channels.port import GuestRefused, NeedsFull, NotInjectable, Unreachable
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
@@ -39,20 +39,20 @@ def _sandbox(path: object) -> Sandbox:
 
 
 @pytest_asyncio.fixture
-async def namespaces() -> AsyncIterator[Namespaces]:
-    made = Namespaces()
+async def namespaces() -> AsyncIterator[NetnsExecutor]:
+    made = NetnsExecutor()
     yield made
     made.close()
 
 
-def _channel(guest: Namespace, namespaces: Namespaces, notes: Path | None = None) -> NetnsChannel:
+def _channel(guest: Namespace, namespaces: NetnsExecutor, notes: Path | None = None) -> NetnsChannel:
     counter = Registry().counter("vcnode_state_errors_total", "x")
     return NetnsChannel(_sandbox(guest.path), namespaces, notes, counter)
 
 
 @pytest.mark.parametrize("variant", ["legacy", "nft"])
 async def test_rules_go_into_the_variant_that_the_namespace_uses(
-    lab: Lab, namespaces: Namespaces, variant: str
+    lab: Lab, namespaces: NetnsExecutor, variant: str
 ) -> None:
     guest = lab.namespace("guest")
     guest.run(f"iptables-{variant}", "-t", "nat", "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "ACCEPT")
@@ -70,7 +70,9 @@ async def test_rules_go_into_the_variant_that_the_namespace_uses(
     await channel.close()
 
 
-async def test_drift_is_seen_and_repaired_and_what_is_there_is_left(lab: Lab, namespaces: Namespaces) -> None:
+async def test_drift_is_seen_and_repaired_and_what_is_there_is_left(
+    lab: Lab, namespaces: NetnsExecutor
+) -> None:
     guest = lab.namespace("guest")
     channel = _channel(guest, namespaces)
     await channel.probe()
@@ -86,7 +88,7 @@ async def test_drift_is_seen_and_repaired_and_what_is_there_is_left(lab: Lab, na
     await channel.close()
 
 
-async def test_deltas_and_bases(lab: Lab, namespaces: Namespaces) -> None:
+async def test_deltas_and_bases(lab: Lab, namespaces: NetnsExecutor) -> None:
     channel = _channel(lab.namespace("guest"), namespaces)
     delta = difference(A, B)
     assert delta is not None
@@ -98,7 +100,9 @@ async def test_deltas_and_bases(lab: Lab, namespaces: Namespaces) -> None:
     await channel.close()
 
 
-async def test_after_a_restart_it_knows_what_is_in(lab: Lab, namespaces: Namespaces, tmp_path: Path) -> None:
+async def test_after_a_restart_it_knows_what_is_in(
+    lab: Lab, namespaces: NetnsExecutor, tmp_path: Path
+) -> None:
     guest = lab.namespace("guest")
     first = _channel(guest, namespaces, tmp_path / "guest")
     await first.apply(B, ())
@@ -114,13 +118,13 @@ async def test_after_a_restart_it_knows_what_is_in(lab: Lab, namespaces: Namespa
     assert not (tmp_path / "guest").exists()
 
 
-async def test_a_full_disk_is_survived(lab: Lab, namespaces: Namespaces, tmp_path: Path) -> None:
+async def test_a_full_disk_is_survived(lab: Lab, namespaces: NetnsExecutor, tmp_path: Path) -> None:
     channel = _channel(lab.namespace("guest"), namespaces, tmp_path / "no such directory" / "guest")
     assert (await channel.apply(A, ())).digest == A.digest
     await channel.close()
 
 
-async def test_conntrack_entries_go_after_the_rules_are_in(lab: Lab, namespaces: Namespaces) -> None:
+async def test_conntrack_entries_go_after_the_rules_are_in(lab: Lab, namespaces: NetnsExecutor) -> None:
     guest = lab.namespace("guest")
     guest.run("ip", "addr", "add", "10.1.0.1/24", "dev", "lo")
     channel = _channel(guest, namespaces)
@@ -133,7 +137,7 @@ async def test_conntrack_entries_go_after_the_rules_are_in(lab: Lab, namespaces:
     await channel.close()
 
 
-async def test_what_cannot_be_entered_is_said(lab: Lab, namespaces: Namespaces, tmp_path: Path) -> None:
+async def test_what_cannot_be_entered_is_said(lab: Lab, namespaces: NetnsExecutor, tmp_path: Path) -> None:
     counter = Registry().counter("vcnode_state_errors_total", "x")
 
     def channel(path: object) -> NetnsChannel:
@@ -150,14 +154,14 @@ async def test_what_cannot_be_entered_is_said(lab: Lab, namespaces: Namespaces, 
         channel("")
 
 
-async def test_a_flow_that_makes_no_sense_is_refused(lab: Lab, namespaces: Namespaces) -> None:
+async def test_a_flow_that_makes_no_sense_is_refused(lab: Lab, namespaces: NetnsExecutor) -> None:
     channel = _channel(lab.namespace("guest"), namespaces)
-    with pytest.raises(Refused):
+    with pytest.raises(GuestRefused):
         await channel.flush_conntrack((Flow(protocol="icmp", destination="10.0.0.1"),))
     await channel.close()
 
 
-async def test_a_namespace_goes_when_its_pod_does(lab: Lab, namespaces: Namespaces) -> None:
+async def test_a_namespace_goes_when_its_pod_does(lab: Lab, namespaces: NetnsExecutor) -> None:
     guest, other = lab.namespace("guest"), lab.namespace("other")
     lab.link(other, guest, ["10.9.0.1/24"], ["10.9.0.2/24"])
     channel = _channel(guest, namespaces)

@@ -18,7 +18,7 @@ from pathlib import Path
 from daemonkit import logs
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.agent.channel import AgentChannel
-from kata_bridge.channels.agent.server import GuestLinks
+from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.credentials import Credentials
 
 _DEADLINE_S = 40.0
@@ -30,7 +30,7 @@ async def main(directory: Path, port: int) -> None:
     logs.setup(level="info")
     credentials = Credentials.open(directory / "state")
     attached: list[AgentChannel] = []
-    links = GuestLinks(
+    links = AgentServer(
         credentials,
         directory / "agents.sock",
         on_attached=attached.append,

@@ -89,8 +89,8 @@ _SOCKETS: dict[str, tuple[Callable[[Path], Path | None], Path]] = {
 @pytest.mark.parametrize("name", _SOCKETS)
 def test_example_serves_status_where_it_is_asked_for(name: str, tmp_path: Path) -> None:
     """No daemon serves status anywhere unless it is told where."""
-    socket_of, asked = _SOCKETS[name]
+    shim_socket, asked = _SOCKETS[name]
     file = tmp_path / "config.yaml"
     # The group is not on this machine.
     file.write_text((_EXAMPLES / f"{name}.yaml").read_text().replace("listen: {group: vcnode}", "listen: {}"))
-    assert socket_of(file) == asked
+    assert shim_socket(file) == asked

@@ -14,7 +14,14 @@ from bridge_api.rulesets import from_part
 from kata_bridge.guests import broadcaster
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S, Bridge, FakeOpener, bridge, ruleset, until
+from tests.functional.kata_bridge.fake_guests import (
+    DEADLINE_S,
+    Bridge,
+    FakeChannelProvider,
+    bridge,
+    ruleset,
+    until,
+)
 
 FLOW = Flow(protocol="udp", destination="10.0.0.10", port=53)
 
@@ -23,7 +30,7 @@ pytestmark = pytest.mark.asyncio
 
 @pytest_asyncio.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Bridge]:
-    async with bridge(tmp_path, FakeOpener()) as running:
+    async with bridge(tmp_path, FakeChannelProvider()) as running:
         running.guests.synced()
         yield running
 
@@ -123,13 +130,16 @@ async def test_every_way_to_fail_has_its_code(node: Bridge, client: BridgeClient
 
 
 async def test_unknown_is_not_gone_before_the_sandboxes_are_known(tmp_path: Path) -> None:
-    async with bridge(tmp_path, FakeOpener()) as node, BridgeClient(node.socket) as client:
+    async with bridge(tmp_path, FakeChannelProvider()) as node, BridgeClient(node.socket) as client:
         answers = await results(client.set_ruleset(["g"], ruleset(1)))
         assert answers["g"].code is ResultCode.UNREACHABLE
 
 
 async def test_drift_is_found_by_asking_and_repaired_in_its_time(tmp_path: Path) -> None:
-    async with bridge(tmp_path, FakeOpener(), check_s=0.4) as node, BridgeClient(node.socket) as client:
+    async with (
+        bridge(tmp_path, FakeChannelProvider(), check_s=0.4) as node,
+        BridgeClient(node.socket) as client,
+    ):
         node.guests.synced()
         (guest,) = node.place("g")
         await results(client.set_ruleset(["g"], ruleset(1)))
@@ -142,7 +152,7 @@ async def test_drift_is_found_by_asking_and_repaired_in_its_time(tmp_path: Path)
 
 
 async def test_a_restarted_bridge_applies_nothing_that_is_there(tmp_path: Path) -> None:
-    opener = FakeOpener()
+    opener = FakeChannelProvider()
     async with bridge(tmp_path, opener) as node, BridgeClient(node.socket) as client:
         (guest,) = node.place("g")
         await results(client.set_ruleset(["g"], ruleset(1)))
@@ -161,7 +171,7 @@ async def test_a_restarted_bridge_applies_nothing_that_is_there(tmp_path: Path) 
 
 
 async def test_watchers_are_told_of_all_guests_then_synced_then_of_changes(tmp_path: Path) -> None:
-    async with bridge(tmp_path, FakeOpener()) as node, BridgeClient(node.socket) as client:
+    async with bridge(tmp_path, FakeChannelProvider()) as node, BridgeClient(node.socket) as client:
         node.place("a")
         watch = client.watch_guests()
         async with asyncio.timeout(DEADLINE_S):

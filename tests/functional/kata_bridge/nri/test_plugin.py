@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from daemonkit.tasks import Tasks
-from devkit.kata.fake_runtime import Quirks, StandInRuntime
+from devkit.kata.fake_runtime import FakeRuntime, Quirks
 from kata_bridge.nri.dispatch import Hold
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.plugin import QUIET_S, Plugin
 from kata_bridge.nri.session import Snapshot
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 
 TIMEOUT_S = 20.0
 CONTAINER = Container("c", "p0", "nginx")
@@ -95,7 +95,7 @@ async def test_a_container_is_decided_before_the_plugin_ends(tmp_path: Path, *, 
     daemon, others = Tasks("daemon"), Tasks("others")
     async with (
         asyncio.timeout(TIMEOUT_S),
-        StandInRuntime(tmp_path / "nri.sock", pods=[pod(0)]) as runtime,
+        FakeRuntime(tmp_path / "nri.sock", pods=[pod(0)]) as runtime,
     ):
         running = daemon.spawn(Plugin(runtime.path, "vcnode", "50", watcher, GATE).run(), "plugin")
         await runtime.has_registered()
@@ -110,7 +110,7 @@ async def test_a_container_is_decided_before_the_plugin_ends(tmp_path: Path, *, 
         if is_admitted:
             assert await creating == watcher.creation
         else:
-            with pytest.raises(StatusError, match="not yet"):
+            with pytest.raises(TtrpcError, match="not yet"):
                 await creating
     assert (await daemon.close(5), await others.close(5)) == ((), ())
 
@@ -121,7 +121,7 @@ async def test_the_life_of_a_sandbox_in_both_dialects(tmp_path: Path, nri_versio
     watcher = Watcher()
     quirks = Quirks(nri_version=nri_version)
     async with (
-        StandInRuntime(tmp_path / "nri.sock", quirks, [pod(0)], [CONTAINER]) as runtime,
+        FakeRuntime(tmp_path / "nri.sock", quirks, [pod(0)], [CONTAINER]) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES) as plugin,
     ):
         await runtime.has_registered()
@@ -140,7 +140,7 @@ async def test_megabytes_of_pods_in_parts(tmp_path: Path) -> None:
     pods = [pod(number, text="x" * 2000) for number in range(1000)]
     quirks = Quirks(objects_in_a_message=700)
     async with (
-        StandInRuntime(tmp_path / "nri.sock", quirks, list(pods)) as runtime,
+        FakeRuntime(tmp_path / "nri.sock", quirks, list(pods)) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES),
     ):
         await runtime.has_registered()
@@ -155,16 +155,16 @@ async def test_containers_are_held_adjusted_and_validated(tmp_path: Path) -> Non
     # More than a multiplexer's reader takes at once.
     dns = ContainerAdjustment(mounts=(Mount("/etc/resolv.conf", "bind", "/run/" + "x" * 300_000, ("ro",)),))
     async with (
-        StandInRuntime(tmp_path / "nri.sock") as runtime,
+        FakeRuntime(tmp_path / "nri.sock") as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES | GATE),
     ):
         await runtime.has_registered()
-        with pytest.raises(StatusError, match="FAILED_PRECONDITION: not yet"):
+        with pytest.raises(TtrpcError, match="FAILED_PRECONDITION: not yet"):
             await runtime.create_container(pod(0), CONTAINER)
         watcher.creation = dns
         assert await runtime.create_container(pod(0), CONTAINER) == dns
         watcher.validation = Hold("another plugin took its mount")
-        with pytest.raises(StatusError, match="another plugin took its mount"):
+        with pytest.raises(TtrpcError, match="another plugin took its mount"):
             await runtime.create_container(pod(0), CONTAINER)
         assert runtime.connections == 1
 
@@ -174,7 +174,7 @@ async def test_a_slow_handler_does_not_cost_the_connection(tmp_path: Path) -> No
     watcher = Watcher()
     watcher.is_slow = True
     async with (
-        StandInRuntime(tmp_path / "nri.sock") as runtime,
+        FakeRuntime(tmp_path / "nri.sock") as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES),
     ):
         await runtime.has_registered()
@@ -187,7 +187,7 @@ async def test_a_lost_connection_is_made_again_and_told_anew(tmp_path: Path) -> 
     watcher = Watcher()
     path = tmp_path / "nri.sock"
     async with plugin_on(path, watcher, SANDBOXES) as plugin:
-        async with StandInRuntime(path) as runtime:
+        async with FakeRuntime(path) as runtime:
             await runtime.has_registered()
             runtime.drop()
             started = time.monotonic()
@@ -196,7 +196,7 @@ async def test_a_lost_connection_is_made_again_and_told_anew(tmp_path: Path) -> 
             await runtime.run_pod(pod(1))
         # Now it is gone, as containerd is while it restarts, and back with what it kept.
         await eventually(lambda: not plugin.is_connected)
-        async with StandInRuntime(path, pods=[pod(1), pod(2)]) as runtime:
+        async with FakeRuntime(path, pods=[pod(1), pod(2)]) as runtime:
             await runtime.has_registered()
             await runtime.run_pod(pod(3))
     assert [snapshot.pods for snapshot in watcher.snapshots] == [(), (), (pod(1), pod(2))]
@@ -210,7 +210,7 @@ async def test_a_runtime_that_knows_less_than_it_seems(
     watcher = Watcher()
     quirks = Quirks(valid_events=0x7FF)
     async with (
-        StandInRuntime(tmp_path / "nri.sock", quirks) as runtime,
+        FakeRuntime(tmp_path / "nri.sock", quirks) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES | GATE) as plugin,
     ):
         await runtime.has_registered()
@@ -231,7 +231,7 @@ async def test_a_refused_registration_is_said_once_and_tried_again(
     watcher = Watcher()
     quirks = Quirks(refuses="a plugin of this name is there already")
     async with (
-        StandInRuntime(tmp_path / "nri.sock", quirks) as runtime,
+        FakeRuntime(tmp_path / "nri.sock", quirks) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES),
     ):
         await eventually(lambda: runtime.connections >= 3)

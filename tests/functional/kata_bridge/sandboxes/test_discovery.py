@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from bridge_api.rpc import service
 from daemonkit.tasks import Tasks
-from devkit.kata.fake_runtime import StandInRuntime
+from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.cri.client import CriClient
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,
@@ -106,7 +106,7 @@ class Node:
 
     directory: Path
     discovery: Discovery
-    nri: StandInRuntime
+    nri: FakeRuntime
     cri: Cri
     told: Told
 
@@ -143,7 +143,7 @@ async def node(directory: Path, *, has_nri: bool = True, has_cri: bool = True) -
             directory=None,
             interval_s=0.1,
         )
-        runtime = StandInRuntime(directory / "nri.sock")
+        runtime = FakeRuntime(directory / "nri.sock")
         plugin = Plugin(directory / "nri.sock", "vcnode", "50", NriHandler(discovery), SANDBOXES)
         stack.push_async_callback(tasks.close, 2.0)
         tasks.spawn(discovery.run(), "discovery")

@@ -13,7 +13,7 @@ import pytest
 from bridge_api.client import BridgeClient
 from bridge_api.messages import ResultCode
 from daemonkit.run.lifecycle import Lifecycle, Supervision
-from devkit.kata.fake_runtime import StandInRuntime
+from devkit.kata.fake_runtime import FakeRuntime
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.config import (
     Drain,
@@ -38,7 +38,7 @@ from kata_bridge.nri.messages import (
 )
 from kata_bridge.service import Service
 from kata_bridge.start_gate.core.decision import Policy
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
 
@@ -69,7 +69,7 @@ class Node:
     """A runtime with the daemon on it, and a client of the daemon."""
 
     place: Path
-    runtime: StandInRuntime
+    runtime: FakeRuntime
     service: Service
     client: BridgeClient
     number: int = 0
@@ -89,7 +89,7 @@ class Node:
 
     async def why(self, pod: PodSandbox, name: str = "main", *mounts: Mount) -> str:
         """Why a container is not created."""
-        with pytest.raises(StatusError) as caught:
+        with pytest.raises(TtrpcError) as caught:
             await self.start(pod, name, *mounts)
         return caught.value.message
 
@@ -108,9 +108,7 @@ class Node:
 
 
 @asynccontextmanager
-async def serving(
-    config: KataBridgeConfiguration, place: Path, runtime: StandInRuntime
-) -> AsyncIterator[Node]:
+async def serving(config: KataBridgeConfiguration, place: Path, runtime: FakeRuntime) -> AsyncIterator[Node]:
     service = Service(config)
     life = Lifecycle(Supervision(), send=lambda *_: None)
     before = runtime.registrations
@@ -130,7 +128,7 @@ async def serving(
 async def gated(place: Path) -> AsyncIterator[Node]:
     """The daemon and its runtime, from one start to one stop."""
     async with (
-        StandInRuntime(place / "nri.sock") as runtime,
+        FakeRuntime(place / "nri.sock") as runtime,
         serving(configuration(place), place, runtime) as node,
     ):
         yield node

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from daemonkit.tasks import Tasks
-from devkit.kata.fake_runtime import StandInRuntime
+from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.config import Agent, RuntimeRule, SuperCluster
 from kata_bridge.credentials import CredentialsError
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
@@ -59,7 +59,7 @@ async def node(place: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> Asyn
         runtimes=(RuntimeRule(("kata*",), ("agent",)),),
         agent=Agent(socket=place / "agent.sock"),
     )
-    async with StandInRuntime(place / "nri.sock") as runtime, serving(config, place, runtime) as running:
+    async with FakeRuntime(place / "nri.sock") as runtime, serving(config, place, runtime) as running:
         yield running
 
 
@@ -137,7 +137,7 @@ async def test_a_container_of_that_name_waits_for_rules_where_no_agents_are_take
     config = dataclasses.replace(
         configuration(place), runtimes=(RuntimeRule(("kata*",), ("agent", "stock")),)
     )
-    async with StandInRuntime(place / "nri.sock") as runtime, serving(config, place, runtime) as node:
+    async with FakeRuntime(place / "nri.sock") as runtime, serving(config, place, runtime) as node:
         web = pod("s1", "kata")
         await runtime.run_pod(web)
         await node.client.set_resolv_conf("s1", TEXT)

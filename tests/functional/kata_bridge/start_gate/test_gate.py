@@ -10,14 +10,14 @@ import pytest
 import pytest_asyncio
 
 from bridge_api.messages import ResultCode
-from devkit.kata.fake_kata import StandInKata
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.fake_kata import FakeKata
+from devkit.kata.guest_tables import FakeTables
 from kata_bridge.nri.messages import ContainerAdjustment
 from kata_bridge.patience import Patience
 from kata_bridge.sandboxes.core.sandbox import Appeared, sandbox_of
 from kata_bridge.sandboxes.nri_source import seen_of
 from kata_bridge.start_gate import gate
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
 from tests.functional.kata_bridge.start_gate.gated_node import (
@@ -40,7 +40,7 @@ async def node(place: Path) -> AsyncIterator[Node]:
 
 
 async def test_a_guest_waits_for_its_rules_and_its_resolver(node: Node) -> None:
-    async with StandInKata(node.place, MemoryTables(), sandbox_id="s1"):
+    async with FakeKata(node.place, FakeTables(), sandbox_id="s1"):
         web = pod("s1", "kata")
         await node.runtime.run_pod(web)
         await until(lambda: node.service.guests.drivers["s1"].channel_name == "shim")
@@ -62,8 +62,8 @@ async def test_a_guest_waits_for_its_rules_and_its_resolver(node: Node) -> None:
 
 
 async def test_a_guest_that_loses_its_rules_starts_nothing_more(node: Node) -> None:
-    tables = MemoryTables()
-    async with StandInKata(node.place, tables, sandbox_id="s1") as kata:
+    tables = FakeTables()
+    async with FakeKata(node.place, tables, sandbox_id="s1") as kata:
         web = pod("s1", "kata")
         await node.runtime.run_pod(web)
         await node.push("s1")
@@ -97,7 +97,7 @@ async def test_runc_waits_for_its_resolver_alone_and_what_is_said_before_counts(
 
 async def test_what_is_said_of_a_guest_counts_also_before_the_runtime_tells_of_it(node: Node) -> None:
     """A list of the CRI may be first: after our restart NRI waits behind containers that end slowly."""
-    async with StandInKata(node.place, MemoryTables(), sandbox_id="s1"):
+    async with FakeKata(node.place, FakeTables(), sandbox_id="s1"):
         web = pod("s1", "kata")
         node.service.guests.take([Appeared(sandbox_of(seen_of(web)))])
         await node.push("s1")
@@ -106,7 +106,7 @@ async def test_what_is_said_of_a_guest_counts_also_before_the_runtime_tells_of_i
         assert "network default is not ready" in await node.why(web)
         await node.runtime.stop_pod(web)
         again = dataclasses.replace(web, id="s2")
-    async with StandInKata(node.place, MemoryTables(), sandbox_id="s2"):
+    async with FakeKata(node.place, FakeTables(), sandbox_id="s2"):
         node.service.guests.take([Appeared(sandbox_of(seen_of(again)))])
         await node.push("s2")
         await node.client.set_resolv_conf("s2", TEXT)
@@ -147,7 +147,7 @@ async def test_warn_and_off(node: Node) -> None:
 async def test_a_network_that_is_not_ready_gets_no_sandbox(node: Node) -> None:
     """Without an API server the annotation is what it was at the sandbox's start: each try needs another."""
     web = pod("s1", annotations={keys.NETWORK_READINESS: "false"})
-    with pytest.raises(StatusError, match="network default is not ready for this pod"):
+    with pytest.raises(TtrpcError, match="network default is not ready for this pod"):
         await node.runtime.run_pod(web)
     ready = pod("s2", annotations={keys.NETWORK_READINESS: "true"})
     await node.runtime.run_pod(ready)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from devkit.kata.fake_kata import StandInKata
-from devkit.kata.fake_runtime import StandInRuntime
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.fake_kata import FakeKata
+from devkit.kata.fake_runtime import FakeRuntime
+from devkit.kata.guest_tables import FakeTables
 from kata_bridge.nri.messages import Container, ContainerState
 from kata_bridge.start_gate.core.decision import Need
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 from ruleset.model import Family
 from tests.functional.kata_bridge.fake_guests import until
 from tests.functional.kata_bridge.start_gate.gated_node import (
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture
-async def runtime(place: Path) -> AsyncIterator[StandInRuntime]:
-    async with StandInRuntime(place / "nri.sock") as running:
+async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(place / "nri.sock") as running:
         yield running
 
 
-async def test_nothing_is_lost_when_the_bridge_restarts(place: Path, runtime: StandInRuntime) -> None:
+async def test_nothing_is_lost_when_the_bridge_restarts(place: Path, runtime: FakeRuntime) -> None:
     config = configuration(place)
     web, waiting = pod("s1"), pod("s2")
     async with serving(config, place, runtime) as node:
@@ -57,7 +57,7 @@ async def test_nothing_is_lost_when_the_bridge_restarts(place: Path, runtime: St
 
 
 async def test_what_got_through_while_the_bridge_was_away_is_reported_once(
-    place: Path, runtime: StandInRuntime
+    place: Path, runtime: FakeRuntime
 ) -> None:
     """Without the runtime's own validator a node without its plugin is an open gate."""
     config = configuration(place)
@@ -80,16 +80,16 @@ async def test_what_got_through_while_the_bridge_was_away_is_reported_once(
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_in_whatever_order_things_come_nothing_starts_before_both_are_in(
-    place: Path, runtime: StandInRuntime, seed: int
+    place: Path, runtime: FakeRuntime, seed: int
 ) -> None:
     """Some pods, and everything that can happen to them, shuffled; the guests themselves are looked at."""
     chance = random.Random(seed)  # noqa: S311 - a test's order
     names = [f"s{number}" for number in range(4)]
-    tables = {name: MemoryTables() for name in names}
+    tables = {name: FakeTables() for name in names}
     said: set[str] = set()
     async with AsyncExitStack() as stack:
         for name in names:
-            await stack.enter_async_context(StandInKata(place, tables[name], sandbox_id=name))
+            await stack.enter_async_context(FakeKata(place, tables[name], sandbox_id=name))
         node = await stack.enter_async_context(
             serving(configuration(place, needs=tuple(Need)), place, runtime)
         )
@@ -119,7 +119,7 @@ async def test_in_whatever_order_things_come_nothing_starts_before_both_are_in(
             for each in ran:
                 try:
                     adjustment = await node.start(pod(each, "kata"))
-                except StatusError:
+                except TtrpcError:
                     held += 1
                     continue
                 started += 1

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from devkit.kata.fake_runtime import StandInRuntime
+from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.config import KataBridgeConfiguration, SuperCluster
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate.pod_notifier import ClusterReports
 from kata_bridge.ttrpc.server import ENDING
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S
 from tests.functional.kata_bridge.start_gate.gated_node import NOBODY_SAID, TEXT, configuration, pod, serving
 
@@ -24,8 +24,8 @@ WAITS = "its network has no server"
 
 
 @pytest_asyncio.fixture
-async def runtime(place: Path) -> AsyncIterator[StandInRuntime]:
-    async with StandInRuntime(place / "nri.sock") as running:
+async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(place / "nri.sock") as running:
         yield running
 
 
@@ -47,7 +47,7 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_container_beside_one_that_runs(
-    place: Path, runtime: StandInRuntime, config: KataBridgeConfiguration, nudged: list[str]
+    place: Path, runtime: FakeRuntime, config: KataBridgeConfiguration, nudged: list[str]
 ) -> None:
     refused, content, admitted = pod("s1"), pod("s2"), pod("s3")
     async with serving(config, place, runtime) as node:
@@ -80,7 +80,7 @@ async def test_a_container_beside_one_that_runs(
 
 
 async def test_who_is_refused_while_the_bridge_ends_reads_why(
-    place: Path, runtime: StandInRuntime, config: KataBridgeConfiguration
+    place: Path, runtime: FakeRuntime, config: KataBridgeConfiguration
 ) -> None:
     """Each of these pods is new, and a report of it is begun at its refusal."""
     said: list[str] = []
@@ -91,7 +91,7 @@ async def test_who_is_refused_while_the_bridge_ends_reads_why(
             await runtime.run_pod(new)
             try:
                 await node.start(new)
-            except StatusError as refusal:
+            except TtrpcError as refusal:
                 said.append(refusal.message)
             except ConnectionError:
                 return

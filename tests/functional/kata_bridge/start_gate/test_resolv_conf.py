@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from bridge_api.client import BridgeRefuses
 from bridge_api.messages import ResultCode
-from devkit.kata.fake_runtime import StandInRuntime
+from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
 from tenancy import keys
 from tests.functional.kata_bridge.start_gate.gated_node import (
@@ -65,7 +65,7 @@ async def test_a_resolv_conf_of_one_network_opens_no_sandbox_of_another(
     one = dataclasses.replace(pod("s1"), labels={keys.ARKTOS_NETWORK: "blue"})
     two = dataclasses.replace(pod("s2"), uid=one.uid, name=one.name, labels={keys.ARKTOS_NETWORK: "green"})
     config = configuration(place)
-    async with StandInRuntime(place / "nri.sock") as runtime, AsyncExitStack() as stack:
+    async with FakeRuntime(place / "nri.sock") as runtime, AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(config, place, runtime))
         await runtime.run_pod(one)
         blue = ("blue",) if is_told else ()

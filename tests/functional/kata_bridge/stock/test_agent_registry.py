@@ -10,11 +10,11 @@ import pytest
 
 from devkit.kata.agent_policy import STOCK_POLICY, parse
 from devkit.kata.fake_agent import Quirks
-from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
-from devkit.kata.guest_tables import MemoryTables
-from kata_bridge.channels.agent.registry import GUEST_DIRECTORY, Agents
-from kata_bridge.channels.agent.server import GuestLinks
+from devkit.kata.guest_tables import FakeTables
+from kata_bridge.channels.agent.registry import GUEST_DIRECTORY, AgentRegistry
+from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import Unreachable
 from kata_bridge.credentials import Credentials
 from kata_bridge.metrics import Metrics
@@ -27,9 +27,9 @@ NOT_ATTACHED = "the guest's agent has not attached"
 
 
 @asynccontextmanager
-async def agents_of(place: Path, kata: StandInKata, *, is_copying: bool = True) -> AsyncIterator[Agents]:
+async def agents_of(place: Path, kata: FakeKata, *, is_copying: bool = True) -> AsyncIterator[AgentRegistry]:
     credentials = Credentials.open(place / "state")
-    links = GuestLinks(
+    links = AgentServer(
         credentials,
         place / "agents.sock",
         on_attached=lambda _: None,
@@ -38,14 +38,14 @@ async def agents_of(place: Path, kata: StandInKata, *, is_copying: bool = True) 
     )
     await links.start()
     try:
-        yield Agents(
+        yield AgentRegistry(
             links, credentials, Metrics(), shim_roots=kata.roots, vsock_port=None, is_copying=is_copying
         )
     finally:
         await links.stop()
 
 
-async def why(agents: Agents, sandbox: Sandbox = GUEST) -> str:
+async def why(agents: AgentRegistry, sandbox: Sandbox = GUEST) -> str:
     with pytest.raises(Unreachable) as caught:
         await agents.open(sandbox)
     return str(caught.value)
@@ -57,7 +57,7 @@ async def test_a_certificate_is_put_in_once_the_leaf_last(
     place: Path, flavour: Flavour, *, is_hybrid: bool
 ) -> None:
     quirks = Quirks(policy=parse(STOCK_POLICY))
-    kata = StandInKata(place, MemoryTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid)
+    kata = FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid)
     async with kata, agents_of(place, kata) as agents:
         for _ in range(3):
             assert await why(agents) == NOT_ATTACHED
@@ -80,7 +80,7 @@ async def test_a_certificate_is_put_in_once_the_leaf_last(
 async def test_a_guest_that_does_not_take_it_says_why_and_is_not_asked_again(
     place: Path, quirks: Quirks, text: str
 ) -> None:
-    kata = StandInKata(place, MemoryTables(), quirks=quirks)
+    kata = FakeKata(place, FakeTables(), quirks=quirks)
     async with kata, agents_of(place, kata) as agents:
         for _ in range(3):
             said = await why(agents)
@@ -94,21 +94,21 @@ async def test_a_guest_that_does_not_take_it_says_why_and_is_not_asked_again(
 
 
 async def test_nothing_is_put_into_a_guest_that_keeps_its_node_out(place: Path) -> None:
-    kata = StandInKata(place, MemoryTables())
+    kata = FakeKata(place, FakeTables())
     async with kata, agents_of(place, kata) as agents:
         assert await why(agents, replace(GUEST, policy_refusal="it is confidential")) == NOT_ATTACHED
         assert kata.agent.calls == []
 
 
 async def test_nothing_is_put_in_unless_it_is_asked_for(place: Path) -> None:
-    kata = StandInKata(place, MemoryTables())
+    kata = FakeKata(place, FakeTables())
     async with kata, agents_of(place, kata, is_copying=False) as agents:
         assert await why(agents) == NOT_ATTACHED
         assert kata.agent.calls == []
 
 
 async def test_a_guest_that_is_not_up_yet_is_tried_again(place: Path) -> None:
-    kata = StandInKata(place, MemoryTables())
+    kata = FakeKata(place, FakeTables())
     async with kata, agents_of(place, kata) as agents:
         await kata.agent.__aexit__()
         assert "its certificate is not in yet" in await why(agents)

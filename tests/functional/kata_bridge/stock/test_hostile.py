@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from devkit.kata.fake_agent import Quirks
-from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState, Unreachable
-from kata_bridge.channels.stock.channel import stock_kata
+from kata_bridge.channels.stock.channel import stock_channel
 from kata_bridge.channels.stock.faults import MAX_TEXT_CHARACTERS
 from ruleset.installed import rules
 from ruleset.restore import whole_tables
@@ -34,11 +34,9 @@ SAVES = [
 @pytest.mark.parametrize("flavour", Flavour)
 @pytest.mark.parametrize("error", ERRORS)
 async def test_an_error_that_is_made_to_be_slow_to_read(place: Path, flavour: Flavour, error: str) -> None:
-    async with StandInKata(
-        place, MemoryTables(), flavour=flavour, quirks=Quirks(hostile_error=error)
-    ) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=Quirks(hostile_error=error)) as kata:
         with pytest.raises(Unreachable) as raised:
-            await stock_kata(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
+            await stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
     assert len(str(raised.value)) <= MAX_TEXT_CHARACTERS
 
 
@@ -59,11 +57,11 @@ async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
 
     monkeypatch.setattr("kata_bridge.channels.stock.channel.held_objects", noting(rules.held_objects))
     monkeypatch.setattr("kata_bridge.channels.stock.channel.merged", noting(whole_tables.merged))
-    hostile = StandInKata(place, MemoryTables(), sandbox_id="bad", quirks=Quirks(hostile_save=save))
-    async with hostile as bad, StandInKata(place, MemoryTables(), sandbox_id="good") as good:
+    hostile = FakeKata(place, FakeTables(), sandbox_id="bad", quirks=Quirks(hostile_save=save))
+    async with hostile as bad, FakeKata(place, FakeTables(), sandbox_id="good") as good:
         ruleset = sample(7)
-        one = stock_kata(bad.sandbox_id, roots=bad.roots, timeout_s=20)
-        two = stock_kata(good.sandbox_id, roots=good.roots, timeout_s=20)
+        one = stock_channel(bad.sandbox_id, roots=bad.roots, timeout_s=20)
+        two = stock_channel(good.sandbox_id, roots=good.roots, timeout_s=20)
         failing = asyncio.gather(one.apply(ruleset, ()), return_exceptions=True)
         assert await two.apply(ruleset, ()) == GuestState(7, ruleset.digest, has_drifted=False)
         await failing
@@ -74,6 +72,6 @@ async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
 async def test_a_version_is_a_word(place: Path) -> None:
     """It is in /status, and in every event of the guest that a watcher gets: 3.9 MiB each time."""
     quirks = Quirks(version="3." + "9" * (3 << 20))
-    async with StandInKata(place, MemoryTables(), quirks=quirks) as kata:
-        capabilities = await stock_kata(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
+    async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
+        capabilities = await stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
     assert capabilities.version == "3." + "9" * 62

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.kata.fake_vmm import StandInVmm
+from devkit.kata.fake_vmm import FakeVmm
 from devkit.kata.listener import Listener
 from kata_bridge.channels.stock import hybrid_vsock
 from kata_bridge.channels.stock.faults import NoAnswerError
@@ -29,7 +29,7 @@ async def echo(path: Path) -> AsyncIterator[None]:
 
 
 async def test_a_port_of_the_guest_is_reached(place: Path) -> None:
-    async with echo(place / "echo"), StandInVmm(place / "vmm", {1024: place / "echo"}) as vmm:
+    async with echo(place / "echo"), FakeVmm(place / "vmm", {1024: place / "echo"}) as vmm:
         reader, writer = await hybrid_vsock.connect(vmm.path, 1024)
         writer.write(b"hello")
 
@@ -39,7 +39,7 @@ async def test_a_port_of_the_guest_is_reached(place: Path) -> None:
 
 
 async def test_no_byte_that_follows_the_handshake_is_lost(place: Path) -> None:
-    vmm = StandInVmm(place / "vmm", {1024: place / "echo"}, greeting=b"\nOK 7\nearly")
+    vmm = FakeVmm(place / "vmm", {1024: place / "echo"}, greeting=b"\nOK 7\nearly")
     async with echo(place / "echo"), vmm:
         reader, writer = await hybrid_vsock.connect(vmm.path, 1024)
 
@@ -48,7 +48,7 @@ async def test_no_byte_that_follows_the_handshake_is_lost(place: Path) -> None:
 
 
 async def test_nobody_listens_in_the_guest(place: Path) -> None:
-    async with StandInVmm(place / "vmm", {1024: place / "echo"}) as vmm:
+    async with FakeVmm(place / "vmm", {1024: place / "echo"}) as vmm:
         with pytest.raises(NoAnswerError, match="closed, nobody listens there in the guest"):
             await hybrid_vsock.connect(vmm.path, 1025)
 
@@ -59,7 +59,7 @@ async def test_no_vmm(place: Path) -> None:
 
 
 async def test_a_vmm_that_says_nothing(place: Path) -> None:
-    async with StandInVmm(place / "vmm", is_mute=True) as vmm:
+    async with FakeVmm(place / "vmm", is_mute=True) as vmm:
         with pytest.raises(NoAnswerError, match=r"no handshake within 0.3 s"):
             await hybrid_vsock.connect(vmm.path, 1024, _SHORT_S)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from devkit.kata.fake_agent import Quirks
-from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.guest_tables import FakeTables
 from devkit.kata.listener import Listener
 from kata_bridge.channels.stock.faults import CallFailedError, NoAnswerError, NoEndpointError
 from kata_bridge.channels.stock.shim import SOCKET_NAME, Shim
@@ -27,7 +27,7 @@ flavours = pytest.mark.parametrize("flavour", Flavour)
 
 @flavours
 async def test_tables_are_set_and_printed(place: Path, flavour: Flavour) -> None:
-    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         shim = Shim(kata.sandbox_id, roots=kata.roots)
 
         assert await shim.get_tables(V4) == b""
@@ -47,7 +47,7 @@ async def test_tables_are_set_and_printed(place: Path, flavour: Flavour) -> None
 @flavours
 async def test_a_large_text_goes_both_ways(place: Path, flavour: Flavour) -> None:
     chains = "".join(f":VCN-{number:020} - [0:0]\n" for number in range(60_000))
-    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         shim = Shim(kata.sandbox_id, roots=kata.roots)
 
         await shim.set_tables(V4, f"*nat\n{chains}COMMIT\n".encode())
@@ -57,7 +57,7 @@ async def test_a_large_text_goes_both_ways(place: Path, flavour: Flavour) -> Non
 
 async def test_an_error_of_the_shim_in_go_has_code_and_text(place: Path) -> None:
     quirks = Quirks(allowed_endpoints=frozenset())
-    async with StandInKata(place, MemoryTables(), quirks=quirks) as kata:
+    async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         with pytest.raises(CallFailedError) as caught:
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
 
@@ -66,7 +66,7 @@ async def test_an_error_of_the_shim_in_go_has_code_and_text(place: Path) -> None
 
 async def test_an_error_of_the_shim_in_rust_is_no_reply(place: Path) -> None:
     quirks = Quirks(allowed_endpoints=frozenset())
-    async with StandInKata(place, MemoryTables(), quirks=quirks, flavour=Flavour.RUST) as kata:
+    async with FakeKata(place, FakeTables(), quirks=quirks, flavour=Flavour.RUST) as kata:
         with pytest.raises(NoAnswerError, match="connection closed, no HTTP reply") as caught:
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
 
@@ -75,21 +75,21 @@ async def test_an_error_of_the_shim_in_rust_is_no_reply(place: Path) -> None:
 
 @flavours
 async def test_a_shim_that_is_too_old(place: Path, flavour: Flavour) -> None:
-    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         kata.shim.is_old = True
         with pytest.raises(NoEndpointError, match=r"the shim has no PUT /iptables \(404\)"):
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
 
 
 async def test_a_policy_goes_by_the_shim_in_go_only(place: Path) -> None:
-    async with StandInKata(place, MemoryTables(), flavour=Flavour.RUST) as kata:
+    async with FakeKata(place, FakeTables(), flavour=Flavour.RUST) as kata:
         with pytest.raises(NoEndpointError, match=r"the shim has no PUT /policy \(404\)"):
             await Shim(kata.sandbox_id, roots=kata.roots).set_policy("package agent_policy\n")
 
 
 async def test_gos_place_is_looked_at_first(place: Path) -> None:
-    go = StandInKata(place, MemoryTables(), sandbox_id="same")
-    rust = StandInKata(place / "other", MemoryTables(), sandbox_id="same", flavour=Flavour.RUST)
+    go = FakeKata(place, FakeTables(), sandbox_id="same")
+    rust = FakeKata(place / "other", FakeTables(), sandbox_id="same", flavour=Flavour.RUST)
     (place / "other").mkdir()
     async with go, rust:
         roots = (go.roots[0], rust.roots[1])
@@ -100,8 +100,8 @@ async def test_gos_place_is_looked_at_first(place: Path) -> None:
 
 
 async def test_before_the_guest_is_up(place: Path) -> None:
-    go = StandInKata(place, MemoryTables(), sandbox_id="a", is_booting=True)
-    rust = StandInKata(place, MemoryTables(), sandbox_id="b", is_booting=True, flavour=Flavour.RUST)
+    go = FakeKata(place, FakeTables(), sandbox_id="a", is_booting=True)
+    rust = FakeKata(place, FakeTables(), sandbox_id="b", is_booting=True, flavour=Flavour.RUST)
     async with go, rust:
         with pytest.raises(NoAnswerError, match=r"no shim-monitor.sock of sandbox a in /.*/sbs, /.*/kata"):
             await Shim("a", roots=go.roots).get_tables(V4)
@@ -115,14 +115,14 @@ async def test_before_the_guest_is_up(place: Path) -> None:
 
 
 async def test_the_file_of_a_shim_that_died(place: Path) -> None:
-    async with StandInKata(place, MemoryTables()) as kata:
+    async with FakeKata(place, FakeTables()) as kata:
         await kata.shim.crash()
         with pytest.raises(NoAnswerError, match="Connection refused"):
             await Shim(kata.sandbox_id, roots=kata.roots).get_tables(V4)
 
 
 async def test_a_shim_that_never_answers_may_be_at_it(place: Path) -> None:
-    async with StandInKata(place, MemoryTables()) as kata:
+    async with FakeKata(place, FakeTables()) as kata:
         kata.shim.is_silent = True
         with pytest.raises(NoAnswerError, match=r"no reply within 0.3 s") as caught:
             await Shim(kata.sandbox_id, roots=kata.roots, timeout_s=_SHORT_S).set_tables(V4, NAT)

@@ -10,12 +10,12 @@ import pytest
 from bridge_api.messages import Capabilities
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
 from devkit.kata.fake_agent import EARLY, IMAGE, MISSPELT, Quirks
-from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
-from kata_bridge.channels.port import GuestState, NotInjectable, Refused, Unreachable
-from kata_bridge.channels.stock.channel import StockKata, stock_kata
+from kata_bridge.channels.port import GuestRefused, GuestState, NotInjectable, Unreachable
+from kata_bridge.channels.stock.channel import StockChannel, stock_channel
 from ruleset.model import Family
 
 pytestmark = pytest.mark.asyncio
@@ -26,17 +26,15 @@ GO, RUST = Flavour.GO, Flavour.RUST
 flavours = pytest.mark.parametrize("flavour", Flavour)
 
 
-def channel(kata: StandInKata, *, policy: str | None = None, hold_s: float = 60.0) -> StockKata:
-    return stock_kata(kata.sandbox_id, roots=kata.roots, timeout_s=_SHORT_S, hold_s=hold_s, policy=policy)
+def channel(kata: FakeKata, *, policy: str | None = None, hold_s: float = 60.0) -> StockChannel:
+    return stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=_SHORT_S, hold_s=hold_s, policy=policy)
 
 
 @flavours
 @pytest.mark.parametrize("is_hybrid", [False, True])
 async def test_a_ruleset_is_put_in_once(place: Path, flavour: Flavour, *, is_hybrid: bool) -> None:
     quirks = Quirks(policy=parse(OPENED_POLICY))
-    async with StandInKata(
-        place, MemoryTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid
-    ) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid) as kata:
         ruleset = sample(7, families=BOTH)
         one = channel(kata)
 
@@ -111,8 +109,8 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_why_nothing_can_be_put_in(place: Path, flavour: Flavour, row: Row) -> None:
     quirks = Quirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
-    tables = MemoryTables()
-    async with StandInKata(place, tables, flavour=flavour, quirks=quirks) as kata:
+    tables = FakeTables()
+    async with FakeKata(place, tables, flavour=flavour, quirks=quirks) as kata:
         for call in (channel(kata).probe(), channel(kata).state(), channel(kata).apply(sample(7), ())):
             with pytest.raises(row.outcome, match=row.why):
                 await call
@@ -123,7 +121,7 @@ async def test_why_nothing_can_be_put_in(place: Path, flavour: Flavour, row: Row
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_a_shim_in_rust_whose_agent_cannot_be_asked_gives_no_verdict(place: Path, row: Row) -> None:
     quirks = Quirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
-    async with StandInKata(place, MemoryTables(), flavour=RUST, quirks=quirks) as kata:
+    async with FakeKata(place, FakeTables(), flavour=RUST, quirks=quirks) as kata:
         kata.shim.url = "vsock://4294967294:1024"
         with pytest.raises(Unreachable, match=r"connection closed, no HTTP reply; vsock://4294967294:1024"):
             await channel(kata).probe()
@@ -144,19 +142,19 @@ async def test_a_guest_without_ipv6_has_ipv4(
     place: Path, flavour: Flavour, quirks: dict[str, object], why: str
 ) -> None:
     made = Quirks(**quirks)  # type: ignore[arg-type] # a table of keywords
-    async with StandInKata(place, MemoryTables(), flavour=flavour, quirks=made) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=made) as kata:
         one = channel(kata)
         assert not (await one.probe()).ipv6
 
         assert (await one.apply(sample(7), ())).digest == sample(7).digest
         assert (await one.state()).digest == sample(7).digest
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(GuestRefused, match=why):
             await one.apply(sample(8, families=BOTH), ())
 
 
 async def test_ipv6_that_is_silently_lost_is_none(place: Path) -> None:
     quirks = Quirks()
-    async with StandInKata(place, MemoryTables(), quirks=quirks) as kata:
+    async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         one = channel(kata)
         quirks.is_restore_lost = True
         assert not (await one.probe()).ipv6
@@ -167,7 +165,7 @@ async def test_ipv6_that_is_silently_lost_is_none(place: Path) -> None:
 @flavours
 async def test_a_save_that_fails_is_found_by_the_first_push(place: Path, flavour: Flavour) -> None:
     quirks = Quirks(is_save_failing=True)
-    async with StandInKata(place, MemoryTables(), flavour=flavour, quirks=quirks) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks) as kata:
         one = channel(kata)
         assert not (await one.probe()).ipv6
         with pytest.raises(NotInjectable, match="iptables-save fails"):
@@ -176,7 +174,7 @@ async def test_a_save_that_fails_is_found_by_the_first_push(place: Path, flavour
 
 @flavours
 async def test_a_guest_that_boots(place: Path, flavour: Flavour) -> None:
-    async with StandInKata(place, MemoryTables(), flavour=flavour, is_booting=True) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour, is_booting=True) as kata:
         one = channel(kata)
         with pytest.raises(Unreachable):
             await one.probe()
@@ -188,7 +186,7 @@ async def test_a_guest_that_boots(place: Path, flavour: Flavour) -> None:
 
 
 async def test_a_shim_that_is_too_old_is_stepped_over(place: Path) -> None:
-    async with StandInKata(place, MemoryTables()) as kata:
+    async with FakeKata(place, FakeTables()) as kata:
         kata.shim.is_old = True
         one = channel(kata)
 
@@ -198,7 +196,7 @@ async def test_a_shim_that_is_too_old_is_stepped_over(place: Path) -> None:
 
 
 async def test_a_shim_that_died_is_stepped_over(place: Path) -> None:
-    async with StandInKata(place, MemoryTables()) as kata:
+    async with FakeKata(place, FakeTables()) as kata:
         one = channel(kata)
         await one.probe()
         await kata.shim.crash()
@@ -208,7 +206,7 @@ async def test_a_shim_that_died_is_stepped_over(place: Path) -> None:
 
 @flavours
 async def test_a_rule_that_is_refused_is_shown(place: Path, flavour: Flavour) -> None:
-    class Picky(MemoryTables):
+    class Picky(FakeTables):
         """Fails at the line that is not to its taste."""
 
         async def run(self, tool, arguments, stdin):  # type: ignore[no-untyped-def] # as its base
@@ -217,8 +215,8 @@ async def test_a_rule_that_is_refused_is_shown(place: Path, flavour: Flavour) ->
             ended = await super().run(tool, arguments, b"" if bad else stdin)
             return replace(ended, code=1, stderr=f"{tool}: line {bad} failed") if bad else ended
 
-    async with StandInKata(place, Picky(), flavour=flavour) as kata:
-        with pytest.raises(Refused) as caught:
+    async with FakeKata(place, Picky(), flavour=flavour) as kata:
+        with pytest.raises(GuestRefused) as caught:
             await channel(kata).apply(sample(7), ())
 
     assert str(caught.value).startswith(
@@ -234,7 +232,7 @@ async def test_a_rule_that_is_refused_is_shown(place: Path, flavour: Flavour) ->
 
 @flavours
 async def test_while_a_push_may_be_under_way_there_is_no_other(place: Path, flavour: Flavour) -> None:
-    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         one = channel(kata)
         await one.probe()
         kata.agent.pushes.clear()
@@ -260,7 +258,7 @@ async def test_while_a_push_may_be_under_way_there_is_no_other(place: Path, flav
 
 
 async def test_a_push_that_was_lost_is_made_again_when_it_cannot_happen_any_more(place: Path) -> None:
-    async with StandInKata(place, MemoryTables()) as kata:
+    async with FakeKata(place, FakeTables()) as kata:
         one = channel(kata, hold_s=0.2)
         await one.probe()
         kata.quirks.is_mute = True
@@ -279,7 +277,7 @@ async def test_a_push_that_was_lost_is_made_again_when_it_cannot_happen_any_more
 
 @flavours
 async def test_a_silent_shim_is_not_waited_for_longer_than_that(place: Path, flavour: Flavour) -> None:
-    async with StandInKata(place, MemoryTables(), flavour=flavour) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         kata.shim.is_silent = True
         async with asyncio.timeout(3 * _SHORT_S):
             with pytest.raises(Unreachable, match="no reply within"):
@@ -287,7 +285,7 @@ async def test_a_silent_shim_is_not_waited_for_longer_than_that(place: Path, fla
 
 
 async def test_a_version_that_cannot_be_had_costs_nothing_but_a_moment(place: Path) -> None:
-    async with StandInKata(place, MemoryTables()) as kata:
+    async with FakeKata(place, FakeTables()) as kata:
         kata.shim.url = "not an address"
 
         assert await channel(kata).probe() == Capabilities(channel="shim", backends=("iptables",), ipv6=True)
@@ -301,7 +299,7 @@ REPLACEMENT = OPENED_POLICY
 @flavours
 async def test_a_policy_is_replaced_where_that_is_configured(place: Path, flavour: Flavour) -> None:
     quirks = Quirks(policy=parse(STOCK_POLICY))
-    async with StandInKata(place, MemoryTables(), flavour=flavour, quirks=quirks) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks) as kata:
         one = channel(kata, policy=REPLACEMENT)
 
         assert (await one.apply(sample(7), ())).digest == sample(7).digest
@@ -311,7 +309,7 @@ async def test_a_policy_is_replaced_where_that_is_configured(place: Path, flavou
 
 async def test_a_policy_is_left_alone_where_it_is_not(place: Path) -> None:
     quirks = Quirks(policy=parse(STOCK_POLICY))
-    async with StandInKata(place, MemoryTables(), quirks=quirks) as kata:
+    async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         with pytest.raises(NotInjectable):
             await channel(kata).probe()
         assert "SetPolicy" not in kata.agent.calls
@@ -320,15 +318,13 @@ async def test_a_policy_is_left_alone_where_it_is_not(place: Path) -> None:
 @flavours
 async def test_a_policy_that_may_not_be_replaced(place: Path, flavour: Flavour) -> None:
     sealed = STOCK_POLICY.replace("SetPolicyRequest := true", "SetPolicyRequest := false")
-    async with StandInKata(
-        place, MemoryTables(), flavour=flavour, quirks=Quirks(policy=parse(sealed))
-    ) as kata:
+    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=Quirks(policy=parse(sealed))) as kata:
         with pytest.raises(NotInjectable, match=r"no rule for Get.* cannot be replaced either"):
             await channel(kata, policy=REPLACEMENT).probe()
 
 
 async def test_a_replacement_that_lacks_the_rules_is_tried_once(place: Path) -> None:
-    async with StandInKata(place, MemoryTables(), quirks=Quirks(policy=parse(STOCK_POLICY))) as kata:
+    async with FakeKata(place, FakeTables(), quirks=Quirks(policy=parse(STOCK_POLICY))) as kata:
         with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
             await channel(kata, policy=STOCK_POLICY).probe()
         assert kata.agent.calls.count("SetPolicy") == 1

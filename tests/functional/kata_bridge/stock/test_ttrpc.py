@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
-from devkit.kata.fake_agent import IMAGE, MISSPELT, Quirks, StandInAgent
-from devkit.kata.fake_kata import StandInKata
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.fake_agent import IMAGE, MISSPELT, FakeAgent, Quirks
+from devkit.kata.fake_kata import FakeKata
+from devkit.kata.guest_tables import FakeTables
 from devkit.kata.listener import Listener
-from kata_bridge.channels.stock.agent_client import StockAgent
+from kata_bridge.channels.stock.agent_client import StockAgentClient
 from kata_bridge.channels.stock.faults import CallFailedError, NoAnswerError
 from kata_bridge.channels.stock.kata_messages import AgentDetails
 from kata_bridge.ttrpc.status import Code
@@ -28,8 +28,8 @@ NAT = b"*nat\n:VCN-X - [0:0]\nCOMMIT\n"
 @pytest.mark.parametrize("is_hybrid", [False, True])
 async def test_every_call(place: Path, *, is_hybrid: bool) -> None:
     quirks = Quirks(policy=parse(OPENED_POLICY))
-    async with StandInKata(place, MemoryTables(), quirks=quirks, is_hybrid=is_hybrid) as kata:
-        agent = StockAgent(kata.shim.url)
+    async with FakeKata(place, FakeTables(), quirks=quirks, is_hybrid=is_hybrid) as kata:
+        agent = StockAgentClient(kata.shim.url)
 
         assert await agent.check()
         assert await agent.version() == "3.32.0"
@@ -44,7 +44,7 @@ async def test_every_call(place: Path, *, is_hybrid: bool) -> None:
 
 async def test_an_abstract_socket(place: Path) -> None:
     name = f"\0{place}/agent"
-    async with StandInAgent(place / "agent", MemoryTables()) as real:
+    async with FakeAgent(place / "agent", FakeTables()) as real:
         # The stand-in listens on a path; this leads the abstract name to it.
         async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             inner, outer = await asyncio.open_unix_connection(real.path)
@@ -56,7 +56,7 @@ async def test_an_abstract_socket(place: Path) -> None:
         listener.bind(name)
         served = Listener(place / "unused", lead)
         await served.start_on(listener)
-        assert await StockAgent(f"unix://@{place}/agent").version() == "3.32.0"
+        assert await StockAgentClient(f"unix://@{place}/agent").version() == "3.32.0"
         await served.stop()
 
 
@@ -100,33 +100,33 @@ ERRORS = [
 
 @pytest.mark.parametrize(("quirks", "code", "text"), ERRORS, ids=lambda value: getattr(value, "name", None))
 async def test_an_error_comes_with_code_and_text(place: Path, quirks: Quirks, code: Code, text: str) -> None:
-    async with StandInAgent(place / "agent", MemoryTables(), quirks) as agent:
+    async with FakeAgent(place / "agent", FakeTables(), quirks) as agent:
         with pytest.raises(CallFailedError) as caught:
-            await StockAgent(agent.url).set_tables(V6, NAT)
+            await StockAgentClient(agent.url).set_tables(V6, NAT)
 
     assert (caught.value.code, caught.value.text) == (code, text)
 
 
 async def test_a_misspelt_place_does_no_harm_to_ipv4_where_usr_is_merged(place: Path) -> None:
-    async with StandInAgent(place / "agent", MemoryTables(), Quirks(places=MISSPELT)) as agent:
-        await StockAgent(agent.url).set_tables(V4, NAT)
+    async with FakeAgent(place / "agent", FakeTables(), Quirks(places=MISSPELT)) as agent:
+        await StockAgentClient(agent.url).set_tables(V4, NAT)
         agent.quirks.files = frozenset(path for path in IMAGE if path.startswith("/usr"))
         with pytest.raises(CallFailedError, match="No such file or directory"):
-            await StockAgent(agent.url).set_tables(V4, NAT)
+            await StockAgentClient(agent.url).set_tables(V4, NAT)
 
 
 async def test_what_fits_no_frame_is_not_sent(place: Path) -> None:
-    async with StandInAgent(place / "agent", MemoryTables()) as agent:
+    async with FakeAgent(place / "agent", FakeTables()) as agent:
         with pytest.raises(CallFailedError) as caught:
-            await StockAgent(agent.url).set_tables(V4, b"#" * (4 << 20))
+            await StockAgentClient(agent.url).set_tables(V4, b"#" * (4 << 20))
 
         assert (caught.value.code, agent.calls) == (Code.RESOURCE_EXHAUSTED, [])
 
 
 async def test_an_agent_that_never_answers_may_be_at_it(place: Path) -> None:
-    async with StandInAgent(place / "agent", MemoryTables(), Quirks(is_mute=True)) as agent:
+    async with FakeAgent(place / "agent", FakeTables(), Quirks(is_mute=True)) as agent:
         with pytest.raises(NoAnswerError, match=r"no answer to SetIPTables within 0.3 s") as caught:
-            await StockAgent(agent.url, timeout_s=_SHORT_S).set_tables(V4, NAT)
+            await StockAgentClient(agent.url, timeout_s=_SHORT_S).set_tables(V4, NAT)
 
     assert caught.value.may_run
 
@@ -138,7 +138,7 @@ async def test_a_connection_that_breaks_off(place: Path) -> None:
     listener = Listener(place / "agent", serve)
     await listener.start()
     with pytest.raises(NoAnswerError, match=r"unix:///.*/agent: .+"):
-        await StockAgent(f"unix://{place}/agent").version()
+        await StockAgentClient(f"unix://{place}/agent").version()
     await listener.stop()
 
 
@@ -151,10 +151,10 @@ async def test_a_connection_that_breaks_off(place: Path) -> None:
 )
 async def test_nobody_there(place: Path, url: str, why: str) -> None:
     with pytest.raises(NoAnswerError, match=why):
-        await StockAgent(url.format(place=place)).check()
+        await StockAgentClient(url.format(place=place)).check()
 
 
 async def test_a_guest_by_vsock_that_does_not_exist() -> None:
     # CID 4294967294 is no guest's; a kernel without vsock says so instead.
     with pytest.raises(NoAnswerError, match=r"vsock://4294967294:1024: \w+"):
-        await StockAgent("vsock://4294967294:1024", timeout_s=_SHORT_S).check()
+        await StockAgentClient("vsock://4294967294:1024", timeout_s=_SHORT_S).check()

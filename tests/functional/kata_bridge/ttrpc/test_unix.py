@@ -13,7 +13,7 @@ import pytest
 from kata_bridge.ttrpc.client import Client, ConnectionLost
 from kata_bridge.ttrpc.connection import ClientConnection
 from kata_bridge.ttrpc.server import Server
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 TIMEOUT_S = 20.0
 LARGE = bytes(range(256)) * (12 << 10)  # 3 MiB
@@ -28,7 +28,7 @@ async def answer(service: str, method: str, payload: bytes) -> bytes:
             return payload[::-1]
         case "never":
             await asyncio.sleep(3600)
-    raise StatusError(Code.UNIMPLEMENTED, f"{service} has no {method}")
+    raise TtrpcError(Code.UNIMPLEMENTED, f"{service} has no {method}")
 
 
 @asynccontextmanager
@@ -56,11 +56,11 @@ async def test_many_calls_at_once_small_and_large(tmp_path: Path) -> None:
 async def test_refusals_and_deadlines_leave_the_connection_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     async with serving(path), Client(*await asyncio.open_unix_connection(path)) as client:
-        with pytest.raises(StatusError, match="UNIMPLEMENTED: trial has no such"):
+        with pytest.raises(TtrpcError, match="UNIMPLEMENTED: trial has no such"):
             await client.call("trial", "such", b"", TIMEOUT_S)
-        with pytest.raises((TimeoutError, StatusError)):
+        with pytest.raises((TimeoutError, TtrpcError)):
             await client.call("trial", "never", b"", 0.05)
-        with pytest.raises(StatusError, match="RESOURCE_EXHAUSTED"):
+        with pytest.raises(TtrpcError, match="RESOURCE_EXHAUSTED"):
             await client.call("trial", "echo", bytes(5 << 20), TIMEOUT_S)
         assert await client.call("trial", "echo", b"still there", TIMEOUT_S) == b"still there"
 
@@ -76,7 +76,7 @@ async def test_the_end_of_the_server_is_told_to_all_who_wait(tmp_path: Path) -> 
         await client.call("trial", "echo", b"", TIMEOUT_S)
         await server.stop()
         ends = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(end, ConnectionLost | StatusError) for end in ends)
+        assert all(isinstance(end, ConnectionLost | TtrpcError) for end in ends)
         with pytest.raises(ConnectionLost, match="closed by the peer"):
             await client.call("trial", "echo", b"", TIMEOUT_S)
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from devkit.kata.guest_tables import GuestTables, MemoryTables, NamespaceTables
+from devkit.kata.guest_tables import FakeTables, IptablesTools, NamespaceTables
 from kata_bridge.channels.stock.faults import CallFailedError, Fault, classify
 from kata_bridge.ttrpc.status import Code
 from tests.lab.namespaces import Namespace
@@ -50,12 +50,12 @@ def by_table(save: bytes) -> dict[str, tuple[list[str], list[str]]]:
     return {name: (sorted(chains), rules) for name, (chains, rules) in tables.items() if chains or rules}
 
 
-async def held(tables: GuestTables) -> dict[str, tuple[list[str], list[str]]]:
+async def held(tables: IptablesTools) -> dict[str, tuple[list[str], list[str]]]:
     return by_table((await tables.run("iptables-save", (), b"")).stdout)
 
 
 async def test_tables_in_memory_hold_what_real_ones_hold(tables: NamespaceTables) -> None:
-    memory = MemoryTables()
+    memory = FakeTables()
     for text in HISTORY:
         real = await tables.run("iptables-restore", _WAIT, text.encode())
         ours = await memory.run("iptables-restore", _WAIT, text.encode())

@@ -8,12 +8,12 @@ import pytest
 
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, parse
 from devkit.kata.fake_agent import MISSPELT, Quirks
-from devkit.kata.fake_kata import StandInKata
+from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import NamespaceTables
 from devkit.kata.sample_rulesets import sample
-from kata_bridge.channels.port import GuestState, NotInjectable, Refused
-from kata_bridge.channels.stock.channel import StockKata, stock_kata
+from kata_bridge.channels.port import GuestRefused, GuestState, NotInjectable
+from kata_bridge.channels.stock.channel import StockChannel, stock_channel
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
 from ruleset.names import Backend
@@ -26,8 +26,8 @@ V4, V6 = Family.IPV4, Family.IPV6
 BOTH = (V4, V6)
 
 
-def channel(kata: StandInKata, *, policy: str | None = None) -> StockKata:
-    return stock_kata(kata.sandbox_id, roots=kata.roots, policy=policy)
+def channel(kata: FakeKata, *, policy: str | None = None) -> StockChannel:
+    return stock_channel(kata.sandbox_id, roots=kata.roots, policy=policy)
 
 
 @pytest.mark.parametrize("flavour", Flavour)
@@ -35,7 +35,7 @@ async def test_a_ruleset_goes_in_once_and_is_known_again(
     place: Path, tables: NamespaceTables, flavour: Flavour
 ) -> None:
     quirks = Quirks(policy=parse(OPENED_POLICY))
-    async with StandInKata(place, tables, flavour=flavour, quirks=quirks, is_hybrid=True) as kata:
+    async with FakeKata(place, tables, flavour=flavour, quirks=quirks, is_hybrid=True) as kata:
         one = channel(kata)
         assert (await one.probe()).ipv6
         kata.agent.pushes.clear()
@@ -100,7 +100,7 @@ async def test_packets_go_where_the_rules_say(
         listener.bind(("::", 0))
         listener.listen()
         listener.settimeout(10)
-        async with StandInKata(place, tables) as kata:
+        async with FakeKata(place, tables) as kata:
             await channel(kata).apply(to(listener.getsockname()[1]), ())
 
             assert answered(guest, "10.96.0.1", listener) == b"here"
@@ -133,7 +133,7 @@ async def test_a_meshs_rules_keep_their_places(
 ) -> None:
     guest.run(f"iptables-{tables.variant}-restore", stdin=MESH)
     before = foreign(guest, tables.variant)
-    async with StandInKata(place, tables) as kata:
+    async with FakeKata(place, tables) as kata:
         one = channel(kata)
         for ruleset in (sample(1), sample(2, 5), make_ruleset(3, ()), sample(4)):
             await one.apply(ruleset, ())
@@ -171,7 +171,7 @@ async def test_a_stranger_is_seen_and_repaired(
     place: Path, tables: NamespaceTables, guest: Namespace, command: str, *, is_remembered: bool
 ) -> None:
     ruleset = sample(7, 3)
-    async with StandInKata(place, tables) as kata:
+    async with FakeKata(place, tables) as kata:
         one = channel(kata)
         await one.apply(ruleset, ())
         guest.run(f"iptables-{tables.variant}", *command.split())
@@ -190,7 +190,7 @@ async def test_counters_and_packets_are_no_drift(
     place: Path, tables: NamespaceTables, guest: Namespace, backend: Namespace
 ) -> None:
     ruleset = sample(7, 3, affinity_s=60)
-    async with StandInKata(place, tables) as kata:
+    async with FakeKata(place, tables) as kata:
         one = channel(kata)
         await one.apply(ruleset, ())
         for number in (1, 2, 3):  # no endpoint, one, three; none of them listens
@@ -207,7 +207,7 @@ async def test_counters_and_packets_are_no_drift(
 async def test_a_guest_that_was_rebooted_has_nothing(
     place: Path, tables: NamespaceTables, guest: Namespace
 ) -> None:
-    async with StandInKata(place, tables) as kata:
+    async with FakeKata(place, tables) as kata:
         one = channel(kata)
         await one.apply(sample(7), ())
         for table in ("nat", "filter"):
@@ -221,12 +221,12 @@ async def test_a_guest_that_was_rebooted_has_nothing(
 async def test_the_bug_of_ipv6_leaves_ipv4(
     place: Path, tables: NamespaceTables, guest: Namespace, flavour: Flavour
 ) -> None:
-    async with StandInKata(place, tables, flavour=flavour, quirks=Quirks(places=MISSPELT)) as kata:
+    async with FakeKata(place, tables, flavour=flavour, quirks=Quirks(places=MISSPELT)) as kata:
         one = channel(kata)
         assert not (await one.probe()).ipv6
         assert "runs ip6tables-save where it should restore" in (one.ipv6_problem or "")
         assert (await one.apply(sample(7), ())).digest == sample(7).digest
-        with pytest.raises(Refused, match="ip6tables-save"):
+        with pytest.raises(GuestRefused, match="ip6tables-save"):
             await one.apply(sample(8, families=BOTH), ())
         assert await one.state() == GuestState(7, sample(7).digest, has_drifted=False)
         assert "VCN" not in guest.run(f"ip6tables-{tables.variant}-save")
@@ -237,7 +237,7 @@ async def test_a_policy_without_the_rules_and_one_with_them(
     place: Path, tables: NamespaceTables, flavour: Flavour
 ) -> None:
     quirks = Quirks(policy=parse(STOCK_POLICY))
-    async with StandInKata(place, tables, flavour=flavour, quirks=quirks) as kata:
+    async with FakeKata(place, tables, flavour=flavour, quirks=quirks) as kata:
         with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
             await channel(kata).apply(sample(7), ())
 
@@ -252,10 +252,10 @@ async def test_a_rule_that_the_kernels_tools_refuse_is_shown(
     document = Document(
         V4, Backend.IPTABLES, {**HOOKS, "nat/VCN-SERVICES": (bad,), "filter/VCN-SERVICES": ()}
     )
-    async with StandInKata(place, tables, flavour=flavour) as kata:
+    async with FakeKata(place, tables, flavour=flavour) as kata:
         one = channel(kata)
         await one.apply(sample(7), ())
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(GuestRefused) as caught:
             await one.apply(make_ruleset(8, [document]), ())
 
         assert str(caught.value).endswith(f" is: -A VCN-SERVICES {bad}")
@@ -270,11 +270,11 @@ async def test_more_than_a_message_can_bear_is_refused_before_it_is_sent(
 ) -> None:
     rules = tuple(f"-d 10.96.0.1/32 -p tcp -m tcp --dport {port} -j RETURN" for port in range(65_000))
     huge = make_ruleset(8, [Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})])
-    async with StandInKata(place, tables) as kata:
+    async with FakeKata(place, tables) as kata:
         one = channel(kata)
         await one.apply(sample(7), ())
         pushes = len(kata.agent.pushes)
-        with pytest.raises(Refused, match="a stock Kata guest takes 3670016"):
+        with pytest.raises(GuestRefused, match="a stock Kata guest takes 3670016"):
             await one.apply(huge, ())
 
         assert len(kata.agent.pushes) == pushes
@@ -284,6 +284,6 @@ async def test_more_than_a_message_can_bear_is_refused_before_it_is_sent(
 async def test_what_just_fits_goes_in(place: Path, tables: NamespaceTables) -> None:
     rules = tuple(f"-d 10.96.{n >> 8}.{n & 255}/32 -p tcp -m tcp --dport 80 -j RETURN" for n in range(50_000))
     large = make_ruleset(8, [Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})])
-    async with StandInKata(place, tables) as kata:
+    async with FakeKata(place, tables) as kata:
         assert await channel(kata).apply(large, ()) == GuestState(8, large.digest, has_drifted=False)
         assert 3_000_000 < len(kata.agent.pushes[-1].data) < 3_670_016 or kata.agent.pushes[-1].is_ipv6

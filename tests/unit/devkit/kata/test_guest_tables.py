@@ -3,7 +3,7 @@
 
 import pytest
 
-from devkit.kata.guest_tables import Ended, MemoryTables
+from devkit.kata.guest_tables import Ended, FakeTables
 from ruleset.model import Family
 
 pytestmark = pytest.mark.asyncio
@@ -11,12 +11,12 @@ pytestmark = pytest.mark.asyncio
 V4 = Family.IPV4
 
 
-async def restored(tables: MemoryTables, text: str, tool: str = "iptables-restore") -> Ended:
+async def restored(tables: FakeTables, text: str, tool: str = "iptables-restore") -> Ended:
     return await tables.run(tool, ("--wait", "5"), text.encode())
 
 
 async def test_a_table_that_is_named_is_replaced_and_others_stay() -> None:
-    tables = MemoryTables()
+    tables = FakeTables()
     await restored(tables, "*nat\n:A - [0:0]\n-A OUTPUT -j A\nCOMMIT\n*filter\n:F - [0:0]\nCOMMIT\n")
 
     assert await restored(tables, "*nat\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n") == Ended(0)
@@ -52,7 +52,7 @@ async def test_a_table_that_is_named_is_replaced_and_others_stay() -> None:
     ],
 )
 async def test_a_faulty_line_leaves_the_table_as_it_was(text: str, line: int) -> None:
-    tables = MemoryTables()
+    tables = FakeTables()
     await restored(tables, "*nat\n:KEPT - [0:0]\nCOMMIT\n")
     before = tables.save(V4)
 
@@ -61,20 +61,20 @@ async def test_a_faulty_line_leaves_the_table_as_it_was(text: str, line: int) ->
 
 
 async def test_nothing_and_comments_change_nothing() -> None:
-    tables = MemoryTables()
+    tables = FakeTables()
 
     assert await restored(tables, "") == await restored(tables, "# nothing\n") == Ended(0)
     assert tables.save(V4) == ""
 
 
 async def test_the_save_tool_takes_no_arguments_of_the_other() -> None:
-    ended = await restored(MemoryTables(), "*nat\nCOMMIT\n", "ip6tables-save")
+    ended = await restored(FakeTables(), "*nat\nCOMMIT\n", "ip6tables-save")
 
     assert ended == Ended(1, stderr="ip6tables-save: unrecognized option '--wait'\n")
 
 
 async def test_strangers() -> None:
-    tables = MemoryTables()
+    tables = FakeTables()
     await restored(tables, "*nat\n:A - [0:0]\n-A OUTPUT -j A\n-A A -j RETURN\nCOMMIT\n")
 
     tables.append(V4, "nat", "OUTPUT", "-j ACCEPT")

@@ -3,7 +3,7 @@ import pytest
 
 from bridge_api.messages import Guest, GuestEvent, GuestEventKind
 from kata_bridge.guests import broadcaster
-from kata_bridge.guests.broadcaster import TooManyWatchers, WatcherLags, Watchers
+from kata_bridge.guests.broadcaster import GuestBroadcaster, TooManyWatchers, WatcherLagged
 
 SYNCED = GuestEvent(GuestEventKind.SYNCED)
 
@@ -19,7 +19,7 @@ def gone(name: str) -> GuestEvent:
 
 
 async def test_synced_follows_the_last_guest_that_was_known() -> None:
-    known = Watchers()
+    known = GuestBroadcaster()
     known.present(Guest(id="a"))
     watch = known.watch()
     assert await anext(watch) == present("a")
@@ -32,7 +32,7 @@ async def test_synced_follows_the_last_guest_that_was_known() -> None:
 
 
 async def test_what_was_said_is_not_said_again_and_what_was_not_read_is_replaced() -> None:
-    known = Watchers()
+    known = GuestBroadcaster()
     known.synced()
     watch = known.watch()
     assert await anext(watch) == SYNCED
@@ -46,21 +46,21 @@ async def test_what_was_said_is_not_said_again_and_what_was_not_read_is_replaced
 
 async def test_one_that_does_not_read_is_ended_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcaster, "MAX_PENDING", 3)
-    known = Watchers()
+    known = GuestBroadcaster()
     known.synced()
     sleeper, reader = known.watch(), known.watch()
     assert (await anext(sleeper), await anext(reader)) == (SYNCED, SYNCED)
     for number in range(5):
         known.present(Guest(id=f"g{number}"))
         assert await anext(reader) == present(f"g{number}")
-    with pytest.raises(WatcherLags):
+    with pytest.raises(WatcherLagged):
         await anext(sleeper)
     assert len(known) == 1
 
 
 async def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcaster, "MAX_WATCHERS", 1)
-    known = Watchers()
+    known = GuestBroadcaster()
     known.synced()
     first = known.watch()
     assert await anext(first) == SYNCED

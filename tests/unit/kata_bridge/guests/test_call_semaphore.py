@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from kata_bridge.guests.call_semaphore import Turns
+from kata_bridge.guests.call_semaphore import CallSemaphore
 from kata_bridge.guests.driver import turns
 
 pytestmark = pytest.mark.asyncio
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio
 class Calls:
     """Calls that last until they are ended, in the order in which they got their turn."""
 
-    def __init__(self, made: Turns) -> None:
+    def __init__(self, made: CallSemaphore) -> None:
         self.began: list[str] = []
         self._turns = made
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -58,7 +58,7 @@ async def test_guests_of_one_tenant_that_answer_late_leave_turns_to_others() -> 
 
 
 async def test_of_those_that_wait_the_tenant_with_fewest_turns_is_next() -> None:
-    calls = Calls(Turns(3, 3))
+    calls = Calls(CallSemaphore(3, 3))
     await calls.begin("a/1", "a/2", "a/3", "a/4", "a/5", "b/1", "b/2")
     assert calls.began == ["a/1", "a/2", "a/3"]
     await calls.end("a/1")
@@ -71,7 +71,7 @@ async def test_of_those_that_wait_the_tenant_with_fewest_turns_is_next() -> None
 
 
 async def test_a_tenant_has_its_own_turns_at_most_and_gets_them_again() -> None:
-    calls = Calls(Turns(4, 2))
+    calls = Calls(CallSemaphore(4, 2))
     await calls.begin("a/1", "a/2", "a/3", "b/1")
     assert calls.began == ["a/1", "a/2", "b/1"]
     await calls.end("b/1")
@@ -82,7 +82,7 @@ async def test_a_tenant_has_its_own_turns_at_most_and_gets_them_again() -> None:
 
 
 async def test_who_leaves_while_it_waits_or_is_given_its_turn_keeps_none() -> None:
-    made = Turns(1, 1)
+    made = CallSemaphore(1, 1)
     calls = Calls(made)
     await calls.begin("a/1", "b/1", "c/1")
     await calls.end("b/1")

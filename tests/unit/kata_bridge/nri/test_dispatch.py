@@ -27,7 +27,7 @@ from kata_bridge.nri.messages import (
     ValidateContainerAdjustmentResponse,
 )
 from kata_bridge.nri.session import Session, Snapshot
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 
 POD = PodSandbox(id="p", name="web", uid="u", namespace="default")
 CONTAINER = Container(id="c", pod_sandbox_id="p", name="nginx")
@@ -117,9 +117,9 @@ async def test_events_that_nobody_asked_for_are_fine() -> None:
 @pytest.mark.asyncio
 async def test_what_is_not_served() -> None:
     world = World()
-    with pytest.raises(StatusError, match="UNIMPLEMENTED: no method StartContainer"):
+    with pytest.raises(TtrpcError, match="UNIMPLEMENTED: no method StartContainer"):
         await world.asks("StartContainer")
-    with pytest.raises(StatusError, match="UNIMPLEMENTED: no service other"):
+    with pytest.raises(TtrpcError, match="UNIMPLEMENTED: no service other"):
         await world.dispatch.answer("other", "RunPodSandbox", b"")
     with pytest.raises(BadMessage, match=r"PodRequest\.pod: cut short"):
         await world.dispatch.answer(PLUGIN, "RunPodSandbox", b"\x0a\x05")
@@ -178,7 +178,7 @@ async def test_creation() -> None:
     assert decode(CreateContainerResponse, await world.asks("CreateContainer", request)).adjust == DNS
     assert world.handler.told == [("create", POD, CONTAINER), "done"]
     world.handler.creation = Hold("Services are not ready in this pod: its guest does not answer yet")
-    with pytest.raises(StatusError) as raised:
+    with pytest.raises(TtrpcError) as raised:
         await world.asks("CreateContainer", request)
     assert raised.value.message == "Services are not ready in this pod: its guest does not answer yet"
 
@@ -187,7 +187,7 @@ async def test_creation() -> None:
 async def test_a_container_on_which_nobody_decided_is_held_back() -> None:
     world = World()
     world.handler.delay_s = 60
-    with pytest.raises(StatusError, match=r"FAILED_PRECONDITION: nobody decided within 0\.5 s"):
+    with pytest.raises(TtrpcError, match=r"FAILED_PRECONDITION: nobody decided within 0\.5 s"):
         await world.asks("CreateContainer", CreateContainerRequest(POD, CONTAINER))
     answered = await world.asks("ValidateContainerAdjustment", ValidateContainerAdjustmentRequest(POD))
     response = decode(ValidateContainerAdjustmentResponse, answered)

@@ -7,7 +7,7 @@ from kata_bridge.nri import session as session_module
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.messages import ConfigureRequest, Container, PodSandbox, SynchronizeRequest
 from kata_bridge.nri.session import Session, Snapshot
-from kata_bridge.ttrpc.status import StatusError
+from kata_bridge.ttrpc.status import TtrpcError
 
 NEW = ConfigureRequest("containerd", "2.4.2", 5000, 2000, "v0.12.3")
 OLD = ConfigureRequest("containerd", "1.7.27", 5000, 2000)
@@ -60,5 +60,5 @@ def test_a_runtime_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(session_module, "MAX_OBJECTS", 3)
     session = Session(SANDBOXES)
     session.synchronize(SynchronizeRequest((PodSandbox(), PodSandbox()), (), True))
-    with pytest.raises(StatusError, match="RESOURCE_EXHAUSTED: more than 3"):
+    with pytest.raises(TtrpcError, match="RESOURCE_EXHAUSTED: more than 3"):
         session.synchronize(SynchronizeRequest((), (Container(), Container()), True))

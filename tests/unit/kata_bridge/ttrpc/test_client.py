@@ -9,7 +9,7 @@ from kata_bridge.ttrpc import client
 from kata_bridge.ttrpc.client import Calls, ConnectionLost
 from kata_bridge.ttrpc.connection import answer, refusal
 from kata_bridge.ttrpc.frame import Frame
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 
 async def read_at_once() -> None:
@@ -45,7 +45,7 @@ async def test_a_refusal_is_raised() -> None:
     call = asyncio.create_task(peer.calls.call("s", "m", b"", 5))  # noqa: TID251 - awaited below
     await asyncio.sleep(0)
     peer.says(refusal(1, Code.NOT_FOUND, "no such thing"))
-    with pytest.raises(StatusError, match="NOT_FOUND: no such thing"):
+    with pytest.raises(TtrpcError, match="NOT_FOUND: no such thing"):
         await call
 
 

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.protobuf import decode, encode
-from kata_bridge.ttrpc.connection import Answer, Call, ClientConnection, ServerConnection, answer, refusal
+from kata_bridge.ttrpc.connection import (
+    CallResult,
+    ClientConnection,
+    IncomingCall,
+    ServerConnection,
+    answer,
+    refusal,
+)
 from kata_bridge.ttrpc.frame import (
     DATA,
     MAX_DATA_BYTES,
@@ -16,8 +23,8 @@ from kata_bridge.ttrpc.frame import (
     RESPONSE,
     Frame,
 )
-from kata_bridge.ttrpc.messages import KeyValue, Request, Response, Status
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.messages import KeyValue, Request, Response, RpcStatus
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 # SetIPTables, IPv4, "*nat\nCOMMIT\n", within 5 s, stream 1.
 SET_IPTABLES = bytes.fromhex(
@@ -33,7 +40,7 @@ def wire(frame: Frame) -> bytes:
     return frame.header() + frame.data
 
 
-def outcomes(answers: list[Answer]) -> list[tuple[int, bytes | str]]:
+def outcomes(answers: list[CallResult]) -> list[tuple[int, bytes | str]]:
     return [
         (each.stream_id, each.outcome if isinstance(each.outcome, bytes) else str(each.outcome))
         for each in answers
@@ -45,7 +52,7 @@ def test_a_call_by_the_bytes() -> None:
     assert wire(client.call("grpc.AgentService", "SetIPTables", PAYLOAD, 5)) == SET_IPTABLES
     assert outcomes(client.receive(OK)) == [(1, b"")]
     assert ServerConnection().receive(SET_IPTABLES) == [
-        Call(1, "grpc.AgentService", "SetIPTables", PAYLOAD, 5.0)
+        IncomingCall(1, "grpc.AgentService", "SetIPTables", PAYLOAD, 5.0)
     ]
 
 
@@ -95,10 +102,10 @@ def test_other_frames_of_a_stream_are_not_its_answer() -> None:
     [
         (Response(), b""),
         (Response(payload=b"p"), b"p"),
-        (Response(Status(), b"p"), b"p"),
-        (Response(Status(Code.OK, "fine"), b"p"), b"p"),
-        (Response(Status(Code(99), "odd"), b"p"), "UNKNOWN_99: odd"),
-        (Response(Status(Code.UNIMPLEMENTED, "SetIPTables method")), "UNIMPLEMENTED: SetIPTables method"),
+        (Response(RpcStatus(), b"p"), b"p"),
+        (Response(RpcStatus(Code.OK, "fine"), b"p"), b"p"),
+        (Response(RpcStatus(Code(99), "odd"), b"p"), "UNKNOWN_99: odd"),
+        (Response(RpcStatus(Code.UNIMPLEMENTED, "SetIPTables method")), "UNIMPLEMENTED: SetIPTables method"),
     ],
 )
 def test_what_counts_as_success(response: Response, outcome: bytes | str) -> None:
@@ -123,7 +130,7 @@ def test_an_answer_that_cannot_be_read_ends_its_call() -> None:
 
 def test_a_call_that_is_too_large_is_not_sent() -> None:
     client = ClientConnection()
-    with pytest.raises(StatusError) as raised:
+    with pytest.raises(TtrpcError) as raised:
         client.call("s", "m", bytes(MAX_DATA_BYTES), 1)
     assert raised.value.code is Code.RESOURCE_EXHAUSTED
     assert client.call("s", "m", b"", 1).stream_id == 1
@@ -133,7 +140,7 @@ def test_ids_can_run_out() -> None:
     client = ClientConnection()
     client._next_id = (1 << 32) - 1  # noqa: SLF001 - two thousand million calls take too long
     client.call("s", "m", b"", 1)
-    with pytest.raises(StatusError, match="no more stream ids"):
+    with pytest.raises(TtrpcError, match="no more stream ids"):
         client.call("s", "m", b"", 1)
 
 
@@ -141,7 +148,7 @@ def request(stream_id: int, data: bytes | None = None, flags: int = 0) -> bytes:
     return wire(Frame(stream_id, REQUEST, encode(Request("s", "m", b"p")) if data is None else data, flags))
 
 
-def refused(frame: Call | Frame) -> tuple[int, Code, str]:
+def refused(frame: IncomingCall | Frame) -> tuple[int, Code, str]:
     assert isinstance(frame, Frame)
     status = decode(Response, frame.data).status
     assert status is not None
@@ -152,7 +159,7 @@ def test_a_server_takes_ids_in_their_order_only() -> None:
     first, second, even, lower, same, higher = ServerConnection().receive(
         request(1) + request(5) + request(6) + request(3) + request(5) + request(7)
     )
-    assert [first, second, higher] == [Call(id_, "s", "m", b"p", None) for id_ in (1, 5, 7)]
+    assert [first, second, higher] == [IncomingCall(id_, "s", "m", b"p", None) for id_ in (1, 5, 7)]
     assert refused(even) == (6, Code.INVALID_ARGUMENT, "a client's stream ids are odd")
     assert refused(lower) == (3, Code.INVALID_ARGUMENT, "stream ids grow and are not used again")
     assert refused(same) == (5, Code.INVALID_ARGUMENT, "stream ids grow and are not used again")
@@ -172,7 +179,9 @@ def test_what_a_server_refuses() -> None:
     (large,) = server.receive(size.to_bytes(4, "big") + bytes.fromhex("000000050100"))
     assert refused(large) == (5, Code.RESOURCE_EXHAUSTED, f"the call has {size} bytes")
     # The connection lives on. A client that says it will send no more has sent all of a unary call.
-    assert server.receive(bytes(size) + request(7, flags=REMOTE_CLOSED)) == [Call(7, "s", "m", b"p", None)]
+    assert server.receive(bytes(size) + request(7, flags=REMOTE_CLOSED)) == [
+        IncomingCall(7, "s", "m", b"p", None)
+    ]
 
 
 def test_what_a_server_ignores() -> None:
@@ -183,7 +192,7 @@ def test_what_a_server_ignores() -> None:
 @pytest.mark.parametrize(("nanoseconds", "seconds"), [(0, None), (-5, None), (1_500_000_000, 1.5)])
 def test_deadlines_of_callers(nanoseconds: int, seconds: float | None) -> None:
     (call,) = ServerConnection().receive(request(1, encode(Request("s", "m", timeout_nano=nanoseconds))))
-    assert isinstance(call, Call)
+    assert isinstance(call, IncomingCall)
     assert call.timeout_s == seconds
 
 

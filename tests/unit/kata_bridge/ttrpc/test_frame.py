@@ -4,7 +4,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kata_bridge.ttrpc.frame import DATA, MAX_DATA_BYTES, REQUEST, RESPONSE, Frame, FrameReader, TooLarge
+from kata_bridge.ttrpc.frame import (
+    DATA,
+    MAX_DATA_BYTES,
+    REQUEST,
+    RESPONSE,
+    Frame,
+    FrameReader,
+    OversizedFrame,
+)
 
 # From the layout of the protocol: an OK with an empty status, and INTERNAL "boom".
 OK = bytes.fromhex("000000020000000102000a00")
@@ -34,7 +42,7 @@ def test_what_is_too_large_is_told_at_once_and_skipped() -> None:
     size = MAX_DATA_BYTES + 1
     reader = FrameReader()
     assert reader.feed(size.to_bytes(4, "big") + bytes.fromhex("000000050100")) == [
-        TooLarge(5, REQUEST, size)
+        OversizedFrame(5, REQUEST, size)
     ]
     for _ in range(4):
         assert reader.feed(bytes(1 << 20)) == []
@@ -57,7 +65,7 @@ def test_what_is_too_large_is_told_at_once_and_skipped() -> None:
 def test_any_cut_gives_the_same_frames(frames: list[Frame], cuts: list[int]) -> None:
     stream = b"".join(frame.header() + frame.data for frame in frames)
     reader = FrameReader()
-    seen: list[Frame | TooLarge] = []
+    seen: list[Frame | OversizedFrame] = []
     for cut in [*cuts, len(stream) + 1]:
         seen += reader.feed(stream[:cut])
         stream = stream[cut:]

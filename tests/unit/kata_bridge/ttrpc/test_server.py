@@ -11,7 +11,7 @@ from kata_bridge.ttrpc import server
 from kata_bridge.ttrpc.frame import REQUEST, Frame
 from kata_bridge.ttrpc.messages import Request, Response
 from kata_bridge.ttrpc.server import Serving
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 
 class World:
@@ -30,12 +30,12 @@ class World:
                 await asyncio.sleep(float(payload))
                 return b"slept"
             case "refuse":
-                raise StatusError(Code.FAILED_PRECONDITION, payload.decode())
+                raise TtrpcError(Code.FAILED_PRECONDITION, payload.decode())
             case "misread":
                 raise BadMessage("Pod.name: cut short")
             case "fail":
                 raise ValueError("of the server's own")
-        raise StatusError(Code.UNIMPLEMENTED, f"{service} has no {method}")
+        raise TtrpcError(Code.UNIMPLEMENTED, f"{service} has no {method}")
 
     def asks(self, stream_id: int, method: str, payload: bytes = b"", timeout_s: float = 0) -> None:
         data = encode(Request("trial", method, payload, int(timeout_s * 1e9)))
@@ -51,7 +51,7 @@ def _read(frame: Frame) -> bytes | str:
     return (
         response.payload
         if response.status is None
-        else str(StatusError(response.status.code, response.status.message))
+        else str(TtrpcError(response.status.code, response.status.message))
     )
 
 

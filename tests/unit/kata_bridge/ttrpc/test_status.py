@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A refusal keeps its code, also one that has no name here."""
 
-from kata_bridge.ttrpc.status import Code, StatusError
+from kata_bridge.ttrpc.status import Code, TtrpcError
 
 
 def test_codes() -> None:
-    assert str(StatusError(13, "boom")) == "INTERNAL: boom"
-    assert StatusError(13, "boom").code is Code.INTERNAL
-    assert str(StatusError(99, "odd")) == "UNKNOWN_99: odd"
+    assert str(TtrpcError(13, "boom")) == "INTERNAL: boom"
+    assert TtrpcError(13, "boom").code is Code.INTERNAL
+    assert str(TtrpcError(99, "odd")) == "UNKNOWN_99: odd"

@@ -25,7 +25,7 @@ from guest_agent.api.messages import (
     WriteResolvConf,
 )
 from kata_bridge.channels.agent.channel import AgentChannel, guest_state
-from kata_bridge.channels.port import GuestState, NeedsFull, NotInjectable, Refused, Unreachable
+from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -147,7 +147,7 @@ async def test_every_call_is_one_question() -> None:
     ("code", "expected"),
     [
         (OutcomeCode.NEEDS_FULL, NeedsFull),
-        (OutcomeCode.REFUSED, Refused),
+        (OutcomeCode.REFUSED, GuestRefused),
         (OutcomeCode.FAILED, Unreachable),
         (OutcomeCode.CODE_UNSPECIFIED, Unreachable),
         (OutcomeCode(99), Unreachable),
@@ -164,7 +164,7 @@ async def test_a_bad_outcome_is_its_exception_with_the_guests_words(
 @pytest.mark.asyncio
 async def test_words_of_a_guest_are_cut() -> None:
     channel = attached()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(GuestRefused) as caught:
         await outcome_of(channel, channel.state(), done(OutcomeCode.REFUSED, "x" * 100_000))
     assert len(str(caught.value)) == 2_000
 

@@ -3,7 +3,7 @@ import ipaddress
 
 import pytest
 
-from kata_bridge.channels.agent.guest_addresses import Address, Addresses, address_of
+from kata_bridge.channels.agent.guest_addresses import Address, GuestAddresses, parse_address
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox, Vanished
 
 
@@ -12,7 +12,7 @@ def appeared(name: str, *ips: str, is_host_network: bool = False) -> Appeared:
 
 
 def address(text: str) -> Address:
-    found = address_of(text)
+    found = parse_address(text)
     assert found is not None
     return found
 
@@ -29,12 +29,12 @@ def address(text: str) -> Address:
     ],
 )
 def test_an_address_has_one_form(text: str, canonical: str | None) -> None:
-    found = address_of(text)
+    found = parse_address(text)
     assert (None if found is None else str(found)) == canonical
 
 
 def test_a_certificate_comes_out_of_its_sandboxs_own_addresses() -> None:
-    made = Addresses()
+    made = GuestAddresses()
     made.take([appeared("a", "10.0.0.1", "fd00::1"), appeared("b", "10.0.0.2"), appeared("silent")])
     why = "its certificate came from 10.0.0.2, which is not its sandbox's address"
     assert {
@@ -53,7 +53,7 @@ def test_a_certificate_comes_out_of_its_sandboxs_own_addresses() -> None:
 
 
 def test_behind_a_gateway_anyone_may_be() -> None:
-    made = Addresses([ipaddress.ip_network("192.0.2.0/30"), ipaddress.ip_network("2001:db8::/64")])
+    made = GuestAddresses([ipaddress.ip_network("192.0.2.0/30"), ipaddress.ip_network("2001:db8::/64")])
     made.take([appeared("a", "10.0.0.1"), appeared("b", "192.0.2.1")])
     assert made.why_not("a", address("192.0.2.2")) == ""
     assert made.why_not("a", address("2001:db8::7")) == ""
@@ -63,7 +63,7 @@ def test_behind_a_gateway_anyone_may_be() -> None:
 
 
 def test_what_is_known_follows_the_sandboxes() -> None:
-    made = Addresses()
+    made = GuestAddresses()
     made.take([appeared("a", "10.0.0.1"), appeared("b", "10.0.0.1")])
     assert not made.is_guests(address("10.0.0.1")), "tenants' networks may overlap"
     made.take([Vanished("a")])
@@ -77,7 +77,7 @@ def test_what_is_known_follows_the_sandboxes() -> None:
 
 
 def test_the_nodes_addresses_are_no_guests() -> None:
-    made = Addresses()
+    made = GuestAddresses()
     made.take([appeared("host", "192.168.0.1", is_host_network=True), appeared("odd", "no address")])
     assert len(made) == 0
     assert not made.is_guests(address("192.168.0.1"))

@@ -4,7 +4,7 @@ import ipaddress
 import pytest
 
 from kata_bridge.channels.agent import peer_origin
-from kata_bridge.channels.agent.peer_origin import Origin, Rates, tcp_origin
+from kata_bridge.channels.agent.peer_origin import ConnectRateLimiter, PeerOrigin, tcp_origin
 
 OWN = frozenset(map(ipaddress.ip_address, ("10.0.0.1", "2001:db8::1")))
 
@@ -28,7 +28,7 @@ def test_what_a_tcp_connection_is_counted_by(peer: str, name: str, most: int) ->
 
 
 def test_many_addresses_of_one_link_have_one_bound() -> None:
-    rates = Rates()
+    rates = ConnectRateLimiter()
     peers = (f"2001:db8::{number:x}" for number in range(1, 5_001))
     admitted = sum(rates.admits(tcp_origin(peer, lambda _: False), 100.0) for peer in peers)
     assert admitted == peer_origin.MAX_CONNECTS_PER_ADDRESS
@@ -37,7 +37,7 @@ def test_many_addresses_of_one_link_have_one_bound() -> None:
 
 
 def test_what_was_not_used_comes_back_with_time_and_no_more_of_it() -> None:
-    rates, guest = Rates(), Origin("hybrid-vsock", "a", "a")
+    rates, guest = ConnectRateLimiter(), PeerOrigin("hybrid-vsock", "a", "a")
     for _ in range(peer_origin.MAX_CONNECTS_PER_GUEST):
         assert rates.admits(guest, 100.0)
     assert not rates.admits(guest, 100.0)
@@ -49,7 +49,7 @@ def test_what_was_not_used_comes_back_with_time_and_no_more_of_it() -> None:
 
 
 def test_an_address_that_was_a_guests_own_for_a_moment_has_its_former_bound_again() -> None:
-    rates = Rates()
+    rates = ConnectRateLimiter()
     behind, own = tcp_origin("10.0.0.1", lambda _: False), tcp_origin("10.0.0.1", lambda _: True)
     assert rates.admits(behind, 100.0)
     assert sum(rates.admits(own, 100.0) for _ in range(100)) == peer_origin.MAX_CONNECTS_PER_GUEST
@@ -58,9 +58,9 @@ def test_an_address_that_was_a_guests_own_for_a_moment_has_its_former_bound_agai
 
 
 def test_nobody_can_fill_the_memory_with_origins() -> None:
-    rates = Rates()
+    rates = ConnectRateLimiter()
     for number in range(3 * peer_origin.MAX_REMEMBERED):
         assert rates.admits(tcp_origin(f"2001:db8:{number:x}::1", lambda _: False), 100.0)
         assert len(rates) <= peer_origin.MAX_REMEMBERED
-    rates.admits(Origin("tcp", "later"), 100.0 + peer_origin.CONNECTS_S)
+    rates.admits(PeerOrigin("tcp", "later"), 100.0 + peer_origin.CONNECTS_S)
     assert len(rates) == 1, "who may do again all that it ever may is forgotten"

@@ -7,16 +7,16 @@ from kata_bridge.channels.agent.receive_budget import (
     BEFORE_ATTACHED_BYTES,
     BETWEEN_MESSAGES_BYTES,
     FLIGHT_BYTES,
-    Allowance,
+    ReceiveBudget,
 )
 
 ANSWER = b"\x16\x03\x03\x00\x7a\x02\x00\x00\x76\x03\x03" + bytes(32)
 RETRY = ANSWER[:11] + hashlib.sha256(b"HelloRetryRequest").digest()  # RFC 8446, 4.1.3
 
 
-def shaken() -> Allowance:
+def shaken() -> ReceiveBudget:
     """Of a connection whose handshake is done."""
-    allowance = Allowance()
+    allowance = ReceiveBudget()
     for _ in range(2):
         assert allowance.spend(1)
         allowance.answered(ANSWER)
@@ -32,7 +32,7 @@ def test_a_connection_has_little_until_it_is_attached() -> None:
 @pytest.mark.parametrize("before", [[], [ANSWER], [RETRY, ANSWER]])
 def test_each_flight_of_its_handshake_is_bounded(before: list[bytes]) -> None:
     """The server reads a chain before it identifies the guest: 43 KB took 2.7 s and 490 MiB."""
-    allowance = Allowance()
+    allowance = ReceiveBudget()
     for answer in before:
         assert allowance.spend(FLIGHT_BYTES)
         allowance.answered(answer)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kata_bridge.channels.agent import peer_origin, relay
-from kata_bridge.channels.agent.peer_origin import Origin
+from kata_bridge.channels.agent.peer_origin import PeerOrigin
 from kata_bridge.channels.agent.relay import Relay
 
 NOWHERE = Path("/nonexistent/agents.sock")
@@ -21,14 +21,14 @@ class Clock:
         return self.now
 
 
-def admitted(made: Relay, origin: Origin, times: int) -> int:
+def admitted(made: Relay, origin: PeerOrigin, times: int) -> int:
     return sum(made.admits(origin) == "" for _ in range(times))
 
 
 def test_who_connects_too_often_is_let_in_again_later() -> None:
     clock = Clock()
     made = Relay(NOWHERE, clock=clock)
-    guest, other = Origin("unix", "pid 1"), Origin("unix", "pid 2")
+    guest, other = PeerOrigin("unix", "pid 1"), PeerOrigin("unix", "pid 2")
     assert admitted(made, guest, 100) == peer_origin.MAX_CONNECTS_PER_GUEST
     assert admitted(made, other, 1) == 1
     clock.now += peer_origin.CONNECTS_S + 1
@@ -37,11 +37,13 @@ def test_who_connects_too_often_is_let_in_again_later() -> None:
 
 def test_behind_an_address_there_may_be_many_guests() -> None:
     made = Relay(NOWHERE, clock=Clock())
-    assert admitted(made, Origin("tcp", "10.0.0.1"), 2_000) == peer_origin.MAX_CONNECTS_PER_ADDRESS
+    assert admitted(made, PeerOrigin("tcp", "10.0.0.1"), 2_000) == peer_origin.MAX_CONNECTS_PER_ADDRESS
 
 
 def test_what_comes_through_a_door_that_is_shut_is_not_taken() -> None:
-    assert Relay(NOWHERE, clock=Clock()).admits(Origin("hybrid-vsock", "sb", "sb")) == "its door is closed"
+    assert (
+        Relay(NOWHERE, clock=Clock()).admits(PeerOrigin("hybrid-vsock", "sb", "sb")) == "its door is closed"
+    )
 
 
 class Wire(asyncio.Transport):
@@ -56,16 +58,16 @@ class Wire(asyncio.Transport):
 @pytest.mark.asyncio
 async def test_a_few_addresses_that_stay_silent_keep_nobody_out() -> None:
     made = Relay(NOWHERE, clock=Clock())
-    attached = made.opened(Wire(), Origin("tcp", "10.1.0.1"))
+    attached = made.opened(Wire(), PeerOrigin("tcp", "10.1.0.1"))
     assert attached is not None
     made.attached(attached)
     silent = [
-        made.opened(Wire(), Origin("tcp", f"10.2.0.{number}"))
+        made.opened(Wire(), PeerOrigin("tcp", f"10.2.0.{number}"))
         for number in range(5)
         for _ in range(peer_origin.MAX_PER_ADDRESS)
     ]
     assert len(made) == relay.MAX_CONNECTIONS
-    guests = [made.opened(Wire(), Origin("tcp", f"10.1.0.{number}")) for number in range(2, 102)]
+    guests = [made.opened(Wire(), PeerOrigin("tcp", f"10.1.0.{number}")) for number in range(2, 102)]
     assert None not in guests
     assert not any(wire.is_aborted for guest in guests if guest and isinstance(wire := guest.outer, Wire))
     assert isinstance(attached.outer, Wire)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kata_bridge.channels.agent.tls_hello import Hello, judge
+from kata_bridge.channels.agent.tls_hello import HelloVerdict, inspect_hello
 from tests.cases import client_hello as case
 
 
@@ -26,17 +26,17 @@ OLD = hello(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2)
 
 
 def test_a_client_of_tls_1_3_and_one_that_stops_at_1_2() -> None:
-    assert judge(NEW) is Hello.TLS13
-    assert judge(hello(ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3)) is Hello.TLS13
-    assert judge(OLD) is Hello.WRONG
+    assert inspect_hello(NEW) is HelloVerdict.TLS13
+    assert inspect_hello(hello(ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3)) is HelloVerdict.TLS13
+    assert inspect_hello(OLD) is HelloVerdict.WRONG
 
 
 def test_what_comes_behind_it_does_not_matter() -> None:
-    assert judge(NEW + b"anything") is Hello.TLS13
+    assert inspect_hello(NEW + b"anything") is HelloVerdict.TLS13
 
 
 def test_cut_anywhere_it_waits_for_more() -> None:
-    assert {judge(NEW[:at]) for at in range(len(NEW))} == {Hello.CUT}
+    assert {inspect_hello(NEW[:at]) for at in range(len(NEW))} == {HelloVerdict.CUT}
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30))
@@ -48,14 +48,14 @@ def test_it_may_come_in_many_records(sizes: list[int]) -> None:
             records += b"\x16\x03\x01" + len(part).to_bytes(2) + part
     if body:
         records += b"\x16\x03\x01" + len(body).to_bytes(2) + body
-    assert judge(records) is Hello.TLS13
-    assert judge(records[:-1]) is Hello.CUT
+    assert inspect_hello(records) is HelloVerdict.TLS13
+    assert inspect_hello(records[:-1]) is HelloVerdict.CUT
 
 
 def test_a_byte_a_record_ends_soon() -> None:
     records = [b"\x16\x03\x01\x00\x01" + bytes((byte,)) for byte in NEW[5:]]
-    assert judge(b"".join(records[:31])) is Hello.CUT
-    assert judge(b"".join(records[:40])) is Hello.WRONG
+    assert inspect_hello(b"".join(records[:31])) is HelloVerdict.CUT
+    assert inspect_hello(b"".join(records[:40])) is HelloVerdict.WRONG
 
 
 @pytest.mark.parametrize(
@@ -72,21 +72,21 @@ def test_a_byte_a_record_ends_soon() -> None:
     ],
 )
 def test_what_is_no_hello(data: bytes) -> None:
-    assert judge(data) is Hello.WRONG
+    assert inspect_hello(data) is HelloVerdict.WRONG
 
 
 @pytest.mark.parametrize("message", [case.many_authorities(), case.many_algorithms(), case.plain(b"\0\0\0")])
 def test_what_costs_much_or_is_broken_is_not_passed_on(message: bytes) -> None:
-    assert judge(case.record(case.plain())) is Hello.TLS13
-    assert judge(case.record(message)) is Hello.WRONG
+    assert inspect_hello(case.record(case.plain())) is HelloVerdict.TLS13
+    assert inspect_hello(case.record(message)) is HelloVerdict.WRONG
 
 
 @given(st.integers(0, len(NEW) - 1), st.integers(0, 255))
 def test_one_spoilt_byte_ends_in_a_verdict(at: int, byte: int) -> None:
-    assert judge(NEW[:at] + bytes((byte,)) + NEW[at + 1 :]) in Hello
+    assert inspect_hello(NEW[:at] + bytes((byte,)) + NEW[at + 1 :]) in HelloVerdict
 
 
 @given(st.binary(max_size=200))
 def test_nonsense_ends_in_a_verdict(data: bytes) -> None:
-    assert judge(data) in Hello
-    assert judge(b"\x16\x03\x01" + len(data).to_bytes(2) + data) in Hello
+    assert inspect_hello(data) in HelloVerdict
+    assert inspect_hello(b"\x16\x03\x01" + len(data).to_bytes(2) + data) in HelloVerdict

@@ -3,9 +3,9 @@
 
 from dataclasses import dataclass, field
 
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.guest_tables import FakeTables
 from kata_bridge.channels.stock.calls import FaultError
-from kata_bridge.channels.stock.channel import StockKata
+from kata_bridge.channels.stock.channel import StockChannel
 from kata_bridge.channels.stock.faults import Fault
 from ruleset.document import make_ruleset
 from ruleset.model import Family
@@ -42,7 +42,7 @@ COMMIT
 class Guest:
     """The calls of a guest whose iptables are in memory. `fails` are raised, first by first."""
 
-    tables: MemoryTables = field(default_factory=MemoryTables)
+    tables: FakeTables = field(default_factory=FakeTables)
     pushes: list[tuple[Family, str]] = field(default_factory=list)
     reads: list[Family] = field(default_factory=list)
     fails: dict[tuple[str, Family], Exception] = field(default_factory=dict)
@@ -76,8 +76,8 @@ class Guest:
             raise error
 
 
-def channel(guest: Guest) -> StockKata:
-    return StockKata("abc", guest)
+def channel(guest: Guest) -> StockChannel:
+    return StockChannel("abc", guest)
 
 
 async def mesh_first() -> Guest:

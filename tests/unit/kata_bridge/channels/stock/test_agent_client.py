@@ -3,22 +3,31 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.channels.stock.agent_client import Address, HybridVsock, UnixSocket, Vsock, parse_url
+from kata_bridge.channels.stock.agent_client import (
+    Address,
+    HybridVsockAddress,
+    UnixAddress,
+    VsockAddress,
+    parse_agent_url,
+)
 
 
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("vsock://3:1024", Vsock(3, 1024)),
-        ("vsock://2718281828:1024", Vsock(2718281828, 1024)),
-        ("hvsock:///run/vc/vm/ab12/clh.sock:1024", HybridVsock(Path("/run/vc/vm/ab12/clh.sock"), 1024)),
-        ("hvsock:///run/a:b/kata.hvsock:1024", HybridVsock(Path("/run/a:b/kata.hvsock"), 1024)),
-        ("unix:///run/peerpod/pods/ab12/agent.ttrpc", UnixSocket("/run/peerpod/pods/ab12/agent.ttrpc")),
-        ("unix://@/tmp/agent.sock", UnixSocket("\0/tmp/agent.sock")),
+        ("vsock://3:1024", VsockAddress(3, 1024)),
+        ("vsock://2718281828:1024", VsockAddress(2718281828, 1024)),
+        (
+            "hvsock:///run/vc/vm/ab12/clh.sock:1024",
+            HybridVsockAddress(Path("/run/vc/vm/ab12/clh.sock"), 1024),
+        ),
+        ("hvsock:///run/a:b/kata.hvsock:1024", HybridVsockAddress(Path("/run/a:b/kata.hvsock"), 1024)),
+        ("unix:///run/peerpod/pods/ab12/agent.ttrpc", UnixAddress("/run/peerpod/pods/ab12/agent.ttrpc")),
+        ("unix://@/tmp/agent.sock", UnixAddress("\0/tmp/agent.sock")),
     ],
 )
 def test_where_an_agent_listens(url: str, address: Address) -> None:
-    assert parse_url(url) == address
+    assert parse_agent_url(url) == address
 
 
 @pytest.mark.parametrize(
@@ -38,4 +47,4 @@ def test_where_an_agent_listens(url: str, address: Address) -> None:
 )
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(ValueError, match="is no address of an agent"):
-        parse_url(url)
+        parse_agent_url(url)

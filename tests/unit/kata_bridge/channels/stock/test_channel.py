@@ -5,7 +5,7 @@ import pytest
 
 from bridge_api.messages import Capabilities
 from devkit.kata.sample_rulesets import sample
-from kata_bridge.channels.port import GuestState, NeedsFull, NotInjectable, Refused
+from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.names import Backend
@@ -102,7 +102,7 @@ async def test_more_than_a_message_can_bear_is_refused_before_it_is_sent() -> No
     document = Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})
 
     with pytest.raises(
-        Refused, match=r"\d+ bytes of rules, \d+ of them ours: a stock Kata guest takes 3670016"
+        GuestRefused, match=r"\d+ bytes of rules, \d+ of them ours: a stock Kata guest takes 3670016"
     ):
         await one.apply(make_ruleset(1, [document]), ())
 
@@ -112,7 +112,7 @@ async def test_more_than_a_message_can_bear_is_refused_before_it_is_sent() -> No
 async def test_rules_for_nft_alone_are_refused() -> None:
     document = Document(V4, Backend.NFT, {"chain nat-output": ()})
 
-    with pytest.raises(Refused, match="stock Kata takes rules of iptables only, not of nft"):
+    with pytest.raises(GuestRefused, match="stock Kata takes rules of iptables only, not of nft"):
         await channel(Guest()).apply(make_ruleset(1, [document]), ())
 
 

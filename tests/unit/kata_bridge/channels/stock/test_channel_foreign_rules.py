@@ -3,7 +3,7 @@
 
 import pytest
 
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState
 from tests.unit.kata_bridge.channels.stock.stock_guests import MESH, V4, Guest, channel, mesh_first
@@ -62,7 +62,7 @@ async def test_a_guest_that_lost_everything_says_nothing_of_a_digest() -> None:
     guest = Guest()
     one = channel(guest)
     await one.apply(sample(7), ())
-    guest.tables = MemoryTables()
+    guest.tables = FakeTables()
 
     assert await one.state() == GuestState(0, "", has_drifted=False)
 

@@ -4,8 +4,8 @@
 import pytest
 
 from devkit.kata.sample_rulesets import sample
-from kata_bridge.channels.port import Refused, Unreachable
-from kata_bridge.channels.stock.channel import StockKata
+from kata_bridge.channels.port import GuestRefused, Unreachable
+from kata_bridge.channels.stock.channel import StockChannel
 from kata_bridge.channels.stock.faults import Fault, NoAnswerError
 from ruleset.model import Family
 from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, V4, V6, Guest, channel, fault
@@ -51,7 +51,7 @@ async def test_a_guest_without_ipv6_has_ipv4(fails: dict[tuple[str, Family], Exc
     assert one.ipv6_problem == why
     assert await one.apply(sample(7), ()) == await one.state()
     pushes = len(guest.pushes)
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(GuestRefused, match=why):
         await one.apply(sample(8, families=BOTH), ())
     assert len(guest.pushes) == pushes
 
@@ -72,12 +72,12 @@ async def test_what_may_pass_decides_nothing_of_ipv6(error: Exception) -> None:
 async def test_the_guest_of_a_pod_without_ipv6_is_not_asked_for_it() -> None:
     """Each question is a process or two in the guest, while its containers are about to start."""
     guest = Guest()
-    one = StockKata("abc", guest, has_ipv6=False)
+    one = StockChannel("abc", guest, has_ipv6=False)
 
     assert not (await one.probe()).ipv6
     assert await one.apply(sample(7), ()) == await one.state()
     await one.read_back()
     assert V6 not in [*guest.reads, *(family for family, _ in guest.pushes)]
     assert guest.reads == [V4] * 5
-    with pytest.raises(Refused, match="its pod has no IPv6 address"):
+    with pytest.raises(GuestRefused, match="its pod has no IPv6 address"):
         await one.apply(sample(8, families=BOTH), ())

@@ -4,7 +4,7 @@
 import pytest
 
 from devkit.kata.sample_rulesets import sample
-from kata_bridge.channels.port import NotInjectable, Refused, Unreachable
+from kata_bridge.channels.port import GuestRefused, NotInjectable, Unreachable
 from kata_bridge.channels.stock.faults import Fault, NoAnswerError
 from tests.unit.kata_bridge.channels.stock.stock_guests import V4, Guest, channel, fault, mesh_first
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.asyncio
         (NoAnswerError("why", may_run=True), Unreachable),
         (fault(Fault.TRANSIENT), Unreachable),
         (fault(Fault.UNCLEAR), Unreachable),
-        (fault(Fault.RULE), Refused),
-        (fault(Fault.TOO_LARGE), Refused),
-        (fault(Fault.NO_BINARY, concerns_family=True), Refused),
+        (fault(Fault.RULE), GuestRefused),
+        (fault(Fault.TOO_LARGE), GuestRefused),
+        (fault(Fault.NO_BINARY, concerns_family=True), GuestRefused),
         (fault(Fault.POLICY_DENIED), NotInjectable),
         (fault(Fault.POLICY_UNDEFINED), NotInjectable),
         (fault(Fault.AGENT_TOO_OLD), NotInjectable),

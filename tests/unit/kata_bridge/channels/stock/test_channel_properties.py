@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devkit.kata.guest_tables import MemoryTables
+from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState
 from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, Guest, channel
@@ -65,7 +65,7 @@ async def test_after_any_history_the_guest_holds_what_was_applied_and_all_that_i
             case "flush filter" if "*filter" in guest.tables.save(V4):
                 guest.tables.flush(V4, "filter")
             case "reboot":
-                guest.tables = MemoryTables()
+                guest.tables = FakeTables()
                 mesh.clear()
         printed = guest.tables.save(V4).splitlines()
         assert [line for line in printed if line.startswith("-A OUTPUT -m mark")] == mesh

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.channels.stock.shim import ROOTS, SOCKET_NAME, socket_of
+from kata_bridge.channels.stock.shim import ROOTS, SOCKET_NAME, shim_socket
 
 
 def test_the_places_of_both_shims_gos_first() -> None:
@@ -15,7 +15,7 @@ def test_the_places_of_both_shims_gos_first() -> None:
 )
 def test_no_id_leads_out_of_the_roots(sandbox_id: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no sandbox id"):
-        socket_of(sandbox_id, [tmp_path])
+        shim_socket(sandbox_id, [tmp_path])
 
 
 def test_a_file_that_is_no_socket_is_none(tmp_path: Path) -> None:
@@ -23,5 +23,5 @@ def test_a_file_that_is_no_socket_is_none(tmp_path: Path) -> None:
     place.parent.mkdir()
     place.write_text("")
 
-    assert socket_of("abc", [tmp_path]) is None
-    assert socket_of("def", [tmp_path]) is None
+    assert shim_socket("abc", [tmp_path]) is None
+    assert shim_socket("def", [tmp_path]) is None

@@ -3,7 +3,17 @@
 
 from bridge_api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.port import GuestState
-from kata_bridge.guests.core.events import Action, Answer, Began, Desired, Event, Probe, Probed, Stated, Tick
+from kata_bridge.guests.core.events import (
+    Action,
+    DesiredChanged,
+    Event,
+    ProbeChannel,
+    ProbeSucceeded,
+    SandboxAdded,
+    SetRulesetReply,
+    StateReturned,
+    Tick,
+)
 from kata_bridge.guests.core.machine import GuestMachine
 from ruleset.document import Ruleset
 
@@ -26,8 +36,10 @@ def held(ruleset: Ruleset, *, has_drifted: bool = False) -> GuestState:
     return GuestState(ruleset.generation, ruleset.digest, has_drifted)
 
 
-def answer(ticket: int, code: ResultCode, text: str = "", holds: Ruleset | None = None) -> Answer:
-    return Answer(ticket, code, text, holds.generation if holds else 0, holds.digest if holds else "")
+def answer(ticket: int, code: ResultCode, text: str = "", holds: Ruleset | None = None) -> SetRulesetReply:
+    return SetRulesetReply(
+        ticket, code, text, holds.generation if holds else 0, holds.digest if holds else ""
+    )
 
 
 class Script:
@@ -36,14 +48,14 @@ class Script:
     def __init__(self, *, capabilities: Capabilities = AGENT) -> None:
         self.machine = GuestMachine(CHECK_S)
         self.now_s = 100.0
-        assert self(Began()) == (Probe(),)
+        assert self(SandboxAdded()) == (ProbeChannel(),)
         self.capabilities = capabilities
 
     def __call__(self, event: Event) -> tuple[Action, ...]:
         return self.machine.on(event, self.now_s, 0.0)
 
     def attach(self, state: GuestState = EMPTY) -> tuple[Action, ...]:
-        return self(Probed(self.capabilities, state))
+        return self(ProbeSucceeded(self.capabilities, state))
 
     def later(self, seconds: float) -> tuple[Action, ...]:
         self.now_s += seconds
@@ -59,7 +71,7 @@ class Script:
     def with_ruleset(self, ruleset: Ruleset) -> "Script":
         """Make the guest hold `ruleset` because it was set."""
         self.attach()
-        self(Desired(ruleset, (), 0))
-        assert answer(0, ResultCode.APPLIED, holds=ruleset) in self(Stated(held(ruleset)))
+        self(DesiredChanged(ruleset, (), 0))
+        assert answer(0, ResultCode.APPLIED, holds=ruleset) in self(StateReturned(held(ruleset)))
         assert self.machine.is_current
         return self

@@ -3,14 +3,14 @@
 
 from bridge_api.messages import ResultCode
 from kata_bridge.guests.core.events import (
-    Abandon,
+    CancelProbe,
     ChannelChanged,
-    Desired,
-    Gone,
-    NeededFull,
-    Probe,
-    Push,
-    Stated,
+    DesiredChanged,
+    FullRulesetNeeded,
+    ProbeChannel,
+    PushRuleset,
+    SandboxRemoved,
+    StateReturned,
 )
 from tests.unit.kata_bridge.guests.core.machine_scripts import (
     CHECK_S,
@@ -28,9 +28,9 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
 
 def test_a_new_guest_is_probed_and_gets_what_was_set_meanwhile() -> None:
     script = Script()
-    assert script(Desired(A, (FLOW,), 7)) == ()
-    assert script.attach() == (Push(A, None, (FLOW,), 1),)
-    assert script(Stated(held(A))) == (answer(7, ResultCode.APPLIED, holds=A),)
+    assert script(DesiredChanged(A, (FLOW,), 7)) == ()
+    assert script.attach() == (PushRuleset(A, None, (FLOW,), 1),)
+    assert script(StateReturned(held(A))) == (answer(7, ResultCode.APPLIED, holds=A),)
     assert script.machine.why == ""
     assert script.machine.due_s() == 100.0 + CHECK_S / 2
 
@@ -38,56 +38,56 @@ def test_a_new_guest_is_probed_and_gets_what_was_set_meanwhile() -> None:
 def test_what_is_there_is_not_applied() -> None:
     script = Script()
     assert script.attach(held(A)) == ()
-    assert script(Desired(A, (FLOW,), 1)) == (answer(1, ResultCode.UNCHANGED, holds=A),)
+    assert script(DesiredChanged(A, (FLOW,), 1)) == (answer(1, ResultCode.UNCHANGED, holds=A),)
     again = rules(9, A.digest)
-    assert script(Desired(again, (), 2)) == (answer(2, ResultCode.UNCHANGED, holds=A),)
+    assert script(DesiredChanged(again, (), 2)) == (answer(2, ResultCode.UNCHANGED, holds=A),)
 
 
 def test_the_latest_wins_and_the_one_before_is_told() -> None:
     script = Script()
     script.attach()
-    assert script(Desired(A, (FLOW,), 1)) == (Push(A, None, (FLOW,), 1),)
+    assert script(DesiredChanged(A, (FLOW,), 1)) == (PushRuleset(A, None, (FLOW,), 1),)
     superseded = "generation 2 was set after it"
-    assert script(Desired(B, (OTHER,), 2)) == (answer(1, ResultCode.SUPERSEDED, superseded, B),)
+    assert script(DesiredChanged(B, (OTHER,), 2)) == (answer(1, ResultCode.SUPERSEDED, superseded, B),)
     # What A was to flush has been; the change to B goes as a delta.
-    assert script(Stated(held(A))) == (Push(B, A, (OTHER,), 2),)
+    assert script(StateReturned(held(A))) == (PushRuleset(B, A, (OTHER,), 2),)
     stale = answer(3, ResultCode.SUPERSEDED, "generation 2 was set before", B)
-    assert script(Desired(A, (), 3)) == (stale,)
-    assert script(Stated(held(B))) == (answer(2, ResultCode.APPLIED, holds=B),)
+    assert script(DesiredChanged(A, (), 3)) == (stale,)
+    assert script(StateReturned(held(B))) == (answer(2, ResultCode.APPLIED, holds=B),)
 
 
 def test_a_flow_asked_for_while_it_is_flushed_is_flushed_again() -> None:
     script = Script()
     script.attach()
-    script(Desired(A, (FLOW, OTHER), 1))
-    script(Desired(B, (FLOW,), 2))
-    assert script(Stated(held(A))) == (Push(B, A, (FLOW,), 2),)
+    script(DesiredChanged(A, (FLOW, OTHER), 1))
+    script(DesiredChanged(B, (FLOW,), 2))
+    assert script(StateReturned(held(A))) == (PushRuleset(B, A, (FLOW,), 2),)
 
 
 def test_a_channel_without_deltas_gets_the_whole() -> None:
     script = Script(capabilities=SHIM).with_ruleset(A)
-    assert script(Desired(B, (), 1)) == (Push(B, None, (), 2),)
+    assert script(DesiredChanged(B, (), 1)) == (PushRuleset(B, None, (), 2),)
 
 
 def test_a_missing_base_is_answered_with_the_whole() -> None:
     script = Script().with_ruleset(A)
-    assert script(Desired(B, (), 1)) == (Push(B, A, (), 2),)
-    assert script(NeededFull()) == (Push(B, None, (), 2),)
-    assert script(Stated(held(B))) == (answer(1, ResultCode.APPLIED, holds=B),)
+    assert script(DesiredChanged(B, (), 1)) == (PushRuleset(B, A, (), 2),)
+    assert script(FullRulesetNeeded()) == (PushRuleset(B, None, (), 2),)
+    assert script(StateReturned(held(B))) == (answer(1, ResultCode.APPLIED, holds=B),)
 
 
 def test_a_better_way_in_does_not_wait_for_a_worse_one() -> None:
     script = Script()
-    script(Desired(A, (), 1))
-    assert script(ChannelChanged()) == (Abandon(), Probe())
-    assert script.attach() == (Push(A, None, (), 1),)
+    script(DesiredChanged(A, (), 1))
+    assert script(ChannelChanged()) == (CancelProbe(), ProbeChannel())
+    assert script.attach() == (PushRuleset(A, None, (), 1),)
 
 
 def test_whoever_waits_for_a_sandbox_that_goes_is_told() -> None:
     script = Script()
-    script(Desired(A, (), 1))
+    script(DesiredChanged(A, (), 1))
     gone = "the sandbox is gone"
-    assert script(Gone()) == (answer(1, ResultCode.GONE, gone),)
+    assert script(SandboxRemoved()) == (answer(1, ResultCode.GONE, gone),)
     assert script.attach() == ()
-    assert script(Desired(B, (), 2)) == (answer(2, ResultCode.GONE, gone),)
+    assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.GONE, gone),)
     assert script.machine.due_s() is None

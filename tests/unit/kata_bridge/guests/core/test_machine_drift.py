@@ -2,34 +2,43 @@
 """A guest's state machine: rules that went, or that somebody rewrote, are noted and repaired."""
 
 from bridge_api.messages import ResultCode
-from kata_bridge.guests.core.events import ChannelChanged, Check, Desired, Loss, Note, Push, Reported, Stated
+from kata_bridge.guests.core.events import (
+    ChannelChanged,
+    CheckState,
+    DesiredChanged,
+    DriftKind,
+    PushRuleset,
+    RecordDrift,
+    StateReported,
+    StateReturned,
+)
 from tests.unit.kata_bridge.guests.core.machine_scripts import EMPTY, A, B, Script, answer, held
 
 
 def test_drift_is_noted_once_and_repaired_with_the_whole() -> None:
     script = Script().with_ruleset(A)
-    assert script.wait() == (Check(),)
+    assert script.wait() == (CheckState(),)
     drifted = held(A, has_drifted=True)
-    assert script(Stated(drifted)) == (Note(Loss.DRIFTED), Push(A, None, (), 1))
-    assert script(Stated(held(A))) == (Note(None),)
+    assert script(StateReturned(drifted)) == (RecordDrift(DriftKind.DRIFTED), PushRuleset(A, None, (), 1))
+    assert script(StateReturned(held(A))) == (RecordDrift(None),)
 
 
 def test_a_rebooted_guest_gets_its_rules_back() -> None:
     script = Script().with_ruleset(A)
     script(ChannelChanged())
-    assert script.attach(EMPTY) == (Note(Loss.LOST), Push(A, None, (), 1))
+    assert script.attach(EMPTY) == (RecordDrift(DriftKind.LOST), PushRuleset(A, None, (), 1))
 
 
 def test_a_late_push_of_an_older_ruleset_is_repaired() -> None:
     script = Script().with_ruleset(B)
-    assert script(Reported(held(A))) == (Note(Loss.REPLACED), Push(B, None, (), 1))
+    assert script(StateReported(held(A))) == (RecordDrift(DriftKind.REPLACED), PushRuleset(B, None, (), 1))
 
 
 def test_a_report_that_crosses_a_push_is_looked_into_afterwards() -> None:
     script = Script().with_ruleset(A)
-    script(Desired(B, (), 1))
-    assert script(Reported(held(A, has_drifted=True))) == ()
-    assert script(Stated(held(B))) == (answer(1, ResultCode.APPLIED, holds=B), Check())
+    script(DesiredChanged(B, (), 1))
+    assert script(StateReported(held(A, has_drifted=True))) == ()
+    assert script(StateReturned(held(B))) == (answer(1, ResultCode.APPLIED, holds=B), CheckState())
 
 
 def test_somebody_who_rewrites_again_and_again_is_answered_ever_more_slowly() -> None:
@@ -37,11 +46,11 @@ def test_somebody_who_rewrites_again_and_again_is_answered_ever_more_slowly() ->
     waits = []
     for _ in range(10):
         began_s = script.now_s
-        actions = script(Reported(EMPTY))
-        while not any(isinstance(action, Push) for action in actions):
+        actions = script(StateReported(EMPTY))
+        while not any(isinstance(action, PushRuleset) for action in actions):
             actions = script.wait()
-            if Check() in actions:
-                actions = script(Stated(EMPTY))
+            if CheckState() in actions:
+                actions = script(StateReturned(EMPTY))
         waits.append(round(script.now_s - began_s, 3))
-        script(Stated(held(A)))
+        script(StateReturned(held(A)))
     assert waits == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]

@@ -7,27 +7,27 @@ from hypothesis import strategies as st
 from bridge_api.messages import ResultCode
 from kata_bridge.channels.port import GuestState
 from kata_bridge.guests.core.events import (
-    Abandon,
-    Answer,
-    Began,
     Call,
+    CallRefused,
+    CancelProbe,
     ChannelChanged,
-    Check,
-    Desired,
+    CheckState,
+    DesiredChanged,
     Event,
-    Flush,
-    Flushed,
-    NeededFull,
-    Note,
-    Probe,
-    Probed,
-    Reported,
+    FlushFlows,
+    FlushSucceeded,
+    FullRulesetNeeded,
+    GuestNotInjectable,
+    GuestUnreachable,
+    ProbeChannel,
+    ProbeSucceeded,
+    RecordDrift,
     Result,
-    Stated,
+    SandboxAdded,
+    SetRulesetReply,
+    StateReported,
+    StateReturned,
     Tick,
-    WasNotInjectable,
-    WasRefused,
-    WasUnreachable,
 )
 from kata_bridge.guests.core.machine import GuestMachine
 from ruleset.document import Ruleset
@@ -47,18 +47,18 @@ class World:
         self.open_tickets: set[int] = set()
         self.tickets = self.generation = 0
         self.newest_applied = 0
-        self.send(Began(), 0.0)
+        self.send(SandboxAdded(), 0.0)
 
     def send(self, event: Event, luck: float) -> None:
         for action in self.machine.on(event, self.now_s, luck):
-            if isinstance(action, Answer):
+            if isinstance(action, SetRulesetReply):
                 self.open_tickets.remove(action.ticket)
                 if action.code in (ResultCode.APPLIED, ResultCode.UNCHANGED):
                     assert self.machine.desired is not None
                     assert action.digest == self.machine.desired.digest
-            elif isinstance(action, Abandon):
-                assert isinstance(self.calls.pop(), Probe)
-            elif not isinstance(action, Note):
+            elif isinstance(action, CancelProbe):
+                assert isinstance(self.calls.pop(), ProbeChannel)
+            elif not isinstance(action, RecordDrift):
                 self.calls.append(action)
         assert len(self.calls) <= 1, "the guest has one writer"
         assert self.machine.in_flight == (self.calls[0] if self.calls else None)
@@ -67,33 +67,33 @@ class World:
     def desire(self, generation: int, digest: str, luck: float) -> None:
         self.tickets += 1
         self.open_tickets.add(self.tickets)
-        self.send(Desired(Ruleset(generation, digest, ()), (FLOW,), self.tickets), luck)
+        self.send(DesiredChanged(Ruleset(generation, digest, ()), (FLOW,), self.tickets), luck)
 
     def carry_out(self, call: Call) -> Result:
         if not self.is_reachable:
-            return WasUnreachable("away")
-        if isinstance(call, Probe):
-            return Probed(AGENT, self.holds)
-        if isinstance(call, Check):
-            return Stated(self.holds)
-        if isinstance(call, Flush):
-            return Flushed()
+            return GuestUnreachable("away")
+        if isinstance(call, ProbeChannel):
+            return ProbeSucceeded(AGENT, self.holds)
+        if isinstance(call, CheckState):
+            return StateReturned(self.holds)
+        if isinstance(call, FlushFlows):
+            return FlushSucceeded()
         if call.ruleset.digest in self.refuses:
-            return WasRefused("no")
+            return CallRefused("no")
         is_there = self.holds.digest == call.ruleset.digest and not self.holds.has_drifted
         if is_there:
-            return Stated(self.holds)
+            return StateReturned(self.holds)
         if call.base is not None and (self.holds.digest != call.base.digest or self.holds.has_drifted):
-            return NeededFull()
+            return FullRulesetNeeded()
         assert call.ruleset.generation >= self.newest_applied, "an older one after a newer"
         self.newest_applied = call.ruleset.generation
         self.holds = held(call.ruleset)
-        return Stated(self.holds)
+        return StateReturned(self.holds)
 
     def finish(self, luck: float, *, is_reply_lost: bool = False) -> None:
         if self.calls:
             result = self.carry_out(self.calls.pop())
-            self.send(WasUnreachable("reply lost") if is_reply_lost else result, luck)
+            self.send(GuestUnreachable("reply lost") if is_reply_lost else result, luck)
 
     def wait(self, luck: float) -> None:
         due_s = self.machine.due_s()
@@ -134,12 +134,12 @@ class World:
             case "refuse":
                 self.refuses.add(f"d{int(luck * 4)}")
             case "report" if self.is_reachable:
-                self.send(Reported(self.holds), luck)
+                self.send(StateReported(self.holds), luck)
             case "channel":
                 self.send(ChannelChanged(), luck)
             case "hopeless" if self.calls:
                 self.calls.pop()
-                self.send(WasNotInjectable("policy"), luck)
+                self.send(GuestNotInjectable("policy"), luck)
             case _:
                 pass
 

@@ -3,17 +3,17 @@
 
 from bridge_api.messages import ResultCode
 from kata_bridge.guests.core.events import (
+    CallRefused,
     ChannelChanged,
-    Check,
-    Desired,
-    Flush,
-    Flushed,
-    Probe,
-    Push,
-    Stated,
-    WasNotInjectable,
-    WasRefused,
-    WasUnreachable,
+    CheckState,
+    DesiredChanged,
+    FlushFlows,
+    FlushSucceeded,
+    GuestNotInjectable,
+    GuestUnreachable,
+    ProbeChannel,
+    PushRuleset,
+    StateReturned,
 )
 from tests.unit.kata_bridge.guests.core.machine_scripts import (
     CHECK_S,
@@ -30,85 +30,85 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
 
 def test_an_unreachable_guest_is_retried_ever_more_slowly_and_then_probed_again() -> None:
     script = Script()
-    script(Desired(A, (), 1))
-    first = script(WasUnreachable("agent: not attached"))
+    script(DesiredChanged(A, (), 1))
+    first = script(GuestUnreachable("agent: not attached"))
     assert first == (answer(1, ResultCode.UNREACHABLE, "agent: not attached"),)
     assert script.machine.why == "agent: not attached"
     waits = []
     for _ in range(12):
         began_s = script.now_s
-        assert script.wait() == (Probe(),)
+        assert script.wait() == (ProbeChannel(),)
         waits.append(round(script.now_s - began_s, 3))
-        assert script(WasUnreachable("agent: not attached")) == ()
+        assert script(GuestUnreachable("agent: not attached")) == ()
     assert waits == [0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
     # Whoever sets another now is told at once, and does not wait for the next try.
-    assert script(Desired(B, (), 2)) == (answer(2, ResultCode.UNREACHABLE, "agent: not attached"),)
+    assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.UNREACHABLE, "agent: not attached"),)
     # The agent attaches: no waiting any more, and what is desired goes in unasked.
-    assert script(ChannelChanged()) == (Probe(),)
-    assert script.attach() == (Push(B, None, (), 2),)
-    assert script(Stated(held(B))) == ()
+    assert script(ChannelChanged()) == (ProbeChannel(),)
+    assert script.attach() == (PushRuleset(B, None, (), 2),)
+    assert script(StateReturned(held(B))) == ()
     assert script.machine.is_current
 
 
 def test_flows_of_a_push_whose_end_is_not_known_are_flushed_though_it_was_applied() -> None:
     script = Script()
     script.attach()
-    script(Desired(A, (FLOW,), 1))
-    script(WasUnreachable("nothing within 10 s"))
-    assert script.wait() == (Probe(),)
-    assert script.attach(held(A)) == (Flush((FLOW,), 1),)
-    assert script(Flushed()) == ()
+    script(DesiredChanged(A, (FLOW,), 1))
+    script(GuestUnreachable("nothing within 10 s"))
+    assert script.wait() == (ProbeChannel(),)
+    assert script.attach(held(A)) == (FlushFlows((FLOW,), 1),)
+    assert script(FlushSucceeded()) == ()
     assert script.machine.due_s() == script.now_s + CHECK_S / 2
 
 
 def test_a_refused_ruleset_is_not_tried_again_until_another_is_set() -> None:
     script = Script().with_ruleset(A)
-    script(Desired(B, (), 1))
-    refused = script(WasRefused("line 3: -j NOPE"))
-    assert refused == (answer(1, ResultCode.REFUSED, "line 3: -j NOPE", A), Check())
-    assert script(Stated(held(A))) == ()
+    script(DesiredChanged(B, (), 1))
+    refused = script(CallRefused("line 3: -j NOPE"))
+    assert refused == (answer(1, ResultCode.REFUSED, "line 3: -j NOPE", A), CheckState())
+    assert script(StateReturned(held(A))) == ()
     assert script.machine.why == "refused by its packet filter: line 3: -j NOPE"
-    assert script(Desired(rules(3, B.digest), (), 2)) == (
+    assert script(DesiredChanged(rules(3, B.digest), (), 2)) == (
         answer(2, ResultCode.REFUSED, "line 3: -j NOPE", A),
     )
-    assert script.later(60) == (Check(),)
-    assert script(Stated(held(A))) == ()
+    assert script.later(60) == (CheckState(),)
+    assert script(StateReturned(held(A))) == ()
     # Part of B may be in: the next one is whole.
-    assert script(Desired(rules(4), (), 3)) == (Push(rules(4), None, (), 4),)
+    assert script(DesiredChanged(rules(4), (), 3)) == (PushRuleset(rules(4), None, (), 4),)
 
 
 def test_a_refused_ruleset_is_tried_again_slowly() -> None:
     script = Script()
     script.attach()
-    script(Desired(A, (), 1))
-    script(WasRefused("no such table"))
-    script(Stated(EMPTY))
+    script(DesiredChanged(A, (), 1))
+    script(CallRefused("no such table"))
+    script(StateReturned(EMPTY))
     tried_after_s = None
     while tried_after_s is None:
         for action in script.wait():
-            if isinstance(action, Check):
-                script(Stated(EMPTY))
-            elif isinstance(action, Push):
+            if isinstance(action, CheckState):
+                script(StateReturned(EMPTY))
+            elif isinstance(action, PushRuleset):
                 tried_after_s = script.now_s - 100.0
     assert tried_after_s == 150.0
 
 
 def test_what_no_try_helps_is_said_and_not_tried() -> None:
     script = Script()
-    script(Desired(A, (), 1))
+    script(DesiredChanged(A, (), 1))
     text = "shim: the agent's policy forbids it"
-    assert script(WasNotInjectable(text)) == (answer(1, ResultCode.NOT_INJECTABLE, text),)
-    assert script(Desired(B, (), 2)) == (answer(2, ResultCode.NOT_INJECTABLE, text),)
+    assert script(GuestNotInjectable(text)) == (answer(1, ResultCode.NOT_INJECTABLE, text),)
+    assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.NOT_INJECTABLE, text),)
     assert script.machine.why == text
     assert script.later(100) == ()
-    assert script(ChannelChanged()) == (Probe(),)
-    assert script.attach() == (Push(B, None, (), 2),)
+    assert script(ChannelChanged()) == (ProbeChannel(),)
+    assert script.attach() == (PushRuleset(B, None, (), 2),)
 
 
 def test_a_guest_that_does_not_hold_what_it_was_given_is_not_given_it_without_end() -> None:
     script = Script()
     script.attach()
-    script(Desired(A, (), 1))
+    script(DesiredChanged(A, (), 1))
     text = "given d1 it holds nothing"
-    assert script(Stated(EMPTY)) == (answer(1, ResultCode.UNREACHABLE, text),)
+    assert script(StateReturned(EMPTY)) == (answer(1, ResultCode.UNREACHABLE, text),)
     assert script.machine.due_s() == 100.025

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kata_bridge.guests.core.ruleset_cache import MAX_UNUSED, Rulesets
+from kata_bridge.guests.core.ruleset_cache import MAX_UNUSED, RulesetCache
 from ruleset.delta import NotTheBase, RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
@@ -27,7 +27,7 @@ A, B = _ruleset(1, 2), _ruleset(2, 3)
 
 
 def test_what_says_the_same_is_kept_once() -> None:
-    rulesets = Rulesets()
+    rulesets = RulesetCache()
     first = rulesets.shared(A)
     again = rulesets.shared(_ruleset(5, 2))
     assert again == Ruleset(5, A.digest, A.documents)
@@ -36,7 +36,7 @@ def test_what_says_the_same_is_kept_once() -> None:
 
 
 def test_a_delta_is_composed_once_for_all_guests_and_sent_on_as_it_came() -> None:
-    rulesets = Rulesets()
+    rulesets = RulesetCache()
     base, delta = rulesets.shared(A), _delta(A, B)
     new = rulesets.composed(base, delta)
     assert new == B
@@ -45,19 +45,19 @@ def test_a_delta_is_composed_once_for_all_guests_and_sent_on_as_it_came() -> Non
 
 
 def test_a_delta_that_came_to_what_is_there_changes_nothing() -> None:
-    rulesets = Rulesets()
+    rulesets = RulesetCache()
     assert rulesets.composed(B, _delta(A, B)).digest == B.digest
 
 
 def test_a_delta_of_another_base_is_refused() -> None:
-    rulesets = Rulesets()
+    rulesets = RulesetCache()
     rulesets.composed(A, _delta(A, B))
     with pytest.raises(NotTheBase):
         rulesets.composed(_ruleset(3, 9), _delta(A, B))
 
 
 def test_between_two_that_nobody_compared_yet_the_delta_is_computed() -> None:
-    rulesets = Rulesets()
+    rulesets = RulesetCache()
     assert rulesets.between(A, B) == _delta(A, B)
     later = Ruleset(7, B.digest, B.documents)
     assert rulesets.between(A, later).generation == 7
@@ -65,7 +65,7 @@ def test_between_two_that_nobody_compared_yet_the_delta_is_computed() -> None:
 
 
 def test_what_nobody_uses_is_forgotten_but_for_the_latest() -> None:
-    rulesets = Rulesets()
+    rulesets = RulesetCache()
     made = [rulesets.shared(_ruleset(n, n)) for n in range(1, 101)]
     rulesets.keep({made[0].digest})
     assert len(rulesets) == MAX_UNUSED + 1

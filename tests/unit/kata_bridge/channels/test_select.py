@@ -5,7 +5,7 @@ import pytest
 
 from bridge_api.messages import Capabilities
 from kata_bridge.channels.port import Channel, NotInjectable, Unreachable
-from kata_bridge.channels.select import Kept, Opener, choose
+from kata_bridge.channels.select import CachedChannelProvider, ChannelProvider, choose
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 SANDBOX = Sandbox(id="s", namespace="n", name="p", uid="u")
@@ -35,7 +35,7 @@ class _Way:
 
 
 async def _choose(is_young: bool = False, **ways: _Way) -> str:
-    openers: dict[str, Opener] = dict(ways)
+    openers: dict[str, ChannelProvider] = dict(ways)
     return (await choose(SANDBOX, tuple(ways), openers, is_young=is_young)).name
 
 
@@ -78,7 +78,7 @@ async def test_kept_channels_live_as_long_as_their_sandbox() -> None:
         async def close(self) -> None:
             closed.append("s")
 
-    kept = Kept(lambda _: cast("Channel", _Channel()))
+    kept = CachedChannelProvider(lambda _: cast("Channel", _Channel()))
     first = await kept.open(SANDBOX)
     assert await kept.open(SANDBOX) is first
     await kept.forget("s")
