@@ -10,8 +10,8 @@ from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.status_config import StatusPlace
 from daemonkit.kube.relist_guard import RelistGuardSettings
-from kubeproxy_ext.core import canary
-from kubeproxy_ext.core.addresses import canonical_cidr, canonical_ip, family_of
+from kubeproxy_ext.compute import rules_probe
+from kubeproxy_ext.compute.addresses import canonical_cidr, canonical_ip, family_of
 from ruleset.model import Family
 from tenancy import names
 
@@ -63,9 +63,9 @@ class Canary:
             if address is not None and (canonical_ip(address) != address or family_of(address) is not family):
                 yield f"{name}: expected such an address as it is usually written, got {address!r}"
 
-    def value(self) -> canary.Canary:
+    def value(self) -> rules_probe.Canary:
         """As the core has it."""
-        return canary.Canary(self.ipv4_address, self.ipv6_address, self.port)
+        return rules_probe.Canary(self.ipv4_address, self.ipv6_address, self.port)
 
 
 class LastKnownPolicy(enum.Enum):

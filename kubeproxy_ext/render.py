@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, TextIO
 
 import msgspec
 
-from kubeproxy_ext.core import wire
-from kubeproxy_ext.core.view import GuestView
-from kubeproxy_ext.core.world import World
+from kubeproxy_ext.compute import objects
+from kubeproxy_ext.compute.guest_view import GuestView
+from kubeproxy_ext.compute.service_state import World
 from ruleset.document import Document
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -72,8 +72,8 @@ def read_world(data: bytes) -> World:
         if not isinstance(item, dict):
             raise UnusableInputError(f"items[{index}]: expected an object")
         try:
-            _put(world, wire.read(_without_nulls(item)))
-        except wire.UnreadableError as error:
+            _put(world, objects.read(_without_nulls(item)))
+        except objects.UnreadableError as error:
             raise UnusableInputError(f"items[{index}]: {error}") from error
     return world
 
@@ -90,15 +90,15 @@ def rendered(world: World, view: GuestView, backend: Backend) -> Document:
     return _RENDERERS[backend](world.rules_for(view))
 
 
-def _put(world: World, item: wire.AnyObject | None) -> None:
+def _put(world: World, item: objects.AnyObject | None) -> None:
     match item:
-        case wire.ServiceObject():
+        case objects.ServiceObject():
             world.put_service(item)
-        case wire.EndpointSliceObject():
+        case objects.EndpointSliceObject():
             world.put_slice(item)
-        case wire.NamespaceObject():
+        case objects.NamespaceObject():
             world.put_namespace(item)
-        case wire.NodeObject():
+        case objects.NodeObject():
             world.put_node(item)
         case None:
             pass

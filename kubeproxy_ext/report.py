@@ -4,13 +4,13 @@
 from typing import Protocol
 
 from daemonkit.status.server import Query, Readiness, Reply
-from kubeproxy_ext.core.canary import Canary, with_canary
-from kubeproxy_ext.core.view import EVERY_NETWORK, Outcome, Problem
-from kubeproxy_ext.delivery import Standing
-from kubeproxy_ext.engine import Engine
-from kubeproxy_ext.feed import tenant_of
-from kubeproxy_ext.groups import Asked, Unserved
-from kubeproxy_ext.tenants import Tenant
+from kubeproxy_ext.cache.object_cache import tenant_of
+from kubeproxy_ext.cache.tenants import Tenant
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, Outcome, Problem
+from kubeproxy_ext.compute.rules_probe import Canary, with_canary
+from kubeproxy_ext.delivery.queue import Standing
+from kubeproxy_ext.delivery.rulesets import Asked, Unserved
+from kubeproxy_ext.sync import Engine
 from kubeproxy_ext.watch import Watch
 from tenancy import keys
 

@@ -11,7 +11,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,8 +19,8 @@ from daemonkit import logs
 from daemonkit.files import directories
 from daemonkit.files.atomic import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
-from kubeproxy_ext.core.packed import PackedSlice, endpoints_of, pack
-from kubeproxy_ext.core.wire import NamespaceObject, NodeObject, ServiceObject
+from kubeproxy_ext.cache.tenants import Restored, TenantState
+from kubeproxy_ext.compute.packed_slices import endpoints_of, pack
 from tenancy.names import is_label
 
 # Older rules are more likely to send packets to what is somebody else's by now.
@@ -35,28 +34,8 @@ INTERVAL_S = 30.0
 CONFIRM_S = 60.0
 
 _SUFFIX = ".json"
-# Version 1 has the endpoints of slices one by one.
-_VERSION, _READABLE = 2, (1, 2)
+_READABLE = (1, 2)
 _log = logs.get(__name__)
-
-
-class TenantState(msgspec.Struct, rename="camel"):
-    """What was known of one tenant, and the node's zone by its Node object."""
-
-    tenant: str
-    namespaces: list[NamespaceObject]
-    services: list[ServiceObject]
-    slices: list[PackedSlice]
-    node: NodeObject | None = None
-    version: int = _VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """What was saved, and how many seconds ago it was last confirmed."""
-
-    state: TenantState
-    age_s: float
 
 
 class SavedState:

@@ -15,15 +15,16 @@ from daemonkit.kube.lazy_client import LateClient
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status.server import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
+from kubeproxy_ext.bridge import Handlers, Pusher
+from kubeproxy_ext.cache.service_cidrs import ServiceRanges
+from kubeproxy_ext.cache.tenants import TenantState
+from kubeproxy_ext.compute.packed_slices import pack
 from kubeproxy_ext.config import KubeproxyExtConfiguration, LastKnownPolicy
-from kubeproxy_ext.core.packed import pack
-from kubeproxy_ext.delivery import Push
-from kubeproxy_ext.engine import Engine
+from kubeproxy_ext.delivery.queue import Push
 from kubeproxy_ext.metrics import Metrics
-from kubeproxy_ext.push import Handlers, Pusher
-from kubeproxy_ext.ranges import ServiceRanges
 from kubeproxy_ext.report import Report
-from kubeproxy_ext.saved_state import SavedState, TenantState
+from kubeproxy_ext.saved_state import SavedState
+from kubeproxy_ext.sync import Engine
 from kubeproxy_ext.watch import Watch
 
 # How long a start waits to be ready before it says so all the same: guests keep their rules

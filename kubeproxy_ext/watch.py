@@ -18,8 +18,10 @@ from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, Identity, Key
 from daemonkit.kube.store import Added, Change, Cleared, Deleted, Modified, Spoiled
 from daemonkit.tasks import Tasks
-from kubeproxy_ext import shape
-from kubeproxy_ext.core.wire import (
+from kubeproxy_ext.cache import transform
+from kubeproxy_ext.cache.object_cache import Feed, tenant_of
+from kubeproxy_ext.cache.watch_scope import Part, Place, Scope, scope
+from kubeproxy_ext.compute.objects import (
     ENDPOINT_SLICES,
     NODES,
     SELECTOR,
@@ -29,8 +31,6 @@ from kubeproxy_ext.core.wire import (
     NodeObject,
     ServiceObject,
 )
-from kubeproxy_ext.feed import Feed, tenant_of
-from kubeproxy_ext.scope import Part, Place, Scope, scope
 from tenancy import keys
 
 # For how long a tenant is followed after its last guest has gone: jobs come and go, and a list of
@@ -68,9 +68,9 @@ class _Followed:
             )
             return reflector
 
-        self.services: Reflector[ServiceObject] = follow(SERVICES, ServiceObject, shape.service)
+        self.services: Reflector[ServiceObject] = follow(SERVICES, ServiceObject, transform.service)
         self.slices: Reflector[EndpointSliceObject] = follow(
-            ENDPOINT_SLICES, EndpointSliceObject, shape.endpoint_slice
+            ENDPOINT_SLICES, EndpointSliceObject, transform.endpoint_slice
         )
 
     @property
@@ -114,12 +114,12 @@ class Watch:
         # The part that counts for a namespace: once it has been listed, until another takes over.
         self._sources: dict[str, frozenset[Part]] = {}
         self._namespaces: Reflector[NamespaceObject] = self.reflector(
-            NAMESPACES, NamespaceObject, shape=shape.namespace, on_change=self._told_namespaces
+            NAMESPACES, NamespaceObject, shape=transform.namespace, on_change=self._told_namespaces
         )
         self._node: Reflector[NodeObject] = self.reflector(
             NODES,
             NodeObject,
-            shape=shape.node,
+            shape=transform.node,
             field_selector=f"metadata.name={node_name}",
             on_change=self._told_node,
         )

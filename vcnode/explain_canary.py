@@ -7,7 +7,7 @@ ruleset of ours is in the guest, and not which.
 
 from collections.abc import Iterator
 
-from kubeproxy_ext.core.canary import NAME as NAME
+from kubeproxy_ext.compute.rules_probe import NAME as NAME
 from ruleset.model import Endpoint, GuestRules, Target
 from ruletrace.packet import Packet, Trace
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from kubeproxy_ext.scope import MAX_NAMESPACES
+from kubeproxy_ext.cache.watch_scope import MAX_NAMESPACES
 from tenancy import keys
 from tests.k8s.ring import services
 from tests.k8s.ring.api import JsonObject

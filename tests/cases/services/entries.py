@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kubeproxy_ext.core.conntrack import StaleFlow
+from kubeproxy_ext.compute.stale_flows import StaleFlow
 from tests.cases.services.namespace import Namespace
 
 _FIELD = re.compile(r"(src|dst|sport|dport)=(\S+)")

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kubeproxy_ext.core.conntrack import stale_flows
-from kubeproxy_ext.core.view import Outcome as GuestOutcome
+from kubeproxy_ext.compute.guest_view import Outcome as GuestOutcome
+from kubeproxy_ext.compute.stale_flows import stale_flows
 from ruleset.document import parse
 from ruleset.names import Backend
 from ruleset.restore.whole_tables import merged

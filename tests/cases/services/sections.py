@@ -4,8 +4,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from kubeproxy_ext.core.conntrack import StaleFlow, stale_flows
-from kubeproxy_ext.core.view import Outcome
+from kubeproxy_ext.compute.guest_view import Outcome
+from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
 from ruleset.model import Capture, Refusal, Target
 from ruleset.names import chain_hash
 from ruleset.render.iptables import weight

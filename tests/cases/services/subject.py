@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from kubeproxy_ext import render
-from kubeproxy_ext.core.view import GuestView, Outcome
+from kubeproxy_ext.compute.guest_view import GuestView, Outcome
 from ruleset.document import Document, parse
 from ruleset.model import Family, GuestRules
 from ruleset.names import Backend

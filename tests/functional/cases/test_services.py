@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeproxy_ext.core.conntrack import StaleFlow
+from kubeproxy_ext.compute.stale_flows import StaleFlow
 from ruleset.model import Endpoint, Protocol
 from ruleset.names import Backend
 from ruletrace.packet import Fate

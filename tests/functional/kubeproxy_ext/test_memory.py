@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, SERVICES
-from kubeproxy_ext.core.budget import MAX_RULES
+from kubeproxy_ext.compute.rule_limit import MAX_RULES
 from tests.functional.daemon_node import running
 from tests.functional.kubeproxy_ext.node import Node
 from tests.functional.memory import MB, peak_mb

@@ -7,7 +7,7 @@ The sources are ../shared/reference/service-proxy.md 1.8, 2.7 and 3.1, and kubep
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kubeproxy_ext.core.addresses import canonical_ip
+from kubeproxy_ext.compute.addresses import canonical_ip
 from ruleset.model import Endpoint
 from ruletrace.packet import Fate
 from tests.k8s.oracle.draw import Json, ingress

@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeproxy_ext.core.addresses import canonical_ip
+from kubeproxy_ext.compute.addresses import canonical_ip
 
 Json = dict[str, Any]
 

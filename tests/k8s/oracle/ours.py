@@ -14,11 +14,11 @@ from bridge_api.messages import Capabilities, Flow, Guest, GuestResult, ResultCo
 from guest_agent.kernel.kernel_packet_filter import KernelFilter
 from guest_agent.kernel.netfilter_socket import Netfilter
 from guest_agent.reconciler import Keeper
-from kubeproxy_ext.core import wire
-from kubeproxy_ext.core.conntrack import StaleFlow
-from kubeproxy_ext.core.world import World
-from kubeproxy_ext.delivery import Delivery, Push, Wanted
-from kubeproxy_ext.groups import Asked, Generations, Groups, asked
+from kubeproxy_ext.compute import objects
+from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.stale_flows import StaleFlow
+from kubeproxy_ext.delivery.queue import Delivery, Push, Wanted
+from kubeproxy_ext.delivery.rulesets import Asked, Generations, Groups, asked
 from ruleset.delta import RulesetDelta
 from ruleset.model import Capture, Endpoint, Family, Protocol, Target
 from ruleset.names import Backend
@@ -113,14 +113,14 @@ class Ours:
 
     def see(self, item: Json) -> None:
         """An object is there, or is another than it was."""
-        match wire.read(item):
-            case wire.ServiceObject() as service:
+        match objects.read(item):
+            case objects.ServiceObject() as service:
                 self._world.put_service(service)
-            case wire.EndpointSliceObject() as one:
+            case objects.EndpointSliceObject() as one:
                 self._world.put_slice(one)
-            case wire.NamespaceObject() as namespace:
+            case objects.NamespaceObject() as namespace:
                 self._world.put_namespace(namespace)
-            case wire.NodeObject() as node:
+            case objects.NodeObject() as node:
                 self._world.put_node(node)
             case None:
                 raise ValueError(f"not an object that is read: {item.get('kind')}")
@@ -202,7 +202,7 @@ def _note(one: OurGuest, wanted: Wanted) -> None:
 
 
 def _flow(stale: StaleFlow) -> Flow:
-    """As `kubeproxy_ext.push` puts it on the wire."""
+    """As `kubeproxy_ext.bridge` puts it on the wire."""
     return Flow(
         protocol=stale.protocol.value,
         destination=stale.destination,

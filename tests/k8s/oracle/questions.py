@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kubeproxy_ext.core.addresses import canonical_ip
+from kubeproxy_ext.compute.addresses import canonical_ip
 from ruleset.model import Protocol
 from tests.k8s.oracle.draw import Json, World, ingress
 from tests.k8s.oracle.sides import Place

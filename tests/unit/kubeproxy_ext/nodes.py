@@ -10,15 +10,15 @@ from daemonkit.tasks import Tasks
 from devkit.bridge.rules_bridge import FakeBridge
 from devkit.kube.storage import Storage
 from devkit.kube.transport import StorageTransport
-from kubeproxy_ext.core.packed import pack
-from kubeproxy_ext.delivery import Push
-from kubeproxy_ext.engine import Engine
+from kubeproxy_ext.bridge import Handlers, Pusher
+from kubeproxy_ext.cache.service_cidrs import ServiceRanges
+from kubeproxy_ext.cache.tenants import Restored, TenantState
+from kubeproxy_ext.compute.packed_slices import pack
+from kubeproxy_ext.delivery.queue import Push
 from kubeproxy_ext.metrics import Metrics
-from kubeproxy_ext.push import Handlers, Pusher
-from kubeproxy_ext.ranges import ServiceRanges
 from kubeproxy_ext.report import Report
-from kubeproxy_ext.saved_state import Restored, TenantState
 from kubeproxy_ext.service import turns
+from kubeproxy_ext.sync import Engine
 from kubeproxy_ext.watch import Watch
 from ruleset.document import Ruleset
 from tenancy import keys

@@ -5,6 +5,7 @@ import pytest
 
 from daemonkit.config.binding import ConfigError, parse
 from daemonkit.config.status_config import StatusPlace
+from kubeproxy_ext.compute.rules_probe import Canary
 from kubeproxy_ext.config import (
     KIND,
     Bridge,
@@ -13,7 +14,6 @@ from kubeproxy_ext.config import (
     SuperCluster,
     TenantRanges,
 )
-from kubeproxy_ext.core.canary import Canary
 
 LEAST = """
 apiVersion: vcnode.io/v1alpha1

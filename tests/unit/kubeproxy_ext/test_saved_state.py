@@ -7,9 +7,16 @@ import pytest
 
 import kubeproxy_ext.saved_state
 from daemonkit.metrics import Counter
-from kubeproxy_ext.core.packed import PackedSlice, pack
-from kubeproxy_ext.core.wire import EndpointSliceObject, Meta, NamespaceObject, ServiceObject, SliceEndpoint
-from kubeproxy_ext.saved_state import CONFIRM_S, INTERVAL_S, MAX_AGE_S, Restored, SavedState, TenantState
+from kubeproxy_ext.cache.tenants import Restored, TenantState
+from kubeproxy_ext.compute.objects import (
+    EndpointSliceObject,
+    Meta,
+    NamespaceObject,
+    ServiceObject,
+    SliceEndpoint,
+)
+from kubeproxy_ext.compute.packed_slices import PackedSlice, pack
+from kubeproxy_ext.saved_state import CONFIRM_S, INTERVAL_S, MAX_AGE_S, SavedState
 
 pytestmark = pytest.mark.asyncio
 

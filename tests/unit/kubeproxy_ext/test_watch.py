@@ -12,12 +12,12 @@ from daemonkit.kube.resources import NAMESPACES
 from daemonkit.tasks import Tasks
 from devkit.kube.storage import Object, Storage
 from devkit.kube.transport import StorageTransport
-from kubeproxy_ext.core.wire import ENDPOINT_SLICES, NODES, SERVICES, EndpointSliceObject, NodeObject
-from kubeproxy_ext.feed import Feed
-from kubeproxy_ext.scope import MAX_NAMESPACES
+from kubeproxy_ext.cache.object_cache import Feed
+from kubeproxy_ext.cache.watch_scope import MAX_NAMESPACES
+from kubeproxy_ext.compute.objects import ENDPOINT_SLICES, NODES, SERVICES, EndpointSliceObject, NodeObject
 from kubeproxy_ext.watch import LINGER_S, Watch
 from tenancy import keys
-from tests.unit.kubeproxy_ext.test_feed import HOLD_S, Shown
+from tests.unit.kubeproxy_ext.cache.test_object_cache import HOLD_S, Shown
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kubeproxy_ext.core.canary import Canary, with_canary
+from kubeproxy_ext.compute.rules_probe import Canary, with_canary
 from ruleset.document import Document
 from ruleset.model import Capture, Protocol, ServiceRules
 from ruleset.render.iptables import render as iptables

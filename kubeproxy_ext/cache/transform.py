@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept in memory of each object that is followed: what decides something, and no more. Pure.
+
+A Service of a real cluster is mostly annotations, and a thousand of slices say the same few things of
+conditions, ports and nodes. What is equal is one value here, and what nobody reads is dropped; what
+remains is also what is saved on disk.
+"""
+
+import sys
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from kubeproxy_ext.cache.service_cidrs import ANNOTATION
+from kubeproxy_ext.compute.objects import (
+    HEADLESS_LABEL,
+    LAST_CHANGE_TRIGGER_TIME,
+    PROXY_NAME_LABEL,
+    EndpointSliceObject,
+    Meta,
+    NamespaceObject,
+    NodeObject,
+    ServiceObject,
+    SlicePort,
+)
+from kubeproxy_ext.compute.packed_slices import pack
+from kubeproxy_ext.compute.parse import SERVICE_NAME_LABEL, ZONE_LABEL
+from tenancy import keys
+
+_NOT_OURS = (PROXY_NAME_LABEL, HEADLESS_LABEL)
+_SERVICE_LABELS = (keys.ARKTOS_NETWORK, *_NOT_OURS)
+_SLICE_LABELS = (SERVICE_NAME_LABEL, *_NOT_OURS)
+_OWNERS = (keys.CLUSTER, keys.NAMESPACE, keys.VC_NAME, keys.VC_NAMESPACE, keys.VC_ROOT_NAMESPACE, ANNOTATION)
+# One for all objects without; nobody changes it.
+_NONE: dict[str, str] = {}
+
+
+def service(item: ServiceObject) -> ServiceObject:
+    return replace(item, metadata=_meta(item.metadata, _SERVICE_LABELS, (keys.CLUSTER_IP,)))
+
+
+def endpoint_slice(item: EndpointSliceObject) -> EndpointSliceObject:
+    return replace(
+        pack(item),
+        metadata=_meta(item.metadata, _SLICE_LABELS, (LAST_CHANGE_TRIGGER_TIME,)),
+        address_type=sys.intern(item.address_type),
+        ports=None if item.ports is None else [_port(each) for each in item.ports],
+    )
+
+
+def namespace(item: NamespaceObject) -> NamespaceObject:
+    return NamespaceObject(_meta(item.metadata, (), _OWNERS))
+
+
+def node(item: NodeObject) -> NodeObject:
+    return NodeObject(_meta(item.metadata, (ZONE_LABEL,), ()))
+
+
+def _meta(meta: Meta, labels: tuple[str, ...], annotations: tuple[str, ...]) -> Meta:
+    return replace(
+        meta,
+        namespace=sys.intern(meta.namespace),
+        labels=_only(meta.labels, labels),
+        annotations=_only(meta.annotations, annotations),
+    )
+
+
+def _only(values: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: values[name] for name in names if name in values} or _NONE
+
+
+@lru_cache(maxsize=1024)
+def _port(item: SlicePort) -> SlicePort:
+    return item

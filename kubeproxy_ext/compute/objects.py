@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts that are read of Kubernetes objects, as Structs: what a watch decodes into.
+
+Only the fields that decide something stand here; what an API server may leave out or send as null
+has a default. An object whose field has another type does not decode at all, and is unreadable as
+a whole: that is the reader's to report. What is well typed and still wrong (an address that is
+none) is sorted out in `inputs`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from daemonkit.kube.resources import ObjectMeta, Resource
+
+SERVICES = Resource("", "v1", "services")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
+NODES = Resource("", "v1", "nodes", is_namespaced=False)
+
+PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
+HEADLESS_LABEL = "service.kubernetes.io/headless"
+
+LAST_CHANGE_TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+"""Annotation of EndpointSlices: when the change happened for which a controller wrote the slice."""
+
+SELECTOR = f"!{PROXY_NAME_LABEL},!{HEADLESS_LABEL}"
+"""The label selector of both watches, as kube-proxy's own: what carries either is another's."""
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class Meta(ObjectMeta, frozen=True, rename="camel"):
+    creation_timestamp: str | None = None
+
+
+class ServicePort(_Struct, frozen=True, rename="camel"):
+    name: str = ""
+    protocol: str = "TCP"
+    port: int = 0
+
+
+class ClientIpConfig(_Struct, frozen=True, rename="camel"):
+    timeout_seconds: int | None = None
+
+
+class AffinityConfig(_Struct, frozen=True):
+    client_ip: ClientIpConfig | None = msgspec.field(name="clientIP", default=None)
+
+
+class ServiceSpec(_Struct, frozen=True):
+    type: str = "ClusterIP"
+    cluster_ip: str = msgspec.field(name="clusterIP", default="")
+    cluster_ips: list[str] | None = msgspec.field(name="clusterIPs", default=None)
+    ip_families: list[str] | None = None
+    external_ips: list[str] | None = msgspec.field(name="externalIPs", default=None)
+    load_balancer_source_ranges: list[str] | None = None
+    ports: list[ServicePort] | None = None
+    internal_traffic_policy: str | None = None
+    session_affinity: str = "None"
+    session_affinity_config: AffinityConfig | None = None
+
+
+class Ingress(_Struct, frozen=True, rename="camel"):
+    ip: str = ""
+    ip_mode: str | None = None
+
+
+class LoadBalancer(_Struct, frozen=True):
+    ingress: list[Ingress] | None = None
+
+
+class ServiceStatus(_Struct, frozen=True, rename="camel"):
+    load_balancer: LoadBalancer | None = None
+
+
+class ServiceObject(_Struct, frozen=True):
+    """A v1 Service."""
+
+    metadata: Meta = Meta()
+    spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus | None = None
+
+
+class SlicePort(_Struct, frozen=True):
+    """Name and number may be null, and say then something else than "" and 0."""
+
+    name: str | None = None
+    protocol: str | None = None
+    port: int | None = None
+
+
+class Conditions(_Struct, frozen=True):
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class Hint(_Struct, frozen=True):
+    name: str = ""
+
+
+class Hints(_Struct, frozen=True, rename="camel"):
+    for_zones: list[Hint] | None = None
+    for_nodes: list[Hint] | None = None
+
+
+class SliceEndpoint(_Struct, frozen=True, rename="camel"):
+    addresses: list[str] | None = None
+    conditions: Conditions | None = None
+    node_name: str | None = None
+    hints: Hints | None = None
+
+
+class EndpointSliceObject(_Struct, frozen=True, rename="camel"):
+    """A discovery.k8s.io/v1 EndpointSlice. `endpoints` and `ports` are null when there is none."""
+
+    metadata: Meta = Meta()
+    address_type: str = ""
+    endpoints: list[SliceEndpoint] | None = None
+    ports: list[SlicePort] | None = None
+
+
+class NamespaceObject(_Struct, frozen=True):
+    """A v1 Namespace: its annotations say whose it is."""
+
+    metadata: Meta = Meta()
+
+
+class NodeObject(_Struct, frozen=True):
+    """A v1 Node: a label says its zone."""
+
+    metadata: Meta = Meta()
+
+
+AnyObject = ServiceObject | EndpointSliceObject | NamespaceObject | NodeObject
+
+_KINDS: Mapping[tuple[str, str], type[AnyObject]] = {
+    ("v1", "Service"): ServiceObject,
+    ("discovery.k8s.io/v1", "EndpointSlice"): EndpointSliceObject,
+    ("v1", "Namespace"): NamespaceObject,
+    ("v1", "Node"): NodeObject,
+}
+
+
+class UnreadableError(ValueError):
+    """An object is not of the shape that its kind has."""
+
+
+def read(item: Mapping[str, Any]) -> AnyObject | None:
+    """Read one JSON object by its `apiVersion` and `kind`; None for a kind that decides nothing here.
+
+    Raises UnreadableError, which names the object and the field.
+    """
+    kind = _KINDS.get((str(item.get("apiVersion")), str(item.get("kind"))))
+    if kind is None:
+        return None
+    try:
+        return msgspec.convert(item, kind)
+    except msgspec.ValidationError as error:
+        metadata = item.get("metadata")
+        name = (
+            "/".join(str(metadata.get(key, "")) for key in ("namespace", "name"))
+            if isinstance(metadata, Mapping)
+            else "?"
+        )
+        raise UnreadableError(f"{item.get('kind')} {name.strip('/')}: {error}") from error

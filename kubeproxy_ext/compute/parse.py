@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kubernetes objects as values: parsed once, canonical, and no larger than what decides something.
+
+One malformed address never breaks the rest of its object, let alone of the cluster: it is left out,
+and a sentence about it stays with the object. Texts that recur are interned and empty tuples shared,
+as a node holds thousands of these.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kubeproxy_ext.compute import objects
+from kubeproxy_ext.compute.addresses import Range, canonical_ip, family_of, merged, parse_range
+from kubeproxy_ext.compute.packed_slices import endpoints_of
+from ruleset.model import Family, Protocol
+from tenancy import keys
+
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+
+_PROTOCOLS = {protocol.name: protocol for protocol in Protocol}
+_NOT_OURS = frozenset({objects.PROXY_NAME_LABEL, objects.HEADLESS_LABEL})
+_ADDRESS_TYPES = {"IPv4": Family.IPV4, "IPv6": Family.IPV6}
+
+# What the API server fills in (core/v1 defaults, DefaultClientIPServiceAffinitySeconds).
+_AFFINITY_S = 10800
+
+# One of each family; an annotation may hold 256 KiB of them.
+_MAX_OWN_IPS = 16
+
+# Of one object; what is wrong with the rest of a list tends to be the same.
+_MAX_PROBLEMS = 8
+_MAX_QUOTED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePort:
+    name: str
+    protocol: Protocol
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """A Service's addresses of one family.
+
+    `tenants` are the ones that the tenant's own control plane gave it. `balancer_ranges` are the
+    sources that may use the `balancer` addresses, None: all may.
+    """
+
+    cluster: str
+    tenants: tuple[str, ...]
+    external: tuple[str, ...]
+    balancer: tuple[str, ...]
+    balancer_ranges: tuple[Range, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Service that is proxied. `network` is its label, None without one; `ports` are sorted.
+
+    What the external traffic policy and node ports say does not matter here: a pod that uses an
+    external address reaches all endpoints under either policy, and guests have no node ports.
+    """
+
+    namespace: str
+    name: str
+    network: str | None
+    created: str
+    ports: tuple[ServicePort, ...]
+    ipv4: Addresses | None
+    ipv6: Addresses | None
+    is_internal_local: bool
+    affinity_s: int | None
+    problems: tuple[str, ...]
+
+    @property
+    def reference(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def addresses(self, family: Family) -> Addresses | None:
+        """None if the Service is not proxied in this family: it has no cluster IP of it."""
+        return self.ipv4 if family is Family.IPV4 else self.ipv6
+
+
+@dataclass(frozen=True, slots=True)
+class SliceEndpoint:
+    """One endpoint of a slice; `zones` and `nodes` are its hints."""
+
+    ip: str
+    node: str | None
+    is_ready: bool
+    is_serving: bool
+    is_terminating: bool
+    zones: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """An EndpointSlice of the Service `service` in its namespace."""
+
+    namespace: str
+    name: str
+    service: str
+    family: Family
+    ports: tuple[ServicePort, ...]
+    endpoints: tuple[SliceEndpoint, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a namespace of the super cluster is, and what the tenant calls it."""
+
+    tenant: str | None
+    namespace: str
+
+
+def parse_service(item: objects.ServiceObject) -> Service | None:
+    """The Service as a value; None for one that is not proxied (kube-proxy's own rules).
+
+    Not proxied are: without a cluster IP, headless, ExternalName even with an address, and what its
+    labels give to another proxy.
+    """
+    spec, labels = item.spec, item.metadata.labels
+    if objects.PROXY_NAME_LABEL in labels or objects.HEADLESS_LABEL in labels:
+        return None
+    if spec.type == "ExternalName" or spec.cluster_ip in ("", "None"):
+        return None
+    problems: list[str] = []
+    ports = _service_ports(spec.ports or (), problems)
+    tenants = _ips(_own_ips(item, problems), keys.CLUSTER_IP, problems)
+    external = _ips(spec.external_ips or (), "spec.externalIPs", problems)
+    balancer = _ips(_ingress(item.status), "status.loadBalancer.ingress", problems)
+    ranges = _ranges(spec.load_balancer_source_ranges or (), problems)
+
+    def of_family(family: Family) -> Addresses | None:
+        cluster = _cluster_ip(spec, family, problems)
+        if cluster is None:
+            return None
+        own_ips = tuple(ip for ip in tenants if family_of(ip) is family and ip != cluster)
+        return Addresses(
+            cluster,
+            own_ips,
+            tuple(sorted({ip for ip in external if family_of(ip) is family})),
+            tuple(sorted({ip for ip in balancer if family_of(ip) is family})),
+            _ranges_of(family, ranges),
+        )
+
+    return Service(
+        namespace=sys.intern(item.metadata.namespace),
+        name=sys.intern(item.metadata.name),
+        network=sys.intern(labels[keys.ARKTOS_NETWORK]) if labels.get(keys.ARKTOS_NETWORK) else None,
+        created=sys.intern(item.metadata.creation_timestamp or ""),
+        ports=ports,
+        ipv4=of_family(Family.IPV4),
+        ipv6=of_family(Family.IPV6),
+        is_internal_local=spec.internal_traffic_policy == "Local",
+        affinity_s=_affinity_s(spec),
+        problems=_few(problems),
+    )
+
+
+def parse_slice(item: objects.EndpointSliceObject) -> Slice | None:
+    """The slice as a value; None for one that is no Service's, of names, or another proxy's."""
+    home = service_of(item)
+    if home is None:
+        return None
+    service, family = home[1], _ADDRESS_TYPES[item.address_type]
+    problems: list[str] = []
+    return Slice(
+        namespace=sys.intern(item.metadata.namespace),
+        name=sys.intern(item.metadata.name),
+        service=sys.intern(service),
+        family=family,
+        ports=_slice_ports(item.ports or (), problems),
+        endpoints=_slice_endpoints(endpoints_of(item), family, problems),
+        problems=_few(problems),
+    )
+
+
+def service_of(item: objects.EndpointSliceObject) -> tuple[str, str] | None:
+    """Namespace and name of the Service whose slice it is; None where it is none that is read."""
+    labels = item.metadata.labels
+    name = labels.get(SERVICE_NAME_LABEL)
+    is_ours = item.address_type in _ADDRESS_TYPES and not labels.keys() & _NOT_OURS
+    return (item.metadata.namespace, name) if name and is_ours else None
+
+
+def parse_namespace(item: objects.NamespaceObject) -> Owner | None:
+    """Whose the namespace is; tenant None: the super cluster's own. None: it cannot be told, as its
+    annotation is empty."""
+    annotations = item.metadata.annotations
+    tenant = annotations.get(keys.CLUSTER)
+    if tenant == "":
+        return None
+    name = annotations.get(keys.NAMESPACE) or item.metadata.name
+    return Owner(None if tenant is None else sys.intern(tenant), sys.intern(name))
+
+
+def parse_zone(item: objects.NodeObject) -> str:
+    """The node's zone, "" without one."""
+    return sys.intern(item.metadata.labels.get(ZONE_LABEL, ""))
+
+
+def _service_ports(raw: Iterable[objects.ServicePort], problems: list[str]) -> tuple[ServicePort, ...]:
+    found = []
+    for port in raw:
+        protocol = _PROTOCOLS.get(port.protocol)
+        if protocol is None or not 0 < port.port < 65536:
+            problems.append(f"spec.ports: {_quoted(f'{port.protocol}/{port.port}')} is no port")
+        else:
+            found.append(ServicePort(sys.intern(port.name), protocol, port.port))
+    return tuple(sorted(found, key=_port_order))
+
+
+def _slice_ports(raw: Iterable[objects.SlicePort], problems: list[str]) -> tuple[ServicePort, ...]:
+    """Ports without a name or number are ignored, as kube-proxy does; an empty name is a name."""
+    found = []
+    for port in raw:
+        if port.name is None or not port.port:
+            continue
+        protocol = _PROTOCOLS.get(port.protocol or "TCP")
+        if protocol is None or not 0 < port.port < 65536:
+            problems.append(f"ports: {_quoted(f'{port.protocol}/{port.port}')} is no port")
+        else:
+            found.append(ServicePort(sys.intern(port.name), protocol, port.port))
+    return tuple(found)
+
+
+def _port_order(port: ServicePort) -> tuple[str, str, int]:
+    return port.name, port.protocol.value, port.port
+
+
+def _slice_endpoints(
+    raw: Iterable[objects.SliceEndpoint], family: Family, problems: list[str]
+) -> tuple[SliceEndpoint, ...]:
+    found = []
+    for endpoint in raw:
+        if not endpoint.addresses:
+            continue
+        # Only the first is used: discovery/v1 has the others be of the same backend, unspecified.
+        text = endpoint.addresses[0]
+        ip = canonical_ip(text)
+        if ip is None or family_of(ip) is not family:
+            problems.append(f"endpoints: {_quoted(text)} is no {family.value} address")
+            continue
+        conditions = endpoint.conditions or objects.Conditions()
+        hints = endpoint.hints or objects.Hints()
+        found.append(
+            SliceEndpoint(
+                ip=sys.intern(ip),
+                node=None if endpoint.node_name is None else sys.intern(endpoint.node_name),
+                is_ready=conditions.ready is not False,
+                is_serving=conditions.serving is not False,
+                is_terminating=conditions.terminating is True,
+                zones=_hinted(hints.for_zones or ()),
+                nodes=_hinted(hints.for_nodes or ()),
+            )
+        )
+    return tuple(found)
+
+
+def _hinted(hints: Iterable[objects.Hint]) -> tuple[str, ...]:
+    return tuple(sys.intern(hint.name) for hint in hints)
+
+
+def _cluster_ip(spec: objects.ServiceSpec, family: Family, problems: list[str]) -> str | None:
+    """Address i belongs to family i of `ipFamilies`; without families the one address, if it fits."""
+    if not spec.ip_families:
+        ip = canonical_ip(spec.cluster_ip)
+        if ip is None and family is Family.IPV4:
+            problems.append(f"spec.clusterIP: {_quoted(spec.cluster_ip)} is no IP address")
+        return sys.intern(ip) if ip is not None and family_of(ip) is family else None
+    texts = spec.cluster_ips or (spec.cluster_ip,)
+    for text, named in zip(texts, spec.ip_families, strict=False):
+        if _ADDRESS_TYPES.get(named) is family:
+            ip = canonical_ip(text)
+            if ip is not None and family_of(ip) is family:
+                return sys.intern(ip)
+            problems.append(f"spec.clusterIPs: {_quoted(text)} is no {family.value} address")
+    return None
+
+
+def _ips(texts: Iterable[str], where: str, problems: list[str]) -> list[str]:
+    """Each address once, in order."""
+    found: dict[str, None] = {}
+    for text in texts:
+        ip = canonical_ip(text.strip())
+        if ip is None:
+            problems.append(f"{where}: {_quoted(text)} is no IP address")
+        elif ip not in found:
+            found[sys.intern(ip)] = None
+    return list(found)
+
+
+def _own_ips(item: objects.ServiceObject, problems: list[str]) -> list[str]:
+    """What the tenant's own control plane gave the Service, as the annotation has it."""
+    own = item.metadata.annotations.get(keys.CLUSTER_IP, "")
+    if own.count(",") >= _MAX_OWN_IPS:
+        problems.append(
+            f"{keys.CLUSTER_IP}: it has more than {_MAX_OWN_IPS} addresses, and none of them counts"
+        )
+        return []
+    return [ip for ip in own.split(",") if ip.strip() not in ("", "None")]
+
+
+def _ingress(status: objects.ServiceStatus | None) -> list[str]:
+    """The addresses that a packet filter has to capture: not those of mode Proxy, whose load
+    balancer wants to see its traffic. An unset mode means VIP."""
+    if status is None or status.load_balancer is None:
+        return []
+    ingress = status.load_balancer.ingress or ()
+    return [one.ip for one in ingress if one.ip and (one.ip_mode or "VIP") == "VIP"]
+
+
+def _ranges(texts: Iterable[str], problems: list[str]) -> list[Range | None]:
+    """None stands for one that cannot be told."""
+    found = []
+    for text in texts:
+        found.append(parse_range(text.strip()))
+        if found[-1] is None:
+            problems.append(f"spec.loadBalancerSourceRanges: {_quoted(text)} is no address range")
+    return found
+
+
+def _ranges_of(family: Family, ranges: Sequence[Range | None]) -> tuple[Range, ...] | None:
+    """kube-proxy filters by the ranges of its own family alone, and not at all if there is none. With
+    a range that cannot be told there was a filter to be: then those that are left have to admit."""
+    ours = merged(one for one in ranges if one is not None and one.family is family)
+    return ours if ours or None in ranges else None
+
+
+def _affinity_s(spec: objects.ServiceSpec) -> int | None:
+    if spec.session_affinity != "ClientIP":
+        return None
+    config = spec.session_affinity_config
+    given = config.client_ip.timeout_seconds if config and config.client_ip else None
+    return given if given and given > 0 else _AFFINITY_S
+
+
+def _quoted(text: str) -> str:
+    return repr(text[:_MAX_QUOTED])
+
+
+def _few(problems: list[str]) -> tuple[str, ...]:
+    kept = tuple(problems[:_MAX_PROBLEMS])
+    more = len(problems) - len(kept)
+    return (*kept, f"and {more} more") if more else kept

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant should be told about its objects, in its own names."""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from daemonkit.kube.resources import Key
+from kubeproxy_ext.compute.address_conflicts import Loss
+from kubeproxy_ext.compute.guest_view import Problem
+from kubeproxy_ext.compute.rule_limit import MAX_RULES
+from kubeproxy_ext.compute.service_index import Cluster
+from kubeproxy_ext.compute.visible_services import Roster
+
+
+def find_problems(
+    cluster: Cluster, rosters: Iterable[Roster], oversized: Collection[Key] = ()
+) -> tuple[Problem, ...]:
+    """Malformed values and Services that were left out, and addresses that one does not get; sorted.
+
+    Of objects whose owner is not known nobody is told.
+    """
+    found = set()
+    large = f"all of it: with it a guest would have more than {MAX_RULES} rules"
+    too_large = [(namespace, name, large) for namespace, name in oversized]
+    for namespace, name, text in (*_malformed(cluster), *_lost(cluster, rosters), *too_large):
+        owner = cluster.owner(namespace)
+        if owner is not None:
+            found.add(Problem(owner.tenant, owner.namespace, name, text))
+    return tuple(sorted(found, key=_order))
+
+
+def _malformed(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
+    for service in cluster.services.values():
+        for text in service.problems:
+            yield service.namespace, service.name, text
+    for one in cluster.all_slices():
+        for text in one.problems:
+            yield one.namespace, one.service, f"EndpointSlice {one.name}: {text}"
+
+
+def _lost(cluster: Cluster, rosters: Iterable[Roster]) -> Iterator[tuple[str, str, str]]:
+    for roster in rosters:
+        for loser, lost in roster.lost.items():
+            namespace, _, name = loser.partition("/")
+            for loss in lost:
+                yield namespace, name, _sentence(cluster, loss)
+
+
+def _sentence(cluster: Cluster, loss: Loss) -> str:
+    ip, port, protocol = loss.address
+    namespace, _, name = loss.winner.partition("/")
+    owner = cluster.owner(namespace)
+    winner = f"{owner.namespace if owner else namespace}/{name}"
+    return f"{ip} port {port}/{protocol.value} belongs to Service {winner}"
+
+
+def _order(one: Problem) -> tuple[str, str, str, str]:
+    return one.tenant or "", one.namespace, one.service, one.text

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is held of the cluster: its objects as values, and which of them belong together.
+
+Nothing is computed here. Every change answers which Services it touched, so that one change of one
+endpoint concerns one Service; an object that says the same as before touches none.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from daemonkit.kube.resources import Key
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, Group
+from kubeproxy_ext.compute.parse import Owner, Service, Slice
+from tenancy.keys import DEFAULT_NETWORK
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_APISERVER: Key = ("default", "kubernetes")
+
+
+class Cluster:
+    """Services, slices and namespaces. `has_all_namespaces`: what is not held has no tenant."""
+
+    def __init__(self, *, has_all_namespaces: bool = False) -> None:
+        self._has_all_namespaces = has_all_namespaces
+        self._services: dict[Key, Service] = {}
+        self._slices: dict[Key, dict[str, Slice]] = {}
+        self._slice_homes: dict[Key, Key] = {}
+        self._owners: dict[str, Owner] = {}
+        self._in_namespace: dict[str, set[Key]] = {}
+        self._members: dict[Group, set[Key]] = {}
+
+    @property
+    def services(self) -> Mapping[Key, Service]:
+        return MappingProxyType(self._services)
+
+    @property
+    def groups(self) -> Collection[Group]:
+        """The groups that have Services."""
+        return self._members.keys()
+
+    def members(self, group: Group) -> Collection[Key]:
+        return self._members.get(group, ())
+
+    def groups_in(self, namespace: str) -> frozenset[Group]:
+        """The groups of a namespace's Services."""
+        services = (self._services[key] for key in self._in_namespace.get(namespace, ()))
+        return frozenset(group for one in services if (group := self.group(one)) is not None)
+
+    def slices(self, service: Key) -> Collection[Slice]:
+        return self._slices.get(service, {}).values()
+
+    def all_slices(self) -> Iterator[Slice]:
+        for slices in self._slices.values():
+            yield from slices.values()
+
+    def owner(self, namespace: str) -> Owner | None:
+        """Whose a namespace is; None: not known."""
+        known = self._owners.get(namespace)
+        return Owner(None, namespace) if known is None and self._has_all_namespaces else known
+
+    def group(self, service: Service) -> Group | None:
+        """The group of a Service; None as long as its namespace's owner is not known.
+
+        A tenant's `default/kubernetes` is its apiserver and every pod's, whatever its network. The
+        syncer of VirtualCluster brings it down like any other, as `kubernetes` in the super
+        namespace of the tenant's `default`: without selector, with the tenant's Endpoints beside it,
+        of which the super cluster makes slices. The super cluster's own is of no tenant.
+        """
+        owner = self.owner(service.namespace)
+        if owner is None:
+            return None
+        if service.network is None and (owner.namespace, service.name) == _APISERVER:
+            return Group(owner.tenant, EVERY_NETWORK)
+        return Group(owner.tenant, service.network or DEFAULT_NETWORK)
+
+    def put_service(self, key: Key, service: Service | None) -> bool:
+        """Hold a Service, None for one that is not proxied; tells whether it is another than before."""
+        if service is None:
+            return self.remove_service(key)
+        old = self._services.get(key)
+        if old == service:
+            return False
+        if old is not None:
+            self._leave(key, old)
+        self._services[key] = service
+        self._in_namespace.setdefault(key[0], set()).add(key)
+        self._join(key, service)
+        return True
+
+    def remove_service(self, key: Key) -> bool:
+        old = self._services.get(key)
+        if old is None:
+            return False
+        self._leave(key, old)
+        del self._services[key]
+        _discard(self._in_namespace, key[0], key)
+        return True
+
+    def put_slice(self, key: Key, one: Slice | None) -> frozenset[Key]:
+        """Hold a slice, None for one that is ignored; the Services whose endpoints that touches."""
+        home = None if one is None else (one.namespace, one.service)
+        touched = self.remove_slice(key) if self._slice_homes.get(key) != home else frozenset()
+        if one is None or home is None:
+            return touched
+        slices = self._slices.setdefault(home, {})
+        if slices.get(one.name) == one:
+            return touched
+        slices[one.name] = one
+        self._slice_homes[key] = home
+        return touched | {home}
+
+    def remove_slice(self, key: Key) -> frozenset[Key]:
+        home = self._slice_homes.pop(key, None)
+        if home is None:
+            return frozenset()
+        slices = self._slices[home]
+        del slices[key[1]]
+        if not slices:
+            del self._slices[home]
+        return frozenset({home})
+
+    def put_namespace(self, name: str, owner: Owner | None) -> frozenset[Key]:
+        """Take a namespace to be someone's, None: nobody knows whose; the Services that moves."""
+        old = self._owners.get(name)
+        if old == owner:
+            return frozenset()
+        services = frozenset(self._in_namespace.get(name, ()))
+        for key in services:
+            self._leave(key, self._services[key])
+        if owner is None:
+            del self._owners[name]
+        else:
+            self._owners[name] = owner
+        for key in services:
+            self._join(key, self._services[key])
+        return services
+
+    def _join(self, key: Key, service: Service) -> None:
+        group = self.group(service)
+        if group is not None:
+            self._members.setdefault(group, set()).add(key)
+
+    def _leave(self, key: Key, service: Service) -> None:
+        group = self.group(service)
+        if group is not None:
+            _discard(self._members, group, key)
+
+
+def _discard(sets: dict[K, set[V]], key: K, value: V) -> None:
+    values = sets[key]
+    values.discard(value)
+    if not values:
+        del sets[key]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rules of one Service are in a guest.
+
+A guest is where its packets start, so all that depends on the source is decided here: a pod is
+local, so that external addresses lead to all endpoints whatever the external traffic policy says;
+load balancer source ranges either hold the pod or not; there are no node ports and no masquerade.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from kubeproxy_ext.compute.endpoints import Candidate, Choice, choose, join, serving
+from kubeproxy_ext.compute.guest_view import Serving
+from kubeproxy_ext.compute.parse import Addresses, Service, ServicePort, Slice
+from ruleset.model import Capture, Family, Protocol, Refusal, ServiceRules, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """From where a Service is looked at. `zone` "" is none."""
+
+    node: str
+    zone: str
+    family: Family
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A Service's rules, and its UDP ports' serving endpoints."""
+
+    rules: ServiceRules
+    serving: tuple[Serving, ...]
+
+
+def compile_service(
+    service: Service, slices: Collection[Slice], place: Place, *, is_admitted: bool
+) -> Compiled:
+    """The rules of a Service seen from a place; without captures if it has no address of that family.
+
+    `is_admitted`: the load balancer source ranges hold the guest, or there are none.
+    """
+    addresses = service.addresses(place.family)
+    if addresses is None:
+        return Compiled(ServiceRules(service.reference, ()), ())
+    joined = join(service.ports, slices, place.family, place.node)
+    uses_cluster = not service.is_internal_local or bool(addresses.external or addresses.balancer)
+    captures: dict[tuple[str, int, Protocol], Capture] = {}
+    servings: dict[tuple[str, Protocol], Serving] = {}
+    for port in service.ports:
+        candidates: tuple[Candidate, ...] = joined.get((port.name, port.protocol), ())
+        choice = choose(
+            candidates,
+            place.node,
+            place.zone,
+            uses_cluster=uses_cluster,
+            uses_local=service.is_internal_local,
+        )
+        for capture in _captures(service, port, addresses, choice, is_admitted=is_admitted):
+            # Two kinds of address can be the same one; as in kube-proxy the first kind has it.
+            captures.setdefault((capture.ip, capture.port, capture.protocol), capture)
+        if port.protocol is Protocol.UDP:
+            text = service_port_text(service, port)
+            servings[text, port.protocol] = Serving(text, port.protocol, serving(candidates))
+    rules = ServiceRules(service.reference, tuple(captures.values()))
+    return Compiled(rules, tuple(servings.values()))
+
+
+def service_port_text(service: Service, port: ServicePort) -> str:
+    """`namespace/name:port`; an unnamed port has no colon either."""
+    return f"{service.reference}:{port.name}" if port.name else service.reference
+
+
+def _captures(
+    service: Service, port: ServicePort, addresses: Addresses, choice: Choice, *, is_admitted: bool
+) -> Iterator[Capture]:
+    text = service_port_text(service, port)
+    cluster = local = None
+    if choice.cluster:
+        cluster = Target(text, port.protocol, False, choice.cluster, service.affinity_s)
+    if choice.local:
+        local = Target(text, port.protocol, True, choice.local, service.affinity_s)
+    internal: Target | Refusal = (local if service.is_internal_local else cluster) or _refusal(choice)
+    external: Target | Refusal = cluster or _refusal(choice)
+    # Nothing usable anywhere is told even to whom the ranges keep out, as kube-proxy does.
+    balancer = external if is_admitted or not choice.has_any else Refusal.DROP
+    for ips, to in (
+        ((addresses.cluster, *addresses.tenants), internal),
+        (addresses.external, external),
+        (addresses.balancer, balancer),
+    ):
+        for ip in ips:
+            yield Capture(ip, port.port, port.protocol, text, to)
+
+
+def _refusal(choice: Choice) -> Refusal:
+    """There are endpoints, and none under this policy: silence. There are none at all: an answer."""
+    return Refusal.DROP if choice.has_any else Refusal.REJECT

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which conntrack entries of a guest a change of rules makes stale.
+
+An entry outlives the rule that made it. For UDP, whose entries every datagram keeps alive, that means
+a dead endpoint for ever; so entries go unless their replies come from an endpoint that serves. A
+Service that falls to zero endpoints, one that is deleted and an endpoint that changes its port alone
+are cases of that, none of them special. TCP entries are left alone, as cutting them would end
+graceful termination; but for those of a SYN that left before its rule was there, which were never
+translated and block that connection until it times out. SCTP is treated like TCP.
+
+Guests have no node ports, so no flow here is for one.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kubeproxy_ext.compute.guest_view import Outcome
+from ruleset.model import Capture, Endpoint, Protocol, Refusal, ServiceRules
+
+_PortKey = tuple[str, Protocol]
+_Address = tuple[str, int, Protocol]
+
+
+@dataclass(frozen=True, slots=True)
+class StaleFlow:
+    """Entries to delete, with the fields of `Flow` in bridge_api/bridge.proto.
+
+    Those of `protocol` to `destination`:`port` whose replies come from none of `keep_replies_from`
+    (`ip:port`), and from `reply_source`:`reply_port` if that is not empty and 0. With
+    `never_translated` only unreplied ones whose replies would come from the destination itself.
+    """
+
+    protocol: Protocol
+    destination: str
+    port: int
+    reply_source: str = ""
+    reply_port: int = 0
+    never_translated: bool = False
+    keep_replies_from: tuple[str, ...] = ()
+
+
+def stale_flows(old: Outcome | None, new: Outcome) -> tuple[StaleFlow, ...]:
+    """What to delete once a guest that had `old` has `new`; both are of one family. Sorted.
+
+    `old` None is a guest of which nothing is known: all its Services' addresses count as new. A guest
+    in which nothing has run yet needs no repair.
+    """
+    before = {rules.service: rules for rules in old.rules.services} if old else {}
+    after = {rules.service: rules for rules in new.rules.services}
+    had, have = _serving(old) if old else {}, _serving(new)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    changed |= {port.partition(":")[0] for port, _ in _differing(had, have)}
+    olds, news = _captures(before, changed), _captures(after, changed)
+    flows = [
+        StaleFlow(Protocol.UDP, ip, port)
+        for ip, port, protocol in olds.keys() - news.keys()
+        if protocol is Protocol.UDP
+    ]
+    # Of a port, not of each address that it is captured at: there may be many of both.
+    texts = {key: tuple(map(str, endpoints)) for key, endpoints in have.items()}
+    for address, capture in news.items():
+        flows += _repair(olds.get(address), capture, had, have, texts)
+    return tuple(sorted(flows, key=_order))
+
+
+def _repair(
+    old: Capture | None,
+    new: Capture,
+    had: Mapping[_PortKey, tuple[Endpoint, ...]],
+    have: Mapping[_PortKey, tuple[Endpoint, ...]],
+    texts: Mapping[_PortKey, tuple[str, ...]],
+) -> Iterator[StaleFlow]:
+    key = (new.service_port, new.protocol)
+    is_new = (
+        old is None
+        or old.service_port != new.service_port
+        or (isinstance(old.to, Refusal) and not isinstance(new.to, Refusal))
+    )
+    if new.protocol is Protocol.UDP:
+        if is_new or had.get(key) != have.get(key):
+            yield StaleFlow(new.protocol, new.ip, new.port, keep_replies_from=texts.get(key, ()))
+    elif is_new:
+        yield StaleFlow(new.protocol, new.ip, new.port, never_translated=True)
+
+
+def _serving(outcome: Outcome) -> dict[_PortKey, tuple[Endpoint, ...]]:
+    return {(one.service_port, one.protocol): one.endpoints for one in outcome.serving}
+
+
+def _differing(
+    one: Mapping[_PortKey, tuple[Endpoint, ...]], other: Mapping[_PortKey, tuple[Endpoint, ...]]
+) -> Iterator[_PortKey]:
+    return (key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+
+
+def _captures(rules: Mapping[str, ServiceRules], names: set[str]) -> dict[_Address, Capture]:
+    """By address. That no address stands twice is GuestRules' own promise; one that passes from one
+    Service to another changes both, so both are among the names."""
+    return {
+        (capture.ip, capture.port, capture.protocol): capture
+        for name in names
+        if name in rules
+        for capture in rules[name].captures
+    }
+
+
+def _order(flow: StaleFlow) -> tuple[str, int, str]:
+    return flow.destination, flow.port, flow.protocol.value

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A world of given objects, a guest that looks at it, and what the guest's rules come to."""
+
+from kubeproxy_ext.compute import objects
+from kubeproxy_ext.compute.guest_view import Group, GuestView
+from kubeproxy_ext.compute.service_state import World
+from ruleset.model import (
+    Family,
+    GuestRules,
+    Refusal,
+)
+from tests.unit.kubeproxy_ext.compute.feed import put
+
+VIEW = GuestView("A", (), ("10.1.0.2",), "here", None, ("172.30.0.0/16", "fd00:172::/64"), Family.IPV4)
+
+DEFAULT = Group("A", "default")
+
+
+def world_of(*items: objects.AnyObject) -> World:
+    world = World()
+    for item in items:
+        put(world, item)
+    return world
+
+
+def meanings(rules: GuestRules) -> dict[str, str]:
+    """What becomes of packets to each address: `service port: endpoints` or a refusal."""
+    return {
+        capture.ip: f"{capture.service_port}: "
+        + (
+            capture.to.name
+            if isinstance(capture.to, Refusal)
+            else ",".join(str(endpoint) for endpoint in capture.to.endpoints)
+        )
+        for capture in rules.captures()
+    }

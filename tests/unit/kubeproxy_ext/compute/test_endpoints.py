@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The endpoints of a Service port, and which of them are used."""
+
+import pytest
+
+from kubeproxy_ext.compute.endpoints import Candidate, choose, join, serving
+from kubeproxy_ext.compute.parse import ServicePort, Slice, SliceEndpoint
+from ruleset.model import Endpoint, Family, Protocol
+from tests.cases.services import shape
+from tests.cases.services.load import load_shared
+
+CASES = load_shared()
+
+
+def source(ip: str, *, node: str | None = None, state: str = "ready") -> SliceEndpoint:
+    return SliceEndpoint(
+        ip,
+        node,
+        is_ready=state == "ready",
+        is_serving=state != "dead",
+        is_terminating=state == "term",
+        zones=(),
+        nodes=(),
+    )
+
+
+def endpoint_slice(name: str, port: ServicePort, *endpoints: SliceEndpoint) -> Slice:
+    return Slice("a", name, "s", Family.IPV4, (port,), endpoints, ())
+
+
+def candidate(case: shape.ChoiceEndpoint) -> Candidate:
+    described = SliceEndpoint(
+        case.name,
+        None,
+        is_ready=case.state == "ready",
+        is_serving=case.state != "dead",
+        is_terminating=case.state == "term",
+        zones=case.zones,
+        nodes=case.nodes,
+    )
+    return Candidate(Endpoint(case.name, 80), described, case.is_local)
+
+
+def names(endpoints: tuple[Endpoint, ...] | None) -> frozenset[str] | None:
+    return None if endpoints is None else frozenset(endpoint.ip for endpoint in endpoints)
+
+
+@pytest.mark.parametrize("case", CASES.choices, ids=lambda case: case.id)
+def test_choice(case: shape.Choice) -> None:
+    """The sets that kube-proxy computes; whether it does, it says for its own uses of them."""
+    is_external = case.node_port > 0
+    found = choose(
+        [candidate(one) for one in case.endpoints],
+        case.me,
+        case.zone,
+        uses_cluster=case.itp == "Cluster" or is_external,
+        uses_local=case.itp == "Local" or (case.etp == "Local" and is_external),
+    )
+    assert (names(found.cluster), names(found.local)) == (case.cluster, case.local)
+    assert found.has_any == case.has_any
+    if case.all is not None:
+        assert {*(found.cluster or ()), *(found.local or ())} == {Endpoint(name, 80) for name in case.all}
+
+
+def test_ports_are_joined_by_name_and_protocol() -> None:
+    web, dns = ServicePort("web", Protocol.TCP, 80), ServicePort("dns", Protocol.UDP, 53)
+    found = join(
+        [web, dns],
+        [
+            endpoint_slice("s-1", ServicePort("web", Protocol.TCP, 8080), source("10.0.0.1")),
+            endpoint_slice("s-2", ServicePort("dns", Protocol.TCP, 5353), source("10.0.0.2")),
+            endpoint_slice("s-3", ServicePort("80", Protocol.TCP, 80), source("10.0.0.3")),
+        ],
+        Family.IPV4,
+        "here",
+    )
+    assert found == {
+        ("web", Protocol.TCP): (Candidate(Endpoint("10.0.0.1", 8080), source("10.0.0.1"), False),)
+    }
+
+
+def test_slices_of_the_other_family_are_not_looked_at() -> None:
+    port = ServicePort("p", Protocol.TCP, 80)
+    six = Slice("a", "s-6", "s", Family.IPV6, (port,), (source("fd00::1"),), ())
+    assert join([port], [six], Family.IPV4, "here") == {}
+
+
+@pytest.mark.parametrize("local_first", [True, False])
+def test_of_the_same_endpoint_twice_the_local_copy_wins(local_first: bool) -> None:
+    port = ServicePort("p", Protocol.TCP, 80)
+    far, near = source("10.0.0.1", node="there"), source("10.0.0.1", node="here", state="term")
+    one, two = (near, far) if local_first else (far, near)
+    slices = [endpoint_slice("s-1", port, one), endpoint_slice("s-2", port, two)]
+    for given in (slices, slices[::-1]):
+        assert join([port], given, Family.IPV4, "here") == {
+            ("p", Protocol.TCP): (Candidate(Endpoint("10.0.0.1", 80), near, True),)
+        }
+
+
+@pytest.mark.parametrize("case", CASES.endpoint_map, ids=lambda case: case.id)
+def test_endpoints_are_sorted_as_text(case: shape.EndpointMap) -> None:
+    for endpoints in (*case.before.values(), *case.after.values()):
+        port = int(endpoints[0].rpartition(":")[2])
+        sources = [source(text.rpartition(":")[0]) for text in reversed(endpoints)]
+        service_port = ServicePort("p", Protocol.TCP, port)
+        joined = join([service_port], [endpoint_slice("s-1", service_port, *sources)], Family.IPV4, "here")
+        chosen = choose(joined["p", Protocol.TCP], "here", "", uses_cluster=True, uses_local=False)
+        assert chosen.cluster is not None
+        assert tuple(str(endpoint) for endpoint in chosen.cluster) == endpoints
+
+
+def test_what_serves_may_be_unready_or_terminating() -> None:
+    sources = [source("10.0.0.3", state="term"), source("10.0.0.2", state="dead"), source("10.0.0.1")]
+    unready = SliceEndpoint("10.0.0.4", None, False, True, False, (), ())
+    found = serving(Candidate(Endpoint(one.ip, 53), one, False) for one in [*sources, unready])
+    assert [endpoint.ip for endpoint in found] == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects as values: which are proxied, which addresses count, and what is said of the rest."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kubeproxy_ext.compute import objects, parse
+from kubeproxy_ext.compute.addresses import Range
+from kubeproxy_ext.compute.parse import (
+    Addresses,
+    Owner,
+    Service,
+    ServicePort,
+    Slice,
+    SliceEndpoint,
+    parse_namespace,
+    parse_service,
+    parse_slice,
+    parse_zone,
+)
+from ruleset.model import Family, Protocol
+from tests.cases.services.load import load_shared
+from tests.cases.services.shape import Selection
+
+CASES = load_shared()
+
+
+def service(spec: dict[str, Any], **metadata: Any) -> Service | None:
+    whole = {"clusterIP": "172.30.0.41", "clusterIPs": ["172.30.0.41"], "ipFamilies": ["IPv4"]} | spec
+    status = whole.pop("status", None)
+    item = objects.read(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"namespace": "a", "name": "s"} | metadata,
+            "spec": whole,
+            "status": status,
+        }
+    )
+    assert isinstance(item, objects.ServiceObject)
+    return parse_service(item)
+
+
+def proxied(spec: dict[str, Any], **metadata: Any) -> Service:
+    found = service(spec, **metadata)
+    assert found is not None
+    return found
+
+
+def endpoint_slice(raw: dict[str, Any], service_name: str | None = "s", **labels: str) -> Slice | None:
+    named = {} if service_name is None else {"kubernetes.io/service-name": service_name}
+    item = objects.read(
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"namespace": "a", "name": "s-1", "labels": named | labels},
+            "addressType": "IPv4",
+        }
+        | raw
+    )
+    assert isinstance(item, objects.EndpointSliceObject)
+    return parse_slice(item)
+
+
+@pytest.mark.parametrize("case", CASES.selection, ids=lambda case: case.why)
+def test_selection(case: Selection) -> None:
+    item = objects.read(case.service.object())
+    assert isinstance(item, objects.ServiceObject)
+    found = parse_service(item)
+    assert (found is not None) == case.is_proxied
+    if found is None:
+        return
+    if case.service_ports is not None:
+        assert len(found.ports) == case.service_ports
+    if case.ipv4 is not None:
+        assert found.ipv4 is not None
+        assert found.ipv4.cluster == case.ipv4
+    if case.ipv6 is not None:
+        assert found.ipv6 is not None
+        assert found.ipv6.cluster == case.ipv6
+
+
+def test_a_service_in_full() -> None:
+    found = proxied(
+        {
+            "type": "LoadBalancer",
+            "clusterIPs": ["172.30.0.041", "FD00:172:30::41"],
+            "ipFamilies": ["IPv4", "IPv6"],
+            "externalIPs": ["192.168.99.22", "fd00:99::22", "192.168.99.11", "192.168.99.011"],
+            "loadBalancerSourceRanges": ["203.0.113.0/25", " 10.0.0.0/8"],
+            "internalTrafficPolicy": "Local",
+            "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+            "ports": [{"name": "u", "protocol": "UDP", "port": 53}, {"name": "t", "port": 53}],
+            "status": {
+                "loadBalancer": {
+                    "ingress": [
+                        {"ip": "5.6.7.8", "ipMode": "VIP"},
+                        {"ip": "1.2.3.4"},
+                        {"ip": "9.9.9.9", "ipMode": "Proxy"},
+                        {"hostname": "lb.example"},
+                    ]
+                }
+            },
+        },
+        creationTimestamp="2026-01-01T00:00:00Z",
+        labels={"arktos.futurewei.com/network": "blue"},
+        annotations={"tenancy.x-k8s.io/clusterIP": "10.96.0.5, fd00:96::5"},
+    )
+    assert found == Service(
+        namespace="a",
+        name="s",
+        network="blue",
+        created="2026-01-01T00:00:00Z",
+        ports=(ServicePort("t", Protocol.TCP, 53), ServicePort("u", Protocol.UDP, 53)),
+        ipv4=Addresses(
+            cluster="172.30.0.41",
+            tenants=("10.96.0.5",),
+            external=("192.168.99.11", "192.168.99.22"),
+            balancer=("1.2.3.4", "5.6.7.8"),
+            balancer_ranges=(
+                Range(Family.IPV4, 0x0A000000, 0x0AFFFFFF),
+                Range(Family.IPV4, 0xCB007100, 0xCB00717F),
+            ),
+        ),
+        ipv6=Addresses(
+            cluster="fd00:172:30::41",
+            tenants=("fd00:96::5",),
+            external=("fd00:99::22",),
+            balancer=(),
+            balancer_ranges=None,
+        ),
+        is_internal_local=True,
+        affinity_s=60,
+        problems=(),
+    )
+
+
+def test_one_malformed_address_leaves_the_others() -> None:
+    found = proxied(
+        {
+            "externalIPs": ["1.2.3", "192.168.99.11"],
+            "ports": [
+                {"name": "p", "port": 80},
+                {"name": "q", "port": 70000},
+                {"name": "r", "protocol": "QUIC", "port": 1},
+            ],
+            "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4\n-F"}]}},
+        },
+        annotations={"tenancy.x-k8s.io/clusterIP": "x"},
+    )
+    assert found.ipv4 == Addresses("172.30.0.41", (), ("192.168.99.11",), (), None)
+    assert found.ports == (ServicePort("p", Protocol.TCP, 80),)
+    assert found.problems == (
+        "spec.ports: 'TCP/70000' is no port",
+        "spec.ports: 'QUIC/1' is no port",
+        "tenancy.x-k8s.io/clusterIP: 'x' is no IP address",
+        "spec.externalIPs: '1.2.3' is no IP address",
+        "status.loadBalancer.ingress: '1.2.3.4\\n-F' is no IP address",
+    )
+
+
+def test_a_malformed_cluster_ip_leaves_the_other_family() -> None:
+    found = proxied({"clusterIPs": ["1.2.3", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"]})
+    assert found.ipv4 is None
+    assert found.ipv6 == Addresses("fd00::1", (), (), (), None)
+    assert found.problems == ("spec.clusterIPs: '1.2.3' is no ipv4 address",)
+
+
+def test_no_object_says_more_than_a_few_words() -> None:
+    found = proxied({"externalIPs": ["x" * 1000] * 100})
+    assert len(found.problems) == 9
+    assert found.problems[0] == f"spec.externalIPs: '{'x' * 64}' is no IP address"
+    assert found.problems[8] == "and 92 more"
+
+
+def test_without_families_the_address_tells_its_own() -> None:
+    found = proxied({"clusterIP": "fd00::1", "clusterIPs": None, "ipFamilies": None})
+    assert found.ipv4 is None
+    assert found.ipv6 == Addresses("fd00::1", (), (), (), None)
+
+
+def test_the_tenants_address_is_not_given_twice() -> None:
+    found = proxied({}, annotations={"tenancy.x-k8s.io/clusterIP": "172.30.0.41"})
+    assert found.ipv4 == Addresses("172.30.0.41", (), (), (), None)
+
+
+@pytest.mark.parametrize("own", ["", "None"])
+def test_a_tenants_address_may_be_missing(own: str) -> None:
+    found = proxied({}, annotations={"tenancy.x-k8s.io/clusterIP": own})
+    assert found.ipv4 == Addresses("172.30.0.41", (), (), (), None)
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({"sessionAffinity": "None"}, None),
+        ({"sessionAffinity": "ClientIP"}, 10800),
+        (
+            {
+                "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}},
+            },
+            1,
+        ),
+        ({"sessionAffinity": "None", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}}}, None),
+    ],
+)
+def test_affinity(given: dict[str, Any], seconds: int | None) -> None:
+    assert proxied(given).affinity_s == seconds
+
+
+def test_a_thousand_addresses_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    monkeypatch.setattr(parse, "canonical_ip", Counted)
+    monkeypatch.setattr(parse, "sys", SimpleNamespace(intern=lambda text: text))
+    ips = [f"10.0.{number >> 8}.{number & 255}" for number in range(1_000)]
+    found = proxied({"externalIPs": [*ips, *ips]})
+    assert found.ipv4 is not None
+    assert found.ipv4.external == tuple(sorted(ips))
+    # Once for each that is there twice, and for texts whose hashes meet; not once for each pair.
+    assert 1_000 <= compared < 5_000
+
+
+def test_more_addresses_of_its_own_than_a_service_has_count_for_nothing() -> None:
+    annotation = "tenancy.x-k8s.io/clusterIP"
+    own = ",".join(f"10.9.0.{number}" for number in range(17))
+    found = proxied({}, annotations={annotation: own})
+    assert found.ipv4 is not None
+    assert found.ipv4.tenants == ()
+    assert found.problems == (f"{annotation}: it has more than 16 addresses, and none of them counts",)
+
+
+def test_ranges_of_the_other_family_filter_nothing() -> None:
+    spec = {"clusterIPs": ["172.30.0.41", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"]}
+    found = proxied(spec | {"loadBalancerSourceRanges": ["fd00::/8"]})
+    assert found.ipv4 is not None
+    assert found.ipv4.balancer_ranges is None
+
+
+def test_a_range_that_cannot_be_told_lets_nobody_in() -> None:
+    found = proxied({"loadBalancerSourceRanges": ["everyone"]})
+    assert found.ipv4 is not None
+    assert found.ipv4.balancer_ranges == ()
+    assert found.problems == ("spec.loadBalancerSourceRanges: 'everyone' is no address range",)
+
+
+_PORTS = [{"name": "p", "protocol": "TCP", "port": 80}]
+_ONE = SliceEndpoint("10.0.0.1", None, True, True, False, (), ())
+
+_SLICE_RULES: dict[str, tuple[Slice | None, Slice | None]] = {
+    "no service-name label": (endpoint_slice({}, service_name=None), None),
+    "addressType FQDN": (endpoint_slice({"addressType": "FQDN"}), None),
+    "port without a name pointer": (
+        endpoint_slice(
+            {"ports": [{"port": 80, "protocol": "TCP"}, {"name": "", "port": 81, "protocol": "UDP"}]}
+        ),
+        Slice("a", "s-1", "s", Family.IPV4, (ServicePort("", Protocol.UDP, 81),), (), ()),
+    ),
+    "port number nil or 0": (
+        endpoint_slice({"ports": [{"name": "n"}, {"name": "z", "port": 0}, *_PORTS]}),
+        Slice("a", "s-1", "s", Family.IPV4, (ServicePort("p", Protocol.TCP, 80),), (), ()),
+    ),
+    "endpoint with no address": (
+        endpoint_slice({"endpoints": [{}, {"addresses": []}, {"addresses": ["10.0.0.1"]}]}),
+        Slice("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
+    ),
+    "endpoint with several addresses": (
+        endpoint_slice({"endpoints": [{"addresses": ["10.0.0.1", "10.0.0.2"]}]}),
+        Slice("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
+    ),
+    "address of the wrong family for the slice": (
+        endpoint_slice({"endpoints": [{"addresses": ["fd00::1"]}, {"addresses": ["10.0.0.1"]}]}),
+        Slice(
+            *("a", "s-1", "s", Family.IPV4, (), (_ONE,)),
+            ("endpoints: 'fd00::1' is no ipv4 address",),
+        ),
+    ),
+    "ready unset": (
+        endpoint_slice({"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"serving": True}}]}),
+        Slice("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
+    ),
+    "serving unset": (
+        endpoint_slice({"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}}]}),
+        Slice(
+            *("a", "s-1", "s", Family.IPV4, ()),
+            (SliceEndpoint("10.0.0.1", None, False, True, False, (), ()),),
+            (),
+        ),
+    ),
+    "terminating unset": (
+        endpoint_slice({"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}]}),
+        Slice("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
+    ),
+}
+
+# Of several slices at once: tests of endpoints.join.
+_ELSEWHERE = {"same ip:port in two slices of a service port"}
+
+
+@pytest.mark.parametrize("why", CASES.slice_rules)
+def test_slice_rules(why: str) -> None:
+    if why in _ELSEWHERE:
+        return
+    found, expected = _SLICE_RULES[why]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "label", ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]
+)
+def test_a_slice_of_another_proxy_is_ignored(label: str) -> None:
+    assert endpoint_slice({}, **{label: ""}) is None
+
+
+def test_hints_and_places_of_an_endpoint() -> None:
+    raw = {
+        "addresses": ["10.0.0.1"],
+        "nodeName": "n1",
+        "zone": "a",
+        "conditions": {"ready": False, "serving": True, "terminating": True},
+        "hints": {"forZones": [{"name": "a"}, {"name": "b"}], "forNodes": [{"name": "n1"}]},
+    }
+    found = endpoint_slice({"endpoints": [raw]})
+    assert found is not None
+    assert found.endpoints == (SliceEndpoint("10.0.0.1", "n1", False, True, True, ("a", "b"), ("n1",)),)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "owner"),
+    [
+        ({}, Owner(None, "n")),
+        ({"tenancy.x-k8s.io/cluster": "t"}, Owner("t", "n")),
+        (
+            {"tenancy.x-k8s.io/cluster": "t", "tenancy.x-k8s.io/namespace": "default"},
+            Owner("t", "default"),
+        ),
+        ({"tenancy.x-k8s.io/cluster": ""}, None),
+    ],
+)
+def test_whose_a_namespace_is(annotations: dict[str, str], owner: Owner | None) -> None:
+    item = objects.NamespaceObject(metadata=objects.Meta(name="n", annotations=annotations))
+    assert parse_namespace(item) == owner
+
+
+def test_the_zone_of_a_node() -> None:
+    labels = {"topology.kubernetes.io/zone": "a"}
+    assert parse_zone(objects.NodeObject(metadata=objects.Meta(name="n", labels=labels))) == "a"
+    assert parse_zone(objects.NodeObject(metadata=objects.Meta(name="n"))) == ""

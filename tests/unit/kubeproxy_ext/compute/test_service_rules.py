@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of one Service, and the flow cases answered by the model as a guest sees them."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from kubeproxy_ext.compute.addresses import Range
+from kubeproxy_ext.compute.guest_view import GuestView, Serving
+from kubeproxy_ext.compute.objects import read
+from kubeproxy_ext.compute.parse import Addresses, Service, ServicePort, Slice, SliceEndpoint
+from kubeproxy_ext.compute.service_rules import Compiled, Place, compile_service
+from kubeproxy_ext.compute.service_state import World
+from ruleset.model import (
+    Capture,
+    Endpoint,
+    Family,
+    GuestRules,
+    Protocol,
+    Refusal,
+    ServiceRules,
+    Target,
+)
+from tests.cases.services.load import load_shared
+from tests.cases.services.shape import Check, Flow, GuestCase, State
+from tests.unit.kubeproxy_ext.compute.feed import put
+
+CASES = load_shared()
+HERE = Place("here", "", Family.IPV4)
+NO_RANGES: tuple[Range, ...] | None = None
+
+
+def service(
+    *,
+    external: tuple[str, ...] = (),
+    balancer: tuple[str, ...] = (),
+    is_internal_local: bool = False,
+    protocol: Protocol = Protocol.TCP,
+    port_name: str = "p",
+    affinity_s: int | None = None,
+) -> Service:
+    return Service(
+        namespace="a",
+        name="s",
+        network=None,
+        created="",
+        ports=(ServicePort(port_name, protocol, 80),),
+        ipv4=Addresses("172.30.0.41", ("10.96.0.5",), external, balancer, NO_RANGES),
+        ipv6=None,
+        is_internal_local=is_internal_local,
+        affinity_s=affinity_s,
+        problems=(),
+    )
+
+
+def endpoints(
+    *ips_and_nodes: tuple[str, str], protocol: Protocol = Protocol.TCP, name: str = "p"
+) -> list[Slice]:
+    found = tuple(SliceEndpoint(ip, node, True, True, False, (), ()) for ip, node in ips_and_nodes)
+    return [Slice("a", "s-1", "s", Family.IPV4, (ServicePort(name, protocol, 8080),), found, ())]
+
+
+BOTH = endpoints(("10.0.0.2", "there"), ("10.0.0.1", "here"))
+FAR = endpoints(("10.0.0.2", "there"))
+
+
+def test_both_addresses_of_a_service_lead_to_its_endpoints() -> None:
+    target = Target(
+        service_port="a/s:p",
+        protocol=Protocol.TCP,
+        is_local=False,
+        endpoints=(Endpoint("10.0.0.1", 8080), Endpoint("10.0.0.2", 8080)),
+        affinity_s=60,
+    )
+    assert compile_service(service(affinity_s=60), BOTH, HERE, is_admitted=True) == Compiled(
+        ServiceRules(
+            "a/s",
+            (
+                Capture("172.30.0.41", 80, Protocol.TCP, "a/s:p", target),
+                Capture("10.96.0.5", 80, Protocol.TCP, "a/s:p", target),
+            ),
+        ),
+        (),
+    )
+
+
+def test_an_unnamed_port_has_no_colon() -> None:
+    found = compile_service(
+        service(port_name=""), endpoints(("10.0.0.1", "here"), name=""), HERE, is_admitted=True
+    )
+    assert {capture.service_port for capture in found.rules.captures} == {"a/s"}
+
+
+def meanings(found: Compiled) -> dict[str, str]:
+    """What becomes of packets to each address, in a word."""
+    return {
+        capture.ip: capture.to.name
+        if isinstance(capture.to, Refusal)
+        else ("local " if capture.to.is_local else "") + ",".join(e.ip for e in capture.to.endpoints)
+        for capture in found.rules.captures
+    }
+
+
+@pytest.mark.parametrize(
+    ("is_internal_local", "slices", "is_admitted", "internal", "external", "balancer"),
+    [
+        (False, BOTH, True, "10.0.0.1,10.0.0.2", "10.0.0.1,10.0.0.2", "10.0.0.1,10.0.0.2"),
+        (False, BOTH, False, "10.0.0.1,10.0.0.2", "10.0.0.1,10.0.0.2", "DROP"),
+        (True, BOTH, True, "local 10.0.0.1", "10.0.0.1,10.0.0.2", "10.0.0.1,10.0.0.2"),
+        (True, FAR, True, "DROP", "10.0.0.2", "10.0.0.2"),
+        (False, [], True, "REJECT", "REJECT", "REJECT"),
+        (True, [], True, "REJECT", "REJECT", "REJECT"),
+        (True, [], False, "REJECT", "REJECT", "REJECT"),
+    ],
+)
+def test_each_kind_of_address(
+    is_internal_local: bool,
+    slices: list[Slice],
+    is_admitted: bool,
+    internal: str,
+    external: str,
+    balancer: str,
+) -> None:
+    subject = service(external=("192.168.99.11",), balancer=("1.2.3.4",), is_internal_local=is_internal_local)
+    assert meanings(compile_service(subject, slices, HERE, is_admitted=is_admitted)) == {
+        "172.30.0.41": internal,
+        "10.96.0.5": internal,
+        "192.168.99.11": external,
+        "1.2.3.4": balancer,
+    }
+
+
+def test_an_address_of_two_kinds_is_the_first_of_them() -> None:
+    subject = service(external=("172.30.0.41", "1.2.3.4"), balancer=("1.2.3.4",), is_internal_local=True)
+    found = compile_service(subject, FAR, HERE, is_admitted=False)
+    assert meanings(found) == {"172.30.0.41": "DROP", "10.96.0.5": "DROP", "1.2.3.4": "10.0.0.2"}
+
+
+def test_udp_ports_tell_who_serves() -> None:
+    subject = service(protocol=Protocol.UDP)
+    found = compile_service(
+        subject, endpoints(("10.0.0.1", "here"), protocol=Protocol.UDP), HERE, is_admitted=True
+    )
+    assert found.serving == (Serving("a/s:p", Protocol.UDP, (Endpoint("10.0.0.1", 8080),)),)
+    gone = compile_service(subject, [], HERE, is_admitted=True)
+    assert gone.serving == (Serving("a/s:p", Protocol.UDP, ()),)
+
+
+def test_a_family_without_address_has_no_rules() -> None:
+    six = Place("here", "", Family.IPV6)
+    assert compile_service(service(), BOTH, six, is_admitted=True) == Compiled(ServiceRules("a/s", ()), ())
+
+
+def ask(rules: GuestRules, check: Check) -> object:
+    """What the model says of a packet, in the words of the cases."""
+    for capture in rules.captures():
+        if (capture.ip, capture.port, capture.protocol.value) == (
+            check.destination,
+            check.port,
+            check.protocol,
+        ):
+            if isinstance(capture.to, Refusal):
+                return capture.to.value
+            return tuple(str(endpoint) for endpoint in capture.to.endpoints)
+    in_range = any(check.destination.startswith(cidr.removesuffix(".0.0/16")) for cidr in rules.service_cidrs)
+    return "reject" if in_range else "pass"
+
+
+def rules(
+    state: State,
+    *,
+    pod: str,
+    node: str,
+    cidrs: Iterable[str] = (),
+    networks: Iterable[str] = (),
+    tenant: str | None = None,
+) -> GuestRules:
+    world = World()
+    for item in state.objects(node):
+        found = read(item)
+        assert found is not None
+        put(world, found)
+    return world.rules_for(GuestView(tenant, tuple(networks), (pod,), node, None, tuple(cidrs), Family.IPV4))
+
+
+def from_a_pod(check: Check) -> bool:
+    """Checks of the node's own packets and of outsiders' are not a guest's."""
+    return check.source.startswith("10.")
+
+
+@pytest.mark.parametrize("flow", CASES.flows, ids=lambda flow: flow.id)
+def test_flows(flow: Flow) -> None:
+    for check in filter(from_a_pod, flow.checks):
+        found = rules(flow.state, pod=check.source, node=CASES.world.node)
+        is_node_port = check.destination in CASES.world.node_ips and check.port >= 3000
+        assert ask(found, check) == ("pass" if is_node_port else check.expect), check.name
+
+
+# The model knows nothing of routes, and a packet that left before the rules did nothing of the model.
+_NOT_OF_THE_MODEL = {"G01", "G05"}
+
+
+@pytest.mark.parametrize("case", CASES.guest, ids=lambda case: case.id)
+def test_guests(case: GuestCase) -> None:
+    if case.id in _NOT_OF_THE_MODEL:
+        return
+    cidrs = [CASES.guest_world.service_cidr] if case.has_catch_all else []
+    where = {
+        "pod": CASES.guest_world.pod,
+        "node": CASES.guest_world.node,
+    }
+    now = rules(case.state, **where, cidrs=cidrs, networks=case.networks, tenant=case.tenant)
+    for check in case.checks:
+        assert ask(now, check) == check.expect, check.name
+    if case.how == "same-rules":
+        assert case.before is not None
+        assert now == rules(case.before, **where, cidrs=cidrs, networks=case.networks, tenant=case.tenant)

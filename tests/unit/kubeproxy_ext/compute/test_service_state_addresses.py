@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose an address is that several Services claim."""
+
+from tests.unit.kubeproxy_ext.compute import feed
+from tests.unit.kubeproxy_ext.compute.states import VIEW, meanings, world_of
+
+
+def test_a_contested_address_passes_on_when_its_holder_goes() -> None:
+    world = world_of(
+        feed.namespace("A-web", "A"),
+        feed.service("A-web/old", "172.30.0.1", external=["1.2.3.4"], created="2025"),
+        feed.service("A-web/new", "172.30.0.2", external=["1.2.3.4"], created="2026"),
+    )
+    assert meanings(world.rules_for(VIEW))["1.2.3.4"] == "A-web/old:p: REJECT"
+    world.remove_service(("A-web", "old"))
+    assert meanings(world.rules_for(VIEW)) == {
+        "172.30.0.2": "A-web/new:p: REJECT",
+        "1.2.3.4": "A-web/new:p: REJECT",
+    }
+
+
+def test_a_service_that_lost_all_its_addresses_is_not_there() -> None:
+    world = world_of(
+        feed.namespace("A-web", "A"),
+        feed.service("A-web/one", "172.30.0.1", created="2025"),
+        feed.service("A-web/two", "172.30.0.1", created="2026"),
+    )
+    assert [service.service for service in world.rules_for(VIEW).services] == ["A-web/one"]
+
+
+def test_addresses_that_two_services_swap_are_not_contested() -> None:
+    world = world_of(
+        feed.namespace("A-web", "A"),
+        feed.service("A-web/one", "172.30.0.1", external=["1.1.1.1"], created="2025"),
+        feed.service("A-web/two", "172.30.0.2", external=["2.2.2.2"], created="2026"),
+    )
+    world.rules_for(VIEW)
+    world.put_service(feed.service("A-web/two", "172.30.0.2", external=["1.1.1.1"], created="2026"))
+    assert meanings(world.rules_for(VIEW))["1.1.1.1"] == "A-web/one:p: REJECT"
+    world.put_service(feed.service("A-web/one", "172.30.0.1", external=["2.2.2.2"], created="2025"))
+    assert meanings(world.rules_for(VIEW)) == {
+        "172.30.0.1": "A-web/one:p: REJECT",
+        "2.2.2.2": "A-web/one:p: REJECT",
+        "172.30.0.2": "A-web/two:p: REJECT",
+        "1.1.1.1": "A-web/two:p: REJECT",
+    }
+
+
+def test_who_has_an_address_in_whatever_network_is_known_of_one_tenant() -> None:
+    world = world_of(
+        feed.namespace("a-x", "a"),
+        feed.namespace("b-x", "b"),
+        feed.service("a-x/blue", "10.96.0.1", own_ip="10.32.0.1", network="blue"),
+        feed.service("a-x/plain", "10.96.0.2", external=["10.32.0.1"]),
+        feed.service("b-x/other", "10.96.0.3", own_ip="10.32.0.1"),
+    )
+    assert world.holders("a", "10.32.0.1") == (("a-x/blue", "blue"), ("a-x/plain", "default"))
+    assert world.holders("a", "10.96.0.3") == ()
+    assert world.holders("b", "10.32.0.1") == (("b-x/other", "default"),)

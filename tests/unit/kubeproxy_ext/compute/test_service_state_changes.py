@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a change makes the world compute and name, and what stays the very same: no change is none."""
+
+import gc
+from dataclasses import replace
+
+from kubeproxy_ext.compute import objects
+from kubeproxy_ext.compute.guest_view import Group
+from ruleset.model import (
+    Endpoint,
+)
+from tests.unit.kubeproxy_ext.compute import feed
+from tests.unit.kubeproxy_ext.compute.feed import put
+from tests.unit.kubeproxy_ext.compute.states import DEFAULT, VIEW, meanings, world_of
+
+
+def test_what_was_said_before_touches_nothing() -> None:
+    items = (
+        feed.namespace("A-web", "A"),
+        feed.service("A-web/s", "172.30.0.41"),
+        feed.endpoint_slice("A-web/s", "10.0.0.1"),
+    )
+    world = world_of(*items)
+    outcome = world.outcome_for(VIEW)
+    world.settle()
+    for item in items:
+        put(world, item)
+    world.put_service(feed.service("A-web/s", "172.30.0.41", labels={"app": "x"}))
+    world.put_slice(feed.endpoint_slice("A-web/s", "10.0.0.1", annotations={"leader": "me"}))
+    assert world.settle() == frozenset()
+    assert world.outcome_for(VIEW) is outcome
+
+
+def test_endpoints_that_pass_to_a_sibling_slice_touch_nothing() -> None:
+    world = world_of(
+        feed.namespace("A-web", "A"),
+        feed.service("A-web/s", "172.30.0.41"),
+        feed.endpoint_slice("A-web/s", "10.0.0.1", "10.0.0.2"),
+    )
+    outcome = world.outcome_for(VIEW)
+    world.settle()
+    world.put_slice(feed.endpoint_slice("A-web/s", "10.0.0.1"))
+    world.put_slice(feed.endpoint_slice("A-web/s", "10.0.0.2", number=2))
+    assert world.settle() == frozenset()
+    assert world.outcome_for(VIEW) is outcome
+
+
+def test_one_endpoint_recomputes_one_service() -> None:
+    services = [feed.service(f"A-web/s{n}", f"172.30.0.{n}") for n in range(1, 6)]
+    slices = [feed.endpoint_slice(f"A-web/s{n}", f"10.0.0.{n}") for n in range(1, 6)]
+    world = world_of(feed.namespace("A-web", "A"), *services, *slices)
+    before = world.rules_for(VIEW)
+    world.settle()
+    world.put_slice(feed.endpoint_slice("A-web/s3", "10.0.9.9"))
+    assert world.settle() == {DEFAULT}
+    after = world.rules_for(VIEW)
+    pairs = zip(before.services, after.services, strict=True)
+    assert [one.service for one, other in pairs if one is not other] == ["A-web/s3"]
+
+
+def test_serving_alone_is_a_change_too() -> None:
+    world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.41", protocol="UDP"))
+    one = feed.endpoint_slice("A-web/s", protocol="UDP")
+
+    def endpoints(*, second_serves: bool) -> objects.EndpointSliceObject:
+        return objects.EndpointSliceObject(
+            metadata=one.metadata,
+            address_type="IPv4",
+            ports=one.ports,
+            endpoints=[
+                objects.SliceEndpoint(addresses=["10.0.0.1"]),
+                objects.SliceEndpoint(
+                    addresses=["10.0.0.2"],
+                    conditions=objects.Conditions(ready=False, serving=second_serves),
+                ),
+            ],
+        )
+
+    world.put_slice(endpoints(second_serves=True))
+    before = world.outcome_for(VIEW)
+    world.settle()
+    world.put_slice(endpoints(second_serves=False))
+    assert world.settle() == {DEFAULT}
+    after = world.outcome_for(VIEW)
+    assert after.rules == before.rules
+    assert [one.endpoints for one in before.serving] == [
+        (Endpoint("10.0.0.1", 8080), Endpoint("10.0.0.2", 8080))
+    ]
+    assert [one.endpoints for one in after.serving] == [(Endpoint("10.0.0.1", 8080),)]
+
+
+def test_a_policy_that_changes_is_seen() -> None:
+    world = world_of(
+        feed.namespace("A-web", "A"),
+        feed.service("A-web/s", "172.30.0.41"),
+        feed.endpoint_slice("A-web/s", "10.0.0.1", node="there"),
+    )
+    world.rules_for(VIEW)
+    world.settle()
+    world.put_service(feed.service("A-web/s", "172.30.0.41", internal="Local"))
+    assert world.settle() == {DEFAULT}
+    assert meanings(world.rules_for(VIEW)) == {"172.30.0.41": "A-web/s:p: DROP"}
+    # Also from a place from which nobody looked before the change.
+    other = meanings(world.rules_for(replace(VIEW, node="there")))
+    assert other == {"172.30.0.41": "A-web/s:p: 10.0.0.1:8080"}
+
+
+def test_a_namespace_that_changes_hands_touches_both() -> None:
+    world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.1"))
+    theirs = replace(VIEW, tenant="B")
+    assert [len(world.rules_for(view).services) for view in (VIEW, theirs)] == [1, 0]
+    world.settle()
+    world.put_namespace(feed.namespace("A-web", "B"))
+    assert world.settle() == {DEFAULT, Group("B", "default")}
+    assert [len(world.rules_for(view).services) for view in (VIEW, theirs)] == [0, 1]
+
+
+def test_guests_whose_source_ranges_come_out_alike_share_one_result() -> None:
+    world = world_of(
+        feed.namespace("A-web", "A"),
+        feed.service("A-web/s", "172.30.0.41", balancer=["1.2.3.4"], ranges=["10.1.0.0/24"]),
+        feed.endpoint_slice("A-web/s", "10.0.0.1"),
+    )
+    near, near_too, far = (replace(VIEW, pod_ips=(ip,)) for ip in ("10.1.0.2", "10.1.0.3", "10.9.0.2"))
+    outcomes = [world.outcome_for(view) for view in (near, near_too, far)]
+    assert outcomes[0] is outcomes[1]
+    assert world.group_key(near) == world.group_key(near_too) != world.group_key(far)
+    assert meanings(outcomes[0].rules)["1.2.3.4"] == "A-web/s:p: 10.0.0.1:8080"
+    assert meanings(outcomes[2].rules)["1.2.3.4"] == "A-web/s:p: DROP"
+
+
+def test_results_that_nobody_holds_are_not_kept() -> None:
+    world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.41"))
+    rules = id(world.outcome_for(VIEW))
+    gc.collect()
+    assert len(world._outcomes) == 0  # noqa: SLF001 - what is kept cannot be seen from outside
+    assert rules
+
+
+def test_what_is_not_retained_is_computed_anew_when_asked() -> None:
+    world = world_of(
+        feed.namespace("A-web", "A"),
+        feed.namespace("B-web", "B"),
+        feed.service("A-web/s", "172.30.0.1"),
+        feed.service("B-web/s", "172.30.0.1"),
+    )
+    theirs = replace(VIEW, tenant="B")
+    before = (world.rules_for(VIEW), world.rules_for(theirs))
+    world.retain(VIEW.groups)
+    assert len(world._compiled) == 1  # noqa: SLF001 - what is kept cannot be seen from outside
+    assert (world.rules_for(VIEW), world.rules_for(theirs)) == before

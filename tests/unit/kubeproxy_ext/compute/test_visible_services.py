@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who stands on a roster, and whom its Services let in."""
+
+import pytest
+
+from kubeproxy_ext.compute.parse import Service, parse_service
+from kubeproxy_ext.compute.visible_services import admits, make_roster
+from ruleset.model import Capture, Family, Protocol, Refusal, ServiceRules
+from tests.unit.kubeproxy_ext.compute import feed
+
+
+def parsed(
+    reference: str, ip: str, *, ranges: tuple[str, ...] = (), balancer: tuple[str, ...] = ()
+) -> Service:
+    found = parse_service(feed.service(reference, ip, ranges=ranges, balancer=balancer))
+    assert found is not None
+    return found
+
+
+def test_services_stand_in_the_order_of_their_whole_names() -> None:
+    references = ["a/z", "a-b/c", "a/b", "b/a"]
+    services = [parsed(one, f"172.30.0.{n}") for n, one in enumerate(references)]
+    roster = make_roster(services, Family.IPV4)
+    assert roster.services == (("a-b", "c"), ("a", "b"), ("a", "z"), ("b", "a"))
+    assert make_roster(services, Family.IPV6).services == ()
+
+
+def test_source_ranges_matter_where_there_is_a_balancer() -> None:
+    ranged = parsed("a/r", "172.30.0.1", ranges=("10.0.0.0/8",), balancer=("1.2.3.4",))
+    services = [ranged, parsed("a/n", "172.30.0.2", ranges=("10.0.0.0/8",))]
+    assert make_roster(services, Family.IPV4).ranged == (ranged,)
+
+
+@pytest.mark.parametrize(
+    ("pod_ips", "is_admitted"),
+    [
+        (("10.0.0.1",), True),
+        (("192.168.0.1",), True),
+        (("11.0.0.1",), False),
+        (("10.0.0.1", "11.0.0.1"), False),
+        (("10.0.0.1", "fd00::1"), True),
+        (("fd00::1",), False),
+        ((), False),
+    ],
+)
+def test_every_address_of_the_guest_has_to_be_in_a_range(pod_ips: tuple[str, ...], is_admitted: bool) -> None:
+    ranged = parsed("a/r", "172.30.0.1", ranges=("10.0.0.0/8", "192.168.0.0/16"), balancer=("1.2.3.4",))
+    assert admits(ranged, pod_ips, Family.IPV4) == is_admitted
+    assert admits(ranged, pod_ips, Family.IPV6)
+
+
+def test_lost_addresses_are_trimmed_and_equal_rules_stay_the_same_value() -> None:
+    keeper, loser = parsed("a/a", "172.30.0.1"), parsed("a/b", "172.30.0.1")
+    roster = make_roster([loser, keeper], Family.IPV4)
+    kept = Capture("172.30.0.2", 80, Protocol.TCP, "a/b:p", Refusal.REJECT)
+    lost = Capture("172.30.0.1", 80, Protocol.TCP, "a/b:p", Refusal.REJECT)
+    rules = ServiceRules("a/b", (lost, kept))
+    assert roster.trim(rules) == ServiceRules("a/b", (kept,))
+    assert roster.trim(rules) is roster.trim(rules)
+    changed = Capture("172.30.0.2", 80, Protocol.TCP, "a/b:p", Refusal.DROP)
+    assert roster.trim(ServiceRules("a/b", (lost, changed))) == ServiceRules("a/b", (changed,))
+    other = ServiceRules("a/a", (lost,))
+    assert roster.trim(other) is other

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deliveries to guests that are there and have something to get, and the bridge's answers to pushes."""
+
+from typing import Any
+
+from bridge_api.messages import Capabilities, Guest, GuestResult, ResultCode
+from kubeproxy_ext.compute.guest_view import Outcome, Serving
+from kubeproxy_ext.delivery.queue import Delivery, Push, Wanted
+from ruleset.document import make_ruleset
+from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.render.iptables import render
+
+CAPABLE = Capabilities(channel="agent", backends=("iptables",), deltas=True, conntrack=True)
+
+
+def wanted(generation: int, *ports: int, protocol: Protocol = Protocol.TCP, serving: int = 0) -> Wanted:
+    """Eight Services whose endpoints have the ports 8000 and so on, but for the first ones."""
+    numbers = [*ports, *range(8000 + len(ports), 8008)]
+    services = []
+    for number, port in enumerate(numbers):
+        ends = (Endpoint("10.0.0.1", port), Endpoint("10.0.0.2", port))
+        target = Target(f"ns/s{number}:p", protocol, is_local=False, endpoints=ends)
+        capture = Capture(f"10.96.0.{number}", 80, protocol, f"ns/s{number}:p", target)
+        services.append(ServiceRules(f"ns/s{number}", (capture,)))
+    rules = GuestRules(Family.IPV4, tuple(services))
+    ends = (Endpoint("10.0.0.1", numbers[0]), Endpoint("10.0.0.2", numbers[0]))
+    serves = (Serving("ns/s0:p", protocol, ends[: 2 - serving]),)
+    return Wanted(make_ruleset(generation, [render(rules)]), (Outcome(rules, serves),))
+
+
+ONE, TWO, THREE = wanted(1), wanted(2, 9000), wanted(3, 9001)
+
+
+def guest(name: str, digest: str = "", tenant: str = "a", **fields: Any) -> Guest:
+    known: dict[str, Any] = {"id": name, "tenant": tenant, "digest": digest, "capabilities": CAPABLE}
+    return Guest(**(known | fields))
+
+
+def delivery(*names: str, want: Wanted = ONE) -> Delivery:
+    made = Delivery()
+    for name in names:
+        made.present(guest(name), 0.0)
+        made.want(name, want, 0.0)
+    return made
+
+
+def answer(
+    made: Delivery, push: Push, code: ResultCode, now: float = 0.0, digest: str = "", text: str = ""
+) -> None:
+    for name in push.guests:
+        made.answered(push, GuestResult(name, code, text, 0, digest), now)
+
+
+def applied(made: Delivery, now: float = 0.0) -> tuple[Push, ...]:
+    """Let everything that is planned be applied."""
+    pushes = made.plan(now)
+    for push in pushes:
+        answer(made, push, ResultCode.APPLIED, now)
+    return pushes

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delivery against a model of the bridge: whatever happens, every guest ends with what it is to have."""
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge_api.messages import GuestResult, ResultCode
+from kubeproxy_ext.delivery.queue import Push
+from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
+from ruleset.document import Ruleset
+from tests.unit.kubeproxy_ext.delivery.queues import ONE, THREE, TWO, delivery, guest
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["want", "answer", "refuse", "fail", "lose", "reboot", "needs full", "unreachable"]),
+        st.integers(0, 2),
+    ),
+    max_size=40,
+)
+
+REFUSALS = {
+    "refuse": ResultCode.REFUSED,
+    "needs full": ResultCode.NEEDS_FULL,
+    "unreachable": ResultCode.UNREACHABLE,
+}
+
+
+class Bridge:
+    """What guests hold, and how a bridge would answer for them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.held: dict[str, Ruleset | None] = dict.fromkeys(names)
+
+    def digest(self, name: str) -> str:
+        rules = self.held[name]
+        return "" if rules is None else rules.digest
+
+    def answer(self, act: str, name: str, push: Push) -> GuestResult:
+        code = REFUSALS.get(act)
+        if code is None:
+            return self.take(name, push)
+        return GuestResult(name, code, digest=self.digest(name))
+
+    def take(self, name: str, push: Push) -> GuestResult:
+        if push.ruleset is None:
+            return GuestResult(name, ResultCode.APPLIED)
+        try:
+            if isinstance(push.ruleset, RulesetDelta):
+                before = self.held[name]
+                if before is None:
+                    raise NotTheBase
+                self.held[name] = apply_delta(before, push.ruleset)
+            else:
+                self.held[name] = push.ruleset
+        except NotTheBase:
+            return GuestResult(name, ResultCode.NEEDS_FULL, digest=self.digest(name))
+        return GuestResult(name, ResultCode.APPLIED, digest=push.digest)
+
+
+@given(STEPS)
+def test_whatever_happens_every_guest_has_in_the_end_what_it_is_to_have(steps: list[tuple[str, int]]) -> None:
+    choices = (ONE, TWO, THREE)
+    made, now = delivery("g0", "g1", "g2"), 0.0
+    bridge = Bridge(made.guests)
+    under_way: list[Push] = []
+    for act, number in [*steps, *[("answer", 0)] * 8]:
+        now += 1000.0 if act == "answer" else 0.1
+        planned = made.plan(now)
+        sent = [name for push in (*under_way, *planned) for name in push.guests]
+        assert len(sent) == len(set(sent))  # one request at a time for each guest
+        under_way += planned
+        name = f"g{number}"
+        if act == "want":
+            made.want(name, choices[number], now)
+        elif act == "reboot":
+            bridge.held[name] = None
+            made.present(guest(name), now)
+        elif act == "lose":
+            under_way.clear()
+            made.lost()
+            for each in bridge.held:
+                made.present(guest(each, bridge.digest(each)), now)
+            assert made.synced() == ()
+        elif under_way:
+            push = under_way.pop(0)
+            if act == "fail":
+                made.failed(push, push.guests, now, is_refused=False)
+                continue
+            for each in push.guests:
+                made.answered(push, bridge.answer(act, each, push), now)
+    for name, standing in made.guests.items():
+        assert standing.wanted is not None
+        assert bridge.digest(name) == standing.wanted.digest
+        assert not standing.is_behind

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+import pytest
+
+from bridge_api.messages import Capabilities, Guest
+from kubeproxy_ext.compute.objects import (
+    EndpointSliceObject,
+    Ingress,
+    LoadBalancer,
+    Meta,
+    NamespaceObject,
+    ServiceObject,
+    ServicePort,
+    ServiceSpec,
+    ServiceStatus,
+    SliceEndpoint,
+    SlicePort,
+)
+from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.delivery.rulesets import Asked, Generations, Groups, Unserved, asked
+from ruleset.model import Family
+from ruleset.names import Backend
+from tenancy import keys
+
+BOTH = Capabilities(channel="agent", backends=("iptables", "nft"), ipv6=True)
+
+
+def guest(**fields: Any) -> Guest:
+    known: dict[str, Any] = {"id": "g", "tenant": "a", "ips": ("10.244.0.1",), "capabilities": BOTH}
+    return Guest(**(known | fields))
+
+
+def ask(**fields: Any) -> Asked:
+    found = asked(guest(**fields), "n1", ("10.96.0.0/16",))
+    assert isinstance(found, Asked)
+    return found
+
+
+class Cluster:
+    """A world with one tenant's Services, and the groups over it."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.now = 1_800_000_000.0
+        self.groups = Groups(self.world, Generations(lambda: self.now))
+        for tenant in ("a", "b"):
+            meta = Meta(name=f"{tenant}-default", annotations={keys.CLUSTER: tenant})
+            self.world.put_namespace(NamespaceObject(meta))
+            self.put(f"{tenant}-default", "web", f"10.96.{ord(tenant)}.1", "10.0.0.1")
+
+    def put(self, namespace: str, name: str, ip: str, *endpoints: str, **spec: Any) -> None:
+        port = ServicePort("p", "TCP", 80)
+        known: dict[str, Any] = {"cluster_ip": ip, "ports": [port]}
+        meta = Meta(name=name, namespace=namespace)
+        balancer = ServiceStatus(LoadBalancer([Ingress("192.0.2.1")]))
+        self.world.put_service(ServiceObject(meta, ServiceSpec(**(known | spec)), balancer))
+        self.put_slice(namespace, name, *endpoints)
+
+    def put_slice(self, namespace: str, name: str, *endpoints: str) -> None:
+        meta = Meta(name=name, namespace=namespace, labels={"kubernetes.io/service-name": name})
+        ends = [SliceEndpoint(addresses=[ip]) for ip in endpoints]
+        self.world.put_slice(EndpointSliceObject(meta, "IPv4", ends, [SlicePort("p", "TCP", 8080)]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "families", "backend"),
+    [
+        ({}, [Family.IPV4], Backend.IPTABLES),
+        ({"ips": ("10.244.0.1", "fd00::1")}, [Family.IPV4, Family.IPV6], Backend.IPTABLES),
+        ({"ips": ()}, [Family.IPV4, Family.IPV6], Backend.IPTABLES),
+        ({"ips": ("fd00::1",)}, [Family.IPV6], Backend.IPTABLES),
+        (
+            {"ips": (), "capabilities": Capabilities(backends=("pf", "nft", "iptables"))},
+            [Family.IPV4],
+            Backend.NFT,
+        ),
+    ],
+)
+def test_what_a_guest_asks_for(fields: dict[str, Any], families: list[Family], backend: Backend) -> None:
+    found = ask(**fields)
+    assert [view.family for view in found.views] == families
+    assert found.backend is backend
+    assert {view.tenant for view in found.views} == {"a"}
+    assert {view.networks for view in found.views} == {("default",)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"tenant": ""}, "its pod is no tenant's"),
+        ({"not_injectable": "policy"}, "policy"),
+        ({"capabilities": None}, "no channel has been probed yet"),
+        ({"capabilities": Capabilities()}, "its packet filter is none that rules can be written for"),
+        (
+            {"ips": ("fd00::1",), "capabilities": Capabilities(backends=("nft",))},
+            "it has IPv6 addresses alone, and no packet filter for IPv6",
+        ),
+    ],
+)
+def test_who_gets_none_and_why(fields: dict[str, Any], reason: str) -> None:
+    assert asked(guest(**fields), "n1", ()) == Unserved(reason)
+
+
+def test_guests_that_see_the_same_share_one_value_and_one_render() -> None:
+    cluster = Cluster()
+    one = ask()
+    found = cluster.groups.wanted({"g1": one, "g2": ask(ips=("10.244.0.2",)), "g3": ask(networks=("x",))})
+    assert found["g1"] is found["g2"]
+    assert found["g1"].digest != found["g3"].digest
+    assert (cluster.groups.renders, len(cluster.groups)) == (2, 2)
+    assert cluster.groups.wanted({"g4": one})["g4"] is found["g1"]
+    nft = cluster.groups.wanted({"g5": ask(capabilities=Capabilities(backends=("nft",)))})["g5"]
+    assert nft.ruleset.documents[0].backend is Backend.NFT
+    assert cluster.groups.renders == 3
+
+
+def test_guests_that_source_ranges_tell_apart_do_not_share() -> None:
+    cluster = Cluster()
+    cluster.put("a-default", "lb", "10.96.97.9", "10.0.0.9", load_balancer_source_ranges=["10.244.0.1/32"])
+    found = cluster.groups.wanted({"in": ask(), "out": ask(ips=("10.244.0.2",))})
+    assert found["in"] is not found["out"]
+
+
+def test_only_a_change_that_is_seen_makes_a_new_ruleset() -> None:
+    cluster = Cluster()
+    guests = {"g": ask()}
+    first = cluster.groups.wanted(guests)["g"]
+    cluster.put_slice("b-default", "web", "10.0.0.2")
+    assert cluster.groups.wanted(guests)["g"] is first
+    cluster.put_slice("a-default", "web", "10.0.0.1")
+    assert cluster.groups.wanted(guests)["g"] is first
+    cluster.put_slice("a-default", "web", "10.0.0.2")
+    second = cluster.groups.wanted(guests)["g"]
+    assert second.digest != first.digest
+    assert second.ruleset.generation > first.ruleset.generation
+    cluster.put_slice("a-default", "web", "10.0.0.1")
+    third = cluster.groups.wanted(guests)["g"]
+    assert third.digest == first.digest
+    assert third.ruleset.generation > second.ruleset.generation
+
+
+def test_what_no_guest_has_is_forgotten() -> None:
+    cluster = Cluster()
+    found = cluster.groups.wanted({"g1": ask(), "g2": ask(networks=("x",))})
+    cluster.groups.keep([found["g1"]])
+    cluster.groups.retain([ask()])
+    assert len(cluster.groups) == 1
+    assert cluster.groups.wanted({"g1": ask()})["g1"] is found["g1"]
+
+
+def test_generations_grow_over_restarts_and_clocks_that_were_set_back() -> None:
+    wall = 1000.0
+    before = Generations(lambda: wall)
+    assert [before.following("a") for _ in range(3)] == [1_000_000, 1_000_001, 1_000_002]
+    wall = 2000.0
+    assert before.following("a") == 2_000_000
+    wall = 10.0
+    assert before.following("a") == 2_000_001
+    after = Generations(lambda: wall)
+    after.seen("a", 2_000_001)
+    after.seen("a", 5)
+    assert after.following("a") == 2_000_002
+    # Of one tenant's changes another's numbers tell nothing.
+    assert after.following("b") == 10_000

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from bridge_api.client import BridgeAway, BridgeError, BridgeRefuses
+from bridge_api.messages import Flow, GuestEvent, GuestEventKind, GuestResult, ResultCode
+from daemonkit.tasks import Tasks
+from devkit.bridge.fake_guests import as_written
+from kubeproxy_ext.bridge import MAX_FLOWS, MAX_SPARED, Handlers, Pusher
+from kubeproxy_ext.compute.stale_flows import StaleFlow
+from kubeproxy_ext.delivery.queue import Push
+from ruleset.delta import RulesetDelta
+from ruleset.document import Ruleset, make_ruleset
+from ruleset.model import Protocol
+
+pytestmark = pytest.mark.asyncio
+
+RULES = make_ruleset(1, [])
+
+
+class Script:
+    """A bridge whose every connection does what is written down for it."""
+
+    def __init__(self, *connections: list[GuestEvent | BridgeError]) -> None:
+        self.connections = list(connections)
+        self.events: list[GuestEvent | BridgeError] = []
+        self.answers: list[GuestResult | BridgeError] = []
+        self.flows: list[Sequence[Flow]] = []
+
+    def connect(self) -> "Script":
+        self.events = self.connections.pop(0) if self.connections else [BridgeAway("nobody there")]
+        return self
+
+    def watch_guests(self) -> AsyncIterator[GuestEvent]:
+        return as_written(self.events)
+
+    async def set_ruleset(
+        self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()
+    ) -> AsyncIterator[GuestResult]:
+        async for result in self.flush_conntrack(guests, flush):
+            yield result
+
+    async def flush_conntrack(
+        self, guests: Sequence[str], flows: Sequence[Flow]
+    ) -> AsyncIterator[GuestResult]:
+        self.flows.append(flows)
+        for answer in self.answers:
+            await asyncio.sleep(0.01)
+            if isinstance(answer, BridgeError):
+                raise answer
+            yield answer
+
+    async def close(self) -> None:
+        pass
+
+
+class Told:
+    """A pusher on a script, and what it told."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.lines: list[str] = []
+        self.tasks = Tasks("test")
+        handlers = Handlers(
+            lambda guest: self.lines.append(f"present {guest.id}"),
+            lambda guest: self.lines.append(f"gone {guest}"),
+            lambda: self.lines.append("synced"),
+            lambda: self.lines.append("lost"),
+            lambda push, result: self.lines.append(f"answered {result.guest} {result.code.name}"),
+            lambda push, guests, is_refused: self.lines.append(f"failed {sorted(guests)} {is_refused}"),
+            lambda push: self.lines.append("done"),
+        )
+        self.pusher = Pusher(script.connect, handlers, self.tasks, lambda: 1.0)
+
+    @contextlib.asynccontextmanager
+    async def running(self, seconds: float = 0.05) -> AsyncIterator[None]:
+        self.tasks.spawn(self.pusher.run(), "run")
+        await asyncio.sleep(seconds)
+        yield
+        assert await self.tasks.close(1.0) == ()
+
+
+SYNCED = GuestEvent(GuestEventKind.SYNCED)
+
+
+async def test_answers_go_to_their_handlers() -> None:
+    told = Told(Script([SYNCED]))
+    told.script.answers = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
+    async with told.running():
+        told.pusher.push(Push(("g1", "g2"), RULES, ()))
+        await asyncio.sleep(1)
+        assert told.lines == ["synced", "answered g1 APPLIED", "answered g2 REFUSED", "done"]
+
+
+@pytest.mark.parametrize(("error", "is_refused"), [(BridgeAway("x"), False), (BridgeRefuses("y"), True)])
+async def test_who_was_not_answered_for_is_told(error: BridgeError, is_refused: bool) -> None:
+    told = Told(Script([SYNCED]))
+    told.script.answers = [GuestResult("g1", ResultCode.APPLIED), error]
+    async with told.running():
+        told.pusher.push(Push(("g1", "g2"), RULES, ()))
+        await asyncio.sleep(1)
+        assert told.lines[-3:] == ["answered g1 APPLIED", f"failed ['g2'] {is_refused}", "done"]
+
+
+async def test_without_a_connection_a_push_fails() -> None:
+    told = Told(Script([SYNCED]))
+    told.pusher.push(Push(("g1",), RULES, ()))
+    assert told.lines == ["failed ['g1'] False"]
+
+
+async def test_answers_of_a_former_connection_count_no_more() -> None:
+    told = Told(Script([SYNCED], [SYNCED]))
+    told.script.answers = [GuestResult("g1", ResultCode.APPLIED)]
+    async with told.running():
+        told.pusher.push(Push(("g1",), RULES, ()))
+        await asyncio.sleep(0)
+        # Another value in its place is what a reconnect leaves.
+        told.pusher.bridge = Script()
+        await asyncio.sleep(1)
+        assert told.lines == ["synced", "done"]
+
+
+async def test_stale_flows_as_messages_and_no_more_than_the_bridge_takes() -> None:
+    told = Told(Script([SYNCED]))
+    flow = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
+    async with told.running():
+        told.pusher.push(Push(("g1",), None, (flow,) * (MAX_FLOWS + 5)))
+        await asyncio.sleep(1)
+        (flows,) = told.script.flows
+        assert len(flows) == MAX_FLOWS
+        assert flows[0] == Flow("udp", "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
+        wide = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",) * 1000)
+        told.pusher.push(Push(("g1",), None, (wide,) * 1000))
+        await asyncio.sleep(1)
+        assert len(told.script.flows[-1]) == MAX_SPARED // 1000

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon without sockets: when changes go out, and how guests and the bridge come, change and go."""
+
+import asyncio
+
+import pytest
+
+from bridge_api.messages import ResultCode
+from kubeproxy_ext.compute.sync_rate import GAP_S
+from tests.unit.kubeproxy_ext.nodes import node
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_the_first_change_goes_out_at_once_and_what_follows_together() -> None:
+    it = node()
+    it.bridge.add("g", "a")
+    async with it.running():
+        it.pushed_at.clear()
+        started = asyncio.get_running_loop().time()
+        for number in range(10):
+            it.put_slice("a", "web", f"10.0.0.{number}")
+            await asyncio.sleep(0.004)
+        await asyncio.sleep(1)
+        assert len(it.pushed_at) == 2
+        first, second = it.pushed_at
+        assert first - started < 0.01
+        assert second - first == pytest.approx(GAP_S, abs=0.002)
+        assert "10.0.0.9:8080" in it.text("g")
+
+
+async def test_a_new_guest_of_a_known_tenant_does_not_wait_for_its_turn() -> None:
+    it = node()
+    it.bridge.add("g1", "a")
+    async with it.running():
+        renders = it.engine.groups.renders
+        it.put_slice("a", "web", "10.0.0.5")
+        await asyncio.sleep(0.011)
+        it.bridge.add("g2", "a", ips=("10.244.0.7",))
+        await asyncio.sleep(0.001)
+        assert it.text("g2") != ""
+        await asyncio.sleep(1)
+        assert it.text("g1") == it.text("g2")
+        assert it.engine.groups.renders == renders + 1
+
+
+async def test_guests_change_and_go() -> None:
+    it = node()
+    it.bridge.add("g1", "a")
+    it.bridge.add("g2", "b")
+    async with it.running():
+        assert len(it.engine.groups) == 2
+        it.bridge.remove("g2")
+        it.bridge.change("g1", networks=("blue",))
+        await asyncio.sleep(1)
+        assert "10.96.0.1" not in it.text("g1")
+        assert (len(it.engine.groups), list(it.engine.asked)) == (1, ["g1"])
+        await asyncio.sleep(300)
+        assert list(it.engine.tenants) == ["a"]
+
+
+async def test_a_guest_may_come_to_share_rules_that_are_older_than_its_own() -> None:
+    it = node()
+    it.bridge.add("g1", "a", ips=("10.244.0.7",))
+    async with it.running():
+        # Without an address it is prepared for both families; with one it shares g1's rules.
+        it.bridge.add("g2", "a", ips=())
+        await asyncio.sleep(1)
+        assert len(it.held("g2").documents) == 2
+        it.bridge.change("g2", ips=("10.244.0.8",))
+        await asyncio.sleep(5)
+        assert it.text("g2") == it.text("g1") != ""
+        assert [each.result.code for each in it.bridge.of("g2")] == [ResultCode.APPLIED] * 2
+
+
+async def test_a_bridge_that_is_away_is_looked_for_and_told_everything() -> None:
+    it = node()
+    it.bridge.add("g1", "a")
+    async with it.running():
+        it.bridge.forget_everything()
+        it.put_slice("a", "web", "10.0.0.5")
+        await asyncio.sleep(10)
+        assert "10.0.0.5" in it.text("g1")
+        assert it.pusher.problem == ""
+        # All of it is the bridge's to repair from again.
+        assert it.bridge.guests["g1"].desired is not None
+
+
+async def test_a_refusal_is_reported_once() -> None:
+    it = node()
+    guest = it.bridge.add("g1", "a")
+    guest.refusals = [(ResultCode.REFUSED, "line 3: -j X")] * 3
+    async with it.running():
+        page = it.report.explain({"guest": "g1"}, 0.0)
+        assert page.status == 200
+        assert b"REFUSED: line 3: -j X" in page.body
+        await asyncio.sleep(700)
+        assert "10.96.0.1" not in it.text("g1")
+        await asyncio.sleep(300)
+        assert "10.96.0.1" in it.text("g1")

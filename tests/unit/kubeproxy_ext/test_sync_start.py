@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What guests get of a daemon that was just started: nothing by halves, and what was last known."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.resources import ENDPOINT_SLICES, SERVICES
+from daemonkit.metrics import Counter
+from devkit.kube import wire as wire
+from devkit.kube.storage import StatusError
+from kubeproxy_ext.cache.tenants import TenantState
+from kubeproxy_ext.saved_state import SavedState
+from kubeproxy_ext.sync import GRACE_S
+from ruleset.document import Ruleset
+from tests.unit.kubeproxy_ext.nodes import HOLD_S, WALL, Node, node
+
+pytestmark = pytest.mark.asyncio
+
+
+async def saved_by(first: Node) -> dict[str, TenantState]:
+    """What a daemon that went before saved, with a guest g1 that it served."""
+    first.bridge.add("g1", "a")
+    async with first.running():
+        return {"a": first.snapshot("a")}
+
+
+async def test_nothing_is_sent_before_everything_has_been_listed() -> None:
+    it = node()
+    it.bridge.add("g", "a")
+    # Namespaces and the node answer, and what comes after them does not for a while.
+    it.transport.failures = []
+    async with it.running(0.0):
+        await asyncio.sleep(0.012)
+        # More than can be met in a second, however short the pauses between them are drawn.
+        it.transport.failures = [UnreachableError("x")] * 1000
+        await asyncio.sleep(1)
+        assert it.bridge.received == []
+        status = it.report.status(0.0)
+        assert status["tenants"] == {
+            "a": {"knowledge": "unknown", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None}
+        }
+        assert not it.report.readiness().is_ready
+        it.transport.failures = []
+        await asyncio.sleep(120)
+        assert "10.96.0.1" in it.text("g")
+        assert it.report.readiness().is_ready
+
+
+async def test_a_kind_that_cannot_be_read_is_stale_and_logged_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    it = Node()
+    it.put_tenant("a")
+    it.put("a", "web", "10.96.0.1", "10.0.0.1")
+    it.bridge.add("g", "a")
+    async with it.running():
+        assert it.report.readiness().lines[3].startswith("services: ok, age ")
+        it.storage.absent.add(SERVICES)
+        it.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
+        await asyncio.sleep(10)
+        capsys.readouterr()
+        await asyncio.sleep(3600)
+        assert "failed" not in capsys.readouterr().err
+        readiness = it.report.readiness()
+        assert readiness.is_ready
+        assert readiness.lines[3].startswith("services: stale, age 36")
+        assert "s: services: 404 " in readiness.lines[3]
+
+
+async def test_an_api_server_that_is_away_leaves_known_guests_alone_and_gives_new_ones_what_is_known() -> (
+    None
+):
+    first = node()
+    saved = await saved_by(first)
+    it = Node(first.storage, saved)
+    it.bridge = first.bridge
+    it.transport.failures = [UnreachableError("x")] * 12
+    it.bridge.received.clear()
+    it.bridge.add("g2", "a")
+    it.bridge.add("g3", "b")
+    async with it.running(0.0):
+        await asyncio.sleep(GRACE_S - 0.1)
+        assert it.bridge.received == []
+        await asyncio.sleep(0.3)
+        assert [each.guest for each in it.bridge.received] == ["g2"]
+        assert it.text("g2") == it.text("g1")
+        status = it.report.status(it.engine.tenants["a"].restored_at + 5.0)
+        assert status["tenants"] == {
+            "a": {"knowledge": "last known", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": 65.0},
+            "b": {"knowledge": "unknown", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None},
+        }
+        it.put("a", "new", "10.96.0.9", "10.0.0.9")
+        await asyncio.sleep(60)
+        assert all("10.96.0.9" in it.text(guest) for guest in ("g1", "g2"))
+        assert it.engine.tenants["a"].knowledge == "heard"
+
+
+async def test_saved_services_that_are_gone_are_gone_when_the_api_server_is_heard() -> None:
+    first = node()
+    first.put("a", "old", "10.96.0.8", "10.0.0.8")
+    saved = await saved_by(first)
+    first.storage.delete(SERVICES, "a-default", "old")
+    first.storage.delete(ENDPOINT_SLICES, "a-default", "old-1")
+    it = Node(first.storage, saved)
+    it.bridge.add("g2", "a")
+    it.transport.failures = [UnreachableError("x")] * 8
+    async with it.running(GRACE_S + 0.1):
+        assert "10.96.0.8" in it.text("g2")
+        await asyncio.sleep(60)
+        assert "10.96.0.8" not in it.text("g2")
+        assert "10.96.0.1" in it.text("g2")
+
+
+async def test_a_first_list_with_endpoints_and_without_services_is_not_believed() -> None:
+    first = node()
+    saved = await saved_by(first)
+    first.storage.delete(SERVICES, "a-default", "web")
+    it = Node(first.storage, {})
+    it.bridge = first.bridge
+    before = it.text("g1")
+    async with it.running(100.0):
+        assert it.text("g1") == before
+        assert it.engine.tenants["a"].knowledge == "held"
+        assert not it.report.readiness().is_ready
+        await asyncio.sleep(HOLD_S)
+        assert "10.96.0.1" not in it.text("g1")
+    # With saved state the rest goes on, too.
+    it = Node(first.storage, saved)
+    it.bridge.add("g2", "a")
+    async with it.running(100.0):
+        assert "10.96.0.1" in it.text("g2")
+        assert [held.names for held in it.engine.brake.held] == [frozenset({"web"})]
+        it.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
+        await asyncio.sleep(1)
+        assert "10.96.0.1" not in it.text("g2")
+        assert it.engine.brake.held == frozenset()
+
+
+async def test_saved_state_is_of_what_was_heard(tmp_path: Path) -> None:
+    it = node()
+    it.bridge.add("g1", "a")
+    async with it.running():
+        saved = SavedState(tmp_path, it.snapshot, Counter(), wall=lambda: WALL, now=lambda: 0.0)
+        saved.prepare()
+        taken = it.engine.take_to_save()
+        assert taken == {"a"}
+        saved.changed(taken)
+        await saved.keep({"a": 0.0})
+        restored = await saved.load("a")
+        assert restored is not None
+        assert [each.metadata.name for each in restored.state.services] == ["web"]
+        assert it.engine.take_to_save() == frozenset()
+
+
+async def test_a_clock_that_was_set_back_before_a_restart_holds_nothing_up() -> None:
+    it = node()
+    known = it.bridge.add("g", "a")
+    known.desired = known.held = Ruleset(1 << 60, "f" * 64, ())
+    async with it.running():
+        await asyncio.sleep(3)
+        assert "10.0.0.1:8080" in it.text("g")
+        assert it.held("g").generation == (1 << 60) + 1
