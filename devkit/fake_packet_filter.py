@@ -8,7 +8,7 @@ packets; the nft language it does not understand.
 from collections.abc import Iterable
 
 from guest_agent.core.packet_filter import Broken, Change, Place, Refused
-from ruleset.installed.rules import Held, held_objects
+from ruleset.installed.rules import InstalledRules, read_installed
 from ruleset.model import Family
 from ruleset.names import Backend
 
@@ -62,10 +62,10 @@ class FakePacketFilter:
                 self._run(chains, number, line)
         self.loads.append(change)
 
-    def held(self, place: Place) -> Held:
+    def held(self, place: Place) -> InstalledRules:
         self._check()
         self.reads.append(place)
-        return held_objects(self.text(place[0]), *place)
+        return read_installed(self.text(place[0]), *place)
 
     def glance(self, places: Iterable[Place]) -> object:
         return self.fingerprint(places)

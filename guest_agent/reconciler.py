@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from guest_agent.core.packet_filter import Broken, Change, PacketFilter, Place, Refused
-from ruleset.delta import DocumentDelta, NotTheBase, RulesetDelta, apply_delta, difference
+from ruleset.delta import BaseMismatch, DocumentDelta, RulesetDelta, apply_delta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.installed.rules import Held, expected, nothing
+from ruleset.installed.rules import InstalledRules, expected, nothing_installed
 from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.restore.script import delta_restore, full_restore, removal
@@ -87,7 +87,7 @@ class Keeper:
     def apply(self, ruleset: Ruleset | RulesetDelta) -> bool:
         """Make the kernel hold `ruleset`; return False if it did already.
 
-        Raises `NotTheBase`, `Refused` and `Broken`; the kernel then holds what it held before, or
+        Raises `BaseMismatch`, `Refused` and `Broken`; the kernel then holds what it held before, or
         `is_drifted` says that it does not.
         """
         self._note_a_stranger()
@@ -98,7 +98,7 @@ class Keeper:
         if isinstance(ruleset, Ruleset):
             new = ruleset
         elif mirror is None:
-            raise NotTheBase("the guest does not hold what it was given last")
+            raise BaseMismatch("the guest does not hold what it was given last")
         else:
             new = apply_delta(mirror, ruleset)
         for document in new.documents:
@@ -134,7 +134,7 @@ class Keeper:
         if there:
             digest = remembered.digest if remembered is not None else ""
             found = make_ruleset(0, (each.document() for each in there.values()))
-            is_whole = all(each.is_marked(found.digest) and not each.overtaken for each in there.values())
+            is_whole = all(each.is_marked(found.digest) and not each.shadowed for each in there.values())
             if is_whole:
                 # To the byte what was applied under this digest, remembered or not.
                 generation = remembered.generation if remembered is not None and digest == found.digest else 0
@@ -215,9 +215,9 @@ class Keeper:
             self._is_drifted = True
 
 
-def _is_in(document: Document, held: Held, digest: str) -> bool:
+def _is_in(document: Document, held: InstalledRules, digest: str) -> bool:
     """Whether what is held is `document`, and says that it is of the ruleset with this digest."""
-    return held.is_marked(digest) and held.holds(document)
+    return held.is_marked(digest) and held.matches(document)
 
 
 def _changes(mirror: Ruleset, new: Ruleset, given: Ruleset | RulesetDelta) -> list[Change]:
@@ -237,7 +237,7 @@ def _changes(mirror: Ruleset, new: Ruleset, given: Ruleset | RulesetDelta) -> li
             held = expected(base, mirror.digest)
             text = delta_restore(touched.get(place, untouched), base, held, new.digest)
         else:
-            text = full_restore(document, nothing(*place), new.digest)
+            text = full_restore(document, nothing_installed(*place), new.digest)
         changes.append(Change(place, text))
     kept = {change.place for change in changes}
     for document in mirror.documents:

@@ -19,7 +19,7 @@ from guest_agent.api.messages import (
 from guest_agent.core.packet_filter import Broken, Place, Refused
 from guest_agent.kernel.netfilter_socket import NetfilterError
 from guest_agent.reconciler import Keeper, Remembered
-from ruleset.delta import NotTheBase
+from ruleset.delta import BaseMismatch
 from ruleset.model import Family
 
 # Said in `Hello`; the node shows it and decides nothing by it.
@@ -102,7 +102,7 @@ class Answers:
             return self._made(OutcomeCode.FAILED, "nothing to apply")
         try:
             is_new = self._keeper.apply(rulesets.from_message(apply.ruleset))
-        except NotTheBase as error:
+        except BaseMismatch as error:
             return self._made(OutcomeCode.NEEDS_FULL, str(error))
         except Refused as error:
             return self._made(OutcomeCode.REFUSED, str(error))

@@ -24,7 +24,7 @@ from ruleset.names import Backend
 _EDIT = re.compile(r"@ (0|[1-9][0-9]{0,8}) (0|[1-9][0-9]{0,8})")
 
 
-class NotTheBase(Exception):  # noqa: N818 - the answer is to send the whole ruleset: no error
+class BaseMismatch(Exception):  # noqa: N818 - the answer is to send the whole ruleset: no error
     """A delta whose base is not the ruleset that it is applied to."""
 
 
@@ -94,20 +94,20 @@ def difference(old: Ruleset, new: Ruleset) -> RulesetDelta | None:
 def apply_delta(old: Ruleset, delta: RulesetDelta) -> Ruleset:
     """Return the ruleset that `delta` makes of `old`; applied to its own result it changes nothing.
 
-    Raises `NotTheBase` where `old` is not what the delta was made from, or where the outcome has
+    Raises `BaseMismatch` where `old` is not what the delta was made from, or where the outcome has
     not the digest that it should have.
     """
     if old.digest == delta.digest:
         return Ruleset(delta.generation, old.digest, old.documents)
     if old.digest != delta.base_digest:
-        raise NotTheBase(f"have {old.digest[:16]}, the delta is from {delta.base_digest[:16]}")
+        raise BaseMismatch(f"have {old.digest[:16]}, the delta is from {delta.base_digest[:16]}")
     documents = {(d.family, d.backend): d for d in old.documents}
     for change in delta.documents:
         pair = (change.family, change.backend)
-        documents[pair] = applied(old.document(*pair), change)
+        documents[pair] = apply_document_delta(old.document(*pair), change)
     new = make_ruleset(delta.generation, documents.values())
     if new.digest != delta.digest:
-        raise NotTheBase(f"the delta makes {new.digest[:16]}, not {delta.digest[:16]}")
+        raise BaseMismatch(f"the delta makes {new.digest[:16]}, not {delta.digest[:16]}")
     return new
 
 
@@ -129,16 +129,16 @@ def document_difference(old: Document, new: Document) -> DocumentDelta:
     return DocumentDelta(new.family, new.backend, changed, removed, edited)
 
 
-def applied(old: Document, delta: DocumentDelta) -> Document:
-    """Return the document that `delta` makes of `old`. Raises `NotTheBase` where it does not fit."""
+def apply_document_delta(old: Document, delta: DocumentDelta) -> Document:
+    """Return the document that `delta` makes of `old`. Raises `BaseMismatch` where it does not fit."""
     objects = dict(old.objects)
     for name in delta.removed:
         if objects.pop(name, None) is None:
-            raise NotTheBase(f"{name} is not there to be removed")
+            raise BaseMismatch(f"{name} is not there to be removed")
     objects.update(delta.changed)
     for name, edits in delta.edited.items():
         if name not in objects:
-            raise NotTheBase(f"{name} is not there to be edited")
+            raise BaseMismatch(f"{name} is not there to be edited")
         objects[name] = _edit(name, objects[name], edits)
     return Document(old.family, old.backend, objects)
 
@@ -205,7 +205,7 @@ def _edit(name: str, lines: tuple[str, ...], edits: tuple[Edit, ...]) -> tuple[s
     done = 0
     for edit in edits:
         if edit.at < done or edit.at + edit.removed > len(lines):
-            raise NotTheBase(f"an edit outside {name}")
+            raise BaseMismatch(f"an edit outside {name}")
         made += lines[done : edit.at]
         made += edit.added
         done = edit.at + edit.removed

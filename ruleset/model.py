@@ -24,7 +24,7 @@ class Protocol(enum.Enum):
     SCTP = "sctp"
 
 
-class Refusal(enum.Enum):
+class NoBackendAction(enum.Enum):
     """What a captured address does to a packet that may go to no endpoint.
 
     REJECT: the sender is told at once. DROP: it is not, as with an internal traffic policy Local
@@ -48,7 +48,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EndpointSet:
     """The endpoints behind one Service port, seen under one traffic policy.
 
     `service_port` is `namespace/name:port` (no colon for an unnamed port), in the super cluster's
@@ -65,14 +65,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class Frontend:
     """One destination that belongs to a Service port, and what becomes of packets to it."""
 
     ip: str
     port: int
     protocol: Protocol
     service_port: str
-    to: Target | Refusal
+    to: EndpointSet | NoBackendAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ServiceRules:
     """The captures of one Service, in a fixed order: what a renderer makes one fragment of."""
 
     service: str
-    captures: tuple[Capture, ...]
+    frontends: tuple[Frontend, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,6 @@ class GuestRules:
     services: tuple[ServiceRules, ...]
     service_cidrs: tuple[str, ...] = ()
 
-    def captures(self) -> Iterator[Capture]:
+    def frontends(self) -> Iterator[Frontend]:
         for service in self.services:
-            yield from service.captures
+            yield from service.frontends

@@ -10,7 +10,7 @@ import enum
 import hashlib
 import re
 
-from ruleset.model import Endpoint, Target
+from ruleset.model import Endpoint, EndpointSet
 
 PREFIX = "VCN-"
 """Every chain of ours begins so; nothing else is ever touched."""
@@ -63,12 +63,12 @@ def chain_hash(text: str) -> str:
     return base64.b32encode(hashlib.sha256(text.encode()).digest()[:10]).decode()
 
 
-def target_chain(target: Target) -> str:
+def endpoint_set_chain(target: EndpointSet) -> str:
     """The chain that chooses among a target's endpoints: `VCN-SVC-...`, `VCN-SVL-...` for local."""
     kind = "SVL-" if target.is_local else "SVC-"
     return f"{PREFIX}{kind}{chain_hash(target.service_port + target.protocol.value)}"
 
 
-def endpoint_chain(target: Target, endpoint: Endpoint) -> str:
+def endpoint_chain(target: EndpointSet, endpoint: Endpoint) -> str:
     """The chain of one endpoint, which affinity needs; also the name of its list of clients."""
     return f"{PREFIX}SEP-{chain_hash(f'{target.service_port}{target.protocol.value}{endpoint}')}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ruleset.model import Endpoint
-from ruletrace.packet import Fate, Outcome, Packet, Trace, listed
+from ruletrace.packet import Outcome, Packet, PacketVerdict, Trace, format_outcomes
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -77,7 +77,7 @@ def follow(packet: Packet, hooks: Sequence[Hook]) -> Trace:
             for end in hook(now, walked):
                 if isinstance(end.outcome, Endpoint):
                     _add(left, end.outcome, share * end.share)
-                elif end.outcome is Fate.PASS:
+                elif end.outcome is PacketVerdict.PASS:
                     _add(left, destination, share * end.share)
                 else:
                     _add(ended, end.outcome, share * end.share)
@@ -88,13 +88,13 @@ def follow(packet: Packet, hooks: Sequence[Hook]) -> Trace:
             steps += [prefix + step for step in said]
         alive = left
     for destination, share in alive.items():
-        _add(ended, destination if destination is not None else Fate.PASS, share)
+        _add(ended, destination if destination is not None else PacketVerdict.PASS, share)
     return Trace(frozenset(ended), tuple(steps), ended if is_certain else {})
 
 
 def _whom(destinations: Sequence[Endpoint | None], packet: Packet) -> str:
     came_with = [Endpoint(packet.destination, packet.port)] if None in destinations else []
-    return f"to {listed([*came_with, *(d for d in destinations if d is not None)])}: "
+    return f"to {format_outcomes([*came_with, *(d for d in destinations if d is not None)])}: "
 
 
 def _add(shares: dict[_Key, float], key: _Key, share: float) -> None:

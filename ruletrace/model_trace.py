@@ -3,54 +3,60 @@
 
 import ipaddress
 
-from ruleset.model import Capture, Endpoint, GuestRules, Refusal, Target
-from ruleset.render.frontends import is_capturable
-from ruletrace.packet import Fate, Outcome, Packet, Trace
+from ruleset.model import Endpoint, EndpointSet, Frontend, GuestRules, NoBackendAction
+from ruleset.render.frontends import is_renderable
+from ruletrace.packet import Outcome, Packet, PacketVerdict, Trace
 
 _REFUSALS = {
-    Refusal.REJECT: (Fate.REJECT, "no endpoint can take it, so it is rejected: the sender is told at once"),
-    Refusal.DROP: (Fate.DROP, "this guest may not reach it that way, so it is dropped: the sender waits"),
+    NoBackendAction.REJECT: (
+        PacketVerdict.REJECT,
+        "no endpoint can take it, so it is rejected: the sender is told at once",
+    ),
+    NoBackendAction.DROP: (
+        PacketVerdict.DROP,
+        "this guest may not reach it that way, so it is dropped: the sender waits",
+    ),
 }
 
 
-def answer(rules: GuestRules, packet: Packet) -> Trace:
+def trace_model(rules: GuestRules, packet: Packet) -> Trace:
     """Where `packet` can go under `rules`. A packet of the other family passes."""
     if packet.family is not rules.family:
-        return _one(Fate.PASS, f"the rules are for {rules.family.value}: the packet passes")
-    for capture in rules.captures():
-        if _is_for(capture, packet):
-            return _captured(capture, packet)
+        return _one(PacketVerdict.PASS, f"the rules are for {rules.family.value}: the packet passes")
+    for frontend in rules.frontends():
+        if _is_for(frontend, packet):
+            return _captured(frontend, packet)
     for cidr in rules.service_cidrs:
         if packet.to in ipaddress.ip_network(cidr):
             return _one(
-                Fate.REJECT,
+                PacketVerdict.REJECT,
                 f"{packet.protocol.value} {Endpoint(packet.destination, packet.port)} belongs to no Service "
                 f"port of this guest",
                 f"{packet.destination} is in the service range {cidr}, where that is rejected",
             )
     place = f"{packet.protocol.value} {Endpoint(packet.destination, packet.port)}"
-    return _one(Fate.PASS, f"no Service of this guest has {place}: the packet passes untouched")
+    return _one(PacketVerdict.PASS, f"no Service of this guest has {place}: the packet passes untouched")
 
 
-def _is_for(capture: Capture, packet: Packet) -> bool:
+def _is_for(frontend: Frontend, packet: Packet) -> bool:
     return (
-        is_capturable(capture)
-        and capture.port == packet.port
-        and capture.protocol is packet.protocol
-        and ipaddress.ip_address(capture.ip) == packet.to
+        is_renderable(frontend)
+        and frontend.port == packet.port
+        and frontend.protocol is packet.protocol
+        and ipaddress.ip_address(frontend.ip) == packet.to
     )
 
 
-def _captured(capture: Capture, packet: Packet) -> Trace:
+def _captured(frontend: Frontend, packet: Packet) -> Trace:
     place = Endpoint(packet.destination, packet.port)
-    whose = f"{capture.protocol.value} {place} belongs to Service port {capture.service_port}"
-    if isinstance(capture.to, Refusal):
-        fate, why = _REFUSALS[capture.to]
+    whose = f"{frontend.protocol.value} {place} belongs to Service port {frontend.service_port}"
+    if isinstance(frontend.to, NoBackendAction):
+        fate, why = _REFUSALS[frontend.to]
         return _one(fate, whose, why)
-    return _chosen(capture.to, whose)
+    return _chosen(frontend.to, whose)
 
 
-def _chosen(target: Target, whose: str) -> Trace:
+def _chosen(target: EndpointSet, whose: str) -> Trace:
     count = len(target.endpoints)
     where = ", ".join(map(str, target.endpoints))
     local = " on this node" if target.is_local else ""
@@ -62,5 +68,5 @@ def _chosen(target: Target, whose: str) -> Trace:
     return Trace(frozenset(chances), tuple(steps), chances)
 
 
-def _one(fate: Fate, *steps: str) -> Trace:
+def _one(fate: PacketVerdict, *steps: str) -> Trace:
     return Trace(frozenset({fate}), steps, {fate: 1.0})

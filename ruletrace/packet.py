@@ -15,7 +15,7 @@ from ruleset.model import Endpoint, Family, Protocol
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Fate(enum.Enum):
+class PacketVerdict(enum.Enum):
     """An end of a packet that is not an endpoint.
 
     PASS: it leaves for the destination it came with. UNKNOWN: a rule took it that cannot be
@@ -28,7 +28,7 @@ class Fate(enum.Enum):
     UNKNOWN = "unknown"
 
 
-Outcome = Endpoint | Fate
+Outcome = Endpoint | PacketVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class Trace:
     @property
     def verdict(self) -> str:
         """`10.0.0.3:80, 10.0.0.4:80`, `reject`, ... in a fixed order; alternatives with commas."""
-        return listed(self.outcomes)
+        return format_outcomes(self.outcomes)
 
 
-def listed(outcomes: Iterable[Outcome]) -> str:
+def format_outcomes(outcomes: Iterable[Outcome]) -> str:
     """Endpoints sorted by text, then fates, joined with commas."""
     known = frozenset(outcomes)
     endpoints = sorted(str(outcome) for outcome in known if isinstance(outcome, Endpoint))
-    return ", ".join([*endpoints, *(fate.value for fate in Fate if fate in known)])
+    return ", ".join([*endpoints, *(fate.value for fate in PacketVerdict if fate in known)])

@@ -8,7 +8,7 @@ ruleset of ours is in the guest, and not which.
 from collections.abc import Iterator
 
 from kubeproxy_ext.compute.rules_probe import NAME as NAME
-from ruleset.model import Endpoint, GuestRules, Target
+from ruleset.model import Endpoint, EndpointSet, GuestRules
 from ruletrace.packet import Packet, Trace
 
 
@@ -36,10 +36,10 @@ def notes(rules: GuestRules, packet: Packet, guest: Trace | None, current: int |
         yield f"the guest {has}, and no rule for the canary: whoever waits for it still waits"
 
 
-def _canary_of(rules: GuestRules, packet: Packet) -> Target | None:
+def _canary_of(rules: GuestRules, packet: Packet) -> EndpointSet | None:
     """Where the canary leads, if that is where the packet is to go."""
     place = (packet.destination, packet.port, packet.protocol)
-    for one in rules.captures():
+    for one in rules.frontends():
         if one.service_port == NAME and (one.ip, one.port, one.protocol) == place:
-            return one.to if isinstance(one.to, Target) else None
+            return one.to if isinstance(one.to, EndpointSet) else None
     return None

@@ -11,22 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ruleset.document import Document, make_ruleset
-from ruleset.model import Capture, GuestRules, ServiceRules, Target
+from ruleset.model import EndpointSet, Frontend, GuestRules, ServiceRules
 from ruleset.names import Backend
 from ruletrace.iptables.trace import trace as trace_iptables
-from ruletrace.model_trace import answer
+from ruletrace.model_trace import trace_model
 from ruletrace.nft.trace import trace as trace_nft
-from ruletrace.packet import Fate, Packet, Trace
+from ruletrace.packet import Packet, PacketVerdict, Trace
 from vcnode import explain_canary
 from vcnode.terminal import columns, duration
 
 _MAX_NAMED = 6
 _DIGITS = 12
 _FATES = {
-    Fate.REJECT: "is rejected: the sender is told at once",
-    Fate.DROP: "is dropped: the sender hears nothing",
-    Fate.PASS: "leaves for the destination that it has, untouched",
-    Fate.UNKNOWN: "is taken by a rule that cannot be followed",
+    PacketVerdict.REJECT: "is rejected: the sender is told at once",
+    PacketVerdict.DROP: "is dropped: the sender hears nothing",
+    PacketVerdict.PASS: "leaves for the destination that it has, untouched",
+    PacketVerdict.UNKNOWN: "is taken by a rule that cannot be followed",
 }
 
 
@@ -119,7 +119,7 @@ def report(subject: Subject, packet: Packet, wanted: Wanted | str, rules: Filter
         notes += _of_knowledge(wanted)
         if wanted.rules is not None:
             named = _tenants_names(wanted.rules, wanted.namespaces)
-            model = answer(named, packet)
+            model = trace_model(named, packet)
             notes += _of_neighbours(named, packet)
             notes += _of_other_networks(wanted, packet)
         else:
@@ -149,7 +149,7 @@ def _traced(rules: Filter, packet: Packet) -> Trace:
     # Rules in a language that it was not given are left from another time; those it was given count.
     ours.sort(key=lambda document: document.backend not in given)
     if not ours:
-        return Trace(frozenset({Fate.PASS}), ("the guest holds no rule of ours: the packet passes",))
+        return Trace(frozenset({PacketVerdict.PASS}), ("the guest holds no rule of ours: the packet passes",))
     walk = trace_nft if ours[0].backend is Backend.NFT else trace_iptables
     return walk(ours[0].text(), packet)
 
@@ -207,14 +207,14 @@ def _tenants_names(rules: GuestRules, namespaces: Mapping[str, str]) -> GuestRul
     def named(text: str) -> str:
         return _tenants_name(text, namespaces)
 
-    def renamed(capture: Capture) -> Capture:
-        to = capture.to
-        if isinstance(to, Target):
+    def renamed(frontend: Frontend) -> Frontend:
+        to = frontend.to
+        if isinstance(to, EndpointSet):
             to = replace(to, service_port=named(to.service_port))
-        return replace(capture, service_port=named(capture.service_port), to=to)
+        return replace(frontend, service_port=named(frontend.service_port), to=to)
 
     services = (
-        ServiceRules(named(each.service), tuple(map(renamed, each.captures))) for each in rules.services
+        ServiceRules(named(each.service), tuple(map(renamed, each.frontends))) for each in rules.services
     )
     return replace(rules, services=tuple(services))
 
@@ -233,7 +233,7 @@ def _of_other_networks(wanted: Wanted, packet: Packet) -> Iterator[str]:
 
 def _of_neighbours(rules: GuestRules, packet: Packet) -> Iterator[str]:
     """What else the address is good for, where no Service port has the packet."""
-    here = [one for one in rules.captures() if one.ip == packet.destination]
+    here = [one for one in rules.frontends() if one.ip == packet.destination]
     if any((one.port, one.protocol) == (packet.port, packet.protocol) for one in here):
         return
     ports: dict[str, list[str]] = {}
@@ -345,6 +345,6 @@ def _trace_json(trace: Trace | None) -> dict[str, object] | None:
         return None
     return {
         "endpoints": [str(endpoint) for endpoint in trace.endpoints],
-        "fates": [fate.value for fate in Fate if fate in trace.outcomes],
+        "fates": [fate.value for fate in PacketVerdict if fate in trace.outcomes],
         "steps": list(trace.steps),
     }

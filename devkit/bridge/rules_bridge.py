@@ -29,7 +29,7 @@ from bridge_api.messages import (
 )
 from bridge_api.rulesets import from_message, to_message, to_part
 from devkit.bridge.fake_guests import FakeGuests
-from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
+from ruleset.delta import BaseMismatch, RulesetDelta, apply_delta
 from ruleset.document import Ruleset
 
 CAPABILITIES = Capabilities(
@@ -178,7 +178,7 @@ class FakeBridge(FakeGuests):
             return GuestResult(name, ResultCode.SUPERSEDED, text, newest.generation, newest.digest)
         try:
             known.desired = self._composed(known, ruleset)
-        except NotTheBase as error:
+        except BaseMismatch as error:
             return self._result(name, known, ResultCode.NEEDS_FULL, str(error))
         if known.unreachable:
             return self._result(name, known, ResultCode.UNREACHABLE, known.unreachable)
@@ -193,7 +193,7 @@ class FakeBridge(FakeGuests):
         if isinstance(ruleset, Ruleset):
             return ruleset
         if known.desired is None:
-            raise NotTheBase("nothing was set for this guest before")
+            raise BaseMismatch("nothing was set for this guest before")
         return apply_delta(known.desired, ruleset)
 
     def _result(self, name: str, known: _Guest, code: ResultCode, text: str = "") -> GuestResult:

@@ -2,7 +2,16 @@
 """Small rulesets to put into guests. Pure."""
 
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+from ruleset.model import (
+    Endpoint,
+    EndpointSet,
+    Family,
+    Frontend,
+    GuestRules,
+    NoBackendAction,
+    Protocol,
+    ServiceRules,
+)
 from ruleset.render.iptables import render
 
 # Per family: the range of Services and that of pods.
@@ -16,12 +25,12 @@ def service(
 ) -> ServiceRules:
     """Service `team/app-NUMBER` at .NUMBER, TCP port 80; without endpoints it is rejected."""
     name = f"team/app-{number}"
-    to: Target | Refusal = Refusal.REJECT
+    to: EndpointSet | NoBackendAction = NoBackendAction.REJECT
     if endpoints:
         places = sorted((Endpoint(f"{_PODS[family]}{n + 1}", 8080) for n in range(endpoints)), key=str)
-        to = Target(f"{name}:http", Protocol.TCP, False, tuple(places), affinity_s)
-    capture = Capture(f"{_SERVICES[family]}{number}", 80, Protocol.TCP, f"{name}:http", to)
-    return ServiceRules(name, (capture,))
+        to = EndpointSet(f"{name}:http", Protocol.TCP, False, tuple(places), affinity_s)
+    frontend = Frontend(f"{_SERVICES[family]}{number}", 80, Protocol.TCP, f"{name}:http", to)
+    return ServiceRules(name, (frontend,))
 
 
 def sample(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ruleset.installed.rules import Held
+from ruleset.installed.rules import InstalledRules
 from ruleset.model import Family
 from ruleset.names import Backend
 
@@ -45,7 +45,7 @@ class PacketFilter(Protocol):
         """Load a text, in one transaction for each of its tables. Raises `Refused`."""
         ...
 
-    def held(self, place: Place) -> Held:
+    def held(self, place: Place) -> InstalledRules:
         """Read what is ours. Costs a process."""
         ...
 

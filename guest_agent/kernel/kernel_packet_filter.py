@@ -15,7 +15,7 @@ from guest_agent.kernel.netfilter_socket import Netfilter
 from guest_agent.kernel.nft import NftFilter
 from guest_agent.kernel.programs import Ended
 from guest_agent.kernel.xtables import TABLES, Xtables, XtablesError
-from ruleset.installed.rules import Held, held_objects, nothing
+from ruleset.installed.rules import InstalledRules, nothing_installed, read_installed
 from ruleset.model import Family
 from ruleset.names import NFT_TABLE, Backend
 
@@ -107,17 +107,17 @@ class KernelFilter:
             self._restorers[program] = Restorer(program)
         return self._restorers[program].run(text)
 
-    def held(self, place: Place) -> Held:
+    def held(self, place: Place) -> InstalledRules:
         family, backend = place
         if not self._may_hold(place):
-            return nothing(family, backend)
+            return nothing_installed(family, backend)
         if backend is Backend.NFT:
             return self._nft_filter(family).held(family)
         program = self._iptables_program(family, is_save=True)
         ended = programs.run(program)
         if ended.status:
             raise failure(program.name, "", ended.errors, ended.status)
-        return held_objects(ended.output, family, backend)
+        return read_installed(ended.output, family, backend)
 
     def glance(self, places: Iterable[Place]) -> object:
         return tuple(self._seen(place, is_closer=False) for place in places)

@@ -9,8 +9,17 @@ from guest_agent.kernel import programs
 from guest_agent.kernel.libnftables import LibNftables
 from guest_agent.kernel.programs import Ended
 from ruleset.document import Document
-from ruleset.installed.rules import Held, held_objects, nothing
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+from ruleset.installed.rules import InstalledRules, nothing_installed, read_installed
+from ruleset.model import (
+    Endpoint,
+    EndpointSet,
+    Family,
+    Frontend,
+    GuestRules,
+    NoBackendAction,
+    Protocol,
+    ServiceRules,
+)
 from ruleset.names import Backend
 from ruleset.render.nft import render
 from ruleset.syntax.nft import table
@@ -68,15 +77,15 @@ class NftFilter:
         if ended.status:
             raise failure("nft", text, ended.errors, ended.status)
 
-    def held(self, family: Family) -> Held:
+    def held(self, family: Family) -> InstalledRules:
         """Read our table. Raises `Broken`."""
         text = f"list table {table(family)}\n"
         ended = self._run(text)
         if ended.status and _NOTHING_THERE in ended.errors:
-            return nothing(family, Backend.NFT)
+            return nothing_installed(family, Backend.NFT)
         if ended.status:
             raise failure("nft", text, ended.errors, ended.status)
-        return held_objects(ended.output, family, Backend.NFT)
+        return read_installed(ended.output, family, Backend.NFT)
 
     def _run(self, text: str) -> Ended:
         if self._library is not None:
@@ -90,16 +99,16 @@ def _sample(family: Family) -> Document:
     """A document with one of each kind of rule that the renderer knows."""
     ip = "192.0.2.%d" if family is Family.IPV4 else "2001:db8::%d"
     some, other = Endpoint(ip % 1, 1), Endpoint(ip % 2, 1)
-    targets: list[Target | Refusal] = [
-        Target("a", Protocol.TCP, False, (some,)),
-        Target("b", Protocol.UDP, False, (some, other)),
-        Target("c", Protocol.TCP, False, (some, other), 10_800),
-        Refusal.REJECT,
-        Refusal.DROP,
+    targets: list[EndpointSet | NoBackendAction] = [
+        EndpointSet("a", Protocol.TCP, False, (some,)),
+        EndpointSet("b", Protocol.UDP, False, (some, other)),
+        EndpointSet("c", Protocol.TCP, False, (some, other), 10_800),
+        NoBackendAction.REJECT,
+        NoBackendAction.DROP,
     ]
-    captures = tuple(
-        Capture(ip % (10 + number), 1, to.protocol if isinstance(to, Target) else Protocol.TCP, "s", to)
+    frontends = tuple(
+        Frontend(ip % (10 + number), 1, to.protocol if isinstance(to, EndpointSet) else Protocol.TCP, "s", to)
         for number, to in enumerate(targets)
     )
     ranges = ("192.0.2.128/25",) if family is Family.IPV4 else ("2001:db8:1::/64",)
-    return render(GuestRules(family, (ServiceRules("s", captures),), ranges))
+    return render(GuestRules(family, (ServiceRules("s", frontends),), ranges))

@@ -15,7 +15,7 @@ from kata_bridge.guests.core.events import ChannelChanged, DesiredChanged, SetRu
 from kata_bridge.guests.driver import DriverContext, GuestDriver
 from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox
 from kata_bridge.start_gate.core.decision import are_for
-from ruleset.delta import NotTheBase, RulesetDelta
+from ruleset.delta import BaseMismatch, RulesetDelta
 from ruleset.document import Ruleset
 
 _log = logs.get(__name__)
@@ -172,7 +172,7 @@ class GuestRegistry:
             self._waiting[ticket] = waiting
             try:
                 self._set(guest, ruleset, flush, ticket)
-            except NotTheBase as error:
+            except BaseMismatch as error:
                 self._finish(ticket, self._result(guest, ResultCode.NEEDS_FULL, str(error)))
         self._shared.rulesets.keep(self._used())
         try:
@@ -183,7 +183,7 @@ class GuestRegistry:
                 self._waiting.pop(ticket, None)
 
     def _set(self, guest: str, ruleset: Ruleset | RulesetDelta, flush: tuple[Flow, ...], ticket: int) -> None:
-        """Raises `NotTheBase`."""
+        """Raises `BaseMismatch`."""
         driver = self._drivers.get(guest)
         if driver is None:
             self._finish(ticket, self._absent(guest))
@@ -191,7 +191,7 @@ class GuestRegistry:
         if isinstance(ruleset, RulesetDelta):
             desired = driver.machine.desired
             if desired is None:
-                raise NotTheBase("nothing was set for this guest before")
+                raise BaseMismatch("nothing was set for this guest before")
             ruleset = self._shared.rulesets.composed(desired, ruleset)
         driver.feed(DesiredChanged(ruleset, flush, ticket))
 

@@ -8,7 +8,7 @@ It is a Service like another, so nothing that renders, traces or repairs knows o
 
 from dataclasses import dataclass, replace
 
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 
 # No Kubernetes object is called so: a namespace begins with a letter or a digit.
 NAME = "-/canary"
@@ -32,9 +32,9 @@ def with_canary(rules: GuestRules, canary: Canary | None) -> GuestRules:
     ip = None if canary is None else canary.of(rules.family)
     if canary is None or ip is None:
         return rules
-    if any((each.ip, each.port) == (ip, canary.port) for each in rules.captures()):
+    if any((each.ip, each.port) == (ip, canary.port) for each in rules.frontends()):
         return rules
-    target = Target(NAME, Protocol.TCP, False, (Endpoint(_LOOPBACK[rules.family], canary.port),))
-    service = ServiceRules(NAME, (Capture(ip, canary.port, Protocol.TCP, NAME, target),))
+    target = EndpointSet(NAME, Protocol.TCP, False, (Endpoint(_LOOPBACK[rules.family], canary.port),))
+    service = ServiceRules(NAME, (Frontend(ip, canary.port, Protocol.TCP, NAME, target),))
     services = sorted((*rules.services, service), key=lambda each: each.service)
     return replace(rules, services=tuple(services))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kubeproxy_ext.compute.endpoints import Candidate, Choice, choose, join, serving
 from kubeproxy_ext.compute.guest_view import Serving
 from kubeproxy_ext.compute.parse import Addresses, Service, ServicePort, Slice
-from ruleset.model import Capture, Family, Protocol, Refusal, ServiceRules, Target
+from ruleset.model import EndpointSet, Family, Frontend, NoBackendAction, Protocol, ServiceRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def compile_service(
         return Compiled(ServiceRules(service.reference, ()), ())
     joined = join(service.ports, slices, place.family, place.node)
     uses_cluster = not service.is_internal_local or bool(addresses.external or addresses.balancer)
-    captures: dict[tuple[str, int, Protocol], Capture] = {}
+    frontends: dict[tuple[str, int, Protocol], Frontend] = {}
     servings: dict[tuple[str, Protocol], Serving] = {}
     for port in service.ports:
         candidates: tuple[Candidate, ...] = joined.get((port.name, port.protocol), ())
@@ -55,13 +55,13 @@ def compile_service(
             uses_cluster=uses_cluster,
             uses_local=service.is_internal_local,
         )
-        for capture in _captures(service, port, addresses, choice, is_admitted=is_admitted):
+        for frontend in _captures(service, port, addresses, choice, is_admitted=is_admitted):
             # Two kinds of address can be the same one; as in kube-proxy the first kind has it.
-            captures.setdefault((capture.ip, capture.port, capture.protocol), capture)
+            frontends.setdefault((frontend.ip, frontend.port, frontend.protocol), frontend)
         if port.protocol is Protocol.UDP:
             text = service_port_text(service, port)
             servings[text, port.protocol] = Serving(text, port.protocol, serving(candidates))
-    rules = ServiceRules(service.reference, tuple(captures.values()))
+    rules = ServiceRules(service.reference, tuple(frontends.values()))
     return Compiled(rules, tuple(servings.values()))
 
 
@@ -72,26 +72,28 @@ def service_port_text(service: Service, port: ServicePort) -> str:
 
 def _captures(
     service: Service, port: ServicePort, addresses: Addresses, choice: Choice, *, is_admitted: bool
-) -> Iterator[Capture]:
+) -> Iterator[Frontend]:
     text = service_port_text(service, port)
     cluster = local = None
     if choice.cluster:
-        cluster = Target(text, port.protocol, False, choice.cluster, service.affinity_s)
+        cluster = EndpointSet(text, port.protocol, False, choice.cluster, service.affinity_s)
     if choice.local:
-        local = Target(text, port.protocol, True, choice.local, service.affinity_s)
-    internal: Target | Refusal = (local if service.is_internal_local else cluster) or _refusal(choice)
-    external: Target | Refusal = cluster or _refusal(choice)
+        local = EndpointSet(text, port.protocol, True, choice.local, service.affinity_s)
+    internal: EndpointSet | NoBackendAction = (local if service.is_internal_local else cluster) or _refusal(
+        choice
+    )
+    external: EndpointSet | NoBackendAction = cluster or _refusal(choice)
     # Nothing usable anywhere is told even to whom the ranges keep out, as kube-proxy does.
-    balancer = external if is_admitted or not choice.has_any else Refusal.DROP
+    balancer = external if is_admitted or not choice.has_any else NoBackendAction.DROP
     for ips, to in (
         ((addresses.cluster, *addresses.tenants), internal),
         (addresses.external, external),
         (addresses.balancer, balancer),
     ):
         for ip in ips:
-            yield Capture(ip, port.port, port.protocol, text, to)
+            yield Frontend(ip, port.port, port.protocol, text, to)
 
 
-def _refusal(choice: Choice) -> Refusal:
+def _refusal(choice: Choice) -> NoBackendAction:
     """There are endpoints, and none under this policy: silence. There are none at all: an answer."""
-    return Refusal.DROP if choice.has_any else Refusal.REJECT
+    return NoBackendAction.DROP if choice.has_any else NoBackendAction.REJECT

@@ -304,7 +304,7 @@ class World:
             if compiled is None:
                 compiled = known[variant] = self._compile(service, variant)
             trimmed = roster.trim(compiled.rules)
-            if trimmed.captures:
+            if trimmed.frontends:
                 rules.append(trimmed)
                 serving += compiled.serving
         return Outcome(GuestRules(key.family, tuple(rules), key.service_cidrs), tuple(serving))

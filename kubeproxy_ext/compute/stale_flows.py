@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kubeproxy_ext.compute.guest_view import Outcome
-from ruleset.model import Capture, Endpoint, Protocol, Refusal, ServiceRules
+from ruleset.model import Endpoint, Frontend, NoBackendAction, Protocol, ServiceRules
 
 _PortKey = tuple[str, Protocol]
 _Address = tuple[str, int, Protocol]
@@ -58,14 +58,14 @@ def stale_flows(old: Outcome | None, new: Outcome) -> tuple[StaleFlow, ...]:
     ]
     # Of a port, not of each address that it is captured at: there may be many of both.
     texts = {key: tuple(map(str, endpoints)) for key, endpoints in have.items()}
-    for address, capture in news.items():
-        flows += _repair(olds.get(address), capture, had, have, texts)
+    for address, frontend in news.items():
+        flows += _repair(olds.get(address), frontend, had, have, texts)
     return tuple(sorted(flows, key=_order))
 
 
 def _repair(
-    old: Capture | None,
-    new: Capture,
+    old: Frontend | None,
+    new: Frontend,
     had: Mapping[_PortKey, tuple[Endpoint, ...]],
     have: Mapping[_PortKey, tuple[Endpoint, ...]],
     texts: Mapping[_PortKey, tuple[str, ...]],
@@ -74,7 +74,7 @@ def _repair(
     is_new = (
         old is None
         or old.service_port != new.service_port
-        or (isinstance(old.to, Refusal) and not isinstance(new.to, Refusal))
+        or (isinstance(old.to, NoBackendAction) and not isinstance(new.to, NoBackendAction))
     )
     if new.protocol is Protocol.UDP:
         if is_new or had.get(key) != have.get(key):
@@ -93,14 +93,14 @@ def _differing(
     return (key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
-def _captures(rules: Mapping[str, ServiceRules], names: set[str]) -> dict[_Address, Capture]:
+def _captures(rules: Mapping[str, ServiceRules], names: set[str]) -> dict[_Address, Frontend]:
     """By address. That no address stands twice is GuestRules' own promise; one that passes from one
     Service to another changes both, so both are among the names."""
     return {
-        (capture.ip, capture.port, capture.protocol): capture
+        (frontend.ip, frontend.port, frontend.protocol): frontend
         for name in names
         if name in rules
-        for capture in rules[name].captures
+        for frontend in rules[name].frontends
     }
 
 

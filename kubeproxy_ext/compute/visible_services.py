@@ -37,7 +37,7 @@ class Roster:
         if known is not None and known[0] is rules:
             return known[1]
         addresses = {loss.address for loss in lost}
-        kept = tuple(one for one in rules.captures if (one.ip, one.port, one.protocol) not in addresses)
+        kept = tuple(one for one in rules.frontends if (one.ip, one.port, one.protocol) not in addresses)
         trimmed = ServiceRules(rules.service, kept)
         self._trimmed[rules.service] = (rules, trimmed)
         return trimmed

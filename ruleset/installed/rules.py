@@ -19,7 +19,7 @@ from ruleset.syntax.iptables import HOOKS, TABLES
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class InstalledRules:
     """Our part of a packet filter, of one family.
 
     `objects` are our chains (iptables) or all of our table (nft), markers included, in the manner of
@@ -33,7 +33,7 @@ class Held:
     backend: Backend
     objects: Mapping[str, tuple[str, ...]]
     hooks: Mapping[str, tuple[str, ...]]
-    overtaken: frozenset[str] = frozenset()
+    shadowed: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -60,9 +60,9 @@ class Held:
         objects = {name: lines for name, lines in self.objects.items() if not is_marker(name)}
         return Document(self.family, self.backend, {**objects, **self.hooks})
 
-    def holds(self, document: Document) -> bool:
+    def matches(self, document: Document) -> bool:
         """Whether this is what `document` says, hooks in their places."""
-        return not self.overtaken and self.document() == document
+        return not self.shadowed and self.document() == document
 
 
 def _common_marker(markers_of_tables: Iterable[frozenset[str]]) -> str:
@@ -71,12 +71,12 @@ def _common_marker(markers_of_tables: Iterable[frozenset[str]]) -> str:
     return next(iter(first)) if len(first) == 1 and all(markers == first for markers in others) else ""
 
 
-def nothing(family: Family, backend: Backend) -> Held:
+def nothing_installed(family: Family, backend: Backend) -> InstalledRules:
     """A packet filter that has nothing of ours."""
-    return Held(family, backend, {}, {})
+    return InstalledRules(family, backend, {}, {})
 
 
-def expected(document: Document, digest: str = "") -> Held:
+def expected(document: Document, digest: str = "") -> InstalledRules:
     """What a packet filter holds once `document` is applied, marked with `digest` unless it is ""."""
     hooks = {}
     objects = dict(document.objects)
@@ -85,18 +85,18 @@ def expected(document: Document, digest: str = "") -> Held:
     if digest:
         tables = ("chain ",) if document.backend is Backend.NFT else [f"{table}/" for table in TABLES]
         objects.update((f"{table}{marker_chain(digest)}", ()) for table in tables)
-    return Held(document.family, document.backend, objects, hooks)
+    return InstalledRules(document.family, document.backend, objects, hooks)
 
 
-def held_objects(text: str, family: Family, backend: Backend) -> Held:
+def read_installed(text: str, family: Family, backend: Backend) -> InstalledRules:
     """Read what is ours out of a packet filter's own text; an empty text holds nothing."""
     if backend is Backend.NFT:
-        return Held(family, backend, list_parser.read(text, family), {})
+        return InstalledRules(family, backend, list_parser.read(text, family), {})
     read = save_parser.read(text)
-    return Held(family, backend, read.objects, read.hooks, read.overtaken)
+    return InstalledRules(family, backend, read.objects, read.hooks, read.shadowed)
 
 
-def state_digest(held: Iterable[Held]) -> str:
+def state_digest(held: Iterable[InstalledRules]) -> str:
     """A SHA-256 in hex of everything of ours in these packet filters, and of the hooks' places.
 
     Counters, other programs' rules and affinity's memory do not change it. Compare with one taken
@@ -109,5 +109,5 @@ def state_digest(held: Iterable[Held]) -> str:
             for name in sorted(part):
                 lines = "\n".join(part[name])
                 digest.update(f"{name} {len(lines)}\n{lines}\n".encode())
-        digest.update(" ".join(sorted(one.overtaken)).encode())
+        digest.update(" ".join(sorted(one.shadowed)).encode())
     return digest.hexdigest()

@@ -32,14 +32,14 @@ class Saved:
 
     objects: Mapping[str, tuple[str, ...]]
     hooks: Mapping[str, tuple[str, ...]]
-    overtaken: frozenset[str]
+    shadowed: frozenset[str]
 
 
 def read(text: str) -> Saved:
     """Read what is ours; lines that are not of a save are stepped over."""
     objects: dict[str, list[str]] = {}
     hooks: dict[str, list[str]] = {}
-    overtaken: set[str] = set()
+    shadowed: set[str] = set()
     table = ""
     for line in text.split("\n"):
         if line.startswith("*"):
@@ -60,11 +60,11 @@ def read(text: str) -> Saved:
                 hooks.setdefault(name, []).append(rule)
             elif name == "nat/OUTPUT" and name in hooks:
                 # In filter it matters not: nobody has to see a packet before it is refused.
-                overtaken.add(name)
+                shadowed.add(name)
     return Saved(
         {name: tuple(rules) for name, rules in objects.items()},
         {name: tuple(rules) for name, rules in hooks.items()},
-        frozenset(overtaken),
+        frozenset(shadowed),
     )
 
 

@@ -4,24 +4,24 @@
 import ipaddress
 from collections.abc import Iterator
 
-from ruleset.model import Capture, Family, GuestRules, ServiceRules
+from ruleset.model import Family, Frontend, GuestRules, ServiceRules
 
 DNS_PORT = 53
 
 _NOBODY = frozenset(("", "0.0.0.0", "::", "::1"))  # noqa: S104 - compared with, not listened on
 
 
-def is_capturable(capture: Capture) -> bool:
+def is_renderable(frontend: Frontend) -> bool:
     """Whether a guest may have a rule for it: a Service's own address, never "any" or loopback.
 
     That is what a node port would be written as. In a guest the local addresses are the pod's own:
     with kube-proxy's LOCAL rule a pod that listens on 31000 would lose its traffic to the Service
     that has this node port. So no renderer writes one, whatever a model says.
     """
-    return capture.ip not in _NOBODY and not capture.ip.startswith(("127.", "::ffff:"))
+    return frontend.ip not in _NOBODY and not frontend.ip.startswith(("127.", "::ffff:"))
 
 
-def in_order(rules: GuestRules) -> Iterator[ServiceRules]:
+def in_dispatch_order(rules: GuestRules) -> Iterator[ServiceRules]:
     """The Services as a dispatch chain has them: DNS first, then apiservers, then by name.
 
     The first rule that takes a packet ends its way through nat, and these two are asked most.
@@ -30,13 +30,13 @@ def in_order(rules: GuestRules) -> Iterator[ServiceRules]:
 
 
 def _rank(service: ServiceRules) -> int:
-    if any(capture.port == DNS_PORT for capture in service.captures):
+    if any(frontend.port == DNS_PORT for frontend in service.frontends):
         return 0
     namespace, _, name = service.service.partition("/")
     return 1 if name == "kubernetes" and (namespace == "default" or namespace.endswith("-default")) else 2
 
 
-def ranges(rules: GuestRules) -> tuple[str, ...]:
+def merged_cidrs(rules: GuestRules) -> tuple[str, ...]:
     """The service ranges of the model's family, merged where they meet, canonical and sorted."""
     if rules.family is Family.IPV6:
         six = (ipaddress.IPv6Network(cidr, strict=False) for cidr in rules.service_cidrs if ":" in cidr)

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ruleset.document import Document
-from ruleset.model import Capture, Family, GuestRules, Refusal, ServiceRules, Target
-from ruleset.names import SERVICES, Backend, endpoint_chain, target_chain
-from ruleset.render.frontends import in_order, is_capturable, ranges
+from ruleset.model import EndpointSet, Family, Frontend, GuestRules, NoBackendAction, ServiceRules
+from ruleset.names import SERVICES, Backend, endpoint_chain, endpoint_set_chain
+from ruleset.render.frontends import in_dispatch_order, is_renderable, merged_cidrs
 
 HOOKS = {
     "nat/OUTPUT": (f"-j {SERVICES}",),
@@ -69,7 +69,7 @@ class Renderer:
         dispatch: list[str] = []
         refusals: list[str] = []
         objects: dict[str, tuple[str, ...]] = dict(HOOKS)
-        for service in in_order(rules):
+        for service in in_dispatch_order(rules):
             fragment = self._fragment(service, rules.family)
             dispatch += fragment.dispatch
             refusals += fragment.refusals
@@ -107,17 +107,17 @@ def _render(service: ServiceRules, family: Family) -> _Fragment:
     dispatch: list[str] = []
     refusals: list[str] = []
     chains: dict[str, tuple[str, ...]] = {}
-    for capture in service.captures:
-        if not is_capturable(capture):
+    for frontend in service.frontends:
+        if not is_renderable(frontend):
             continue
-        match = _match(capture, family)
-        target = capture.to
-        if isinstance(target, Refusal):
-            refusals.append(f"{match} -j {_refusal(capture, target, family)}")
+        match = _match(frontend, family)
+        target = frontend.to
+        if isinstance(target, NoBackendAction):
+            refusals.append(f"{match} -j {_refusal(frontend, target, family)}")
         elif len(target.endpoints) == 1 and target.affinity_s is None:
             dispatch.append(f"{match} -j DNAT --to-destination {target.endpoints[0]}")
         else:
-            chain = target_chain(target)
+            chain = endpoint_set_chain(target)
             dispatch.append(f"{match} -j {chain}")
             if f"nat/{chain}" not in chains:
                 chains.update(_choice(target, chain, family))
@@ -125,30 +125,30 @@ def _render(service: ServiceRules, family: Family) -> _Fragment:
     return _Fragment(tuple(dispatch), tuple(refusals), chains, size)
 
 
-def _match(capture: Capture, family: Family) -> str:
-    protocol = capture.protocol.value
-    return f"-d {capture.ip}{_HOST[family]} -p {protocol} -m {protocol} --dport {capture.port}"
+def _match(frontend: Frontend, family: Family) -> str:
+    protocol = frontend.protocol.value
+    return f"-d {frontend.ip}{_HOST[family]} -p {protocol} -m {protocol} --dport {frontend.port}"
 
 
-def _refusal(capture: Capture, refusal: Refusal, family: Family) -> str:
-    if refusal is Refusal.DROP:
+def _refusal(frontend: Frontend, refusal: NoBackendAction, family: Family) -> str:
+    if refusal is NoBackendAction.DROP:
         return "DROP"
     # An ICMPv6 error makes connect() fail only at its first retransmission, after a second (seen on
     # Linux 6.18); a reset does at once. For IPv4 the ICMP error does too.
-    is_slow = family is Family.IPV6 and capture.protocol.value == "tcp"
+    is_slow = family is Family.IPV6 and frontend.protocol.value == "tcp"
     return _RESET if is_slow else _UNREACHABLE[family]
 
 
 def _catch_all(rules: GuestRules) -> list[str]:
     lines: list[str] = []
-    for cidr in ranges(rules):
+    for cidr in merged_cidrs(rules):
         if rules.family is Family.IPV6:
             lines.append(f"-d {cidr} -p tcp -j {_RESET}")
         lines.append(f"-d {cidr} -j {_UNREACHABLE[rules.family]}")
     return lines
 
 
-def _choice(target: Target, chain: str, family: Family) -> dict[str, tuple[str, ...]]:
+def _choice(target: EndpointSet, chain: str, family: Family) -> dict[str, tuple[str, ...]]:
     """The chain that chooses an endpoint, and with affinity those of the endpoints."""
     protocol = target.protocol.value
     count = len(target.endpoints)

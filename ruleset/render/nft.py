@@ -10,9 +10,9 @@ nat chains of a hook are asked in the order of their priorities, until one trans
 """
 
 from ruleset.document import Document
-from ruleset.model import Endpoint, Family, GuestRules, Refusal, Target
-from ruleset.names import Backend, endpoint_chain, target_chain
-from ruleset.render.frontends import in_order, is_capturable, ranges
+from ruleset.model import Endpoint, EndpointSet, Family, GuestRules, NoBackendAction
+from ruleset.names import Backend, endpoint_chain, endpoint_set_chain
+from ruleset.render.frontends import in_dispatch_order, is_renderable, merged_cidrs
 from ruleset.syntax.nft import FAMILIES
 
 NAT_PRIORITY = -95
@@ -35,16 +35,16 @@ def render(rules: GuestRules) -> Document:
     endpoints: list[str] = []
     refusals: list[str] = []
     chains: dict[str, tuple[str, ...]] = {}
-    for service in in_order(rules):
-        for capture in filter(is_capturable, service.captures):
-            match = f"{capture.ip} . {capture.protocol.value} . {capture.port}"
-            target = capture.to
-            if isinstance(target, Refusal):
-                refusals.append(f"{match} : {'drop' if target is Refusal.DROP else 'goto refuse'}")
+    for service in in_dispatch_order(rules):
+        for frontend in filter(is_renderable, service.frontends):
+            match = f"{frontend.ip} . {frontend.protocol.value} . {frontend.port}"
+            target = frontend.to
+            if isinstance(target, NoBackendAction):
+                refusals.append(f"{match} : {'drop' if target is NoBackendAction.DROP else 'goto refuse'}")
             elif len(target.endpoints) == 1 and target.affinity_s is None:
                 endpoints.append(f"{match} : {_pair(target.endpoints[0])}")
             else:
-                chain = target_chain(target)
+                chain = endpoint_set_chain(target)
                 services.append(f"{match} : goto {chain}")
                 if f"chain {chain}" not in chains:
                     chains.update(_choice(target, chain, ip, address))
@@ -66,7 +66,7 @@ def render(rules: GuestRules) -> Document:
             "map services": (f"{key} : verdict", *sorted(services)),
             "map endpoints": (f"{key} : {address} . inet_service", *sorted(endpoints)),
             "map refusals": (f"{key} : verdict", *sorted(refusals)),
-            "set service-cidrs": (f"type {address}", "flags interval", *sorted(ranges(rules))),
+            "set service-cidrs": (f"type {address}", "flags interval", *sorted(merged_cidrs(rules))),
             **chains,
         },
     )
@@ -85,7 +85,7 @@ def _pair(endpoint: Endpoint) -> str:
     return f"{endpoint.ip} . {endpoint.port}"
 
 
-def _choice(target: Target, chain: str, ip: str, address: str) -> dict[str, tuple[str, ...]]:
+def _choice(target: EndpointSet, chain: str, ip: str, address: str) -> dict[str, tuple[str, ...]]:
     """The chain that chooses an endpoint, and with affinity a set of clients for each endpoint."""
     one_of = f"numgen random mod {len(target.endpoints)}"
     translate = f"meta l4proto {target.protocol.value} dnat"

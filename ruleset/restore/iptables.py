@@ -11,14 +11,16 @@ what nat takes over from them.
 from collections.abc import Iterable, Iterator
 
 from ruleset.document import Document
-from ruleset.installed.rules import Held
+from ruleset.installed.rules import InstalledRules
 from ruleset.names import SERVICES
 from ruleset.syntax.iptables import HOOKS, TABLES
 
 _REFUSALS = f"filter/{SERVICES}"
 
 
-def change(wanted: Held, held: Held, touched: frozenset[str], base: Document | None = None) -> str:
+def change(
+    wanted: InstalledRules, held: InstalledRules, touched: frozenset[str], base: Document | None = None
+) -> str:
     """The text that writes the chains of `touched` as `wanted` has them, or takes them away.
 
     Hooks are put right wherever `held` has them wrong. `base` is what the guest has, if known: it
@@ -44,7 +46,9 @@ def _transaction(table: str, lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in (f"*{table}", *lines, "COMMIT"))
 
 
-def _section(table: str, wanted: Held, held: Held, touched: frozenset[str]) -> Iterator[str]:
+def _section(
+    table: str, wanted: InstalledRules, held: InstalledRules, touched: frozenset[str]
+) -> Iterator[str]:
     """The lines of one table. Naming a chain makes it, or empties it if it is there."""
     names = sorted(name for name in touched if name.startswith(f"{table}/") and name not in HOOKS)
     chains = {name: name.partition("/")[2] for name in names}
@@ -62,5 +66,5 @@ def _section(table: str, wanted: Held, held: Held, touched: frozenset[str]) -> I
     yield from (f"-X {chain}" for name, chain in chains.items() if name not in wanted.objects)
 
 
-def _is_right(name: str, wanted: Held, held: Held) -> bool:
-    return held.hooks.get(name) == wanted.hooks.get(name) and name not in held.overtaken
+def _is_right(name: str, wanted: InstalledRules, held: InstalledRules) -> bool:
+    return held.hooks.get(name) == wanted.hooks.get(name) and name not in held.shadowed

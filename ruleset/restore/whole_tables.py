@@ -10,7 +10,7 @@ the channel has no better, and only what stays in the guest can see.
 from dataclasses import dataclass, field
 
 from ruleset.document import Document
-from ruleset.installed.rules import Held, expected, nothing
+from ruleset.installed.rules import InstalledRules, expected, nothing_installed
 from ruleset.installed.save_parser import jumps_to_us, parts
 from ruleset.model import Family
 from ruleset.names import Backend, is_our_chain
@@ -20,7 +20,7 @@ MAX_TEXT_BYTES = 3584 * 1024
 """ttrpc ends at 4 MiB a message, and the shim's request is wrapped in another."""
 
 
-class TooLarge(Exception):  # noqa: N818 - a finding about a guest, not a fault
+class RulesetTooLarge(Exception):  # noqa: N818 - a finding about a guest, not a fault
     """More rules than a stock Kata guest can be sent."""
 
 
@@ -33,7 +33,7 @@ class _Foreign:
     had_ours: bool = False
 
 
-def merged(save_text: str, document: Document, digest: str = "") -> str:
+def whole_tables(save_text: str, document: Document, digest: str = "") -> str:
     """The whole tables of a guest that printed `save_text`, with `document` in the place of ours.
 
     With a `digest` the marker chain of that ruleset is among it. An empty `save_text` is a fresh
@@ -45,7 +45,7 @@ def merged(save_text: str, document: Document, digest: str = "") -> str:
     text = "".join(_table(table, foreign.get(table, _Foreign()), wanted) for table in TABLES)
     size = len(text.encode())
     if size > MAX_TEXT_BYTES:
-        raise TooLarge(
+        raise RulesetTooLarge(
             f"{size} bytes of rules, {len(document.text())} of them ours: a stock Kata guest takes "
             f"{MAX_TEXT_BYTES}, one with vcnode's agent more"
         )
@@ -57,13 +57,15 @@ def without_ours(save_text: str) -> str:
 
     Names only the tables that have something of ours; "" if none has.
     """
-    none = nothing(Family.IPV4, Backend.IPTABLES)  # a text without rules is the same for both families
+    none = nothing_installed(
+        Family.IPV4, Backend.IPTABLES
+    )  # a text without rules is the same for both families
     foreign = _foreign(save_text)
     ours = (table for table in TABLES if table in foreign and foreign[table].had_ours)
     return "".join(_table(table, foreign[table], none) for table in ours)
 
 
-def _table(table: str, foreign: _Foreign, wanted: Held) -> str:
+def _table(table: str, foreign: _Foreign, wanted: InstalledRules) -> str:
     chains = sorted(name for name in wanted.objects if name.startswith(f"{table}/"))
     short = {name: name.partition("/")[2] for name in (*chains, *wanted.hooks)}
     lines = [f"*{table}", *foreign.declared]

@@ -14,7 +14,7 @@ from ruleset.model import Endpoint
 from ruletrace.chain_walk import End, Walked, chance_said, follow, none_of
 from ruletrace.iptables.matches import takes
 from ruletrace.iptables.rule_text import Rule, Table, read_tables
-from ruletrace.packet import Fate, Outcome, Packet, Trace
+from ruletrace.packet import Outcome, Packet, PacketVerdict, Trace
 
 _HOOK = "OUTPUT"
 _TABLES = ("raw", "mangle", "nat", "filter", "security")
@@ -51,13 +51,13 @@ class _Filter:
     def hook(self, packet: Packet, walked: Walked) -> list[End]:
         chain = self.chains.get(_HOOK)
         if chain is None or not (chain.rules or chain.policy == "DROP"):
-            return [End(1.0, Fate.PASS)]
+            return [End(1.0, PacketVerdict.PASS)]
         ends, left = self._chain(_HOOK, packet, 1.0, walked)
         if left > 0:
             is_dropped = chain.policy == "DROP"
             said = f"else policy {chain.policy}" if ends else f"no rule takes it, policy {chain.policy}"
             walked.steps.append(f"{self.name} {_HOOK}: {said}: {'dropped' if is_dropped else 'it goes on'}")
-            ends.append(End(left, Fate.DROP if is_dropped else Fate.PASS))
+            ends.append(End(left, PacketVerdict.DROP if is_dropped else PacketVerdict.PASS))
         return ends
 
     def _chain(self, name: str, packet: Packet, share: float, walked: Walked) -> tuple[list[End], float]:
@@ -107,29 +107,29 @@ def _target(rule: Rule, packet: Packet) -> tuple[Outcome | None, str]:
     options = rule.target_options
     match rule.target:
         case "ACCEPT":
-            return Fate.PASS, "accepted: past the other rules of this table"
+            return PacketVerdict.PASS, "accepted: past the other rules of this table"
         case "DROP":
-            return Fate.DROP, "dropped: the sender hears nothing"
+            return PacketVerdict.DROP, "dropped: the sender hears nothing"
         case "REJECT":
             with_what = options.get("--reject-with", "icmp-port-unreachable")
-            return Fate.REJECT, f"rejected: the sender is told at once, by {with_what}"
+            return PacketVerdict.REJECT, f"rejected: the sender is told at once, by {with_what}"
         case "RETURN":
             return None, "back to where it came from"
         case "DNAT":
             endpoint = _destination(options.get("--to-destination", ""), packet)
             if endpoint is None:
-                return Fate.UNKNOWN, "to one of several addresses, which cannot be followed"
+                return PacketVerdict.UNKNOWN, "to one of several addresses, which cannot be followed"
             return endpoint, f"the destination becomes {endpoint}"
         case "REDIRECT":
             ports = options.get("--to-ports", str(packet.port))
             endpoint = _destination(f"{'[::1]' if packet.to.version == 6 else '127.0.0.1'}:{ports}", packet)
-            return endpoint or Fate.UNKNOWN, f"to port {ports} of the guest itself"
+            return endpoint or PacketVerdict.UNKNOWN, f"to port {ports} of the guest itself"
         case "":
             return None, "only counted, it goes on"
         case target if target in _GOES_ON:
             return None, f"{target} leaves its way alone, it goes on"
         case target:
-            return Fate.UNKNOWN, f"handed to {target}, which cannot be followed"
+            return PacketVerdict.UNKNOWN, f"handed to {target}, which cannot be followed"
 
 
 def _destination(text: str, packet: Packet) -> Endpoint | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ruleset.model import Endpoint, Protocol
 from ruletrace.nft.fields import ABSENT, Alternative, fits, read_expression
 from ruletrace.nft.rule_text import Collection, Element, Rule, elements
-from ruletrace.packet import Fate, Outcome, Packet
+from ruletrace.packet import Outcome, Packet, PacketVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Does:
     share: float
     kind: str
     said: str
-    outcome: Outcome = Fate.UNKNOWN
+    outcome: Outcome = PacketVerdict.UNKNOWN
     chain: str = ""
 
 
@@ -132,15 +132,17 @@ class Judge:
         """The verdict that `words` begin with, if they do."""
         match words:
             case ["accept", *_]:
-                return (Does(1.0, "end", "accepted: past the other rules of this chain", Fate.PASS),)
+                return (Does(1.0, "end", "accepted: past the other rules of this chain", PacketVerdict.PASS),)
             case ["drop", *_]:
-                return (Does(1.0, "end", "dropped: the sender hears nothing", Fate.DROP),)
+                return (Does(1.0, "end", "dropped: the sender hears nothing", PacketVerdict.DROP),)
             # nft leaves out of its lists the match on TCP that a reset implies.
             case ["reject", "with", "tcp", "reset", *_] if packet.protocol is not Protocol.TCP:
                 return ()
             case ["reject", *rest]:
                 how = " ".join(rest[1:]) if rest[:1] == ["with"] else "icmp port-unreachable"
-                return (Does(1.0, "end", f"rejected: the sender is told at once, by {how}", Fate.REJECT),)
+                return (
+                    Does(1.0, "end", f"rejected: the sender is told at once, by {how}", PacketVerdict.REJECT),
+                )
             case ["jump", chain, *_]:
                 return (Does(1.0, "jump", f"on to {chain}", chain=chain),)
             case ["goto", chain, *_]:
@@ -156,7 +158,9 @@ class Judge:
                 itself = Endpoint("127.0.0.1" if packet.to.version == 4 else "::1", port)
                 return (Does(1.0, "end", f"to port {port} of the guest itself", itself),)
             case ["queue" | "tproxy" | "synproxy" | "fwd" | "dup" as word, *_]:
-                return (Does(1.0, "end", f"handed to {word}, which cannot be followed", Fate.UNKNOWN),)
+                return (
+                    Does(1.0, "end", f"handed to {word}, which cannot be followed", PacketVerdict.UNKNOWN),
+                )
         return None
 
     def _rewritten(self, words: list[str], packet: Packet) -> tuple[Does, ...]:
@@ -169,7 +173,7 @@ class Judge:
         rest = words[expression.words :]
         found: list[Does] = []
         if rest[:1] != ["map"]:
-            return (Does(1.0, "end", "to an address that cannot be followed", Fate.UNKNOWN),)
+            return (Does(1.0, "end", "to an address that cannot be followed", PacketVerdict.UNKNOWN),)
         for share, values in expression.alternatives:
             for element in self._map(rest[1:]).elements:
                 if fits(values, element):
@@ -189,7 +193,9 @@ def _to(value: Sequence[str], share: float, packet: Packet) -> Does:
     else:
         address, port = text, ""
     if "-" in address or not (port.isdigit() or not port):
-        return Does(share, "end", "to one of several addresses, which cannot be followed", Fate.UNKNOWN)
+        return Does(
+            share, "end", "to one of several addresses, which cannot be followed", PacketVerdict.UNKNOWN
+        )
     ip = address.strip("[]") or packet.destination
     endpoint = Endpoint(ip, int(port) if port else packet.port)
     return Does(share, "end", f"the destination becomes {endpoint}", endpoint)

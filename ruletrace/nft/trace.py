@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ruletrace.chain_walk import End, Walked, chances_said, follow, none_of
 from ruletrace.nft.rule_text import Chain, Table, read_tables
 from ruletrace.nft.rulings import Does, Judge
-from ruletrace.packet import Fate, Packet, Trace
+from ruletrace.packet import Packet, PacketVerdict, Trace
 
 _HOOK = "output"
 _NAT_PRIORITY = -100
@@ -65,13 +65,13 @@ class _Base:
     def hook(self, packet: Packet, walked: Walked) -> list[End]:
         is_dropped = self.chain.hook is not None and self.chain.hook.policy == "drop"
         if not (self.chain.rules or is_dropped):
-            return [End(1.0, Fate.PASS)]
+            return [End(1.0, PacketVerdict.PASS)]
         ends, left = self._chain(self.name, packet, 1.0, walked)
         if left > 0:
             policy = "drop" if is_dropped else "accept"
             said = f"else policy {policy}" if ends else f"no rule takes it, policy {policy}"
             walked.steps.append(f"{self._at(self.name)}: {said}: {'dropped' if is_dropped else 'it goes on'}")
-            ends.append(End(left, Fate.DROP if is_dropped else Fate.PASS))
+            ends.append(End(left, PacketVerdict.DROP if is_dropped else PacketVerdict.PASS))
         return ends
 
     def _at(self, chain: str) -> str:
@@ -138,11 +138,13 @@ class _Nat:
         passing = 1.0
         for base in self.chains:
             more = base.hook(packet, walked)
-            ends += [End(passing * end.share, end.outcome) for end in more if end.outcome is not Fate.PASS]
-            passing = min(1.0, passing * sum(end.share for end in more if end.outcome is Fate.PASS))
+            ends += [
+                End(passing * end.share, end.outcome) for end in more if end.outcome is not PacketVerdict.PASS
+            ]
+            passing = min(1.0, passing * sum(end.share for end in more if end.outcome is PacketVerdict.PASS))
             if passing <= 0:
                 return ends
-        return [*ends, End(passing, Fate.PASS)]
+        return [*ends, End(passing, PacketVerdict.PASS)]
 
 
 def _shortened(text: str) -> str:

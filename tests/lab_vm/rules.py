@@ -2,7 +2,16 @@
 """Rulesets for guests, made of Services in a few words."""
 
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+from ruleset.model import (
+    Endpoint,
+    EndpointSet,
+    Family,
+    Frontend,
+    GuestRules,
+    NoBackendAction,
+    Protocol,
+    ServiceRules,
+)
 from ruleset.names import Backend
 from ruleset.render.iptables import render as render_iptables
 from ruleset.render.nft import render as render_nft
@@ -21,17 +30,17 @@ def service(
     """One Service with one port; endpoints are addresses, and serve at 8080."""
     places = tuple(sorted((Endpoint(each, 8080) for each in endpoints), key=str))
     full = f"default/{name}"
-    to: Target | Refusal = Refusal.REJECT
+    to: EndpointSet | NoBackendAction = NoBackendAction.REJECT
     if places:
-        to = Target(f"{full}:p", protocol, False, places, affinity_s)
-    return ServiceRules(full, (Capture(ip, port, protocol, f"{full}:p", to),))
+        to = EndpointSet(f"{full}:p", protocol, False, places, affinity_s)
+    return ServiceRules(full, (Frontend(ip, port, protocol, f"{full}:p", to),))
 
 
 def ruleset(generation: int, *services: ServiceRules, backend: Backend = Backend.IPTABLES) -> Ruleset:
     """These Services, and whatever else is in the ranges rejected; both families."""
     documents = []
     for family, cidr in CIDRS.items():
-        of_family = (each for each in services if (":" in each.captures[0].ip) is (family is Family.IPV6))
+        of_family = (each for each in services if (":" in each.frontends[0].ip) is (family is Family.IPV6))
         rules = GuestRules(family, tuple(sorted(of_family, key=lambda each: each.service)), (cidr,))
         documents.append(render_nft(rules) if backend is Backend.NFT else render_iptables(rules))
     return make_ruleset(generation, documents)

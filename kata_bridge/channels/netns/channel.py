@@ -23,7 +23,7 @@ from guest_agent.reconciler import Keeper, Remembered
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
 from kata_bridge.sandboxes.core.sandbox import Sandbox
-from ruleset.delta import NotTheBase, RulesetDelta
+from ruleset.delta import BaseMismatch, RulesetDelta
 from ruleset.document import BadDocument, Document, Ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -140,7 +140,7 @@ class NetnsChannel:
         self._under_way = under_way
         try:
             return await asyncio.shield(under_way)
-        except NotTheBase as error:
+        except BaseMismatch as error:
             raise NeedsFull(str(error)) from None
         except packet_filter.Refused as error:
             raise GuestRefused(str(error)) from None

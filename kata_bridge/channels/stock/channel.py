@@ -24,10 +24,10 @@ from kata_bridge.channels.stock.faults import Fault, NoAnswerError
 from kata_bridge.channels.stock.shim import ROOTS
 from ruleset.delta import RulesetDelta
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.installed.rules import Held, held_objects, state_digest
+from ruleset.installed.rules import InstalledRules, read_installed, state_digest
 from ruleset.model import Family
 from ruleset.names import MARKER_PREFIX, Backend
-from ruleset.restore.whole_tables import TooLarge, merged
+from ruleset.restore.whole_tables import RulesetTooLarge, whole_tables
 
 # Both shims give their agent 60 s, and the agent gives iptables-restore no limit at all: a push that
 # was not answered may happen until then, and there must not be two at once.
@@ -49,7 +49,7 @@ _log = logs.get(__name__)
 class _Seen:
     """What a guest printed of ours, and of how long a text: so long it takes to look through it again."""
 
-    held: Held
+    held: InstalledRules
     size: int
 
 
@@ -60,7 +60,7 @@ class _Applied:
     ruleset: Ruleset
     printed: Mapping[Family, str]
 
-    def is_as_printed(self, held: Held) -> bool:
+    def is_as_printed(self, held: InstalledRules) -> bool:
         return state_digest([held]) == self.printed.get(held.family)
 
 
@@ -175,7 +175,7 @@ class StockChannel:
     async def _seen(self, family: Family) -> _Seen:
         return await _seen_in(await self._read(family), family)
 
-    def _judged(self, helds: Sequence[Held]) -> GuestState:
+    def _judged(self, helds: Sequence[InstalledRules]) -> GuestState:
         """Tell which ruleset this is.
 
         It is the one whose digest its objects have, if the marker says so too: that needs no memory.
@@ -187,7 +187,7 @@ class StockChannel:
         present = [held for held in helds if _has_rules(held)]
         digest = _digest(present)
         is_known = applied is not None and applied.ruleset.digest == digest
-        if digest and all(held.is_marked(digest) and not held.overtaken for held in present):
+        if digest and all(held.is_marked(digest) and not held.shadowed for held in present):
             return GuestState(applied.ruleset.generation if applied and is_known else 0, digest, False)
         if applied is not None and any(held.is_marked(applied.ruleset.digest) for held in present):
             return GuestState(applied.ruleset.generation, applied.ruleset.digest, has_drifted=True)
@@ -220,8 +220,8 @@ class StockChannel:
             self._calls.release()
             return before
         try:
-            whole = await off_loop.run(len(text), merged, text, document, digest)
-        except TooLarge as error:
+            whole = await off_loop.run(len(text), whole_tables, text, document, digest)
+        except RulesetTooLarge as error:
             raise GuestRefused(str(error)) from None
         await self._push(family, whole)
         printed = await self._read(family)
@@ -236,14 +236,14 @@ class StockChannel:
             )
         raise Unreachable(f"the guest took the rules and does not hold them: somebody rewrites its {tool}")
 
-    def _is_in(self, held: Held, document: Document, digest: str) -> bool:
+    def _is_in(self, held: InstalledRules, document: Document, digest: str) -> bool:
         if not digest:
             return _PROOF in held.objects and not _has_rules(held)
         if not held.is_marked(digest):
             return False
         applied = self._applied
         is_printed = applied is not None and applied.ruleset.digest == digest and applied.is_as_printed(held)
-        return is_printed or held.holds(document)
+        return is_printed or held.matches(document)
 
     async def _find_ipv6_problem(self) -> str:
         if not self._has_ipv6:
@@ -254,7 +254,7 @@ class StockChannel:
             if not (await _seen_in(text, family)).held.is_empty:
                 return ""
             proof = Document(family, Backend.IPTABLES, {_PROOF: ()})
-            await self._calls.push(family, await off_loop.run(len(text), merged, text, proof))
+            await self._calls.push(family, await off_loop.run(len(text), whole_tables, text, proof))
             printed = await self._calls.read(family)
         except FaultError as error:
             if error.fault is Fault.TRANSIENT:
@@ -293,11 +293,11 @@ class StockChannel:
 
 
 async def _seen_in(text: str, family: Family) -> _Seen:
-    held = await off_loop.run(len(text), held_objects, text, family, Backend.IPTABLES)
+    held = await off_loop.run(len(text), read_installed, text, family, Backend.IPTABLES)
     return _Seen(held, len(text))
 
 
-def _is_taken(held: Held, digest: str) -> bool:
+def _is_taken(held: InstalledRules, digest: str) -> bool:
     """Whether what was pushed with this digest, or without rules, is there."""
     return held.is_marked(digest) if digest else not _has_rules(held)
 
@@ -306,11 +306,11 @@ def _has_ipv6(ruleset: Ruleset) -> bool:
     return any(document.family is Family.IPV6 for document in ruleset.documents)
 
 
-def _has_rules(held: Held) -> bool:
+def _has_rules(held: InstalledRules) -> bool:
     """Whether there is more of ours than the proof of IPv6."""
     return bool(held.hooks) or any(name != _PROOF for name in held.objects)
 
 
-def _digest(helds: Sequence[Held]) -> str:
+def _digest(helds: Sequence[InstalledRules]) -> str:
     """The digest of the ruleset that this would be, empty if it is nothing."""
     return make_ruleset(0, [held.document() for held in helds]).digest if helds else ""

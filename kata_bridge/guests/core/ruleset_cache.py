@@ -37,7 +37,7 @@ class RulesetCache:
         return replace(known, generation=ruleset.generation)
 
     def composed(self, base: Ruleset, delta: RulesetDelta) -> Ruleset:
-        """Return what `delta` makes of `base`. Raises `NotTheBase`."""
+        """Return what `delta` makes of `base`. Raises `BaseMismatch`."""
         known = self._whole.get(delta.digest)
         if known is None or base.digest not in (delta.base_digest, delta.digest):
             known = apply_delta(base, delta)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ruleset.model import Endpoint, Protocol
-from ruletrace.packet import Fate, Outcome, Packet
+from ruletrace.packet import Outcome, Packet, PacketVerdict
 from tests.cases.services.shape import Check, State, World
 
 _CONFIG_WORDS = frozenset({"masquerade_all", "detector", "localhost_nodeports", "nodeport_addresses"})
@@ -60,7 +60,7 @@ def of_flow(checks: Iterable[Check], state: State, world: World) -> Asked:
             left_out[why] += 1
             continue
         is_at_node_port = check.destination in world.node_ips and check.port in _node_ports(state, check)
-        wanted = frozenset({Fate.PASS}) if is_at_node_port else _wanted(check)
+        wanted = frozenset({PacketVerdict.PASS}) if is_at_node_port else _wanted(check)
         questions.setdefault(check.source, []).append(Question(check.name, _packet(check), wanted))
     return Asked({source: tuple(found) for source, found in questions.items()}, left_out)
 
@@ -84,11 +84,11 @@ def of_guest(checks: Iterable[Check], pod: str, how: str) -> tuple[Question, ...
 
 def with_catch_all(question: Question, service_cidrs: Iterable[str]) -> Question:
     """The same question under rules that refuse what no Service takes in these ranges."""
-    passes = question.wanted == {Fate.PASS}
+    passes = question.wanted == {PacketVerdict.PASS}
     to = question.packet.to
     if not passes or not any(to in ipaddress.ip_network(cidr) for cidr in service_cidrs):
         return question
-    return Question(question.name, question.packet, frozenset({Fate.REJECT}))
+    return Question(question.name, question.packet, frozenset({PacketVerdict.REJECT}))
 
 
 def check_config(config: Iterable[str]) -> None:
@@ -134,8 +134,8 @@ def _wanted(check: Check) -> frozenset[Outcome]:
     if not isinstance(check.expect, str):
         return frozenset(endpoint(text) for text in check.expect)
     if check.expect in ("pass", "accept", UNREACH):
-        return frozenset({Fate.PASS})
-    return frozenset({Fate(check.expect)})
+        return frozenset({PacketVerdict.PASS})
+    return frozenset({PacketVerdict(check.expect)})
 
 
 def endpoint(text: str) -> Endpoint:

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 
 from ruleset.document import Document, parse
-from ruleset.installed.rules import Held, held_objects
+from ruleset.installed.rules import InstalledRules, read_installed
 from ruleset.model import Family
 from ruleset.names import NFT_TABLE, Backend
 from ruleset.restore.script import full_restore
@@ -64,12 +64,12 @@ class Filter:
             return guest.run("nft", "-s", "list", "ruleset", _NFT_FAMILY[family])
         return guest.run(self.restorer(family).replace("restore", "save"))
 
-    def held(self, guest: Namespace, family: Family) -> Held:
+    def held(self, guest: Namespace, family: Family) -> InstalledRules:
         """What of it is ours."""
         if self.backend is Backend.NFT:
             listed = guest.tries("nft", "-s", "list", "table", _NFT_FAMILY[family], NFT_TABLE)
-            return held_objects(listed.stdout, family, self.backend)
-        return held_objects(self.save(guest, family), family, self.backend)
+            return read_installed(listed.stdout, family, self.backend)
+        return read_installed(self.save(guest, family), family, self.backend)
 
 
 FILTERS = (

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ruleset.model import Endpoint
-from ruletrace.packet import Fate, Outcome, listed
+from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
 from tests.cases.services.asked import Question
 from tests.cases.services.lab import Lab
 from tests.cases.services.probe import DROP_S, PATIENCE_S, Seen
@@ -39,7 +39,7 @@ def complaints(lab: Lab, question: Question, reload: Callable[[], None] | None =
     """
     packet, wanted = question.packet, question.wanted
     ends = sum(isinstance(outcome, Endpoint) for outcome in wanted)
-    is_drop = wanted == {Fate.DROP}
+    is_drop = wanted == {PacketVerdict.DROP}
     patience_s = DROP_S if is_drop else PATIENCE_S
     found: set[Outcome] = set()
     for _ in range(times(ends) if ends else 1):
@@ -57,7 +57,7 @@ def complaints(lab: Lab, question: Question, reload: Callable[[], None] | None =
             if wrong:
                 return [wrong]
     if question.is_routed and found != wanted:
-        return [f"{listed(found)}, not {listed(wanted)}"]
+        return [f"{format_outcomes(found)}, not {format_outcomes(wanted)}"]
     return []
 
 
@@ -69,7 +69,7 @@ def _wrong(seen: Seen, question: Question) -> str:
         return seen.word
     outcome = _outcome(seen)
     if outcome not in question.wanted:
-        return f"{listed([outcome])}, not {listed(question.wanted)}"
+        return f"{format_outcomes([outcome])}, not {format_outcomes(question.wanted)}"
     if seen.reached is None:
         return ""
     source = question.packet.source
@@ -86,11 +86,14 @@ def _not_stuck(lab: Lab, question: Question, first: Seen) -> str:
     for _ in range(_STUCK_TIMES):
         again = lab.probe.send(packet.protocol, packet.destination, packet.port)
         if _outcome(again) != _outcome(first):
-            return f"affinity: {listed([_outcome(first)])} and then {listed([_outcome(again)])}"
+            seen = [format_outcomes([_outcome(one)]) for one in (first, again)]
+            return f"affinity: {seen[0]} and then {seen[1]}"
     return ""
 
 
 def _outcome(seen: Seen) -> Outcome:
     if seen.word == "endpoint" and seen.reached is not None:
         return seen.reached.endpoint
-    return {"pass": Fate.PASS, "reject": Fate.REJECT, "drop": Fate.DROP}.get(seen.word, Fate.UNKNOWN)
+    return {"pass": PacketVerdict.PASS, "reject": PacketVerdict.REJECT, "drop": PacketVerdict.DROP}.get(
+        seen.word, PacketVerdict.UNKNOWN
+    )

@@ -14,9 +14,9 @@ from kubeproxy_ext.compute.guest_view import Outcome as GuestOutcome
 from kubeproxy_ext.compute.stale_flows import stale_flows
 from ruleset.document import parse
 from ruleset.names import Backend
-from ruleset.restore.whole_tables import merged
-from ruletrace.model_trace import answer
-from ruletrace.packet import Fate, Outcome, listed
+from ruleset.restore.whole_tables import whole_tables
+from ruletrace.model_trace import trace_model
+from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
 from tests.cases.services import mesh
 from tests.cases.services.asked import Question
 from tests.cases.services.entries import delete, entries_to
@@ -78,7 +78,7 @@ def no_route(scene: Scene) -> list[str]:
         lab.route(scene.service_cidr)
         for question in scene.questions:
             packet = question.packet
-            endpoints = answer(scene.now.rules, packet).endpoints
+            endpoints = trace_model(scene.now.rules, packet).endpoints
             for endpoint in endpoints:  # translated packets are routed again
                 lab.route(endpoint.ip)
             seen = lab.probe.send(packet.protocol, packet.destination, packet.port)
@@ -102,7 +102,7 @@ def syn_repaired(scene: Scene) -> list[str]:
 def _syn_before_rules(scene: Scene, *, is_repaired: bool) -> list[str]:
     (question,) = scene.questions
     packet = question.packet
-    is_stuck = question.wanted == {Fate.DROP}
+    is_stuck = question.wanted == {PacketVerdict.DROP}
     # Nobody may listen where the packet goes without rules: it has to be sent again.
     lab = _lab(scene, without={packet.port})
     try:
@@ -166,13 +166,15 @@ def udp_moved(scene: Scene) -> list[str]:
             deleted = delete(lab.guest, stale_flows(*scene.outcomes))
             try:
                 moved = ask(one, b"3")
-                outcome: Outcome = moved.endpoint if moved is not None else Fate.DROP
+                outcome: Outcome = moved.endpoint if moved is not None else PacketVerdict.DROP
             except ConnectionRefusedError:
-                outcome = Fate.REJECT
+                outcome = PacketVerdict.REJECT
         if old is None or still is None or old.endpoint != still.endpoint:
             return [f"{question.name}: {old} before and {still} after, not the same"]
         is_right = {outcome} == question.wanted
-        said = f"{listed([outcome])} after {deleted} are gone, not {listed(question.wanted)}"
+        said = (
+            f"{format_outcomes([outcome])} after {deleted} are gone, not {format_outcomes(question.wanted)}"
+        )
         return _unless(is_right, f"{question.name}: {said}")
     finally:
         lab.close()
@@ -190,7 +192,7 @@ def foreign_chain(scene: Scene) -> list[str]:
         found = _unless(theirs == mesh.lines(save(lab.guest, family)), "the foreign chain has changed")
         if scene.filter.backend is Backend.IPTABLES:
             document = parse(_text(scene, scene.now), family, Backend.IPTABLES)
-            whole = merged(save(lab.guest, family), document)
+            whole = whole_tables(save(lab.guest, family), document)
             lab.guest.run(scene.filter.restorer(family), "-w", "5", text=whole)
             found += _unless(
                 theirs == mesh.lines(save(lab.guest, family)), "merged: the foreign chain is gone"
@@ -246,7 +248,7 @@ def _lab(scene: Scene, *, is_routed: bool = True, without: frozenset[int] | set[
     listened = ports(scene.questions) | {mesh.PORT}
     for rendered in filter(None, (scene.before, scene.now)):
         for question in scene.questions:
-            listened |= {end.port for end in answer(rendered.rules, question.packet).endpoints}
+            listened |= {end.port for end in trace_model(rendered.rules, question.packet).endpoints}
     return scene.kernel.lab(scene.now, listened - without, scene.filter, is_routed=is_routed)
 
 
@@ -273,7 +275,7 @@ def _through_mesh(scene: Scene, lab: Lab) -> list[str]:
             found.append(f"{question.name}: {seen} before the mesh saw it")
         seen = lab.probe.send(packet.protocol, packet.destination, packet.port, mark=mesh.MARK)
         if seen.reached is None or seen.reached.endpoint not in question.wanted:
-            found.append(f"{question.name}: {seen} behind the mesh, not {listed(question.wanted)}")
+            found.append(f"{question.name}: {seen} behind the mesh, not {format_outcomes(question.wanted)}")
     return found
 
 

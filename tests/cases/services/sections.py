@@ -6,7 +6,7 @@ from functools import partial
 
 from kubeproxy_ext.compute.guest_view import Outcome
 from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
-from ruleset.model import Capture, Refusal, Target
+from ruleset.model import EndpointSet, Frontend, NoBackendAction
 from ruleset.names import chain_hash
 from ruleset.render.iptables import weight
 from tests.cases.services import slice_rules, subject, sync
@@ -92,14 +92,14 @@ def _selection(case: Selection) -> tuple[list[str], str]:
     data = subject.objects_list(State((service,), tuple(slices)), _NODE)
     found = []
     for pod, wanted in ((_POD, case.ipv4), (_POD_6, case.ipv6)):
-        captures = list(subject.rules_for(data, Guest(pod, _NODE)).captures())
-        addresses = {capture.ip for capture in captures}
+        frontends = list(subject.rules_for(data, Guest(pod, _NODE)).frontends())
+        addresses = {frontend.ip for frontend in frontends}
         if wanted is not None and addresses != {wanted}:
-            found.append(f"captures {sorted(addresses)}, not {wanted}")
-        if not case.is_proxied and captures:
-            found.append(f"captures {sorted(addresses)}, though it is not proxied")
+            found.append(f"frontends {sorted(addresses)}, not {wanted}")
+        if not case.is_proxied and frontends:
+            found.append(f"frontends {sorted(addresses)}, though it is not proxied")
         if case.is_proxied and pod == _POD:
-            count = len({(capture.service_port, capture.protocol) for capture in captures})
+            count = len({(frontend.service_port, frontend.protocol) for frontend in frontends})
             if count != (case.service_ports or 1):
                 found.append(f"{count} service ports, not {case.service_ports or 1}")
     return found, "proxied" if case.is_proxied else "not proxied"
@@ -112,9 +112,9 @@ def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
         outcome = subject.outcome_for(subject.objects_list(_state_of(mapping), _NODE), Guest(_POD, _NODE))
         outcomes.append(outcome)
         seen = {
-            capture.service_port: tuple(str(endpoint) for endpoint in capture.to.endpoints)
-            for capture in outcome.rules.captures()
-            if isinstance(capture.to, Target)
+            frontend.service_port: tuple(str(endpoint) for endpoint in frontend.to.endpoints)
+            for frontend in outcome.rules.frontends()
+            if isinstance(frontend.to, EndpointSet)
         }
         if seen != dict(mapping):
             found.append(f"{seen}, not {dict(mapping)}")
@@ -168,11 +168,11 @@ def _choice(case: Choice) -> tuple[list[str], str]:
     state = State((service,), (Slice("ns/svc", (SlicePort("p", "TCP", 80),), endpoints),))
     guest = Guest(_POD, me, zone=case.zone)
     rules = subject.rules_for(subject.objects_list(state, me), guest)
-    captures = {capture.ip: capture for capture in rules.captures()}
+    frontends = {frontend.ip: frontend for frontend in rules.frontends()}
     internal = case.local if case.itp == "Local" else case.cluster
-    found = _chosen("cluster IP", captures[_VIP], internal, case, ips)
+    found = _chosen("cluster IP", frontends[_VIP], internal, case, ips)
     if is_external:
-        found += _chosen("load balancer", captures[_LB], case.cluster, case, ips)
+        found += _chosen("load balancer", frontends[_LB], case.cluster, case, ips)
     return found, "from inside and outside" if is_external else "from inside"
 
 
@@ -183,13 +183,15 @@ def _endpoint(one: ChoiceEndpoint, ip: str, me: str) -> Endpoint:
 
 
 def _chosen(
-    where: str, capture: Capture, wanted: frozenset[str] | None, case: Choice, ips: dict[str, str]
+    where: str, frontend: Frontend, wanted: frozenset[str] | None, case: Choice, ips: dict[str, str]
 ) -> list[str]:
     if wanted:
         expected: object = {ips[name] for name in wanted}
     else:
-        expected = Refusal.DROP if case.has_any else Refusal.REJECT
-    seen: object = {end.ip for end in capture.to.endpoints} if isinstance(capture.to, Target) else capture.to
+        expected = NoBackendAction.DROP if case.has_any else NoBackendAction.REJECT
+    seen: object = (
+        {end.ip for end in frontend.to.endpoints} if isinstance(frontend.to, EndpointSet) else frontend.to
+    )
     return [] if seen == expected else [f"{where}: {seen}, not {expected}"]
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ruleset.model import Target
+from ruleset.model import EndpointSet
 from tests.cases.services import subject
 from tests.cases.services.asked import UnknownWordError
 from tests.cases.services.shape import Endpoint, Service, ServicePort, Slice, SlicePort, State
@@ -108,8 +108,8 @@ def _compared(items: list[dict[str, Any]], wanted: set[str]) -> list[str]:
     data = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
     seen = {
         str(endpoint)
-        for capture in subject.rules_for(data, Guest(_POD, _NODE)).captures()
-        if isinstance(capture.to, Target)
-        for endpoint in capture.to.endpoints
+        for frontend in subject.rules_for(data, Guest(_POD, _NODE)).frontends()
+        if isinstance(frontend.to, EndpointSet)
+        for endpoint in frontend.to.endpoints
     }
     return [] if seen == wanted else [f"{sorted(seen)}, not {sorted(wanted)}"]

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ruleset.delta import NotTheBase, RulesetDelta, apply_delta, difference
+from ruleset.delta import BaseMismatch, RulesetDelta, apply_delta, difference
 from ruleset.document import Document, make_ruleset
-from ruleset.model import Protocol, Target
-from ruleset.names import Backend, target_chain
+from ruleset.model import EndpointSet, Protocol
+from ruleset.names import Backend, endpoint_set_chain
 from tests.cases.services import subject
 from tests.cases.services.asked import UnknownWordError
 from tests.cases.services.shape import Endpoint, Service, ServicePort, Slice, SlicePort, State, Sync
@@ -95,7 +95,7 @@ class _Synced:
         assert delta is not None
         try:
             apply_delta(other, delta)
-        except NotTheBase:
+        except BaseMismatch:
             return [] if step.get("needs_full") is True else [f"needs_full is not {step.get('needs_full')}"]
         return ["a delta is applied to what is not its base"]
 
@@ -182,7 +182,7 @@ def _unlike(
 
 
 def _chain(name: str) -> str:
-    return target_chain(Target(f"{name}:p80", Protocol.TCP, False, ()))
+    return endpoint_set_chain(EndpointSet(f"{name}:p80", Protocol.TCP, False, ()))
 
 
 def _vip(name: str) -> str:

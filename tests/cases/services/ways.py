@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ruleset.model import Family, GuestRules, Target
+from ruleset.model import EndpointSet, Family, GuestRules
 from ruleset.names import Backend
 from ruletrace.iptables.rule_text import read_tables as read_iptables
 from ruletrace.iptables.trace import trace_tables as trace_iptables
-from ruletrace.model_trace import answer
+from ruletrace.model_trace import trace_model
 from ruletrace.nft.rule_text import read_tables as read_nft
 from ruletrace.nft.trace import trace_tables as trace_nft
-from ruletrace.packet import Outcome, Packet, Trace, listed
+from ruletrace.packet import Outcome, Packet, Trace, format_outcomes
 from tests.cases.services.asked import Question
 from tests.cases.services.consistency import problems
 from tests.cases.services.filters import FILTERS, Filter
@@ -54,7 +54,7 @@ def tracer(text: str, backend: Backend) -> Tracer:
 
 
 def by_model(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
-    return _compared("model", lambda packet: answer(rendered.rules, packet), rendered, questions)
+    return _compared("model", lambda packet: trace_model(rendered.rules, packet), rendered, questions)
 
 
 def by_texts(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
@@ -126,11 +126,11 @@ def _compared(way: str, ask: Tracer, rendered: Rendered, questions: Iterable[Que
     """
     found = []
     for question in questions:
-        traced, model = ask(question.packet), answer(rendered.rules, question.packet)
+        traced, model = ask(question.packet), trace_model(rendered.rules, question.packet)
         wanted = question.wanted if question.is_of_rules else model.outcomes
         if traced.outcomes != wanted:
             steps = "".join(f"\n           {step}" for step in traced.steps)
-            found.append(f"{way}: {question.name}: {traced.verdict}, not {listed(wanted)}{steps}")
+            found.append(f"{way}: {question.name}: {traced.verdict}, not {format_outcomes(wanted)}{steps}")
         elif _rounded(traced.chances) != _rounded(model.chances):
             found.append(
                 f"{way}: {question.name}: chances {_shown(traced.chances)}, not {_shown(model.chances)}"
@@ -143,12 +143,15 @@ def _rounded(chances: Mapping[Outcome, float]) -> dict[Outcome, float]:
 
 
 def _shown(chances: Mapping[Outcome, float]) -> str:
-    return ", ".join(sorted(f"{listed([outcome])} {chance:.4f}" for outcome, chance in chances.items()))
+    return ", ".join(
+        sorted(f"{format_outcomes([outcome])} {chance:.4f}" for outcome, chance in chances.items())
+    )
 
 
 def _has_affinity(rules: GuestRules, packet: Packet) -> bool:
     return any(
-        isinstance(capture.to, Target) and capture.to.affinity_s is not None
-        for capture in rules.captures()
-        if (capture.ip, capture.port, capture.protocol) == (packet.destination, packet.port, packet.protocol)
+        isinstance(frontend.to, EndpointSet) and frontend.to.affinity_s is not None
+        for frontend in rules.frontends()
+        if (frontend.ip, frontend.port, frontend.protocol)
+        == (packet.destination, packet.port, packet.protocol)
     )

@@ -12,7 +12,7 @@ import yaml
 from kubeproxy_ext.compute.stale_flows import StaleFlow
 from ruleset.model import Endpoint, Protocol
 from ruleset.names import Backend
-from ruletrace.packet import Fate
+from ruletrace.packet import PacketVerdict
 from tests.cases.__main__ import MORE_SERVICES, main
 from tests.cases.daemon import ROOT
 from tests.cases.services import live, sctp, subject, ways
@@ -204,9 +204,9 @@ def test_what_is_no_guests_is_left_out_and_counted(tmp_path: Path) -> None:
         for pod, questions in asked.questions.items()
         for question in questions
     } == {
-        ("node port", "10.0.0.2"): {Fate.PASS},
-        ("another protocol's", "10.0.0.2"): {Fate.PASS},
-        ("health", "10.0.0.3"): {Fate.PASS},
+        ("node port", "10.0.0.2"): {PacketVerdict.PASS},
+        ("another protocol's", "10.0.0.2"): {PacketVerdict.PASS},
+        ("health", "10.0.0.3"): {PacketVerdict.PASS},
         ("hairpin", "10.1.0.3"): {Endpoint("10.1.0.3", 8080)},
     }
 

@@ -320,8 +320,8 @@ async def test_explain_shows_a_guests_model_and_documents(tmp_path: Path) -> Non
         page = json.loads(body)
         assert page["documents"][0]["text"] == here.rules("a1")
         assert page["namespaces"] == {"a-default": "default"}
-        captures = page["models"][0]["rules"]["services"][0]["captures"]
-        assert [(each["ip"], each["port"]) for each in captures] == [("10.96.0.1", 80)]
+        frontends = page["models"][0]["rules"]["services"][0]["frontends"]
+        assert [(each["ip"], each["port"]) for each in frontends] == [("10.96.0.1", 80)]
         assert (await here.get("/explain?guest=zz"))[0] == 404
         assert (await here.get("/explain"))[0] == 400
 

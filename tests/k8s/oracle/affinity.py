@@ -6,7 +6,7 @@ Each round begins with nobody remembered. A client's first packet chooses, the n
 
 from collections.abc import Sequence
 
-from ruletrace.packet import Outcome, listed
+from ruletrace.packet import Outcome, format_outcomes
 from tests.k8s.oracle.asking import times
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.memory import Memory
@@ -47,9 +47,9 @@ def _ask(volleys: Volleys, pair: Pair, asked: Sequence[Question]) -> list[str]:
         for one, of in zip(left, volleys.ask([(one.flow, _FOLLOWING) for one in left]), strict=True):
             seen[one] |= of.ends
             if len(of.ends) != 1:
-                problems.append(f"{one}: one client came to {listed(of.ends)}")
+                problems.append(f"{one}: one client came to {format_outcomes(of.ends)}")
     problems += [
-        f"{one}: clients came to {listed(seen[one])}, not {listed(wanted[one])}"
+        f"{one}: clients came to {format_outcomes(seen[one])}, not {format_outcomes(wanted[one])}"
         for one in asked
         if seen[one] != wanted[one]
     ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ruleset.model import Endpoint
-from ruletrace.packet import Fate, Outcome, listed
+from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
 from tests.k8s.oracle.volley import Flow, Seen, Volleys
 
 # That an end which nobody expects shows in the first round: there are thousands of questions, and a
@@ -32,7 +32,7 @@ class Answer:
     sources: frozenset[str]
 
     def __str__(self) -> str:
-        return listed(self.ends)
+        return format_outcomes(self.ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ def ask_all(
             if may_forget:
                 volleys.side.forget_flows()
             for (flow, _), seen in zip(part, volleys.ask(part), strict=True):
-                if Fate.DROP not in seen.outcomes:
+                if PacketVerdict.DROP not in seen.outcomes:
                     # What was lost in a storm of packets is not lost in a calm.
-                    found[flow].outcomes.pop(Fate.DROP, None)
+                    found[flow].outcomes.pop(PacketVerdict.DROP, None)
                 found[flow].add(seen)
         left, certainty = [flow for flow in left if not hint(flow).explains(found[flow].ends)], _SURE
     return {flow: Answer(seen.ends, frozenset(seen.sources)) for flow, seen in found.items()}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from ruleset.model import Endpoint, Protocol
-from ruletrace.packet import Fate, listed
+from ruletrace.packet import PacketVerdict, format_outcomes
 from tests.cases.services.probe import Probe
 from tests.cases.services.responder import Responder
 from tests.k8s.oracle.draw import ENDPOINT_PORTS, SERVICE_PORTS
@@ -33,15 +33,19 @@ def sample(laboratory: Laboratory, pair: Pair) -> list[Question]:
     laboratory.chooser("connections").shuffle(asked)
     for one in asked:
         ends = pair.agreed[one]
-        if ends == {Fate.DROP}:
+        if ends == {PacketVerdict.DROP}:
             continue
         if one.flow.protocol is Protocol.SCTP:
             continue
-        if ends == {Fate.REJECT} and one.flow.protocol is Protocol.TCP and ":" in one.flow.destination:
+        if (
+            ends == {PacketVerdict.REJECT}
+            and one.flow.protocol is Protocol.TCP
+            and ":" in one.flow.destination
+        ):
             slow += 1
             if slow > _SLOW:
                 continue
-        word = ends & set(Fate) or pair.place.pod_ips[":" in one.flow.destination] in _ips(ends)
+        word = ends & set(PacketVerdict) or pair.place.pod_ips[":" in one.flow.destination] in _ips(ends)
         world = one.service.partition("/")[0]
         found.setdefault((world, one.kind, word), one)
     return list(found.values())
@@ -63,12 +67,17 @@ def connect(laboratory: Laboratory, pair: Pair, asked: Iterable[Question]) -> li
     return problems
 
 
-def _wrong(pair: Pair, question: Question, theirs: Endpoint | Fate | str, ours: Endpoint | Fate | str) -> str:
+def _wrong(
+    pair: Pair,
+    question: Question,
+    theirs: Endpoint | PacketVerdict | str,
+    ours: Endpoint | PacketVerdict | str,
+) -> str:
     expected = pair.agreed[question]
     if ours not in expected:
-        return f"with us it came to {ours}, not to {listed(expected)}"
+        return f"with us it came to {ours}, not to {format_outcomes(expected)}"
     if theirs not in expected:
-        return f"with kube-proxy it came to {theirs}, not to {listed(expected)}"
+        return f"with kube-proxy it came to {theirs}, not to {format_outcomes(expected)}"
     return ""
 
 
@@ -82,13 +91,13 @@ def _probes(side: Side, responder: Responder, stack: ExitStack) -> tuple[Probe, 
     return one, other
 
 
-def _word(probe: Probe, question: Question) -> Endpoint | Fate | str:
+def _word(probe: Probe, question: Question) -> Endpoint | PacketVerdict | str:
     flow = question.flow
     seen = probe.send(flow.protocol, flow.destination, flow.port, _PATIENCE_S)
     if seen.word == "endpoint" and seen.reached is not None:
         return seen.reached.endpoint
-    return {"pass": Fate.PASS, "reject": Fate.REJECT}.get(seen.word, seen.word)
+    return {"pass": PacketVerdict.PASS, "reject": PacketVerdict.REJECT}.get(seen.word, seen.word)
 
 
-def _ips(ends: Iterable[Endpoint | Fate]) -> set[str]:
+def _ips(ends: Iterable[Endpoint | PacketVerdict]) -> set[str]:
     return {end.ip for end in ends if isinstance(end, Endpoint)}

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from kubeproxy_ext.compute.addresses import canonical_ip
 from ruleset.model import Endpoint
-from ruletrace.packet import Fate
+from ruletrace.packet import PacketVerdict
 from tests.k8s.oracle.draw import Json, ingress
 from tests.k8s.oracle.questions import Kind, Question
 from tests.k8s.oracle.sides import Place
 
 IPTABLES, NFTABLES = "iptables", "nftables"
 _OUTER = frozenset({Kind.EXTERNAL_IP, Kind.BALANCER_IP, Kind.NODE_PORT})
-_ANY = frozenset[Fate]()
+_ANY = frozenset[PacketVerdict]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Case:
 
     question: Question
     mode: str
-    theirs: frozenset[Endpoint | Fate]
-    ours: frozenset[Endpoint | Fate]
+    theirs: frozenset[Endpoint | PacketVerdict]
+    ours: frozenset[Endpoint | PacketVerdict]
     service: Json | None
     is_captured: bool
 
@@ -41,8 +41,8 @@ class Difference:
     reason: str
     modes: tuple[str, ...]
     kinds: tuple[Kind, ...]
-    theirs: frozenset[Fate]
-    ours: frozenset[Fate]
+    theirs: frozenset[PacketVerdict]
+    ours: frozenset[PacketVerdict]
     only_if: Callable[[Case], bool] = lambda _: True
 
     def covers(self, case: Case) -> bool:
@@ -84,7 +84,7 @@ DIFFERENCES = (
         modes=(IPTABLES, NFTABLES),
         kinds=(Kind.NODE_PORT,),
         theirs=_ANY,
-        ours=frozenset({Fate.PASS}),
+        ours=frozenset({PacketVerdict.PASS}),
     ),
     Difference(
         name="the service range answers",
@@ -93,8 +93,8 @@ DIFFERENCES = (
         "tried again at once and not after a timeout",
         modes=(NFTABLES,),
         kinds=(Kind.UNALLOCATED, Kind.CLUSTER_IP, Kind.WRONG_PORT, Kind.WRONG_PROTOCOL),
-        theirs=frozenset({Fate.DROP}),
-        ours=frozenset({Fate.REJECT}),
+        theirs=frozenset({PacketVerdict.DROP}),
+        ours=frozenset({PacketVerdict.REJECT}),
         only_if=lambda case: not case.is_captured,
     ),
     Difference(
@@ -103,8 +103,8 @@ DIFFERENCES = (
         "source ranges, nftables looks at these first; a guest does as iptables",
         modes=(NFTABLES,),
         kinds=(Kind.BALANCER_IP,),
-        theirs=frozenset({Fate.DROP}),
-        ours=frozenset({Fate.REJECT}),
+        theirs=frozenset({PacketVerdict.DROP}),
+        ours=frozenset({PacketVerdict.REJECT}),
         only_if=_is_ranged,
     ),
     Difference(
@@ -114,7 +114,7 @@ DIFFERENCES = (
         "as iptables",
         modes=(NFTABLES,),
         kinds=(Kind.EXTERNAL_IP,),
-        theirs=frozenset({Fate.DROP}),
+        theirs=frozenset({PacketVerdict.DROP}),
         ours=_ANY,
         only_if=lambda case: _is_ranged(case) and _is_both(case),
     ),
@@ -155,7 +155,7 @@ def accepted(case: Case) -> Difference | None:
 
 def wrong_sources(
     question: Question,
-    ends: frozenset[Endpoint | Fate],
+    ends: frozenset[Endpoint | PacketVerdict],
     theirs: Iterable[str],
     ours: Iterable[str],
     place: Place,

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ruleset.model import Capture, Endpoint, Protocol
-from ruletrace.packet import Fate, Outcome, listed
+from ruleset.model import Endpoint, Frontend, Protocol
+from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
 from tests.k8s.oracle.changes import SERVICES, Change
 from tests.k8s.oracle.differences import (
     IPTABLES,
@@ -30,7 +30,7 @@ _SOURCE_PORT = 1024
 _KINDS = (Kind.CLUSTER_IP, Kind.EXTERNAL_IP, Kind.BALANCER_IP)
 # SCTP's entries of an INIT are gone after three seconds.
 _PROTOCOLS = (Protocol.TCP, Protocol.UDP)
-_REFUSALS = frozenset[Outcome]({Fate.REJECT, Fate.DROP})
+_REFUSALS = frozenset[Outcome]({PacketVerdict.REJECT, PacketVerdict.DROP})
 _MOST = 400
 # kube-proxy deletes entries after it has written its rules.
 _DELETED_S = 5.0
@@ -140,8 +140,8 @@ class _Side:
         self.left_behind = sum(one in self._pair.agreed for one in excused)
         for one in wrong:
             yield (
-                f"a {one.flow.protocol.value} flow to {one} went to {listed([before[one]])}, now to "
-                f"{listed([self._flows[one]])}, not to {listed(allowed[one])}"
+                f"a {one.flow.protocol.value} flow to {one} went to {format_outcomes([before[one]])}, now to "
+                f"{format_outcomes([self._flows[one]])}, not to {format_outcomes(allowed[one])}"
             )
         self._remember()
 
@@ -176,12 +176,12 @@ class _Side:
             return True
         entry = self._entries.get(one)
         left = {entry}
-        if entry is Fate.PASS and self._refuses_untranslated(one):
+        if entry is PacketVerdict.PASS and self._refuses_untranslated(one):
             left |= _REFUSALS
         if self._flows[one] not in left:
             return False
         if one.flow.protocol is not Protocol.UDP:
-            return entry is Fate.PASS
+            return entry is PacketVerdict.PASS
         return one.service not in happened.resliced or not self._pair.guest.serves(one.flow)
 
     def _refuses_untranslated(self, one: Question) -> bool:
@@ -198,7 +198,10 @@ class _Side:
         for one, end in self._flows.items():
             if end not in _REFUSALS:
                 self._entries[one] = end
-            elif not (self._is_theirs and self._entries.get(one) is Fate.PASS) and not self._looks_first:
+            elif (
+                not (self._is_theirs and self._entries.get(one) is PacketVerdict.PASS)
+                and not self._looks_first
+            ):
                 self._entries.pop(one, None)
 
     def _follow_clients(self, happened: _Happened) -> Iterator[str]:
@@ -217,8 +220,8 @@ class _Side:
             if was in allowed and has_none_more and is_untouched and has_affinity:
                 allowed = frozenset({was})
             if not self._is_in(now, allowed) and (one in self._pair.agreed or not self._is_theirs):
-                wanted = listed(allowed)
-                yield f"a client of {one} was at {listed([was])}, now at {listed([now])}, not at {wanted}"
+                wanted, seen = format_outcomes(allowed), (format_outcomes([was]), format_outcomes([now]))
+                yield f"a client of {one} was at {seen[0]}, now at {seen[1]}, not at {wanted}"
 
     def _is_in(self, now: Outcome, allowed: frozenset[Outcome]) -> bool:
         """With which kind of refusal kube-proxy answers is asked elsewhere."""
@@ -232,15 +235,15 @@ class _Side:
         """Where new connections to the addresses of each Service's port may go. Not the addresses that refuse
         all: nobody is remembered there."""
         found = defaultdict[_Port | None, set[frozenset[Outcome]]](set)
-        for capture in self._pair.guest.captures.values():
-            ends = choices(capture)
+        for frontend in self._pair.guest.frontends.values():
+            ends = choices(frontend)
             if not ends <= _REFUSALS:
-                found[_port_of(capture)].add(ends)
+                found[_port_of(frontend)].add(ends)
         return found
 
     def _port(self, one: Question) -> _Port | None:
-        capture = self._pair.guest.capture(one.flow)
-        return None if capture is None else _port_of(capture)
+        frontend = self._pair.guest.frontend(one.flow)
+        return None if frontend is None else _port_of(frontend)
 
     def _has_others_at_node_ports(self, one: Question) -> bool:
         """Whether the Service has node ports, which a guest has not, that lead a pod to the endpoints of
@@ -266,5 +269,5 @@ def _reference(change: Change) -> str:
     return f"{change.after.namespace}/{change.service}"
 
 
-def _port_of(capture: Capture) -> _Port:
-    return capture.service_port, capture.protocol, ":" in capture.ip
+def _port_of(frontend: Frontend) -> _Port:
+    return frontend.service_port, frontend.protocol, ":" in frontend.ip

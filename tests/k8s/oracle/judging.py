@@ -4,7 +4,7 @@
 import json
 from collections.abc import Callable, Sequence
 
-from ruletrace.packet import Fate
+from ruletrace.packet import PacketVerdict
 from tests.k8s.oracle.asking import Answer, Hint, ask_all
 from tests.k8s.oracle.differences import MASQUERADED, Case, accepted, wrong_sources
 from tests.k8s.oracle.draw import Json
@@ -52,7 +52,7 @@ def _hints(pair: Pair, node_ports: set[Flow]) -> tuple[Callable[[Flow], Hint], C
 
     def theirs(flow: Flow) -> Hint:
         # Known to be other ends: asking more often would make them no clearer.
-        is_free = pair.guest.capture(flow) is None and pair.guest.expected(flow) == {Fate.REJECT}
+        is_free = pair.guest.frontend(flow) is None and pair.guest.expected(flow) == {PacketVerdict.REJECT}
         return Hint(None) if flow in node_ports or is_free else ours(flow)
 
     return theirs, ours
@@ -74,7 +74,7 @@ def _judge(laboratory: Laboratory, pair: Pair, question: Question, theirs: Answe
             theirs=theirs.ends,
             ours=ours.ends,
             service=laboratory.service(question.service),
-            is_captured=guest.capture(flow) is not None,
+            is_captured=guest.frontend(flow) is not None,
         )
         difference = accepted(case)
         if difference is None:
@@ -101,8 +101,8 @@ def _evidence(laboratory: Laboratory, pair: Pair, question: Question) -> str:
     family = "IPv6" if ":" in question.flow.destination else "IPv4"
     objects = [laboratory.service(question.service), *(one for one in slices if one["addressType"] == family)]
     lines = [json.dumps(_short(one)) for one in objects if one is not None]
-    capture = pair.guest.capture(question.flow)
-    lines.append(f"ours: {capture.to if capture is not None else 'not captured'}")
+    frontend = pair.guest.frontend(question.flow)
+    lines.append(f"ours: {frontend.to if frontend is not None else 'not captured'}")
     lines += [f"kube-proxy: {line}" for line in _rules(pair, question.flow.destination, question.service)]
     return "".join(f"\n    {line}" for line in lines)
 

@@ -145,7 +145,7 @@ def build_laboratory(seed: int, count: int, binaries: Binaries, stack: ExitStack
     laboratory.figures.lines.append(
         f"seed {seed}: {count} worlds and {len(SHAPES)} made by hand, {store.written} objects, "
         f"{len(store.refused)} refused by the API server, "
-        f"{sum(len(one.captures) for one in made)} captured addresses, "
+        f"{sum(len(one.frontends) for one in made)} captured addresses, "
         f"ready in {time.monotonic() - begin:.0f} s"
     )
     return laboratory

@@ -20,9 +20,9 @@ from kubeproxy_ext.compute.stale_flows import StaleFlow
 from kubeproxy_ext.delivery.queue import Delivery, Push, Wanted
 from kubeproxy_ext.delivery.rulesets import Asked, Generations, Groups, asked
 from ruleset.delta import RulesetDelta
-from ruleset.model import Capture, Endpoint, Family, Protocol, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, Protocol
 from ruleset.names import Backend
-from ruletrace.packet import Fate, Outcome
+from ruletrace.packet import Outcome, PacketVerdict
 from tests.k8s.oracle.changes import SERVICES
 from tests.k8s.oracle.draw import Json
 from tests.k8s.oracle.sides import Side
@@ -44,35 +44,41 @@ class OurGuest:
     netfilter: Netfilter
     filter: KernelFilter
     wanted: Wanted | None = None
-    captures: dict[_Address, Capture] = field(default_factory=dict)
+    frontends: dict[_Address, Frontend] = field(default_factory=dict)
     serving: dict[tuple[str, Protocol, Family], frozenset[Endpoint]] = field(default_factory=dict)
 
-    def capture(self, flow: Asking) -> Capture | None:
+    def frontend(self, flow: Asking) -> Frontend | None:
         """What the model has for a flow's destination."""
-        return self.captures.get((flow.destination, flow.port, flow.protocol))
+        return self.frontends.get((flow.destination, flow.port, flow.protocol))
 
     def expected(self, flow: Asking) -> frozenset[Outcome]:
         """What the model says becomes of a flow."""
-        capture = self.capture(flow)
-        if capture is None:
-            return frozenset({Fate.REJECT if self._is_in_ranges(flow.destination) else Fate.PASS})
-        return choices(capture)
+        frontend = self.frontend(flow)
+        if frontend is None:
+            return frozenset(
+                {PacketVerdict.REJECT if self._is_in_ranges(flow.destination) else PacketVerdict.PASS}
+            )
+        return choices(frontend)
 
     def serves(self, flow: Asking) -> frozenset[Endpoint]:
         """The endpoints that may still answer a UDP flow."""
-        capture = self.capture(flow)
-        if capture is None:
+        frontend = self.frontend(flow)
+        if frontend is None:
             return frozenset()
         family = Family.IPV6 if ":" in flow.destination else Family.IPV4
-        return self.serving.get((capture.service_port, capture.protocol, family), frozenset())
+        return self.serving.get((frontend.service_port, frontend.protocol, family), frozenset())
 
     def _is_in_ranges(self, ip: str) -> bool:
         address = ipaddress.ip_address(ip)
         return any(address in one for one in self.service_ranges)
 
     def has_affinity(self, flow: Asking) -> bool:
-        capture = self.capture(flow)
-        return capture is not None and isinstance(capture.to, Target) and capture.to.affinity_s is not None
+        frontend = self.frontend(flow)
+        return (
+            frontend is not None
+            and isinstance(frontend.to, EndpointSet)
+            and frontend.to.affinity_s is not None
+        )
 
 
 class Ours:
@@ -167,11 +173,11 @@ class Ours:
         self._delivery.answered(push, result, time.monotonic())
 
 
-def choices(capture: Capture) -> frozenset[Outcome]:
+def choices(frontend: Frontend) -> frozenset[Outcome]:
     """Where a new connection to an address may go, whatever is remembered of its client."""
-    if isinstance(capture.to, Target):
-        return frozenset(capture.to.endpoints)
-    return frozenset({Fate(capture.to.value)})
+    if isinstance(frontend.to, EndpointSet):
+        return frozenset(frontend.to.endpoints)
+    return frozenset({PacketVerdict(frontend.to.value)})
 
 
 def kernel_holds(one: OurGuest) -> bool:
@@ -189,10 +195,10 @@ def _note(one: OurGuest, wanted: Wanted) -> None:
     if one.wanted is wanted:
         return
     one.wanted = wanted
-    one.captures = {
-        (capture.ip, capture.port, capture.protocol): capture
+    one.frontends = {
+        (frontend.ip, frontend.port, frontend.protocol): frontend
         for outcome in wanted.outcomes
-        for capture in outcome.rules.captures()
+        for frontend in outcome.rules.frontends()
     }
     one.serving = {
         (each.service_port, each.protocol, outcome.rules.family): frozenset(each.endpoints)

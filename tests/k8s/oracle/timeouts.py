@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ruleset.model import Refusal, Target
+from ruleset.model import EndpointSet, NoBackendAction
 from tests.cases.services.namespace import Namespace
 from tests.k8s.oracle.laboratory import Pair
 
@@ -41,7 +41,7 @@ def wrong_timeouts(pair: Pair) -> list[str]:
     kube-proxy also remembers for what guests have not got, as node ports.
     """
     theirs, ours = (remembered(side.ruled) for side in pair.sides)
-    has_some = any(isinstance(to, Target) and to.affinity_s is not None for to in _targets(pair))
+    has_some = any(isinstance(to, EndpointSet) and to.affinity_s is not None for to in _targets(pair))
     if has_some and not ours:
         return [f"{pair.place.node}: our rules remember nobody"]
     return [
@@ -50,8 +50,8 @@ def wrong_timeouts(pair: Pair) -> list[str]:
     ]
 
 
-def _targets(pair: Pair) -> Iterator[Target | Refusal]:
-    return (capture.to for capture in pair.guest.captures.values())
+def _targets(pair: Pair) -> Iterator[EndpointSet | NoBackendAction]:
+    return (frontend.to for frontend in pair.guest.frontends.values())
 
 
 def remembered(namespace: Namespace) -> frozenset[Remembered]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ruleset.model import Endpoint, Protocol
-from ruletrace.packet import Fate, Outcome
+from ruletrace.packet import Outcome, PacketVerdict
 from tests.k8s.oracle.packets import Arrived, Refused, Template, read, template
 from tests.k8s.oracle.sides import Side
 
@@ -139,9 +139,9 @@ class Volleys:
 def _note(seen: Seen, flow: Flow, told: Arrived | Refused | None) -> None:
     match told:
         case None:
-            seen.outcomes[Fate.DROP] += 1
+            seen.outcomes[PacketVerdict.DROP] += 1
         case Refused(is_port=is_port):
-            seen.outcomes[Fate.REJECT if is_port else Fate.UNKNOWN] += 1
+            seen.outcomes[PacketVerdict.REJECT if is_port else PacketVerdict.UNKNOWN] += 1
         case Arrived(endpoint=endpoint, source=source):
-            seen.outcomes[Fate.PASS if endpoint == flow.endpoint else endpoint] += 1
+            seen.outcomes[PacketVerdict.PASS if endpoint == flow.endpoint else endpoint] += 1
             seen.sources.add(source)

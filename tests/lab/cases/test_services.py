@@ -8,7 +8,7 @@ import pytest
 
 from ruleset.model import Protocol
 from ruleset.names import Backend
-from ruletrace.packet import Fate, Packet
+from ruletrace.packet import Packet, PacketVerdict
 from tests.cases.services import subject, ways
 from tests.cases.services.asked import Question, endpoint, of_flow
 from tests.cases.services.filters import FILTERS, Filter
@@ -116,7 +116,7 @@ def test_a_packet_that_nobody_answers_was_not_dropped() -> None:
     lab = Lab(responder, "10.0.0.2", [80], "nft")
     try:
         packet = Packet("10.0.0.2", Protocol.TCP, "1.2.3.4", 81)
-        assert complaints(lab, Question("silent", packet, frozenset({Fate.DROP}))) == ["unanswered"]
+        assert complaints(lab, Question("silent", packet, frozenset({PacketVerdict.DROP}))) == ["unanswered"]
     finally:
         lab.close()
         responder.close()
@@ -132,7 +132,7 @@ def test_a_source_that_is_not_the_guests_is_noticed() -> None:
         lab.guest.run("nft", "-f", "-", text=masquerade)
         packet = Packet("10.0.0.2", Protocol.TCP, "1.2.3.4", 80)
         wanted = Question("rewritten", packet, frozenset({endpoint("1.2.3.4:80")}))
-        assert complaints(lab, Question("it", packet, frozenset({Fate.PASS}))) == [
+        assert complaints(lab, Question("it", packet, frozenset({PacketVerdict.PASS}))) == [
             "1.2.3.4:80 saw 10.0.0.9, not 10.0.0.2"
         ]
         assert complaints(lab, wanted) == ["pass, not 1.2.3.4:80"]

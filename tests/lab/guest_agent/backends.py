@@ -6,7 +6,7 @@ from __future__ import annotations
 from kata_bridge.channels.agent.channel import AgentChannel
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render import iptables, nft
 from tests.lab.guest_agent.conftest import Guest, Node
 from tests.lab.namespaces import Namespace
@@ -26,8 +26,8 @@ def rules(pods: int, services: int = 3, family: Family = Family.IPV4) -> GuestRu
             for pod in range(1, pods + 1)
         )
         ip = f"10.96.0.{number + 1}" if four else f"fd96::{number + 1}"
-        capture = Capture(ip, 80, Protocol.TCP, name, Target(name, Protocol.TCP, False, endpoints))
-        made.append(ServiceRules(f"ns/svc{number}", (capture,)))
+        frontend = Frontend(ip, 80, Protocol.TCP, name, EndpointSet(name, Protocol.TCP, False, endpoints))
+        made.append(ServiceRules(f"ns/svc{number}", (frontend,)))
     return GuestRules(family, tuple(made), ("10.96.0.0/12",) if family is Family.IPV4 else ("fd96::/108",))
 
 

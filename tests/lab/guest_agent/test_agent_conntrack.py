@@ -10,7 +10,7 @@ import pytest
 
 from bridge_api.messages import Flow
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render import nft
 from tests.lab.guest_agent.backends import NFT, attached, ruleset
 from tests.lab.guest_agent.conftest import Node
@@ -25,9 +25,9 @@ async def test_a_connection_to_a_service_and_stale_entries_of_conntrack(node: No
     channel = await attached(node, guest, "sb")
 
     def service(*pods: str) -> Ruleset:
-        target = Target("ns/dns:dns", Protocol.UDP, False, tuple(Endpoint(pod, 5353) for pod in pods))
-        capture = Capture("10.96.0.10", 53, Protocol.UDP, "ns/dns:dns", target)
-        return make_ruleset(1, [nft.render(GuestRules(Family.IPV4, (ServiceRules("ns/dns", (capture,)),)))])
+        target = EndpointSet("ns/dns:dns", Protocol.UDP, False, tuple(Endpoint(pod, 5353) for pod in pods))
+        frontend = Frontend("10.96.0.10", 53, Protocol.UDP, "ns/dns:dns", target)
+        return make_ruleset(1, [nft.render(GuestRules(Family.IPV4, (ServiceRules("ns/dns", (frontend,)),)))])
 
     await channel.apply(service("10.1.0.1"), [])
     servers = [node.lab.keep(peer.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]

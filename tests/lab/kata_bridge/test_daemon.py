@@ -12,7 +12,7 @@ from bridge_api.messages import ResultCode
 from devkit.kata.sample_rulesets import sample
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render.iptables import render
 from tests.lab.kata_bridge.daemon import DEADLINE_S, ROOT, Daemon, push, running
 from tests.lab.namespaces import Lab, Namespace
@@ -20,8 +20,8 @@ from tests.lab.namespaces import Lab, Namespace
 
 def to(address: str, port: int) -> Ruleset:
     """10.96.0.1:80 leads there."""
-    target = Target("n/s:p", Protocol.TCP, False, (Endpoint(address, port),))
-    services = (ServiceRules("n/s", (Capture("10.96.0.1", 80, Protocol.TCP, "n/s:p", target),)),)
+    target = EndpointSet("n/s:p", Protocol.TCP, False, (Endpoint(address, port),))
+    services = (ServiceRules("n/s", (Frontend("10.96.0.1", 80, Protocol.TCP, "n/s:p", target),)),)
     documents: tuple[Document, ...] = (render(GuestRules(Family.IPV4, services, ("10.96.0.0/16",))),)
     return make_ruleset(1, documents)
 

@@ -10,7 +10,7 @@ import pytest
 from bridge_api.messages import ResultCode
 from devkit.kata.sample_rulesets import sample
 from ruleset.document import Ruleset, make_ruleset
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.names import Backend
 from ruleset.render.iptables import render as render_iptables
 from ruleset.render.nft import render as render_nft
@@ -116,9 +116,9 @@ def large(backend: Backend) -> Ruleset:
         high, low = divmod(number, 250)
         name = f"n/s{number}:p"
         places = tuple(Endpoint(f"10.{one + 1}.{high}.{low}", 8080) for one in range(endpoints))
-        target = Target(name, Protocol.TCP, False, places)
-        captures = (Capture(f"10.96.{high}.{low}", 80, Protocol.TCP, name, target),)
-        services.append(ServiceRules(name, captures))
+        target = EndpointSet(name, Protocol.TCP, False, places)
+        frontends = (Frontend(f"10.96.{high}.{low}", 80, Protocol.TCP, name, target),)
+        services.append(ServiceRules(name, frontends))
     rules = GuestRules(Family.IPV4, tuple(services), ("10.96.0.0/16",))
     return make_ruleset(1, [(render_nft if backend is Backend.NFT else render_iptables)(rules)])
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.installed.rules import Held, held_objects
+from ruleset.installed.rules import InstalledRules, read_installed
 from ruleset.model import Family, GuestRules
 from ruleset.names import Backend
 from ruleset.render.iptables import render as render_iptables
@@ -69,9 +69,9 @@ class Filter:
             return ""
         return self.namespace.run("nft", "list", "table", *table(self.family).split())
 
-    def held(self) -> Held:
+    def held(self) -> InstalledRules:
         text = self.listed() if self.kind == NATIVE else self.namespace.run(f"{self.iptables}-save")
-        return held_objects(text, self.family, self.backend)
+        return read_installed(text, self.family, self.backend)
 
     def apply(self, rules: GuestRules) -> Ruleset:
         """Render, and bring the guest there from whatever it holds."""

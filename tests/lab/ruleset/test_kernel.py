@@ -9,7 +9,7 @@ from ruleset.installed.rules import expected
 from ruleset.model import Family, GuestRules
 from ruleset.render.iptables import HOOKS
 from ruleset.restore.script import delta_restore, full_restore, removal
-from ruleset.restore.whole_tables import merged, without_ours
+from ruleset.restore.whole_tables import whole_tables, without_ours
 from tests.lab.namespaces import Lab
 from tests.lab.ruleset.filters import COMPATIBLE, LEGACY, NATIVE, Filter
 from tests.unit.ruleset.models import everything, services
@@ -43,7 +43,7 @@ def test_whole_rulesets_load_and_are_held_exactly(filter_: Filter) -> None:
         made = filter_.apply(rules)
         held = filter_.held()
         assert held == expected(made.documents[0], made.digest)
-        assert held.holds(made.documents[0])
+        assert held.matches(made.documents[0])
 
 
 def test_canonical_text_loads_into_a_fresh_guest(filter_: Filter) -> None:
@@ -111,7 +111,7 @@ def test_damage_is_repaired_and_only_that(lab: Lab, kind: str, damage: str) -> N
     _mesh(filter_)
     made = filter_.apply(everything(Family.IPV4))
     filter_.restore(damage, "--noflush")
-    assert not filter_.held().holds(made.documents[0])
+    assert not filter_.held().matches(made.documents[0])
     filter_.load(full_restore(made.documents[0], filter_.held(), made.digest))
     assert filter_.held() == expected(made.documents[0], made.digest)
     assert "-A MESH_OUT" in filter_.save()
@@ -126,7 +126,7 @@ def test_a_flushed_table_of_nft_is_repaired(lab: Lab, family: Family, command: s
     made = filter_.apply(everything(family))
     ours = "ip vcnode" if family is Family.IPV4 else "ip6 vcnode"
     filter_.load(command.format(ours) + "\n")
-    assert not filter_.held().holds(made.documents[0])
+    assert not filter_.held().matches(made.documents[0])
     filter_.load(full_restore(made.documents[0], filter_.held(), made.digest))
     assert filter_.held() == expected(made.documents[0], made.digest)
 
@@ -154,7 +154,7 @@ def test_whole_tables_for_a_stock_guest(lab: Lab, kind: str, family: Family) -> 
 
     for rules in _models(family):
         new = make_ruleset(2, [filter_.render(rules)])
-        filter_.restore(merged(read(), new.documents[0], new.digest))
+        filter_.restore(whole_tables(read(), new.documents[0], new.digest))
         assert filter_.held() == expected(new.documents[0], new.digest)
     filter_.restore(without_ours(read()))
     assert filter_.save() == before

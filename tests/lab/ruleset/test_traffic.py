@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ruleset.installed.rules import state_digest
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Refusal, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, NoBackendAction, ServiceRules
 from tests.lab.namespaces import Lab
 from tests.lab.ruleset.filters import Filter
 from tests.lab.ruleset.peers import DATAGRAM, Servers, ask, outcome, wait_until_reachable
@@ -59,8 +59,8 @@ def world(lab: Lab, filter_: Filter) -> World:
     return World(lab, filter_)
 
 
-def _service(ip: str, port: int, to: Target | Refusal) -> ServiceRules:
-    return ServiceRules("a/s", (Capture(ip, port, TCP, "a/s", to),))
+def _service(ip: str, port: int, to: EndpointSet | NoBackendAction) -> ServiceRules:
+    return ServiceRules("a/s", (Frontend(ip, port, TCP, "a/s", to),))
 
 
 def test_every_kind_of_service(world: World) -> None:
@@ -99,7 +99,7 @@ def test_catch_all(world: World) -> None:
 def test_an_endpoint_in_the_service_range_is_reached(world: World) -> None:
     """What was translated is not asked again, though it is addressed to the range."""
     inside = Endpoint(world.ip("172.30.9.9", "fd00:172::909"), 80)
-    target = Target("a/s", TCP, False, (inside,))
+    target = EndpointSet("a/s", TCP, False, (inside,))
     rules = GuestRules(
         world.filter.family,
         (_service(world.vip(50), 80, target),),
@@ -139,7 +139,7 @@ def test_traffic_does_not_change_the_state(world: World) -> None:
 
 def test_a_pod_reaches_itself_by_its_service(world: World) -> None:
     own = Endpoint(world.own, 8080)
-    target = Target("a/s", TCP, False, (own,))
+    target = EndpointSet("a/s", TCP, False, (own,))
     world.filter.apply(GuestRules(world.filter.family, (_service(world.vip(50), 80, target),)))
     assert ask(world.guest, world.vip(50), 80) == f"{own} {world.own}"
 

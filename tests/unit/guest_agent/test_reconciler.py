@@ -8,7 +8,7 @@ import pytest
 from devkit.fake_packet_filter import FakePacketFilter
 from guest_agent.core.packet_filter import Broken, Refused
 from guest_agent.reconciler import Keeper, Remembered
-from ruleset.delta import NotTheBase, RulesetDelta, difference
+from ruleset.delta import BaseMismatch, RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend, marker_chain
@@ -115,10 +115,10 @@ def test_a_whole_ruleset_for_a_guest_that_is_known_is_a_delta(fake: FakePacketFi
 
 
 def test_a_delta_of_another_base_needs_the_whole(keeper: Keeper) -> None:
-    with pytest.raises(NotTheBase):
+    with pytest.raises(BaseMismatch):
         keeper.apply(delta(FIRST, SECOND))
     keeper.apply(one(3, "10.1.0.9:80"))
-    with pytest.raises(NotTheBase):
+    with pytest.raises(BaseMismatch):
         keeper.apply(delta(FIRST, SECOND))
 
 
@@ -126,7 +126,7 @@ def test_a_delta_that_lies_about_its_outcome_touches_nothing(fake: FakePacketFil
     keeper.apply(FIRST)
     true = delta(FIRST, SECOND)
     lie = RulesetDelta(true.generation, "0" * 64, true.base_digest, true.documents)
-    with pytest.raises(NotTheBase, match="the delta makes"):
+    with pytest.raises(BaseMismatch, match="the delta makes"):
         keeper.apply(lie)
     assert len(fake.loads) == 1
     assert keeper.digest == FIRST.digest
@@ -152,7 +152,7 @@ def test_a_strangers_change_is_seen_and_a_repair_takes_it_back(
     assert keeper.look() is True
     assert drifted(keeper)
     assert keeper.look() is False
-    with pytest.raises(NotTheBase):
+    with pytest.raises(BaseMismatch):
         keeper.apply(delta(FIRST, SECOND))
     assert keeper.apply(FIRST) is True
     assert not keeper.is_drifted
@@ -182,7 +182,7 @@ def test_a_change_just_before_an_apply_is_noticed_by_it(fake: FakePacketFilter, 
     keeper.apply(FIRST)
     nat(fake)["VCN-SERVICES"].clear()
     assert keeper.digest == FIRST.digest
-    with pytest.raises(NotTheBase):
+    with pytest.raises(BaseMismatch):
         keeper.apply(delta(FIRST, SECOND))
     assert keeper.is_drifted
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Collection
 
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import (
-    Capture,
     Endpoint,
+    EndpointSet,
     Family,
+    Frontend,
     GuestRules,
+    NoBackendAction,
     Protocol,
-    Refusal,
     ServiceRules,
-    Target,
 )
 from ruleset.names import Backend
 from ruleset.render import iptables, nft
@@ -29,8 +29,8 @@ def everything(family: Family) -> GuestRules:
     """Each kind of rule once: the guest of the golden texts."""
     ip = _addresses(family)
     one, two, three = (Endpoint(ip(f"10.1.0.{i}", f"fd00:1::{i}"), 8080) for i in (3, 4, 5))
-    web = Target("shop/web:http", TCP, False, (one, two, three))
-    sticky = Target("shop/sticky", TCP, False, (one, two), affinity_s=10800)
+    web = EndpointSet("shop/web:http", TCP, False, (one, two, three))
+    sticky = EndpointSet("shop/sticky", TCP, False, (one, two), affinity_s=10800)
     dns = tuple(Endpoint(endpoint.ip, 5353) for endpoint in (one, two))
     cluster_ip = (ip(f"172.30.0.{i}", f"fd00:172::{i}") for i in range(41, 49))
     dns_ip, api_ip, web_ip, sticky_ip, local_ip, none_ip, drop_ip, sctp_ip = cluster_ip
@@ -40,12 +40,16 @@ def everything(family: Family) -> GuestRules:
             _service("a-default/kubernetes", (api_ip, 443, TCP, _to("a-default/kubernetes:https", TCP, one))),
             _service(
                 "a-kube-system/kube-dns",
-                (dns_ip, 53, UDP, Target("a-kube-system/kube-dns:dns", UDP, False, dns)),
-                (dns_ip, 53, TCP, Target("a-kube-system/kube-dns:dns-tcp", TCP, False, dns)),
+                (dns_ip, 53, UDP, EndpointSet("a-kube-system/kube-dns:dns", UDP, False, dns)),
+                (dns_ip, 53, TCP, EndpointSet("a-kube-system/kube-dns:dns-tcp", TCP, False, dns)),
             ),
-            _service("shop/dropped", (drop_ip, 80, TCP, Refusal.DROP)),
-            _service("shop/local", (local_ip, 80, TCP, Target("shop/local", TCP, True, (one, two)))),
-            _service("shop/nobody", (none_ip, 80, TCP, Refusal.REJECT), (none_ip, 80, UDP, Refusal.REJECT)),
+            _service("shop/dropped", (drop_ip, 80, TCP, NoBackendAction.DROP)),
+            _service("shop/local", (local_ip, 80, TCP, EndpointSet("shop/local", TCP, True, (one, two)))),
+            _service(
+                "shop/nobody",
+                (none_ip, 80, TCP, NoBackendAction.REJECT),
+                (none_ip, 80, UDP, NoBackendAction.REJECT),
+            ),
             _service("shop/signal", (sctp_ip, 3868, SCTP, _to("shop/signal", SCTP, two))),
             _service("shop/sticky", (sticky_ip, 80, TCP, sticky)),
             _service(
@@ -86,9 +90,9 @@ def services(
         )
         if i in moved:
             ends = (Endpoint(ip("10.7.7.7", "fd00:7::7"), 8080), *ends[1:])
-        to = Refusal.REJECT if i in refused else Target(port, TCP, False, ends, affinity_s)
+        to = NoBackendAction.REJECT if i in refused else EndpointSet(port, TCP, False, ends, affinity_s)
         vip = ip(f"172.30.{high}.{low + 1}", f"fd00:172::{(high << 8) + low + 1:x}")
-        made.append(ServiceRules(port.partition(":")[0], (Capture(vip, 80, TCP, port, to),)))
+        made.append(ServiceRules(port.partition(":")[0], (Frontend(vip, 80, TCP, port, to),)))
     made.sort(key=lambda service: service.service)
     return GuestRules(family, tuple(made), (ip("172.30.0.0/16", "fd00:172::/108"),))
 
@@ -97,14 +101,14 @@ def _addresses(family: Family) -> Callable[[str, str], str]:
     return (lambda _, six: six) if family is Family.IPV6 else (lambda four, _: four)
 
 
-def _to(service_port: str, protocol: Protocol, *endpoints: Endpoint) -> Target:
-    return Target(service_port, protocol, False, endpoints)
+def _to(service_port: str, protocol: Protocol, *endpoints: Endpoint) -> EndpointSet:
+    return EndpointSet(service_port, protocol, False, endpoints)
 
 
-def _service(name: str, *captures: tuple[str, int, Protocol, Target | Refusal]) -> ServiceRules:
-    def named(to: Target | Refusal) -> str:
-        return to.service_port if isinstance(to, Target) else name
+def _service(name: str, *frontends: tuple[str, int, Protocol, EndpointSet | NoBackendAction]) -> ServiceRules:
+    def named(to: EndpointSet | NoBackendAction) -> str:
+        return to.service_port if isinstance(to, EndpointSet) else name
 
     return ServiceRules(
-        name, tuple(Capture(ip, port, proto, named(to), to) for ip, port, proto, to in captures)
+        name, tuple(Frontend(ip, port, proto, named(to), to) for ip, port, proto, to in frontends)
     )

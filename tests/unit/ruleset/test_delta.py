@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ruleset.delta import (
+    BaseMismatch,
     DocumentDelta,
     Edit,
-    NotTheBase,
-    applied,
     apply_delta,
+    apply_document_delta,
     difference,
     document_difference,
     parse_delta,
@@ -54,7 +54,7 @@ def test_parse_is_the_inverse_of_text(
     delta = document_difference(before, after)
     read = parse_delta(delta.text(), Family.IPV4, Backend.IPTABLES)
     assert read == delta
-    assert applied(before, read) == after
+    assert apply_document_delta(before, read) == after
 
 
 @pytest.mark.parametrize("backend", Backend)
@@ -136,11 +136,11 @@ def test_another_base_is_refused() -> None:
     one, two, three = (ruleset(render(services(n, 2))) for n in (1, 2, 3))
     delta = difference(one, two)
     assert delta is not None
-    with pytest.raises(NotTheBase, match="the delta is from"):
+    with pytest.raises(BaseMismatch, match="the delta is from"):
         apply_delta(three, delta)
-    with pytest.raises(NotTheBase, match="the delta makes"):
+    with pytest.raises(BaseMismatch, match="the delta makes"):
         apply_delta(one, replace(delta, digest="0" * 64))
-    with pytest.raises(NotTheBase, match="is not there"):
+    with pytest.raises(BaseMismatch, match="is not there"):
         apply_delta(ruleset(), replace(difference(two, one) or delta, base_digest=ruleset().digest))
 
 
@@ -154,8 +154,8 @@ def test_another_base_is_refused() -> None:
     ],
 )
 def test_a_delta_that_does_not_fit(delta: DocumentDelta) -> None:
-    with pytest.raises(NotTheBase):
-        applied(Document(Family.IPV4, Backend.IPTABLES, {"nat/VCN-A": ("-j DROP",)}), delta)
+    with pytest.raises(BaseMismatch):
+        apply_document_delta(Document(Family.IPV4, Backend.IPTABLES, {"nat/VCN-A": ("-j DROP",)}), delta)
 
 
 @pytest.mark.parametrize(

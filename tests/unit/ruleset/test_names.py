@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ruleset.model import Endpoint, Protocol, Target
-from ruleset.names import chain_hash, endpoint_chain, is_marker, is_our_chain, marker_chain, target_chain
+from ruleset.model import Endpoint, EndpointSet, Protocol
+from ruleset.names import (
+    chain_hash,
+    endpoint_chain,
+    endpoint_set_chain,
+    is_marker,
+    is_our_chain,
+    marker_chain,
+)
 
 # The vectors of ../shared/cases/service-proxy.yaml, all of which upstream's own tests print.
 VECTORS = {
@@ -32,15 +39,15 @@ def test_hash_is_that_of_kube_proxy(text: str, expected: str) -> None:
     assert chain_hash(text) == expected
 
 
-def _target(service_port: str, *endpoints: Endpoint, is_local: bool = False) -> Target:
-    return Target(service_port, Protocol.TCP, is_local, endpoints)
+def _target(service_port: str, *endpoints: Endpoint, is_local: bool = False) -> EndpointSet:
+    return EndpointSet(service_port, Protocol.TCP, is_local, endpoints)
 
 
 def test_chains_of_a_service_port_share_its_hash() -> None:
     endpoint = Endpoint("10.180.0.1", 80)
-    assert target_chain(_target("ns1/svc1:p80", endpoint)) == "VCN-SVC-XPGD46QRK7WJZT7O"
-    assert target_chain(_target("ns1/svc1:p80", endpoint, is_local=True)) == "VCN-SVL-XPGD46QRK7WJZT7O"
-    assert target_chain(_target("ns1/svc1", endpoint)) == "VCN-SVC-AQI2S6QIMU7PVVRP"
+    assert endpoint_set_chain(_target("ns1/svc1:p80", endpoint)) == "VCN-SVC-XPGD46QRK7WJZT7O"
+    assert endpoint_set_chain(_target("ns1/svc1:p80", endpoint, is_local=True)) == "VCN-SVL-XPGD46QRK7WJZT7O"
+    assert endpoint_set_chain(_target("ns1/svc1", endpoint)) == "VCN-SVC-AQI2S6QIMU7PVVRP"
     assert endpoint_chain(_target("ns1/svc1:p80", endpoint), endpoint) == "VCN-SEP-SXIVWICOYRO3J4NJ"
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from ruleset.model import Endpoint, Protocol
 from ruletrace.chain_walk import End, Walked, chance_said, chances_said, follow, none_of
-from ruletrace.packet import Fate, Packet
+from ruletrace.packet import Packet, PacketVerdict
 
 PACKET = Packet("10.0.0.2", Protocol.TCP, "172.30.0.41", 80)
 A, B = Endpoint("10.0.0.3", 80), Endpoint("10.0.0.4", 80)
@@ -13,18 +13,18 @@ A, B = Endpoint("10.0.0.3", 80), Endpoint("10.0.0.4", 80)
 
 def nat(_: Packet, walked: Walked) -> list[End]:
     walked.steps.append("nat")
-    return [End(0.25, A), End(0.25, B), End(0.5, Fate.PASS)]
+    return [End(0.25, A), End(0.25, B), End(0.5, PacketVerdict.PASS)]
 
 
 def refuses_b(packet: Packet, walked: Walked) -> list[End]:
     is_b = packet.destination == B.ip
     walked.steps.append("no" if is_b else "yes")
-    return [End(1.0, Fate.DROP if is_b else Fate.PASS)]
+    return [End(1.0, PacketVerdict.DROP if is_b else PacketVerdict.PASS)]
 
 
 def test_every_destination_goes_through_the_hooks_that_follow() -> None:
     traced = follow(PACKET, [nat, refuses_b])
-    assert traced.chances == {A: 0.25, Fate.DROP: 0.25, Fate.PASS: 0.5}
+    assert traced.chances == {A: 0.25, PacketVerdict.DROP: 0.25, PacketVerdict.PASS: 0.5}
     assert traced.steps == (
         "nat",
         "to 10.0.0.3:80, 172.30.0.41:80: yes",
@@ -33,13 +33,13 @@ def test_every_destination_goes_through_the_hooks_that_follow() -> None:
 
 
 def test_no_hooks_at_all() -> None:
-    assert follow(PACKET, []).chances == {Fate.PASS: 1.0}
+    assert follow(PACKET, []).chances == {PacketVerdict.PASS: 1.0}
 
 
 def test_chances_are_not_told_where_nobody_knows() -> None:
     def perhaps(_: Packet, walked: Walked) -> list[End]:
         with_it, past = walked.split(1.0, None)
-        return [End(with_it, Fate.DROP), End(past, Fate.PASS)]
+        return [End(with_it, PacketVerdict.DROP), End(past, PacketVerdict.PASS)]
 
     traced = follow(PACKET, [perhaps])
     assert (traced.verdict, traced.chances) == ("drop, pass", {})

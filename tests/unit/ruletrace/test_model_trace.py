@@ -5,12 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, Refusal, ServiceRules, Target
+from ruleset.model import (
+    Endpoint,
+    EndpointSet,
+    Family,
+    Frontend,
+    GuestRules,
+    NoBackendAction,
+    Protocol,
+    ServiceRules,
+)
 from ruleset.render.iptables import render as render_iptables
 from ruleset.render.nft import render as render_nft
 from ruletrace.iptables import trace as iptables
 from ruletrace.iptables.rule_text import read_tables as read_iptables
-from ruletrace.model_trace import answer
+from ruletrace.model_trace import trace_model
 from ruletrace.nft import trace as nft
 from ruletrace.nft.rule_text import read_tables as read_nft
 from ruletrace.packet import Packet
@@ -23,12 +32,18 @@ RULES = GuestRules(
         ServiceRules(
             "a/s",
             (
-                Capture(
-                    "172.30.0.41", 80, Protocol.TCP, "a/s:p", Target("a/s:p", Protocol.TCP, False, (A, B), 60)
+                Frontend(
+                    "172.30.0.41",
+                    80,
+                    Protocol.TCP,
+                    "a/s:p",
+                    EndpointSet("a/s:p", Protocol.TCP, False, (A, B), 60),
                 ),
-                Capture("172.30.0.41", 53, Protocol.UDP, "a/s:d", Target("a/s:d", Protocol.UDP, True, (A,))),
-                Capture("1.2.3.4", 80, Protocol.TCP, "a/s:p", Refusal.DROP),
-                Capture("1.2.3.5", 80, Protocol.TCP, "a/s:p", Refusal.REJECT),
+                Frontend(
+                    "172.30.0.41", 53, Protocol.UDP, "a/s:d", EndpointSet("a/s:d", Protocol.UDP, True, (A,))
+                ),
+                Frontend("1.2.3.4", 80, Protocol.TCP, "a/s:p", NoBackendAction.DROP),
+                Frontend("1.2.3.5", 80, Protocol.TCP, "a/s:p", NoBackendAction.REJECT),
             ),
         ),
     ),
@@ -84,12 +99,12 @@ RULES = GuestRules(
 def test_answers(
     protocol: Protocol, destination: str, port: int, verdict: str, steps: tuple[str, ...]
 ) -> None:
-    traced = answer(RULES, Packet("10.1.0.2", protocol, destination, port))
+    traced = trace_model(RULES, Packet("10.1.0.2", protocol, destination, port))
     assert (traced.verdict, traced.steps) == (verdict, steps)
 
 
 def test_the_other_family_passes() -> None:
-    assert answer(RULES, Packet("fd00::2", Protocol.TCP, "fd00::41", 80)).verdict == "pass"
+    assert trace_model(RULES, Packet("fd00::2", Protocol.TCP, "fd00::41", 80)).verdict == "pass"
 
 
 _ADDRESSES = {
@@ -120,16 +135,21 @@ def models(draw: st.DrawFn) -> GuestRules:
         max_size=5,
         unique=True,
     )
-    captures = []
+    frontends = []
     for number, (ip, port, protocol) in enumerate(draw(st.lists(places, max_size=8, unique=True))):
         name = f"ns/s:p{number}"
         ends = tuple(sorted(draw(endpoints), key=str))
-        target = Target(name, protocol, draw(st.booleans()), ends, draw(st.sampled_from((None, 10800))))
-        kinds: tuple[Target | Refusal, ...] = (target, target, Refusal.REJECT, Refusal.DROP)
+        target = EndpointSet(name, protocol, draw(st.booleans()), ends, draw(st.sampled_from((None, 10800))))
+        kinds: tuple[EndpointSet | NoBackendAction, ...] = (
+            target,
+            target,
+            NoBackendAction.REJECT,
+            NoBackendAction.DROP,
+        )
         to = draw(st.sampled_from(kinds))
-        captures.append(Capture(ip, port, protocol, name, to))
+        frontends.append(Frontend(ip, port, protocol, name, to))
     cidrs = draw(st.sampled_from(((), (_RANGE[family],))))
-    return GuestRules(family, (ServiceRules("ns/s", tuple(captures)),), cidrs)
+    return GuestRules(family, (ServiceRules("ns/s", tuple(frontends)),), cidrs)
 
 
 @given(models())
@@ -143,7 +163,7 @@ def test_both_texts_answer_as_their_model(rules: GuestRules) -> None:
         for port in (*_PORTS, 81):
             for protocol in Protocol:
                 packet = Packet(_POD[rules.family], protocol, ip, port)
-                wanted = {o: round(c, 6) for o, c in answer(rules, packet).chances.items()}
+                wanted = {o: round(c, 6) for o, c in trace_model(rules, packet).chances.items()}
                 texts = (
                     iptables.trace_tables(iptables_tables, packet),
                     nft.trace_tables(nft_tables, packet),

@@ -4,7 +4,7 @@
 import pytest
 
 from ruleset.model import Endpoint, Family, Protocol
-from ruletrace.packet import Fate, Outcome, Packet, Trace
+from ruletrace.packet import Outcome, Packet, PacketVerdict, Trace
 
 PACKET = Packet("10.0.0.2", Protocol.TCP, "172.30.0.41", 80)
 
@@ -33,7 +33,7 @@ def test_packets_that_cannot_be(destination: str, port: int) -> None:
 
 def test_a_verdict_has_endpoints_first_in_the_order_of_their_text() -> None:
     outcomes: frozenset[Outcome] = frozenset(
-        {Fate.PASS, Endpoint("10.1.1.1", 11), Endpoint("10.1.1.11", 11), Fate.REJECT}
+        {PacketVerdict.PASS, Endpoint("10.1.1.1", 11), Endpoint("10.1.1.11", 11), PacketVerdict.REJECT}
     )
     traced = Trace(outcomes, ())
     assert traced.verdict == "10.1.1.11:11, 10.1.1.1:11, reject, pass"

@@ -7,7 +7,7 @@ import pytest
 
 from kubeproxy_ext.compute.rules_probe import Canary, with_canary
 from ruleset.document import Document
-from ruleset.model import Capture, Protocol, ServiceRules
+from ruleset.model import Frontend, Protocol, ServiceRules
 from ruleset.render.iptables import render as iptables
 from tests.unit.vcnode.test_explain_report import (
     CAPTURES,
@@ -82,7 +82,7 @@ def test_another_port_of_the_canary() -> None:
 
 
 def test_what_a_service_has_is_no_canary() -> None:
-    has_it = (*CAPTURES, Capture(CANARY, 10561, Protocol.TCP, SHOP, TARGET))
+    has_it = (*CAPTURES, Frontend(CANARY, 10561, Protocol.TCP, SHOP, TARGET))
     rules = with_canary(
         replace(RULES, services=(ServiceRules("vc-a-web/shop", has_it),)), Canary(CANARY, None, 10561)
     )

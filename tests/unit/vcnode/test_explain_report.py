@@ -7,26 +7,26 @@ import pytest
 
 from ruleset.document import Document, make_ruleset
 from ruleset.model import (
-    Capture,
     Endpoint,
+    EndpointSet,
     Family,
+    Frontend,
     GuestRules,
+    NoBackendAction,
     Protocol,
-    Refusal,
     ServiceRules,
-    Target,
 )
-from ruleset.names import target_chain
+from ruleset.names import endpoint_set_chain
 from ruleset.render.iptables import render as iptables
 from ruleset.render.nft import render as nft
 from ruletrace.packet import Packet
 from vcnode.explain_report import Filter, State, Subject, Wanted, as_json, render, report
 
 SHOP = "vc-a-web/shop:http"
-TARGET = Target(SHOP, Protocol.TCP, False, (Endpoint("10.0.0.21", 8080), Endpoint("10.0.0.22", 8080)))
+TARGET = EndpointSet(SHOP, Protocol.TCP, False, (Endpoint("10.0.0.21", 8080), Endpoint("10.0.0.22", 8080)))
 CAPTURES = (
-    Capture("10.96.0.11", 80, Protocol.TCP, SHOP, TARGET),
-    Capture("10.32.0.10", 80, Protocol.TCP, SHOP, TARGET),
+    Frontend("10.96.0.11", 80, Protocol.TCP, SHOP, TARGET),
+    Frontend("10.32.0.10", 80, Protocol.TCP, SHOP, TARGET),
 )
 RULES = GuestRules(Family.IPV4, (ServiceRules("vc-a-web/shop", CAPTURES),), ("10.32.0.0/16", "10.96.0.0/16"))
 OLD = GuestRules(Family.IPV4, (), ("10.32.0.0/16", "10.96.0.0/16"))
@@ -51,7 +51,7 @@ def to(address: str, port: int = 80) -> Packet:
 def test_all_is_well_and_told_in_the_tenants_names() -> None:
     said = report(SUBJECT, to("10.32.0.10"), WANTED, IN)
     assert (said.is_good, said.state) == (True, State.CURRENT)
-    chain, both = target_chain(TARGET), "to 10.0.0.21:8080, 10.0.0.22:8080"
+    chain, both = endpoint_set_chain(TARGET), "to 10.0.0.21:8080, 10.0.0.22:8080"
     assert render(said) == [
         "tcp 10.0.0.10 -> 10.32.0.10:80 from web/front of tenant vc-a",
         "-> goes to one of 10.0.0.21:8080, 10.0.0.22:8080, as it should",
@@ -188,8 +188,8 @@ def test_what_is_known_of_the_tenant_is_noted() -> None:
 
 
 def test_json() -> None:
-    captures = (replace(CAPTURES[0], to=Refusal.DROP),)
-    rules = GuestRules(Family.IPV4, (ServiceRules("vc-a-web/shop", captures),))
+    frontends = (replace(CAPTURES[0], to=NoBackendAction.DROP),)
+    rules = GuestRules(Family.IPV4, (ServiceRules("vc-a-web/shop", frontends),))
     said = report(SUBJECT, to("10.96.0.11"), Wanted(rules, digest(NEW_TEXT), 7), IN)
     found = as_json(said)
     does = found.pop("does")

@@ -55,8 +55,8 @@ async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
 
         return read
 
-    monkeypatch.setattr("kata_bridge.channels.stock.channel.held_objects", noting(rules.held_objects))
-    monkeypatch.setattr("kata_bridge.channels.stock.channel.merged", noting(whole_tables.merged))
+    monkeypatch.setattr("kata_bridge.channels.stock.channel.read_installed", noting(rules.read_installed))
+    monkeypatch.setattr("kata_bridge.channels.stock.channel.whole_tables", noting(whole_tables.whole_tables))
     hostile = FakeKata(place, FakeTables(), sandbox_id="bad", quirks=Quirks(hostile_save=save))
     async with hostile as bad, FakeKata(place, FakeTables(), sandbox_id="good") as good:
         ruleset = sample(7)

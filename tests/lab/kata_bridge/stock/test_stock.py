@@ -15,7 +15,7 @@ from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestRefused, GuestState, NotInjectable
 from kata_bridge.channels.stock.channel import StockChannel, stock_channel
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.names import Backend
 from ruleset.render.iptables import HOOKS, render
 from tests.lab.namespaces import Lab, Namespace
@@ -67,9 +67,9 @@ def to(port: int) -> Ruleset:
     """10.96.0.1:80 and [fd00:96::1]:80 go to this port of the backend."""
     documents = []
     for family, address, pod in ((V4, "10.96.0.1", "10.0.0.2"), (V6, "fd00:96::1", "fd00:10::2")):
-        target = Target("team/app:http", Protocol.TCP, False, (Endpoint(pod, port),))
-        capture = Capture(address, 80, Protocol.TCP, "team/app:http", target)
-        documents.append(render(GuestRules(family, (ServiceRules("team/app", (capture,)),), ())))
+        target = EndpointSet("team/app:http", Protocol.TCP, False, (Endpoint(pod, port),))
+        frontend = Frontend(address, 80, Protocol.TCP, "team/app:http", target)
+        documents.append(render(GuestRules(family, (ServiceRules("team/app", (frontend,)),), ())))
     return make_ruleset(port, documents)
 
 

@@ -7,7 +7,7 @@ from kubeproxy_ext.compute.service_state import World
 from ruleset.model import (
     Family,
     GuestRules,
-    Refusal,
+    NoBackendAction,
 )
 from tests.unit.kubeproxy_ext.compute.feed import put
 
@@ -26,11 +26,11 @@ def world_of(*items: objects.AnyObject) -> World:
 def meanings(rules: GuestRules) -> dict[str, str]:
     """What becomes of packets to each address: `service port: endpoints` or a refusal."""
     return {
-        capture.ip: f"{capture.service_port}: "
+        frontend.ip: f"{frontend.service_port}: "
         + (
-            capture.to.name
-            if isinstance(capture.to, Refusal)
-            else ",".join(str(endpoint) for endpoint in capture.to.endpoints)
+            frontend.to.name
+            if isinstance(frontend.to, NoBackendAction)
+            else ",".join(str(endpoint) for endpoint in frontend.to.endpoints)
         )
-        for capture in rules.captures()
+        for frontend in rules.frontends()
     }

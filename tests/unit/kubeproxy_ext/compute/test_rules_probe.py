@@ -3,7 +3,7 @@ import pytest
 
 from kubeproxy_ext.compute.rules_probe import Canary, with_canary
 from ruleset.document import parse
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.names import Backend
 from ruleset.render.iptables import render as render_iptables
 from ruleset.render.nft import render as render_nft
@@ -12,8 +12,8 @@ from ruletrace.nft.trace import trace as trace_nft
 from ruletrace.packet import Packet
 
 CANARY = Canary("192.0.2.61", "2001:db8::61", 10561)
-TARGET = Target("a/web", Protocol.TCP, False, (Endpoint("10.1.0.5", 8080),))
-WEB = ServiceRules("a/web", (Capture("10.96.0.7", 80, Protocol.TCP, "a/web", TARGET),))
+TARGET = EndpointSet("a/web", Protocol.TCP, False, (Endpoint("10.1.0.5", 8080),))
+WEB = ServiceRules("a/web", (Frontend("10.96.0.7", 80, Protocol.TCP, "a/web", TARGET),))
 RULES = GuestRules(Family.IPV4, (WEB,), ("10.96.0.0/16",))
 
 

@@ -12,14 +12,14 @@ from kubeproxy_ext.compute.parse import Addresses, Service, ServicePort, Slice, 
 from kubeproxy_ext.compute.service_rules import Compiled, Place, compile_service
 from kubeproxy_ext.compute.service_state import World
 from ruleset.model import (
-    Capture,
     Endpoint,
+    EndpointSet,
     Family,
+    Frontend,
     GuestRules,
+    NoBackendAction,
     Protocol,
-    Refusal,
     ServiceRules,
-    Target,
 )
 from tests.cases.services.load import load_shared
 from tests.cases.services.shape import Check, Flow, GuestCase, State
@@ -65,7 +65,7 @@ FAR = endpoints(("10.0.0.2", "there"))
 
 
 def test_both_addresses_of_a_service_lead_to_its_endpoints() -> None:
-    target = Target(
+    target = EndpointSet(
         service_port="a/s:p",
         protocol=Protocol.TCP,
         is_local=False,
@@ -76,8 +76,8 @@ def test_both_addresses_of_a_service_lead_to_its_endpoints() -> None:
         ServiceRules(
             "a/s",
             (
-                Capture("172.30.0.41", 80, Protocol.TCP, "a/s:p", target),
-                Capture("10.96.0.5", 80, Protocol.TCP, "a/s:p", target),
+                Frontend("172.30.0.41", 80, Protocol.TCP, "a/s:p", target),
+                Frontend("10.96.0.5", 80, Protocol.TCP, "a/s:p", target),
             ),
         ),
         (),
@@ -88,16 +88,16 @@ def test_an_unnamed_port_has_no_colon() -> None:
     found = compile_service(
         service(port_name=""), endpoints(("10.0.0.1", "here"), name=""), HERE, is_admitted=True
     )
-    assert {capture.service_port for capture in found.rules.captures} == {"a/s"}
+    assert {frontend.service_port for frontend in found.rules.frontends} == {"a/s"}
 
 
 def meanings(found: Compiled) -> dict[str, str]:
     """What becomes of packets to each address, in a word."""
     return {
-        capture.ip: capture.to.name
-        if isinstance(capture.to, Refusal)
-        else ("local " if capture.to.is_local else "") + ",".join(e.ip for e in capture.to.endpoints)
-        for capture in found.rules.captures
+        frontend.ip: frontend.to.name
+        if isinstance(frontend.to, NoBackendAction)
+        else ("local " if frontend.to.is_local else "") + ",".join(e.ip for e in frontend.to.endpoints)
+        for frontend in found.rules.frontends
     }
 
 
@@ -153,15 +153,15 @@ def test_a_family_without_address_has_no_rules() -> None:
 
 def ask(rules: GuestRules, check: Check) -> object:
     """What the model says of a packet, in the words of the cases."""
-    for capture in rules.captures():
-        if (capture.ip, capture.port, capture.protocol.value) == (
+    for frontend in rules.frontends():
+        if (frontend.ip, frontend.port, frontend.protocol.value) == (
             check.destination,
             check.port,
             check.protocol,
         ):
-            if isinstance(capture.to, Refusal):
-                return capture.to.value
-            return tuple(str(endpoint) for endpoint in capture.to.endpoints)
+            if isinstance(frontend.to, NoBackendAction):
+                return frontend.to.value
+            return tuple(str(endpoint) for endpoint in frontend.to.endpoints)
     in_range = any(check.destination.startswith(cidr.removesuffix(".0.0/16")) for cidr in rules.service_cidrs)
     return "reject" if in_range else "pass"
 

@@ -10,13 +10,13 @@ from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, Group, GuestView
 from kubeproxy_ext.compute.parse import Slice, parse_slice
 from kubeproxy_ext.compute.service_state import World
 from ruleset.model import (
-    Capture,
     Endpoint,
+    EndpointSet,
     Family,
+    Frontend,
     GuestRules,
     Protocol,
     ServiceRules,
-    Target,
 )
 from tests.unit.kubeproxy_ext.compute import feed
 from tests.unit.kubeproxy_ext.compute.states import DEFAULT, VIEW, meanings, world_of
@@ -28,7 +28,7 @@ def test_a_guests_rules_in_full() -> None:
         feed.service("A-web/s", "172.30.0.41", own_ip="10.96.0.5"),
         feed.endpoint_slice("A-web/s", "10.0.0.2", "10.0.0.1"),
     )
-    target = Target(
+    target = EndpointSet(
         "A-web/s:p", Protocol.TCP, False, (Endpoint("10.0.0.1", 8080), Endpoint("10.0.0.2", 8080))
     )
     assert world.rules_for(VIEW) == GuestRules(
@@ -37,8 +37,8 @@ def test_a_guests_rules_in_full() -> None:
             ServiceRules(
                 "A-web/s",
                 (
-                    Capture("172.30.0.41", 80, Protocol.TCP, "A-web/s:p", target),
-                    Capture("10.96.0.5", 80, Protocol.TCP, "A-web/s:p", target),
+                    Frontend("172.30.0.41", 80, Protocol.TCP, "A-web/s:p", target),
+                    Frontend("10.96.0.5", 80, Protocol.TCP, "A-web/s:p", target),
                 ),
             ),
         ),

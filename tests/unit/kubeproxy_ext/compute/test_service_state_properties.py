@@ -155,8 +155,8 @@ def test_step_by_step_is_as_from_scratch(events: list[_Event], batch: int) -> No
         before = after
     for view in _VIEWS:
         rules = world.rules_for(view)
-        addresses = [(one.ip, one.port, one.protocol) for one in rules.captures()]
+        addresses = [(one.ip, one.port, one.protocol) for one in rules.frontends()]
         assert len(addresses) == len(set(addresses))
         names = [service.service for service in rules.services]
         assert names == sorted(set(names))
-        assert all((":" in one.ip) == (view.family is Family.IPV6) for one in rules.captures())
+        assert all((":" in one.ip) == (view.family is Family.IPV6) for one in rules.frontends())

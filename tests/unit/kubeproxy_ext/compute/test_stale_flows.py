@@ -8,14 +8,14 @@ from kubeproxy_ext.compute.guest_view import GuestView, Outcome, Serving
 from kubeproxy_ext.compute.service_state import World
 from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
 from ruleset.model import (
-    Capture,
     Endpoint,
+    EndpointSet,
     Family,
+    Frontend,
     GuestRules,
+    NoBackendAction,
     Protocol,
-    Refusal,
     ServiceRules,
-    Target,
 )
 from tests.cases.services.load import load_shared
 from tests.cases.services.shape import EndpointMap, Entry
@@ -38,15 +38,15 @@ def outcome(
 ) -> Outcome:
     """One Service with these endpoints; `serving` if more of them serve."""
     to = targets(endpoints, name, protocol)
-    rules = ServiceRules(name, (Capture(ip, PORT, protocol, f"{name}:p", to),))
+    rules = ServiceRules(name, (Frontend(ip, PORT, protocol, f"{name}:p", to),))
     servings = (Serving(f"{name}:p", protocol, parse(serving or endpoints)),) if protocol is UDP else ()
     return Outcome(GuestRules(Family.IPV4, (rules,)), servings)
 
 
-def targets(endpoints: tuple[str, ...], name: str, protocol: Protocol) -> Target | Refusal:
+def targets(endpoints: tuple[str, ...], name: str, protocol: Protocol) -> EndpointSet | NoBackendAction:
     if not endpoints:
-        return Refusal.REJECT
-    return Target(f"{name}:p", protocol, False, parse(endpoints))
+        return NoBackendAction.REJECT
+    return EndpointSet(f"{name}:p", protocol, False, parse(endpoints))
 
 
 def parse(endpoints: tuple[str, ...]) -> tuple[Endpoint, ...]:

@@ -5,7 +5,7 @@ import pytest
 
 from kubeproxy_ext.compute.parse import Service, parse_service
 from kubeproxy_ext.compute.visible_services import admits, make_roster
-from ruleset.model import Capture, Family, Protocol, Refusal, ServiceRules
+from ruleset.model import Family, Frontend, NoBackendAction, Protocol, ServiceRules
 from tests.unit.kubeproxy_ext.compute import feed
 
 
@@ -52,12 +52,12 @@ def test_every_address_of_the_guest_has_to_be_in_a_range(pod_ips: tuple[str, ...
 def test_lost_addresses_are_trimmed_and_equal_rules_stay_the_same_value() -> None:
     keeper, loser = parsed("a/a", "172.30.0.1"), parsed("a/b", "172.30.0.1")
     roster = make_roster([loser, keeper], Family.IPV4)
-    kept = Capture("172.30.0.2", 80, Protocol.TCP, "a/b:p", Refusal.REJECT)
-    lost = Capture("172.30.0.1", 80, Protocol.TCP, "a/b:p", Refusal.REJECT)
+    kept = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
+    lost = Frontend("172.30.0.1", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
     rules = ServiceRules("a/b", (lost, kept))
     assert roster.trim(rules) == ServiceRules("a/b", (kept,))
     assert roster.trim(rules) is roster.trim(rules)
-    changed = Capture("172.30.0.2", 80, Protocol.TCP, "a/b:p", Refusal.DROP)
+    changed = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.DROP)
     assert roster.trim(ServiceRules("a/b", (lost, changed))) == ServiceRules("a/b", (changed,))
     other = ServiceRules("a/a", (lost,))
     assert roster.trim(other) is other

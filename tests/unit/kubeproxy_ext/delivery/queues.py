@@ -7,7 +7,7 @@ from bridge_api.messages import Capabilities, Guest, GuestResult, ResultCode
 from kubeproxy_ext.compute.guest_view import Outcome, Serving
 from kubeproxy_ext.delivery.queue import Delivery, Push, Wanted
 from ruleset.document import make_ruleset
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Protocol, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render.iptables import render
 
 CAPABLE = Capabilities(channel="agent", backends=("iptables",), deltas=True, conntrack=True)
@@ -19,9 +19,9 @@ def wanted(generation: int, *ports: int, protocol: Protocol = Protocol.TCP, serv
     services = []
     for number, port in enumerate(numbers):
         ends = (Endpoint("10.0.0.1", port), Endpoint("10.0.0.2", port))
-        target = Target(f"ns/s{number}:p", protocol, is_local=False, endpoints=ends)
-        capture = Capture(f"10.96.0.{number}", 80, protocol, f"ns/s{number}:p", target)
-        services.append(ServiceRules(f"ns/s{number}", (capture,)))
+        target = EndpointSet(f"ns/s{number}:p", protocol, is_local=False, endpoints=ends)
+        frontend = Frontend(f"10.96.0.{number}", 80, protocol, f"ns/s{number}:p", target)
+        services.append(ServiceRules(f"ns/s{number}", (frontend,)))
     rules = GuestRules(Family.IPV4, tuple(services))
     ends = (Endpoint("10.0.0.1", numbers[0]), Endpoint("10.0.0.2", numbers[0]))
     serves = (Serving("ns/s0:p", protocol, ends[: 2 - serving]),)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bridge_api.messages import GuestResult, ResultCode
 from kubeproxy_ext.delivery.queue import Push
-from ruleset.delta import NotTheBase, RulesetDelta, apply_delta
+from ruleset.delta import BaseMismatch, RulesetDelta, apply_delta
 from ruleset.document import Ruleset
 from tests.unit.kubeproxy_ext.delivery.queues import ONE, THREE, TWO, delivery, guest
 
@@ -50,11 +50,11 @@ class Bridge:
             if isinstance(push.ruleset, RulesetDelta):
                 before = self.held[name]
                 if before is None:
-                    raise NotTheBase
+                    raise BaseMismatch
                 self.held[name] = apply_delta(before, push.ruleset)
             else:
                 self.held[name] = push.ruleset
-        except NotTheBase:
+        except BaseMismatch:
             return GuestResult(name, ResultCode.NEEDS_FULL, digest=self.digest(name))
         return GuestResult(name, ResultCode.APPLIED, digest=push.digest)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from ruleset.document import Document
-from ruleset.installed.rules import Held, expected, held_objects, nothing, state_digest
+from ruleset.installed.rules import InstalledRules, expected, nothing_installed, read_installed, state_digest
 from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.restore.script import full_restore
@@ -18,26 +18,26 @@ RULESET = ruleset(RENDERERS[Backend.IPTABLES](everything(Family.IPV4)))
 def _guest() -> Kernel:
     kernel = Kernel()
     kernel.restore("*nat\n:MESH - [0:0]\n-A OUTPUT -p tcp -j MESH\nCOMMIT\n")
-    kernel.restore(full_restore(DOCUMENT, nothing(Family.IPV4, Backend.IPTABLES), RULESET.digest))
+    kernel.restore(full_restore(DOCUMENT, nothing_installed(Family.IPV4, Backend.IPTABLES), RULESET.digest))
     return kernel
 
 
-def _held(kernel: Kernel) -> Held:
-    return held_objects(kernel.save(), Family.IPV4, Backend.IPTABLES)
+def _held(kernel: Kernel) -> InstalledRules:
+    return read_installed(kernel.save(), Family.IPV4, Backend.IPTABLES)
 
 
 def test_what_was_applied_is_held() -> None:
     held = _held(_guest())
     assert held == expected(DOCUMENT, RULESET.digest)
     assert held.document() == DOCUMENT
-    assert held.holds(DOCUMENT)
+    assert held.matches(DOCUMENT)
     assert held.is_marked(RULESET.digest)
     assert not held.is_empty
 
 
 def test_nothing_is_held() -> None:
     held = _held(Kernel())
-    assert held == nothing(Family.IPV4, Backend.IPTABLES)
+    assert held == nothing_installed(Family.IPV4, Backend.IPTABLES)
     assert held.is_empty
     assert held.marker == ""
     assert not held.is_marked(RULESET.digest)
@@ -64,7 +64,7 @@ def test_marker_counts_if_all_tables_agree(
     in_filter: tuple[str, ...], in_nat: tuple[str, ...], marker: str
 ) -> None:
     names = [*(f"filter/VCN-MARK-{one}" for one in in_filter), *(f"nat/VCN-MARK-{one}" for one in in_nat)]
-    held = Held(Family.IPV4, Backend.IPTABLES, dict.fromkeys(names, ()), {})
+    held = InstalledRules(Family.IPV4, Backend.IPTABLES, dict.fromkeys(names, ()), {})
     assert held.marker == marker
 
 
@@ -84,7 +84,7 @@ def test_drift_is_seen(change: str) -> None:
     kernel = _guest()
     before = state_digest([_held(kernel)])
     kernel.restore(change)
-    assert not _held(kernel).holds(DOCUMENT)
+    assert not _held(kernel).matches(DOCUMENT)
     assert state_digest([_held(kernel)]) != before
 
 
@@ -92,7 +92,7 @@ def test_a_flushed_table_is_drift() -> None:
     kernel = _guest()
     before = state_digest([_held(kernel)])
     kernel.restore("*nat\nCOMMIT\n", noflush=False)
-    assert not _held(kernel).holds(DOCUMENT)
+    assert not _held(kernel).matches(DOCUMENT)
     assert not _held(kernel).is_marked(RULESET.digest), "one table's marker is not enough"
     assert state_digest([_held(kernel)]) != before
 
@@ -110,7 +110,7 @@ def test_what_is_not_ours_is_no_drift(change: str) -> None:
     kernel = _guest()
     before = state_digest([_held(kernel)])
     kernel.restore(change)
-    assert _held(kernel).holds(DOCUMENT)
+    assert _held(kernel).matches(DOCUMENT)
     assert state_digest([_held(kernel)]) == before
 
 
@@ -119,18 +119,18 @@ def test_counters_are_no_drift() -> None:
     counted = "".join(
         f"[5:300] {line}\n" if line.startswith("-A") else f"{line}\n" for line in text.splitlines()
     )
-    one, other = (held_objects(t, Family.IPV4, Backend.IPTABLES) for t in (text, counted))
+    one, other = (read_installed(t, Family.IPV4, Backend.IPTABLES) for t in (text, counted))
     assert state_digest([one]) == state_digest([other])
 
 
 def test_state_digest_tells_apart_what_could_run_together() -> None:
     def of(objects: dict[str, tuple[str, ...]]) -> str:
-        return state_digest([Held(Family.IPV4, Backend.IPTABLES, objects, {})])
+        return state_digest([InstalledRules(Family.IPV4, Backend.IPTABLES, objects, {})])
 
     a = of({"nat/VCN-A": ("x",), "nat/VCN-B": ()})
     assert len({a, of({"nat/VCN-A": (), "nat/VCN-B": ("x",)}), of({"nat/VCN-A": ("x nat/VCN-B 0",)})}) == 3
     held = expected(DOCUMENT)
-    assert state_digest([held]) != state_digest([replace(held, overtaken=frozenset({"nat/OUTPUT"}))])
+    assert state_digest([held]) != state_digest([replace(held, shadowed=frozenset({"nat/OUTPUT"}))])
     six = expected(RENDERERS[Backend.NFT](services(2, 2, Family.IPV6)))
     assert state_digest([held, six]) == state_digest([six, held])
 
@@ -138,4 +138,4 @@ def test_state_digest_tells_apart_what_could_run_together() -> None:
 def test_nft_has_no_hooks() -> None:
     document = Document(Family.IPV4, Backend.NFT, {"chain a": ("drop",)})
     listed = "table ip vcnode {\n\tchain a {\n\t\tdrop\n\t}\n}\n"
-    assert held_objects(listed, Family.IPV4, Backend.NFT) == expected(document)
+    assert read_installed(listed, Family.IPV4, Backend.NFT) == expected(document)

@@ -43,7 +43,7 @@ def test_ours_alone_is_read() -> None:
         ),
     }
     assert saved.hooks == {"nat/OUTPUT": ("-j VCN-SERVICES",)}
-    assert saved.overtaken == frozenset()
+    assert saved.shadowed == frozenset()
 
 
 def test_a_rule_behind_our_hook_in_nat_overtakes_it() -> None:
@@ -51,9 +51,9 @@ def test_a_rule_behind_our_hook_in_nat_overtakes_it() -> None:
     later = SAVE.replace("[9:540] -A OUTPUT -j VCN-SERVICES\n", "").replace(
         "[3:180] -A OUTPUT", "-A OUTPUT -j VCN-SERVICES\n[3:180] -A OUTPUT"
     )
-    assert read(later).overtaken == {"nat/OUTPUT"}
+    assert read(later).shadowed == {"nat/OUTPUT"}
     in_filter = "*filter\n-A OUTPUT -j VCN-SERVICES\n-A OUTPUT -j ACCEPT\nCOMMIT\n"
-    assert read(in_filter).overtaken == frozenset()
+    assert read(in_filter).shadowed == frozenset()
 
 
 def test_hooks_that_should_not_be() -> None:
@@ -145,7 +145,7 @@ def test_a_quote_without_an_end_hides_the_rest() -> None:
 
 def test_a_long_rule_of_another_overtakes_our_hook() -> None:
     rule = "-m comment --comment " + "x" * LONG + " -j ACCEPT"
-    assert read(f"*nat\n-A OUTPUT -j VCN-A\n-A OUTPUT {rule}\nCOMMIT\n").overtaken == {"nat/OUTPUT"}
+    assert read(f"*nat\n-A OUTPUT -j VCN-A\n-A OUTPUT {rule}\nCOMMIT\n").shadowed == {"nat/OUTPUT"}
 
 
 def test_a_long_rule_in_a_chain_of_ours_is_not_passed_over() -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ruleset.model import Capture, Family, GuestRules, Protocol, Refusal, ServiceRules
-from ruleset.render.frontends import in_order, is_capturable, ranges
+from ruleset.model import Family, Frontend, GuestRules, NoBackendAction, Protocol, ServiceRules
+from ruleset.render.frontends import in_dispatch_order, is_renderable, merged_cidrs
 
 
-def _capture(ip: str, port: int = 80) -> Capture:
-    return Capture(ip, port, Protocol.TCP, "a/s", Refusal.REJECT)
+def _capture(ip: str, port: int = 80) -> Frontend:
+    return Frontend(ip, port, Protocol.TCP, "a/s", NoBackendAction.REJECT)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def _capture(ip: str, port: int = 80) -> Capture:
     ],
 )
 def test_only_addresses_of_services_are_captured(ip: str, expected: bool) -> None:
-    assert is_capturable(_capture(ip)) is expected
+    assert is_renderable(_capture(ip)) is expected
 
 
 def test_dns_first_then_apiservers_then_by_name() -> None:
@@ -37,7 +37,7 @@ def test_dns_first_then_apiservers_then_by_name() -> None:
         ServiceRules("t1-kube-system/kube-dns", (_capture("10.0.0.4", 9153), _capture("10.0.0.4", 53))),
         ServiceRules("zz/dns", (_capture("10.0.0.5", 53),)),
     ]
-    assert [service.service for service in in_order(GuestRules(Family.IPV4, tuple(services)))] == [
+    assert [service.service for service in in_dispatch_order(GuestRules(Family.IPV4, tuple(services)))] == [
         "t1-kube-system/kube-dns",
         "zz/dns",
         "t1-default/kubernetes",
@@ -48,6 +48,6 @@ def test_dns_first_then_apiservers_then_by_name() -> None:
 
 def test_ranges_of_the_family_merged() -> None:
     cidrs = ("172.30.0.0/16", "fd00:172::/109", "10.96.0.0/13", "10.104.0.0/13", "fd00:172::8:0/109")
-    assert ranges(GuestRules(Family.IPV4, (), cidrs)) == ("10.96.0.0/12", "172.30.0.0/16")
-    assert ranges(GuestRules(Family.IPV6, (), cidrs)) == ("fd00:172::/108",)
-    assert ranges(GuestRules(Family.IPV6, ())) == ()
+    assert merged_cidrs(GuestRules(Family.IPV4, (), cidrs)) == ("10.96.0.0/12", "172.30.0.0/16")
+    assert merged_cidrs(GuestRules(Family.IPV6, (), cidrs)) == ("fd00:172::/108",)
+    assert merged_cidrs(GuestRules(Family.IPV6, ())) == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ruleset.document import check_objects
-from ruleset.model import Capture, Endpoint, Family, GuestRules, Refusal, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, NoBackendAction, ServiceRules
 from ruleset.names import Backend
 from ruleset.render.iptables import HOOKS, Renderer, render, weight
 from tests.unit.ruleset.models import TCP, everything, services
@@ -82,9 +82,9 @@ def test_nothing_to_serve_is_still_hooked() -> None:
 def test_affinity_of_one_endpoint_has_its_list() -> None:
     """So that a client stays when a second endpoint comes."""
     endpoint = Endpoint("10.1.0.3", 80)
-    target = Target("ns1/svc1:p80", TCP, False, (endpoint,), affinity_s=60)
-    capture = Capture("172.30.0.41", 80, TCP, target.service_port, target)
-    objects = render(GuestRules(Family.IPV4, (ServiceRules("ns1/svc1", (capture,)),))).objects
+    target = EndpointSet("ns1/svc1:p80", TCP, False, (endpoint,), affinity_s=60)
+    frontend = Frontend("172.30.0.41", 80, TCP, target.service_port, target)
+    objects = render(GuestRules(Family.IPV4, (ServiceRules("ns1/svc1", (frontend,)),))).objects
     (name,) = (name for name in objects if name.startswith("nat/VCN-SEP-"))
     chain = name.removeprefix("nat/")
     known = f"--name {chain} --mask 255.255.255.255 --rsource"
@@ -100,14 +100,14 @@ def test_affinity_of_one_endpoint_has_its_list() -> None:
 
 def test_one_service_port_under_both_policies() -> None:
     here, there = Endpoint("10.1.0.3", 80), Endpoint("10.1.0.4", 80)
-    everywhere = Target("a/s:p", TCP, False, (here, there))
-    local = Target("a/s:p", TCP, True, (here, there))
-    captures = (
-        Capture("172.30.0.41", 80, TCP, "a/s:p", local),
-        Capture("1.2.3.4", 80, TCP, "a/s:p", everywhere),
-        Capture("1.2.3.5", 80, TCP, "a/s:p", Refusal.DROP),
+    everywhere = EndpointSet("a/s:p", TCP, False, (here, there))
+    local = EndpointSet("a/s:p", TCP, True, (here, there))
+    frontends = (
+        Frontend("172.30.0.41", 80, TCP, "a/s:p", local),
+        Frontend("1.2.3.4", 80, TCP, "a/s:p", everywhere),
+        Frontend("1.2.3.5", 80, TCP, "a/s:p", NoBackendAction.DROP),
     )
-    objects = render(GuestRules(Family.IPV4, (ServiceRules("a/s", captures),))).objects
+    objects = render(GuestRules(Family.IPV4, (ServiceRules("a/s", frontends),))).objects
     chains = sorted(name for name in objects if name.startswith("nat/VCN-SV"))
     assert [name[:12] for name in chains] == ["nat/VCN-SVC-", "nat/VCN-SVL-"]
 
@@ -137,12 +137,15 @@ def test_large_services_that_change_are_not_kept_for_ever(monkeypatch: pytest.Mo
     monkeypatch.setattr("ruleset.render.iptables.MAX_KEPT_RULES", 100)
     renderer = Renderer()
     for change in range(20):
-        captures = tuple(
-            Capture(f"10.0.{change}.{number}", 80, TCP, "a/b", Refusal.REJECT) for number in range(30)
+        frontends = tuple(
+            Frontend(f"10.0.{change}.{number}", 80, TCP, "a/b", NoBackendAction.REJECT)
+            for number in range(30)
         )
-        rules = GuestRules(Family.IPV4, (ServiceRules("a/b", captures),))
+        rules = GuestRules(Family.IPV4, (ServiceRules("a/b", frontends),))
         assert renderer.render(rules) == render(rules)
         assert renderer.kept_rules == min(30 * (change + 1), 90)
-    huge = tuple(Capture(f"10.1.0.{number}", 80, TCP, "a/b", Refusal.REJECT) for number in range(101))
+    huge = tuple(
+        Frontend(f"10.1.0.{number}", 80, TCP, "a/b", NoBackendAction.REJECT) for number in range(101)
+    )
     renderer.render(GuestRules(Family.IPV4, (ServiceRules("a/b", huge),)))
     assert renderer.kept_rules == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ruleset.document import check_objects
-from ruleset.model import Capture, Endpoint, Family, GuestRules, ServiceRules, Target
+from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, ServiceRules
 from ruleset.names import Backend
 from ruleset.render.nft import NAT_PRIORITY, duration, render
 from tests.unit.ruleset.models import TCP, everything, services
@@ -52,9 +52,9 @@ def test_ranges_that_overlap_are_one_element() -> None:
 
 
 def test_affinity_of_one_endpoint() -> None:
-    target = Target("ns1/svc1:p80", TCP, False, (Endpoint("fd00::3", 80),), affinity_s=3661)
-    capture = Capture("fd00:172::1", 80, TCP, target.service_port, target)
-    objects = render(GuestRules(Family.IPV6, (ServiceRules("ns1/svc1", (capture,)),))).objects
+    target = EndpointSet("ns1/svc1:p80", TCP, False, (Endpoint("fd00::3", 80),), affinity_s=3661)
+    frontend = Frontend("fd00:172::1", 80, TCP, target.service_port, target)
+    objects = render(GuestRules(Family.IPV6, (ServiceRules("ns1/svc1", (frontend,)),))).objects
     (name,) = (name.removeprefix("chain ") for name in objects if name.startswith("chain VCN-SEP-"))
     clients = f"{name}-1h1m1s"
     assert objects["chain VCN-SVC-XPGD46QRK7WJZT7O"] == (f"ip6 saddr @{clients} goto {name}", f"goto {name}")

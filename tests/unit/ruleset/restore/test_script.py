@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ruleset.delta import NotTheBase, document_difference
+from ruleset.delta import BaseMismatch, document_difference
 from ruleset.document import Document, Ruleset
-from ruleset.installed.rules import Held, expected, held_objects, nothing
+from ruleset.installed.rules import InstalledRules, expected, nothing_installed, read_installed
 from ruleset.model import Family, GuestRules
 from ruleset.names import Backend
 from ruleset.render.iptables import render
@@ -39,8 +39,8 @@ def _guest() -> Kernel:
     return kernel
 
 
-def _held(kernel: Kernel) -> Held:
-    return held_objects(kernel.save(), Family.IPV4, Backend.IPTABLES)
+def _held(kernel: Kernel) -> InstalledRules:
+    return read_installed(kernel.save(), Family.IPV4, Backend.IPTABLES)
 
 
 def _foreign(kernel: Kernel) -> list[str]:
@@ -64,7 +64,7 @@ def test_one_text_for_a_first_apply_and_for_every_repair(
     kernel.restore(full_restore(SECOND.documents[0], _held(kernel), SECOND.digest))
     held = _held(kernel)
     assert held == expected(SECOND.documents[0], SECOND.digest)
-    assert held.holds(SECOND.documents[0])
+    assert held.matches(SECOND.documents[0])
     assert _foreign(kernel) == foreign, "what is not ours is as it was, in its place"
     again = kernel.save()
     kernel.restore(full_restore(SECOND.documents[0], held, SECOND.digest))
@@ -131,7 +131,7 @@ def test_a_delta_puts_hooks_right_too() -> None:
 def test_a_delta_from_elsewhere() -> None:
     delta = document_difference(FIRST.documents[0], SECOND.documents[0])
     other = Document(Family.IPV4, Backend.IPTABLES, {})
-    with pytest.raises(NotTheBase):
+    with pytest.raises(BaseMismatch):
         delta_restore(delta, other, expected(other))
 
 
@@ -139,12 +139,12 @@ def test_without_a_marker_nothing_marks() -> None:
     kernel = _guest()
     kernel.restore(full_restore(FIRST.documents[0], _held(kernel)))
     assert "MARK" not in kernel.save()
-    assert _held(kernel).holds(FIRST.documents[0])
+    assert _held(kernel).matches(FIRST.documents[0])
 
 
 def test_nft_into_an_empty_guest_is_the_document() -> None:
     document = render_nft(everything(Family.IPV6))
-    none = nothing(Family.IPV6, Backend.NFT)
+    none = nothing_installed(Family.IPV6, Backend.NFT)
     assert full_restore(document, none) == document.text()
     assert "\tchain VCN-MARK-abababababababab {\n\t}\n" in full_restore(document, none, "ab" * 32)
     assert full_restore(document, expected(document)) == ""
@@ -198,4 +198,4 @@ def test_nft_keeps_the_clients_of_others_when_one_affinity_timeout_changes(famil
 def test_nft_removal() -> None:
     held = expected(render_nft(services(1, 1)))
     assert removal(held) == "delete table ip vcnode\n"
-    assert removal(nothing(Family.IPV4, Backend.NFT)) == ""
+    assert removal(nothing_installed(Family.IPV4, Backend.NFT)) == ""

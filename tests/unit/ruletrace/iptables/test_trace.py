@@ -6,7 +6,7 @@ import pytest
 from ruleset.model import Endpoint, Protocol
 from ruletrace.chain_walk import TooDeepError
 from ruletrace.iptables.trace import trace
-from ruletrace.packet import Fate, Packet
+from ruletrace.packet import Packet, PacketVerdict
 
 GUEST = "10.0.0.2"
 
@@ -79,7 +79,7 @@ def test_chance_leads_to_all_endpoints_and_each_has_its_share() -> None:
 def test_a_chain_whose_last_rule_has_a_weight_lets_packets_through() -> None:
     last = "-A VCN-SVC-GNZBNJ2PO5MGZ6GT -p tcp -j DNAT --to-destination 10.180.2.1:80\n"
     traced = trace(OURS.replace(last, ""), tcp("172.30.0.42"))
-    assert traced.chances == {Endpoint("10.180.0.1", 80): 0.5, Fate.REJECT: 0.5}
+    assert traced.chances == {Endpoint("10.180.0.1", 80): 0.5, PacketVerdict.REJECT: 0.5}
 
 
 def test_the_catch_all_rejects_what_no_service_took() -> None:

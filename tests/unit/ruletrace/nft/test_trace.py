@@ -6,7 +6,7 @@ import pytest
 from ruleset.model import Endpoint, Protocol
 from ruletrace.chain_walk import TooDeepError
 from ruletrace.nft.trace import trace
-from ruletrace.packet import Fate, Packet
+from ruletrace.packet import Packet, PacketVerdict
 
 GUEST = "10.0.0.2"
 
@@ -105,7 +105,7 @@ def test_chance_leads_to_all_endpoints_and_each_has_its_share() -> None:
 
 def test_affinity_remembers_nobody() -> None:
     traced = trace(LISTED, packet("172.30.0.43"))
-    assert traced.chances == {Endpoint("10.180.0.9", 80): 0.5, Fate.DROP: 0.5}
+    assert traced.chances == {Endpoint("10.180.0.9", 80): 0.5, PacketVerdict.DROP: 0.5}
     assert traced.steps == (
         'vcnode nat-output 1 "ip daddr . meta l4proto . th dport vmap @services": on to VCN-SVC-AFFINE',
         'vcnode VCN-SVC-AFFINE 1 "ip saddr @VCN-SEP-1 goto VCN-SEP-1": passed over: it is for clients that '

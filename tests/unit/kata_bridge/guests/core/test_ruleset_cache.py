@@ -2,7 +2,7 @@
 import pytest
 
 from kata_bridge.guests.core.ruleset_cache import MAX_UNUSED, RulesetCache
-from ruleset.delta import NotTheBase, RulesetDelta, difference
+from ruleset.delta import BaseMismatch, RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -52,7 +52,7 @@ def test_a_delta_that_came_to_what_is_there_changes_nothing() -> None:
 def test_a_delta_of_another_base_is_refused() -> None:
     rulesets = RulesetCache()
     rulesets.composed(A, _delta(A, B))
-    with pytest.raises(NotTheBase):
+    with pytest.raises(BaseMismatch):
         rulesets.composed(_ruleset(3, 9), _delta(A, B))
 
 
