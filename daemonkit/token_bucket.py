@@ -1,46 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token bucket: so many at once, and then so many a second. Pure."""
+"""A token bucket: a burst at once, then a rate. Pure."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Bucket:
-    """Tokens that come again by the second, up to `burst`. `at_s` is when `tokens` were counted."""
+class TokenBucket:
+    """Refilled by `per_s` up to `burst`. `at_s` is when `tokens` were counted.
+
+    Use `try_acquire` to drop what exceeds the rate, `reserve` to delay it. Use `debit` and `wait_s` where
+    the cost is known only afterwards.
+    """
 
     burst: float
     per_s: float
     tokens: float
     at_s: float
 
-    def take(self, now_s: float) -> bool:
-        """Take one if there is one."""
-        self._fill(now_s)
+    def try_acquire(self, now_s: float) -> bool:
+        """Take a token; false if there is none."""
+        self._refill(now_s)
         if self.tokens < 1:
             return False
         self.tokens -= 1
         return True
 
-    def draw(self, now_s: float) -> float:
-        """Take one that may have to come first; return for how long to wait for it, in seconds."""
-        self._fill(now_s)
+    def reserve(self, now_s: float) -> float:
+        """Take a token, in advance if there is none; return the seconds to wait for it."""
+        self._refill(now_s)
         wait_s = max(0.0, 1 - self.tokens) / self.per_s
         self.tokens -= 1
         return wait_s
 
-    def spend(self, amount: float) -> None:
-        """Take so many, be they there or not: who spends waits for `wait_s` before the next time."""
+    def debit(self, amount: float) -> None:
+        """Take `amount`, which may leave a debt."""
         self.tokens -= amount
 
     def wait_s(self, now_s: float) -> float:
-        """How long it takes until what was spent too much has come again."""
-        self._fill(now_s)
-        return max(0.0, -self.tokens) / self.per_s
+        """The seconds until a debt is paid."""
+        return max(0.0, -self._available(now_s)) / self.per_s
 
     def is_full(self, now_s: float) -> bool:
-        self._fill(now_s)
-        return self.tokens >= self.burst
+        return self._available(now_s) >= self.burst
 
-    def _fill(self, now_s: float) -> None:
-        self.tokens = min(self.burst, self.tokens + (now_s - self.at_s) * self.per_s)
-        self.at_s = now_s
+    def _available(self, now_s: float) -> float:
+        return min(self.burst, self.tokens + (now_s - self.at_s) * self.per_s)
+
+    def _refill(self, now_s: float) -> None:
+        self.tokens, self.at_s = self._available(now_s), now_s

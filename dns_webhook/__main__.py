@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 
 from daemonkit import logs
-from daemonkit.run import lifecycle
-from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.command_line import EXIT_UNUSABLE, load_or_exit, parse_arguments
+from daemonkit.run.lifecycle import Lifecycle, run
 from dns_webhook.config import load
 from dns_webhook.credentials import CredentialsError
 from dns_webhook.rotation import TURN_S, utc_now
@@ -24,23 +24,23 @@ def main(
 
     `turn_s` is how often dates and the registration are looked at, `now` the clock for the dates.
     """
-    arguments = lifecycle.parse_arguments("dnsconfig-webhook", sys.argv[1:] if argv is None else argv)
+    arguments = parse_arguments("dnsconfig-webhook", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = lifecycle.configured(arguments, load)
+    config = load_or_exit(arguments, load)
     try:
         service = Service(config, turn_s=turn_s, now=now)
     except CredentialsError as error:
         sys.stderr.write(f"{error}\n")
-        return lifecycle.EXIT_UNUSABLE
+        return EXIT_UNUSABLE
 
     async def body(life: Lifecycle) -> int:
         try:
             return await service.run(life)
         except CredentialsError as error:
             sys.stderr.write(f"{error}\n")
-            return lifecycle.EXIT_UNUSABLE
+            return EXIT_UNUSABLE
 
-    return lifecycle.run(body)
+    return run(body)
 
 
 if __name__ == "__main__":

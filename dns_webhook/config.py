@@ -7,7 +7,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 from dnsconfig.config import (
     CLUSTER_DOMAIN,
     RESOLV_CONF,
@@ -49,7 +49,7 @@ class DnsWebhookConfiguration:
     resolv_conf: str = setting(
         RESOLV_CONF, doc="a resolv.conf as all nodes have it, for its search list; empty: none"
     )
-    status: StatusPlace = field(default_factory=StatusPlace)
+    status: StatusConfig = field(default_factory=StatusConfig)
     plain_kube_dns: bool = setting(
         True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
     )

@@ -12,12 +12,13 @@ from typing import Protocol
 
 from aiohttp import web
 
-from daemonkit import descriptors, logs, metrics
+from daemonkit import logs, metrics
 from daemonkit.kube import too_large
 from daemonkit.kube.client import Requester
-from daemonkit.kube.lazy_client import LateClient
+from daemonkit.kube.lazy_client import LazyClient
 from daemonkit.kube.reflector import Transport
 from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.process_limits import raise_descriptor_limit
 from daemonkit.status.server import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from dns_webhook import review
@@ -56,7 +57,7 @@ class Service:
         self._config = config
         self._tasks = Tasks("dnsconfig-webhook", on_failure=self._failed)
         self._life: Lifecycle | None = None
-        self._client = client or LateClient(config.super_cluster.kubeconfig_file, "dnsconfig-webhook")
+        self._client = client or LazyClient(config.super_cluster.kubeconfig_file, "dnsconfig-webhook")
         self.sources = Sources(
             self._client, has_clusters=config.super_cluster.has_virtual_clusters, clock=clock
         )
@@ -82,7 +83,7 @@ class Service:
     async def run(self, life: Lifecycle) -> int:
         """Work until told to stop. Returns the exit code."""
         self._life = life
-        descriptors.raise_limit()
+        raise_descriptor_limit()
         status = self._status()
         if status is not None:
             await status.start()

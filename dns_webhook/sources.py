@@ -32,19 +32,19 @@ class Sources:
     ) -> None:
         self._clock = clock
         self._namespaces = Reflector(
-            client, NAMESPACES, NamespaceObject, shape=transform.namespace, clock=clock
+            client, NAMESPACES, NamespaceObject, transform=transform.namespace, clock=clock
         )
         self._services = Reflector(
-            client, SERVICES, ServiceObject, shape=transform.service, keep=_is_a_server, clock=clock
+            client, SERVICES, ServiceObject, transform=transform.service, include=_is_a_server, clock=clock
         )
-        self._networks = Reflector(client, NETWORKS, NetworkObject, shape=transform.network, clock=clock)
+        self._networks = Reflector(client, NETWORKS, NetworkObject, transform=transform.network, clock=clock)
         self._clusters: Reflector[VirtualClusterObject] | None = None
         if has_clusters:
             self._clusters = Reflector(
                 client,
                 VIRTUAL_CLUSTERS,
                 VirtualClusterObject,
-                shape=transform.virtual_cluster,
+                transform=transform.virtual_cluster,
                 may_be_absent=True,
                 clock=clock,
             )

@@ -4,22 +4,22 @@
 import sys
 
 from daemonkit import logs
-from daemonkit.run import lifecycle
-from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.command_line import load_or_exit, parse_arguments
+from daemonkit.run.lifecycle import Lifecycle, run
 from dnsconfig.config import load
 from dnsconfig.service import Service
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
-    arguments = lifecycle.parse_arguments("dnsconfig", sys.argv[1:] if argv is None else argv)
+    arguments = parse_arguments("dnsconfig", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = lifecycle.configured(arguments, load)
+    config = load_or_exit(arguments, load)
 
     async def body(life: Lifecycle) -> int:
         return await Service(config).run(life)
 
-    return lifecycle.run(body)
+    return run(body)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 from tenancy import names
 
 KIND = "DnsConfigConfiguration"
@@ -71,7 +71,7 @@ class DnsConfigConfiguration:
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
     events: bool = setting(True, doc="whether Events are posted on pods whose lists were cut")
-    status: StatusPlace = field(default_factory=StatusPlace)
+    status: StatusConfig = field(default_factory=StatusConfig)
     plain_kube_dns: bool = setting(
         True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
     )

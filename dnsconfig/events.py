@@ -24,7 +24,7 @@ from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Resource
 from daemonkit.metrics import Counter, Family
-from daemonkit.token_bucket import Bucket
+from daemonkit.token_bucket import TokenBucket
 from dnsconfig.cluster.objects import PodObject
 from dnsconfig.resolve.resolver import PodEvent
 
@@ -149,12 +149,12 @@ class Events:
     async def run(self) -> None:
         """Post for ever, at a bounded rate."""
         loop = asyncio.get_running_loop()
-        bucket = Bucket(BURST, 1 / INTERVAL_S, BURST, loop.time())
+        bucket = TokenBucket(BURST, 1 / INTERVAL_S, BURST, loop.time())
         while True:
             self._filled.clear()
             if not self._queue:
                 await self._filled.wait()
-            await asyncio.sleep(bucket.draw(loop.time()))
+            await asyncio.sleep(bucket.reserve(loop.time()))
             self._counted.labels(await self._post(self._queue.pop())).inc()
 
     async def _post(self, item: Letter) -> str:

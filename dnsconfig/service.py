@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bridge_api.client import BridgeClient
 from daemonkit import logs
-from daemonkit.kube.lazy_client import LateClient
+from daemonkit.kube.lazy_client import LazyClient
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status.server import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
@@ -52,7 +52,7 @@ class Service:
         self._tasks = Tasks("dnsconfig", on_failure=self._failed)
         self._woken = asyncio.Event()
         self._life: Lifecycle | None = None
-        self._cluster = LateClient(config.super_cluster.kubeconfig_file, "dnsconfig")
+        self._cluster = LazyClient(config.super_cluster.kubeconfig_file, "dnsconfig")
         path = Path(config.resolv_conf) if config.resolv_conf else None
         self._file = NodeFile(path, config.node_ips, time.monotonic)
         self._watch = Watch(

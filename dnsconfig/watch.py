@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity
-from daemonkit.kube.store import Change, Cleared, Deleted, Modified
+from daemonkit.kube.store import Change, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from dnsconfig.cluster import transform
 from dnsconfig.cluster.objects import (
@@ -56,13 +56,13 @@ class _Followed:
         self.services: Reflector[ServiceObject] = watch.reflector(
             SERVICES,
             ServiceObject,
-            shape=transform.service,
+            transform=transform.service,
             namespace=where,
-            keep=_is_a_server,
+            include=_is_a_server,
             on_change=self._told_services,
         )
         self.networks: Reflector[NetworkObject] = watch.reflector(
-            NETWORKS, NetworkObject, shape=transform.network, namespace=where
+            NETWORKS, NetworkObject, transform=transform.network, namespace=where
         )
         self.unwanted_since: float | None = None
         self.ends: list[asyncio.Task[None]] = []
@@ -73,9 +73,15 @@ class _Followed:
 
     def _told_services(self, changes: Sequence[Change[ServiceObject]]) -> None:
         # What became unreadable was deleted from what is known, and not from the API server.
-        left = {change.key[0] for change in changes if isinstance(change, Deleted | Cleared)}
-        here = {where for where, _ in (*self.services.objects, *self.services.spoiled)} if left else set()
-        self._emptied -= {change.key[0] for change in changes if not isinstance(change, Deleted | Cleared)}
+        left = {change.key[0] for change in changes if isinstance(change, Deleted | UndecodableDeleted)}
+        here = (
+            {where for where, _ in (*self.services.objects, *self.services.decode_failures)}
+            if left
+            else set()
+        )
+        self._emptied -= {
+            change.key[0] for change in changes if not isinstance(change, Deleted | UndecodableDeleted)
+        }
         if not self.services.is_relisting:
             self._emptied |= left - here
         self._changed(changes)
@@ -92,7 +98,7 @@ class _Followed:
 
     def _grouped(self) -> dict[str, Place]:
         services, networks = _by_namespace(self.services), _by_namespace(self.networks)
-        spoiled = {where for where, _ in self.services.spoiled}
+        spoiled = {where for where, _ in self.services.decode_failures}
         return {
             where: Place(
                 services.get(where, {}),
@@ -146,15 +152,18 @@ class Watch:
         self._timing = timing or Timing(page_size=PAGE_SIZE)
         self._clock = clock
         self._pods: Reflector[PodObject] = self.reflector(
-            PODS, PodObject, shape=transform.pod, field_selector=f"spec.nodeName={node_name}"
+            PODS, PodObject, transform=transform.pod, field_selector=f"spec.nodeName={node_name}"
         )
         self._namespaces: Reflector[NamespaceObject] = self.reflector(
-            NAMESPACES, NamespaceObject, shape=transform.namespace, on_change=self._told_namespaces
+            NAMESPACES, NamespaceObject, transform=transform.namespace, on_change=self._told_namespaces
         )
         self._clusters: Reflector[VirtualClusterObject] | None = None
         if has_clusters:
             self._clusters = self.reflector(
-                VIRTUAL_CLUSTERS, VirtualClusterObject, shape=transform.virtual_cluster, may_be_absent=True
+                VIRTUAL_CLUSTERS,
+                VirtualClusterObject,
+                transform=transform.virtual_cluster,
+                may_be_absent=True,
             )
         self._followed: dict[str, _Followed] = {}
         self._wanted: frozenset[str] = frozenset()
@@ -241,7 +250,7 @@ class Watch:
     def picture(self) -> Picture:
         """What has been heard, of the tenants that are followed."""
         pods = dict(self._pods.objects) if self._pods.synced.is_set() else None
-        spoiled = dict(self._pods.spoiled)
+        spoiled = dict(self._pods.decode_failures)
         namespaces = None
         if self._namespaces.synced.is_set():
             tenants = tenants_of(self._pods.objects)

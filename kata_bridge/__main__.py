@@ -4,8 +4,8 @@
 import sys
 
 from daemonkit import logs
-from daemonkit.run import lifecycle
-from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.command_line import load_or_exit, parse_arguments
+from daemonkit.run.lifecycle import EXIT_FAILED, Lifecycle, run
 from kata_bridge.config import load
 from kata_bridge.lock import Locked
 from kata_bridge.service import Service
@@ -16,19 +16,19 @@ _log = logs.get("kata_bridge")
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
-    arguments = lifecycle.parse_arguments("kata-bridge", sys.argv[1:] if argv is None else argv)
+    arguments = parse_arguments("kata-bridge", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = lifecycle.configured(arguments, load)
+    config = load_or_exit(arguments, load)
 
     async def body(life: Lifecycle) -> int:
         try:
             service = Service(config, arguments.config)
         except (Locked, CredentialsError, OSError) as error:
             _log.error("cannot start", reason=str(error))
-            return lifecycle.EXIT_FAILED
+            return EXIT_FAILED
         return await service.run(life)
 
-    return lifecycle.run(body)
+    return run(body)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 from kata_bridge.channels.agent.guest_addresses import Network
 from kata_bridge.channels.stock.shim import ROOTS
 from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
@@ -232,7 +232,7 @@ class KataBridgeConfiguration:
     agent: Agent | None = None
     stock: Stock = field(default_factory=Stock)
     drift: Drift = field(default_factory=Drift)
-    status: StatusPlace = field(default_factory=StatusPlace)
+    status: StatusConfig = field(default_factory=StatusConfig)
     drain: Drain = field(default_factory=Drain)
     gate: Gate | None = setting(None, doc="hold containers back until their pod's needs are in")
 

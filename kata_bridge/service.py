@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemonkit import descriptors, logs
+from daemonkit import logs
 from daemonkit.config.binding import ConfigError
 from daemonkit.files import directories
 from daemonkit.metrics import Registry
 from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.process_limits import raise_descriptor_limit
 from daemonkit.status.server import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import Allowed, Front, bind
@@ -243,7 +244,7 @@ class Service:
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
-        descriptors.raise_limit()
+        raise_descriptor_limit()
         life.on_reload(self._reload)
         if self._status is not None:
             await self._status.start()

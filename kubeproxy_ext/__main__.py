@@ -17,20 +17,21 @@ def main(argv: list[str] | None = None) -> int:
 def _run_daemon(argv: list[str]) -> int:
     # Imported here because `render` runs without gRPC.
     from daemonkit import logs
-    from daemonkit.malloc import return_large_blocks
-    from daemonkit.run import lifecycle
+    from daemonkit.run.command_line import load_or_exit, parse_arguments
+    from daemonkit.run.lifecycle import Lifecycle, run
+    from daemonkit.run.process_limits import return_large_blocks
     from kubeproxy_ext.config import load
     from kubeproxy_ext.service import Service
 
     return_large_blocks()  # saves 4 MB of resident memory at 1 000 Services
-    arguments = lifecycle.parse_arguments("kubeproxy-ext", argv)
+    arguments = parse_arguments("kubeproxy-ext", argv)
     logs.setup()
-    config = lifecycle.configured(arguments, load)
+    config = load_or_exit(arguments, load)
 
-    async def body(life: lifecycle.Lifecycle) -> int:
+    async def body(life: Lifecycle) -> int:
         return await Service(config).run(life)
 
-    return lifecycle.run(body)
+    return run(body)
 
 
 if __name__ == "__main__":

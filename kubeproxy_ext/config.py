@@ -8,7 +8,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 from daemonkit.kube.relist_guard import RelistGuardSettings
 from kubeproxy_ext.compute import rules_probe
 from kubeproxy_ext.compute.addresses import canonical_cidr, canonical_ip, family_of
@@ -88,7 +88,7 @@ class KubeproxyExtConfiguration(RelistGuardSettings):
         LastKnownPolicy.APPLY, doc="new guests while the API server is away: apply what is saved, or wait"
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
-    status: StatusPlace = field(default_factory=StatusPlace)
+    status: StatusConfig = field(default_factory=StatusConfig)
     canary: Canary | None = setting(None, doc="for init containers that test whether the rules are in")
 
     def directories(self) -> Iterator[Path]:

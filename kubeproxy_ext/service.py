@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bridge_api.client import BridgeClient
 from daemonkit import logs
-from daemonkit.kube.lazy_client import LateClient
+from daemonkit.kube.lazy_client import LazyClient
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status.server import Query, Reply, StatusServer
 from daemonkit.tasks import Tasks
@@ -85,7 +85,7 @@ class Service:
             self._tasks,
             random.random,
         )
-        self._cluster = LateClient(config.super_cluster.kubeconfig_file, "kubeproxy-ext")
+        self._cluster = LazyClient(config.super_cluster.kubeconfig_file, "kubeproxy-ext")
         self._watch = Watch(
             self._cluster, config.node_name, engine.feed, engine.world, self._woken.set, self._tasks
         )

@@ -16,7 +16,7 @@ from daemonkit import logs
 from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, Identity, Key
-from daemonkit.kube.store import Added, Change, Cleared, Deleted, Modified, Spoiled
+from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from kubeproxy_ext.cache import transform
 from kubeproxy_ext.cache.object_cache import Feed, tenant_of
@@ -60,10 +60,10 @@ class _Followed:
             reflector: Reflector[Any] = watch.reflector(
                 resource,
                 kind,
-                shape=shaped,
+                transform=shaped,
                 namespace=part.namespace or None,
                 label_selector=",".join(filter(None, (SELECTOR, part.labels))),
-                keep=None if part.kept is None else _keep(part.kept),
+                include=None if part.kept is None else _keep(part.kept),
                 on_change=lambda changes: watch.told(self, reflector, changes),
             )
             return reflector
@@ -114,12 +114,12 @@ class Watch:
         # The part that counts for a namespace: once it has been listed, until another takes over.
         self._sources: dict[str, frozenset[Part]] = {}
         self._namespaces: Reflector[NamespaceObject] = self.reflector(
-            NAMESPACES, NamespaceObject, shape=transform.namespace, on_change=self._told_namespaces
+            NAMESPACES, NamespaceObject, transform=transform.namespace, on_change=self._told_namespaces
         )
         self._node: Reflector[NodeObject] = self.reflector(
             NODES,
             NodeObject,
-            shape=transform.node,
+            transform=transform.node,
             field_selector=f"metadata.name={node_name}",
             on_change=self._told_node,
         )
@@ -228,7 +228,7 @@ class Watch:
             (each.resource.plural, key): spoiled.reason
             for each in self._all()
             if each.resource.is_namespaced
-            for key, spoiled in each.spoiled.items()
+            for key, spoiled in each.decode_failures.items()
             if spoiled.is_too_large
         }
 
@@ -269,9 +269,9 @@ class Watch:
         gone = [change.key for change in counting if isinstance(change, Deleted)]
         if reflector is source.services:
             for change in counting:
-                if isinstance(change, Spoiled):
+                if isinstance(change, DecodeFailed):
                     feed.spoil_service(change.key)
-                elif isinstance(change, Cleared):
+                elif isinstance(change, UndecodableDeleted):
                     feed.clear_service(change.key)
             feed.remove_services(gone, now, by_list=reflector.is_relisting)
         else:
@@ -353,4 +353,6 @@ def _in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> dict[str, Any]:
 
 
 def _spoiled_in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> frozenset[str]:
-    return frozenset(name for each in reflectors for where, name in each.spoiled if where == namespace)
+    return frozenset(
+        name for each in reflectors for where, name in each.decode_failures if where == namespace
+    )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from daemonkit import logs
 from daemonkit.config.binding import ConfigError
-from daemonkit.run import lifecycle
-from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.command_line import load_or_exit, parse_arguments
+from daemonkit.run.lifecycle import Lifecycle, run
 from vnagent import trust
 from vnagent.config import VnAgentConfiguration, load
 from vnagent.service import Service
@@ -24,14 +24,14 @@ def load_usable(path: Path) -> VnAgentConfiguration:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
-    arguments = lifecycle.parse_arguments("vn-agent", sys.argv[1:] if argv is None else argv)
+    arguments = parse_arguments("vn-agent", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = lifecycle.configured(arguments, load_usable)
+    config = load_or_exit(arguments, load_usable)
 
     async def body(life: Lifecycle) -> int:
         return await Service(config).run(life)
 
-    return lifecycle.run(body)
+    return run(body)
 
 
 if __name__ == "__main__":

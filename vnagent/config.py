@@ -10,7 +10,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 from tenancy.names import is_pod_name
 
 KIND = "VnAgentConfiguration"
@@ -165,7 +165,7 @@ class VnAgentConfiguration:
     )
     state_directory: Path | None = setting(None, doc="where the last good state is kept")
     audit: Audit = field(default_factory=Audit)
-    status: StatusPlace = field(default_factory=StatusPlace)
+    status: StatusConfig = field(default_factory=StatusConfig)
     pages: Pages = field(default_factory=Pages)
     limits: TenantLimits = field(default_factory=TenantLimits)
     spiffe: Spiffe | None = None

@@ -8,9 +8,10 @@ import signal
 import sys
 import time
 
-from daemonkit import descriptors, logs
+from daemonkit import logs
 from daemonkit.files.watched import Watched
 from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.process_limits import raise_descriptor_limit
 from daemonkit.status.server import Readiness, StatusServer
 from daemonkit.tasks import Tasks
 from daemonkit.tls.contexts import TlsError
@@ -169,7 +170,7 @@ class Service:
 
     async def run(self, life: Lifecycle) -> int:
         """Serve until told to stop, then drain. Returns the exit code."""
-        descriptors.raise_limit()
+        raise_descriptor_limit()
         # What is there by now stays; and a relay makes few cycles but many small values, for which
         # the default of a collection each 700 allocations is wasted work.
         gc.collect()

@@ -376,7 +376,7 @@ def _problems(bound: object) -> Iterator[str]:
 
 
 class Key(typing.NamedTuple):
-    """A key of the file and the field that it fills. `default` is `dataclasses.MISSING` where it is required."""
+    """A key of the file and the field that it fills. `default` is MISSING where it is required."""
 
     field: str
     hint: Any

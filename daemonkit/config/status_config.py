@@ -10,7 +10,7 @@ from daemonkit.config.binding import setting
 
 
 @dataclass(frozen=True, slots=True)
-class StatusPlace:
+class StatusConfig:
     """Where /healthz, /readyz, /metrics and /status are served: a unix socket, or loopback."""
 
     socket: Path | None = None

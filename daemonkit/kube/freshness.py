@@ -41,7 +41,7 @@ class Freshness:
     def line(self, name: str) -> str:
         because = f"; cannot be read for {self.failing_s:.0f} s: {self.problem}" if self.problem else ""
         if self.age_s is None:
-            return f"{name}: not heard yet{because}"
+            return f"{name}: not synced{because}"
         return f"{name}: {'stale' if self.problem else 'ok'}, age {self.age_s:.0f} s{because}"
 
     def document(self) -> dict[str, object]:

@@ -9,7 +9,7 @@ from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
 
 
-class LateClient:
+class LazyClient:
     """A client that is made when it is first needed.
 
     A kubeconfig that cannot be used, as before something else has put it in place after boot, is an

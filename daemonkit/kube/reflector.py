@@ -43,7 +43,7 @@ from daemonkit.kube.reflector_policy import (
     after,
 )
 from daemonkit.kube.resources import Identity, Key, KubeObject, Page, Resource
-from daemonkit.kube.store import Change, RegressedError, Spoiled, Store
+from daemonkit.kube.store import Change, DecodeFailed, RegressedError, Store
 from daemonkit.kube.too_large_warnings import Warnings
 from daemonkit.kube.watch import (
     MAX_EVENT_BYTES,
@@ -100,9 +100,9 @@ class Reflector(Generic[T]):
     `kind` is a msgspec Struct with `metadata: ObjectMeta` and the fields that are wanted. `on_change`
     is called, without an await in between, after each batch of changes has been taken into the
     store; it must not raise. It is also called for an empty first list, so that "synced, and there
-    is nothing" can be told from "not synced". What `keep` is false for never gets into the store:
+    is nothing" can be told from "not synced". An object for which `include` is false is not stored:
     for what no selector of the server's can say; it must give the same answer for a name each time.
-    `shape` makes of each object what is told and held of it, without annotations that nobody reads.
+    `transform` makes of each object what is told and held of it, without annotations that nobody reads.
     `annotations` is a Struct of those that are kept of objects that do not decode, or are too large.
     `may_be_absent`: the resource need not be installed. A server that has never had it says 404, which
     is then synced and empty, and looked at again. (Since Kubernetes 1.23 a server that is still starting
@@ -119,8 +119,8 @@ class Reflector(Generic[T]):
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
-        keep: Callable[[Identity], bool] | None = None,
-        shape: Callable[[T], T] | None = None,
+        include: Callable[[Identity], bool] | None = None,
+        transform: Callable[[T], T] | None = None,
         annotations: type[msgspec.Struct] | None = None,
         may_be_absent: bool = False,
         on_change: Callable[[Sequence[Change[T]]], None] | None = None,
@@ -136,14 +136,14 @@ class Reflector(Generic[T]):
             self._selectors["labelSelector"] = label_selector
         if field_selector:
             self._selectors["fieldSelector"] = field_selector
-        self._keep = keep
+        self._include = include
         self._may_be_absent = may_be_absent
         self.is_absent = False
         self._on_change = on_change
         self._timing = timing or Timing()
         self._clock = clock
         self._rng = rng
-        self._decoder = EventDecoder(kind, shape, limits_of(resource), annotations)
+        self._decoder = EventDecoder(kind, transform, limits_of(resource), annotations)
         self._pages = msgspec.json.Decoder(Page)
         self._store: Store[T] = Store()
         self._heard_at: float | None = None
@@ -153,7 +153,7 @@ class Reflector(Generic[T]):
         self._warnings = Warnings(resource, clock)
         self._failures = Failures(self.name)
         self.synced = asyncio.Event()
-        too_large.follow(self)
+        too_large.track(self)
 
     @property
     def resource(self) -> Resource:
@@ -175,9 +175,9 @@ class Reflector(Generic[T]):
         return self._store.unreadable
 
     @property
-    def spoiled(self) -> Mapping[Key, Spoiled]:
+    def decode_failures(self) -> Mapping[Key, DecodeFailed]:
         """The objects that exist and do not decode or are too large, with UID and reason."""
-        return self._store.spoiled
+        return self._store.decode_failures
 
     @property
     def resource_version(self) -> str:
@@ -314,7 +314,7 @@ class Reflector(Generic[T]):
         return True
 
     def _is_kept(self, item: Put[T] | Unreadable) -> bool:
-        return self._keep is None or self._keep(_metadata(item))
+        return self._include is None or self._include(_metadata(item))
 
     def _page(self, body: bytes) -> Page:
         try:

@@ -40,7 +40,7 @@ class Deleted(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Spoiled:
+class DecodeFailed:
     """An object became unreadable, or too large. If it was readable before, a `Deleted` comes with this."""
 
     key: Key
@@ -52,13 +52,13 @@ class Spoiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class UndecodableDeleted:
     """An object that could not be read is gone."""
 
     key: Key
 
 
-Change = Added[T] | Modified[T] | Deleted[T] | Spoiled | Cleared
+Change = Added[T] | Modified[T] | Deleted[T] | DecodeFailed | UndecodableDeleted
 
 
 class RegressedError(ValueError):
@@ -77,14 +77,13 @@ def key_of(metadata: Identity) -> Key:
 class Store(Generic[T]):
     """Objects by (namespace, name), at one resource version.
 
-    `unreadable` holds the reasons for those that exist and do not decode, `spoiled` the same with their
-    UIDs: they are in no snapshot, as an old state of an object is worse than none, but a caller can
-    tell them from missing ones.
+    `decode_failures` holds the objects that exist and cannot be decoded, `unreadable` their reasons. Their
+    last known state is not served, as it may be wrong; callers can tell them from missing objects.
     """
 
     def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
-        self._spoiled: dict[Key, Spoiled] = {}
+        self._decode_failures: dict[Key, DecodeFailed] = {}
         self._version = ""
 
     @property
@@ -99,11 +98,11 @@ class Store(Generic[T]):
 
     @property
     def unreadable(self) -> Mapping[Key, str]:
-        return {key: each.reason for key, each in self._spoiled.items()}
+        return {key: each.reason for key, each in self._decode_failures.items()}
 
     @property
-    def spoiled(self) -> Mapping[Key, Spoiled]:
-        return MappingProxyType(self._spoiled)
+    def decode_failures(self) -> Mapping[Key, DecodeFailed]:
+        return MappingProxyType(self._decode_failures)
 
     def replace(self, items: Iterable[Put[T] | Unreadable], version: str) -> list[Change[T]]:
         """Take over a whole list; return what that changes, deletions first.
@@ -115,12 +114,12 @@ class Store(Generic[T]):
             raise GarbageError("a list without a resource version")
         self._refuse_older(version)
         objects: dict[Key, T] = {}
-        spoiled: dict[Key, Spoiled] = {}
+        failures: dict[Key, DecodeFailed] = {}
         for item in items:
             if isinstance(item, Put):
                 objects[key_of(item.value.metadata)] = item.value
             else:
-                spoiled[key_of(item.metadata)] = _spoiled(item)
+                failures[key_of(item.metadata)] = _decode_failed(item)
         gone: list[Change[T]] = []
         changes: list[Change[T]] = []
         for key, old in self._objects.items():
@@ -128,9 +127,13 @@ class Store(Generic[T]):
                 gone.append(Deleted(key, old))
         for key, value in objects.items():
             changes += _difference(key, self._objects.get(key), value)
-        changes += [each for key, each in spoiled.items() if self._spoiled.get(key) != each]
-        changes += [Cleared(key) for key in self._spoiled if key not in spoiled and key not in objects]
-        self._objects, self._spoiled, self._version = objects, spoiled, version
+        changes += [each for key, each in failures.items() if self._decode_failures.get(key) != each]
+        changes += [
+            UndecodableDeleted(key)
+            for key in self._decode_failures
+            if key not in failures and key not in objects
+        ]
+        self._objects, self._decode_failures, self._version = objects, failures, version
         return gone + changes
 
     def apply(self, event: Put[T] | Removed | Unreadable | Bookmark) -> list[Change[T]]:
@@ -142,23 +145,23 @@ class Store(Generic[T]):
             case Put(value):
                 self._advance(value.metadata.resource_version)
                 key = key_of(value.metadata)
-                self._spoiled.pop(key, None)
+                self._decode_failures.pop(key, None)
                 changes = _difference(key, self._objects.get(key), value)
                 self._objects[key] = value
                 return changes
             case Removed(metadata):
                 self._advance(metadata.resource_version)
                 key = key_of(metadata)
-                if self._spoiled.pop(key, None) is not None:
-                    return [Cleared(key)]
+                if self._decode_failures.pop(key, None) is not None:
+                    return [UndecodableDeleted(key)]
                 return self._drop(key)
             case Unreadable(metadata):
                 self._advance(metadata.resource_version)
-                key, spoiled = key_of(metadata), _spoiled(event)
-                if self._spoiled.get(key) == spoiled:
+                key, failure = key_of(metadata), _decode_failed(event)
+                if self._decode_failures.get(key) == failure:
                     return []  # who writes such an object again and again gives nobody work
-                self._spoiled[key] = spoiled
-                return [*self._drop(key), spoiled]
+                self._decode_failures[key] = failure
+                return [*self._drop(key), failure]
 
     def _drop(self, key: Key) -> list[Change[T]]:
         old = self._objects.pop(key, None)
@@ -173,9 +176,9 @@ class Store(Generic[T]):
             raise RegressedError(self._version, version)
 
 
-def _spoiled(item: Unreadable) -> Spoiled:
+def _decode_failed(item: Unreadable) -> DecodeFailed:
     metadata = item.metadata
-    return Spoiled(key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.annotations)
+    return DecodeFailed(key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.annotations)
 
 
 def _difference(key: Key, old: T | None, new: T) -> list[Change[T]]:

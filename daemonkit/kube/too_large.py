@@ -9,42 +9,42 @@ from typing import Any, Protocol
 from daemonkit.metrics import Registry
 
 
-class Spoiled(Protocol):
-    """The part of a `store.Spoiled` that is counted."""
+class DecodeFailed(Protocol):
+    """The part of a `store.DecodeFailed` that is counted."""
 
     @property
     def is_too_large(self) -> bool: ...
 
 
-class Follower(Protocol):
+class TrackedReflector(Protocol):
     """The part of a `Reflector` that is counted."""
 
     @property
     def resource(self) -> object: ...
     @property
-    def spoiled(self) -> Mapping[Any, Spoiled]: ...
+    def decode_failures(self) -> Mapping[Any, DecodeFailed]: ...
 
 
 # Of the process, as the event loop's tasks are: reflectors come and go with tenants.
-_followers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_reflectors: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
-def follow(follower: Follower) -> None:
+def track(reflector: TrackedReflector) -> None:
     """Count what this one has, as long as it is in use."""
-    _followers.add(follower)
+    _reflectors.add(reflector)
 
 
 def add_metric(registry: Registry) -> None:
-    """Add `vcnode_objects_too_large`, by kind: of all reflectors of the process."""
+    """Add `vcnode_process_oversized_objects`, by kind: of all reflectors of the process."""
 
     def count() -> dict[tuple[str, ...], float]:
         found: dict[tuple[str, ...], float] = {}
-        for each in tuple(_followers):
+        for each in tuple(_reflectors):
             labels = (str(each.resource),)
-            number = sum(spoiled.is_too_large for spoiled in each.spoiled.values())
+            number = sum(failure.is_too_large for failure in each.decode_failures.values())
             found[labels] = found.get(labels, 0.0) + number
         return found
 
     registry.gauge_function(
-        "vcnode_objects_too_large", "Objects that are too large and are left out.", count, ("kind",)
+        "vcnode_process_oversized_objects", "Objects that are too large and are left out.", count, ("kind",)
     )

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 
 from daemonkit import logs
 from daemonkit.kube.resources import Resource
-from daemonkit.kube.store import Spoiled
-from daemonkit.token_bucket import Bucket
+from daemonkit.kube.store import DecodeFailed
+from daemonkit.token_bucket import TokenBucket
 
 # The log gets at most BURST lines at once, and then one each INTERVAL_S: tenants cannot fill it.
 BURST = 10
@@ -21,11 +21,11 @@ class Warnings:
     def __init__(self, resource: Resource, clock: Callable[[], float]) -> None:
         self._resource = str(resource)
         self._clock = clock
-        self._bucket: Bucket | None = None
+        self._bucket: TokenBucket | None = None
 
     def log(self, changes: Iterable[object]) -> None:
         for change in changes:
-            if isinstance(change, Spoiled) and change.is_too_large and self._take():
+            if isinstance(change, DecodeFailed) and change.is_too_large and self._take():
                 _log.warning(
                     "an object is too large and is left out",
                     resource=self._resource,
@@ -36,5 +36,5 @@ class Warnings:
     def _take(self) -> bool:
         now = self._clock()
         if self._bucket is None:
-            self._bucket = Bucket(BURST, 1 / INTERVAL_S, BURST, now)
-        return self._bucket.take(now)
+            self._bucket = TokenBucket(BURST, 1 / INTERVAL_S, BURST, now)
+        return self._bucket.try_acquire(now)

@@ -113,18 +113,18 @@ class _Envelope(msgspec.Struct, frozen=True):
 class EventDecoder(Generic[T]):
     """Decodes the lines of a watch, and the items of a list, into one type.
 
-    `shape` makes of each object what is told and held of it. What exceeds `limits` is not decoded.
+    `transform` makes of each object what is told and held of it. What exceeds `limits` is not decoded.
     `annotations` is a Struct of those that are kept of an object that does not decode.
     """
 
     def __init__(
         self,
         kind: type[T],
-        shape: Callable[[T], T] | None = None,
+        transform: Callable[[T], T] | None = None,
         limits: ObjectLimits | None = None,
         annotations: type[msgspec.Struct] | None = None,
     ) -> None:
-        self._shape = shape
+        self._transform = transform
         self._limits = limits
         self._envelope = msgspec.json.Decoder(_Envelope)
         self._value: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
@@ -166,7 +166,7 @@ class EventDecoder(Generic[T]):
         except (msgspec.DecodeError, RecursionError) as error:
             raise GarbageError(f"an object that is no JSON: {error}") from None
         _check(value.metadata)
-        return Put(value if self._shape is None else self._shape(value))
+        return Put(value if self._transform is None else self._transform(value))
 
     def _unreadable(self, raw: msgspec.Raw | bytes, reason: str, *, is_too_large: bool) -> Unreadable:
         annotations = None

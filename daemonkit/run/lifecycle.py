@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a daemon's process: arguments, signals, what the service manager is told, exit code.
+"""Runs a daemon: signals, notices to the service manager, exit code.
 
-Everything that talks to systemd and everything that reads the environment lives here.
+Only this module talks to systemd and reads the environment.
 https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html is the protocol.
 
-Exit codes: what the body returns; 1 for a failure nobody expected; 2 for arguments or a
+Exit codes: what the body returns; 1 for an unexpected failure; 2 (`command_line`) for arguments or a
 configuration that cannot be used.
 """
 
@@ -12,72 +12,16 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
 from daemonkit import logs
-from daemonkit.config.binding import ConfigError
-from daemonkit.files import directories
-from daemonkit.files.directories import HasDirectories, UnusableDirectoryError
+from daemonkit.files.directories import UnusableDirectoryError
 
 EXIT_FAILED = 1
-EXIT_UNUSABLE = 2
-
-T = TypeVar("T")
 
 _log = logs.get(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """What a daemon is started with; everything else is in its configuration."""
-
-    config: Path
-    is_check: bool
-
-
-def parse_arguments(name: str, argv: Sequence[str]) -> Arguments:
-    """Parse `--config FILE [--check-config]` and `--version`; `argv` is without the program name.
-
-    Raises `SystemExit`: 2 after an explanation on stderr, 0 after the version or the help.
-    """
-    if len(argv) == 2 and argv[0] == "--config" and argv[1] and not argv[1].startswith("-"):
-        return Arguments(Path(argv[1]), is_check=False)
-    from daemonkit.run import command_line
-
-    return Arguments(*command_line.parse(name, argv))
-
-
-def configured(arguments: Arguments, load: Callable[[Path], T]) -> T:
-    """Return what `load` makes of the file; end the process when that is all there is to do.
-
-    On `ConfigError` all its errors go to stderr and the exit code is 2. With `--check-config` a
-    good file ends in exit code 0, unless a directory that it names cannot be used by us: that is said
-    too, as the start would end there. Raises `SystemExit` in all these cases.
-    """
-    try:
-        config = load(arguments.config)
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        raise SystemExit(EXIT_UNUSABLE) from None
-    if arguments.is_check:
-        if problems := _directory_problems(config):
-            sys.stderr.write("".join(f"{arguments.config}: {each}\n" for each in problems))
-            raise SystemExit(EXIT_UNUSABLE)
-        sys.stderr.write(f"{arguments.config}: ok\n")
-        raise SystemExit(0)
-    return config
-
-
-def _directory_problems(config: object) -> list[str]:
-    if not isinstance(config, HasDirectories):
-        return []
-    found = (directories.problem(path) for path in config.directories())
-    return list(dict.fromkeys(filter(None, found)))
 
 
 @dataclass(frozen=True, slots=True)

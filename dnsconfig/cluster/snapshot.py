@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from daemonkit.kube.resources import Key
-from daemonkit.kube.store import Spoiled
+from daemonkit.kube.store import DecodeFailed
 from dnsconfig.cluster.objects import (
     NamespaceObject,
     NetworkObject,
@@ -42,7 +42,7 @@ class Picture:
     places: Mapping[str, Place] = field(default_factory=dict)
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
     # Pods of this node that exist and were not decoded: what they have stays theirs.
-    spoiled_pods: Mapping[Key, Spoiled] = field(default_factory=dict)
+    spoiled_pods: Mapping[Key, DecodeFailed] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:

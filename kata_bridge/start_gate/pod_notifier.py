@@ -17,10 +17,10 @@ import msgspec
 
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
-from daemonkit.kube.lazy_client import LateClient
+from daemonkit.kube.lazy_client import LazyClient
 from daemonkit.kube.resources import NODES, PODS, MetadataOnly, Resource
 from daemonkit.tasks import Tasks
-from daemonkit.token_bucket import Bucket
+from daemonkit.token_bucket import TokenBucket
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate.core.decision import Reason
 from kata_bridge.start_gate.core.event_budget import Budget
@@ -56,14 +56,14 @@ class ClusterReports:
     """
 
     def __init__(self, kubeconfig: Path, node: str, tasks: Tasks) -> None:
-        self._client = LateClient(kubeconfig, "kata-bridge")
+        self._client = LazyClient(kubeconfig, "kata-bridge")
         self._node = node
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._turns = asyncio.Semaphore(PARALLEL)
         self._under_way: dict[tuple[str, str], Coroutine[object, object, object] | None] = {}
         self._told_s: dict[tuple[str, str], float] = {}
-        self._budget = Budget(Bucket(EVENTS_BURST, EVENTS_PER_S, EVENTS_BURST, self._loop.time()))
+        self._budget = Budget(TokenBucket(EVENTS_BURST, EVENTS_PER_S, EVENTS_BURST, self._loop.time()))
         self._not_ready: dict[str, Sandbox] = {}
         self._problem = ""
         self.tally: Callable[[], Tally] = Tally

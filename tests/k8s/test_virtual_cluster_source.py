@@ -136,7 +136,7 @@ def synced(source: Source, acme: Tenant, acme_x: Tenant) -> Iterator[Source]:
 def test_a_missing_definition_is_reported_with_the_remedy(source: Source) -> None:
     source.wait_for_line("404, VirtualClusters are not installed")
     assert source.agent.status("/readyz")[0] == 503
-    assert source.line().startswith("tenants: not heard yet; cannot be read for ")
+    assert source.line().startswith("tenants: not synced; cannot be read for ")
     assert "apply packaging/crds/virtualclusters.yaml" in source.line()
     virtual_clusters.install(source.api)
     source.wait_for_line("tenants: ok", _BACK_S)

@@ -38,7 +38,7 @@ class SourceStatus:
 
     def _state(self) -> str:
         if self.age_s is None:
-            return "not heard yet"
+            return "not synced"
         if self.is_saved:
             return f"saved state, age {self.age_s:.0f} s"
         if self.retained is not None:

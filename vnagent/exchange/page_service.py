@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from daemonkit.token_bucket import Bucket
+from daemonkit.token_bucket import TokenBucket
 from tenancy.ownership import OwnerIndex
 from vnagent.core import replies
 from vnagent.core.audit import OWN_VIEW
@@ -96,7 +96,7 @@ class Rendered:
 class _Lane:
     """One tenant's pages, one after the other. `users` are those that are in it or wait."""
 
-    budget: Bucket
+    budget: TokenBucket
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
     render_count: int = 0
@@ -164,7 +164,7 @@ class PageService:
                     number = lane.render_count
                     body = await self._render(lane, size, kind.render, parsed, index(), tenant)
                     found = lane.rendered[page_path(page)] = Rendered(number, kind.content_type, body)
-                lane.budget.spend(max(MIN_PAGE_BYTES, len(found.body)))
+                lane.budget.debit(max(MIN_PAGE_BYTES, len(found.body)))
                 yield found
             finally:
                 lane.leave()
@@ -179,7 +179,7 @@ class PageService:
             now_s = self._now_s()
             for key in [key for key, each in self._lanes.items() if _is_idle(each, now_s)]:
                 del self._lanes[key]
-            budget = Bucket(PAGE_BURST_BYTES, PAGE_BYTES_PER_S, PAGE_BURST_BYTES, now_s)
+            budget = TokenBucket(PAGE_BURST_BYTES, PAGE_BYTES_PER_S, PAGE_BURST_BYTES, now_s)
             lane = self._lanes[tenant] = _Lane(budget)
         return lane
 

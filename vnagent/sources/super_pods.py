@@ -95,14 +95,14 @@ class SuperPods:
     def _publish_all(self) -> None:
         owned: list[Owned] = []
         problems: list[str] = []
-        for key, spoiled in self._reflector.spoiled.items():
-            problems.append(f"pod {_shown(key)}: {spoiled.reason}")
-            if isinstance(spoiled.annotations, OwnershipAnnotations):
+        for key, failure in self._reflector.decode_failures.items():
+            problems.append(f"pod {_shown(key)}: {failure.reason}")
+            if isinstance(failure.annotations, OwnershipAnnotations):
                 # It exists: to its tenant it is not missing.
-                annotations = spoiled.annotations.mapping()
-                found = owned_pod(*key, spoiled.uid, annotations, (), self._policy)
+                annotations = failure.annotations.mapping()
+                found = owned_pod(*key, failure.uid, annotations, (), self._policy)
                 if isinstance(found, Owned):
-                    problem = spoiled.reason if spoiled.is_too_large else f"unreadable: {spoiled.reason}"
+                    problem = failure.reason if failure.is_too_large else f"unreadable: {failure.reason}"
                     owned.append(replace(found, problem=problem))
         for key, pod in self._reflector.objects.items():
             meta = pod.metadata

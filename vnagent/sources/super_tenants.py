@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from daemonkit import logs
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, Key, KubeObject
-from daemonkit.kube.store import Change, Cleared, Deleted
+from daemonkit.kube.store import Change, Deleted, UndecodableDeleted
 from tenancy.names import Refused
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
@@ -187,14 +187,16 @@ class SuperTenants:
                 if is_replaced or (is_event and change.key not in self._clusters.unreadable):
                     self._deleted.add(source_of(change.old))
                     self._names.pop(change.key, None)
-            elif isinstance(change, Cleared) and is_event and change.key in self._names:
+            elif isinstance(change, UndecodableDeleted) and is_event and change.key in self._names:
                 self._deleted.add(self._names.pop(change.key))
         self._changed.set()
 
     def _clients_changed(self, changes: Sequence[Change[ClientsConfigMap]]) -> None:
         """Note which ConfigMaps are confirmed to be deleted, as for VirtualClusters."""
         if not self._clients.is_relisting:
-            self._deleted_lists.update(each.key for each in changes if isinstance(each, Deleted | Cleared))
+            self._deleted_lists.update(
+                each.key for each in changes if isinstance(each, Deleted | UndecodableDeleted)
+            )
         self._changed.set()
 
     def _client_lists(self) -> tuple[Mapping[str, Mapping[str, Role]], frozenset[str]]:

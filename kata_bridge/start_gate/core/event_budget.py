@@ -8,7 +8,7 @@ tenant alone has nearly all of it, and one whose neighbours make a storm still h
 
 from dataclasses import dataclass, field
 
-from daemonkit.token_bucket import Bucket
+from daemonkit.token_bucket import TokenBucket
 
 # A pod or two with what each waits for first and then; more as time goes by.
 OWN_BURST, OWN_PER_S = 4.0, 0.1
@@ -21,18 +21,18 @@ MAX_TENANTS = 1_000
 class Budget:
     """`common` is everybody's; what more there may be is `OWN_BURST` and `OWN_PER_S` for each tenant."""
 
-    common: Bucket
-    _own: dict[str, Bucket] = field(default_factory=dict)
+    common: TokenBucket
+    _own: dict[str, TokenBucket] = field(default_factory=dict)
 
     def take(self, tenant: str, now_s: float) -> bool:
         """Whether an Event may be written for a pod of `tenant`; all that are no tenant's are as one."""
-        if self.common.take(now_s):
+        if self.common.try_acquire(now_s):
             return True
-        own = self._own.pop(tenant, None) or Bucket(OWN_BURST, OWN_PER_S, OWN_BURST, now_s)
+        own = self._own.pop(tenant, None) or TokenBucket(OWN_BURST, OWN_PER_S, OWN_BURST, now_s)
         self._own[tenant] = own
         while len(self._own) > MAX_TENANTS:
             del self._own[next(iter(self._own))]
-        return own.take(now_s)
+        return own.try_acquire(now_s)
 
     def __len__(self) -> int:
         return len(self._own)

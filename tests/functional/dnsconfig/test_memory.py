@@ -44,7 +44,7 @@ async def test_a_tenant_that_writes_all_it_may_is_within_the_formula(tmp_path: P
         await here.until(lambda: here.servers(uid) == ["10.96.0.21"], 60.0)
         await asyncio.sleep(1)
         lines = (await here.get("/metrics"))[1].splitlines()
-        assert f'vcnode_objects_too_large{{kind="pods"}} {float(TOO_LARGE)}' in lines
+        assert f'vcnode_process_oversized_objects{{kind="pods"}} {float(TOO_LARGE)}' in lines
         peak, most = peak_mb(here.process), allowed_mb(pods=PODS, lists=1)
         print(f"peak {peak:.0f} MB, allowed {most:.0f} MB")  # noqa: T201 - the figure of the README
         assert peak < most

@@ -71,7 +71,7 @@ async def test_a_tenant_that_writes_all_it_may_is_within_the_formula(tmp_path: P
         here.put_slice("b", "web", "10.2.0.9")
         await here.until(lambda: here.has("guest-b", "10.2.0.9"), 60.0)
         await asyncio.sleep(1)
-        assert await here.metric("vcnode_objects_too_large") == TOO_LARGE
+        assert await here.metric("vcnode_process_oversized_objects") == TOO_LARGE
         assert await here.metric("vcnode_endpoint_slices") == SLICES + 4
         waiting, served = SLICES * ENDPOINTS, 3 * ENDPOINTS
         most = allowed_mb(waiting=waiting, served=served, rules=MAX_RULES, namespaces=1)

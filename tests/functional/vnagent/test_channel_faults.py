@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.malloc import return_large_blocks
+from daemonkit.run.process_limits import return_large_blocks
 from tests.functional.vnagent.key_updates import UPDATE_BYTES, KeyUpdates
 from tests.functional.vnagent.links import (
     SMALL,

@@ -168,7 +168,7 @@ def test_a_first_start_without_sources_says_that_it_does_not_know(tmp_path: Path
         for path in ("/pods", "/stats/summary", "/metrics/resource"):
             assert status_of(node.ask("ten-a", f"GET {path}")) == 503
         status, said = node.daemon.get("/readyz")
-        assert (status, "pods: not heard yet" in said) == (503, True)
+        assert (status, "pods: not synced" in said) == (503, True)
         node.kubelet.script = None
         assert wait_for(lambda: node.daemon.is_ready() and asked_once(node, "ten-a"), DEADLINE_S)
     finally:

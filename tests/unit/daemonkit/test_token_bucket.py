@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """So many at once, and then so many a second, whatever the pauses."""
 
-from daemonkit.token_bucket import Bucket
+from daemonkit.token_bucket import TokenBucket
 
 
 def test_a_burst_and_then_the_rate() -> None:
-    bucket = Bucket(burst=3.0, per_s=2.0, tokens=3.0, at_s=10.0)
-    assert [bucket.take(10.0) for _ in range(4)] == [True, True, True, False]
-    assert not bucket.take(10.25)
-    assert bucket.take(10.5)
-    assert not bucket.take(10.5)
+    bucket = TokenBucket(burst=3.0, per_s=2.0, tokens=3.0, at_s=10.0)
+    assert [bucket.try_acquire(10.0) for _ in range(4)] == [True, True, True, False]
+    assert not bucket.try_acquire(10.25)
+    assert bucket.try_acquire(10.5)
+    assert not bucket.try_acquire(10.5)
 
 
 def test_a_long_pause_gives_no_more_than_a_burst() -> None:
-    bucket = Bucket(burst=3.0, per_s=2.0, tokens=0.0, at_s=0.0)
-    assert [bucket.take(1_000.0) for _ in range(4)] == [True, True, True, False]
-    assert bucket.take(1_000.5)
+    bucket = TokenBucket(burst=3.0, per_s=2.0, tokens=0.0, at_s=0.0)
+    assert [bucket.try_acquire(1_000.0) for _ in range(4)] == [True, True, True, False]
+    assert bucket.try_acquire(1_000.5)
 
 
 def test_who_draws_waits_behind_those_who_drew_before() -> None:
-    bucket = Bucket(burst=2.0, per_s=2.0, tokens=2.0, at_s=0.0)
-    assert [bucket.draw(0.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
-    assert bucket.draw(1.5) == 0.0
-    assert not bucket.take(1.5)
+    bucket = TokenBucket(burst=2.0, per_s=2.0, tokens=2.0, at_s=0.0)
+    assert [bucket.reserve(0.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
+    assert bucket.reserve(1.5) == 0.0
+    assert not bucket.try_acquire(1.5)
 
 
 def test_what_was_spent_too_much_is_waited_for() -> None:
-    bucket = Bucket(burst=4.0, per_s=2.0, tokens=4.0, at_s=0.0)
+    bucket = TokenBucket(burst=4.0, per_s=2.0, tokens=4.0, at_s=0.0)
     assert bucket.is_full(0.0)
     assert bucket.wait_s(0.0) == 0.0
-    bucket.spend(10.0)
+    bucket.debit(10.0)
     assert not bucket.is_full(0.0)
     assert bucket.wait_s(0.0) == 3.0
     assert bucket.wait_s(2.0) == 1.0

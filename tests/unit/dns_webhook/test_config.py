@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.config.binding import ConfigError, parse
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 from dns_webhook.config import KIND, DnsWebhookConfiguration, Listen, load
 from dnsconfig.config import SuperCluster, TenantDomain
 
@@ -49,7 +49,7 @@ def test_everything(tmp_path: Path) -> None:
         "k8s.example",
         (TenantDomain("a", "a.example"),),
         "/etc/nodes/resolv.conf",
-        StatusPlace(address="localhost", port=9000),
+        StatusConfig(address="localhost", port=9000),
     )
     (tmp_path / "config.yaml").write_text(text)
     assert load(tmp_path / "config.yaml") == expected

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.config.binding import ConfigError, parse
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 from dnsconfig.config import (
     KIND,
     Bridge,
@@ -57,7 +57,7 @@ def test_everything() -> None:
         Path("/etc/state"),
         events=False,
         plain_kube_dns=False,
-        status=StatusPlace(Path("/etc/status.sock")),
+        status=StatusConfig(Path("/etc/status.sock")),
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.config.binding import ConfigError, parse
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 from kubeproxy_ext.compute.rules_probe import Canary
 from kubeproxy_ext.config import (
     KIND,
@@ -50,7 +50,7 @@ def test_everything() -> None:
         (TenantRanges("a", ("172.20.0.0/16",)),),
         LastKnownPolicy.WAIT,
         Path("/etc/state"),
-        StatusPlace(Path("/etc/status.sock")),
+        StatusConfig(Path("/etc/status.sock")),
         hold_seconds=60.0,
     )
 

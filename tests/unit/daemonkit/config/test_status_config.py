@@ -3,27 +3,27 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.config.status_config import StatusPlace
+from daemonkit.config.status_config import StatusConfig
 
 
 def test_a_socket_an_address_or_nothing() -> None:
-    assert StatusPlace().listen_at is None
-    assert StatusPlace(socket=Path("/run/vcnode/x.sock")).listen_at == Path("/run/vcnode/x.sock")
-    assert StatusPlace(address="::1", port=8080).listen_at == ("::1", 8080)
+    assert StatusConfig().listen_at is None
+    assert StatusConfig(socket=Path("/run/vcnode/x.sock")).listen_at == Path("/run/vcnode/x.sock")
+    assert StatusConfig(address="::1", port=8080).listen_at == ("::1", 8080)
 
 
 @pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "127.1.2.3", "::1", None])
 def test_loopback_is_right(address: str | None) -> None:
-    assert list(StatusPlace(address=address).problems()) == []
+    assert list(StatusConfig(address=address).problems()) == []
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "10.0.0.1", "::", "node-1", "127.0.0.1:80", ""])  # noqa: S104 - refused
 def test_what_others_could_reach_is_refused(address: str) -> None:
-    assert list(StatusPlace(address=address).problems()) == [
+    assert list(StatusConfig(address=address).problems()) == [
         f"address: expected a loopback address, got {address!r}"
     ]
 
 
 def test_not_both() -> None:
-    both = StatusPlace(socket=Path("/run/x.sock"), address="127.0.0.1")
+    both = StatusConfig(socket=Path("/run/x.sock"), address="127.0.0.1")
     assert list(both.problems()) == ["socket: give socket or address, not both"]

@@ -22,7 +22,7 @@ class FakeReflector:
 @pytest.mark.parametrize(
     ("reflectors", "line", "document"),
     [
-        ([], "x: not heard yet", {"ageSeconds": None}),
+        ([], "x: not synced", {"ageSeconds": None}),
         (
             [FakeReflector(PODS, 998.0), FakeReflector(SERVICES, 990.0)],
             "x: ok, age 10 s",
@@ -30,12 +30,12 @@ class FakeReflector:
         ),
         (
             [FakeReflector(PODS, 998.0), FakeReflector(SERVICES, None)],
-            "x: not heard yet",
+            "x: not synced",
             {"ageSeconds": None},
         ),
         (
             [FakeReflector(PODS, None, Failure("403: no", 995.0, 403))],
-            "x: not heard yet; cannot be read for 5 s: pods: 403: no",
+            "x: not synced; cannot be read for 5 s: pods: 403: no",
             {"ageSeconds": None, "failure": {"message": "pods: 403: no", "seconds": 5.0}},
         ),
         (

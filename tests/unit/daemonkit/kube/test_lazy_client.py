@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from daemonkit.kube.client import UnreachableError
-from daemonkit.kube.lazy_client import LateClient
+from daemonkit.kube.lazy_client import LazyClient
 
 pytestmark = pytest.mark.asyncio
 
 
 async def test_a_kubeconfig_that_is_not_there_yet_is_a_server_that_is_away(tmp_path: Path) -> None:
-    client = LateClient(tmp_path / "kubeconfig", "test")
+    client = LazyClient(tmp_path / "kubeconfig", "test")
     with pytest.raises(UnreachableError, match="kubeconfig: "):
         await client.request("GET", "/api/v1/pods", {})
     with pytest.raises(UnreachableError, match="kubeconfig: "):

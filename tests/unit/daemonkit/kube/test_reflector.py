@@ -92,7 +92,7 @@ async def test_a_handler_can_tell_a_list_from_events() -> None:
 
 
 async def test_what_is_not_kept_is_never_held() -> None:
-    world = World(keep=lambda metadata: metadata.name != "b")
+    world = World(include=lambda metadata: metadata.name != "b")
     for name in "abc":
         world.put(name)
     async with world.running():
@@ -111,7 +111,7 @@ async def test_what_is_told_and_held_has_the_shape_that_was_asked_for() -> None:
     def shape(item: ConfigMap) -> ConfigMap:
         return msgspec.structs.replace(item, data={"size": str(len(item.data))})
 
-    world = World(shape=shape)
+    world = World(transform=shape)
     world.put("a", x="1", y="2")
     async with world.running():
         await asyncio.sleep(1)

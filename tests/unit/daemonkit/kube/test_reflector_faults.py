@@ -72,16 +72,16 @@ async def test_one_that_is_too_large_does_not_hide_the_others() -> None:
     async with world.running():
         await world.reflector.synced.wait()
         assert list(world.reflector.objects) == [("ns", "a")]
-        (spoiled,) = world.reflector.spoiled.values()
-        assert spoiled.is_too_large
-        assert (spoiled.key, spoiled.reason) == (
+        (failure,) = world.reflector.decode_failures.values()
+        assert failure.is_too_large
+        assert (failure.key, failure.reason) == (
             ("ns", "large"),
             f"too large: it has more than {5 << 20} bytes",
         )
-        assert spoiled.uid
+        assert failure.uid
         metric = Registry()
         too_large.add_metric(metric)
-        assert b'vcnode_objects_too_large{kind="configmaps"} 1' in metric.render()
+        assert b'vcnode_process_oversized_objects{kind="configmaps"} 1' in metric.render()
         world.put("large", text="y" * MAX_OBJECT_BYTES)
         await asyncio.sleep(1)
         batches = world.batches
@@ -95,7 +95,7 @@ async def test_one_that_is_too_large_does_not_hide_the_others() -> None:
         world.delete("large")
         await asyncio.sleep(1)
         assert world.is_converged()
-        assert not world.reflector.spoiled
+        assert not world.reflector.decode_failures
 
 
 async def test_a_page_of_large_objects_is_asked_for_in_parts() -> None:
@@ -118,7 +118,7 @@ async def test_an_object_that_fills_more_than_a_page_comes_alone() -> None:
     async with world.running():
         await world.reflector.synced.wait()
         assert list(world.reflector.objects) == [("ns", "a")]
-        assert world.reflector.spoiled[("ns", "large")].is_too_large
+        assert world.reflector.decode_failures[("ns", "large")].is_too_large
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,16 @@ import msgspec
 import pytest
 
 from daemonkit.kube.resources import ObjectMeta
-from daemonkit.kube.store import Added, Change, Cleared, Deleted, Modified, RegressedError, Spoiled, Store
+from daemonkit.kube.store import (
+    Added,
+    Change,
+    DecodeFailed,
+    Deleted,
+    Modified,
+    RegressedError,
+    Store,
+    UndecodableDeleted,
+)
 from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Unreadable
 
 
@@ -102,20 +111,20 @@ def test_opaque_versions_are_believed_as_they_come() -> None:
 def test_an_unreadable_object_is_neither_served_nor_forgotten() -> None:
     store: Store[Thing] = Store()
     changes_of(store, "1", A1)
-    spoiled = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
-    assert store.apply(spoiled) == [Deleted(KEY_A, A1), Spoiled(KEY_A, "odd")]
+    undecodable = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
+    assert store.apply(undecodable) == [Deleted(KEY_A, A1), DecodeFailed(KEY_A, "odd")]
     assert dict(store.unreadable) == {KEY_A: "odd"}
-    assert store.replace([spoiled], "3") == []
+    assert store.replace([undecodable], "3") == []
     assert store.apply(Put(thing("a", "4"))) == [Added(KEY_A, thing("a", "4"))]
     assert not store.unreadable
-    assert store.replace([spoiled], "5") == [Deleted(KEY_A, thing("a", "4")), Spoiled(KEY_A, "odd")]
+    assert store.replace([undecodable], "5") == [Deleted(KEY_A, thing("a", "4")), DecodeFailed(KEY_A, "odd")]
     gone = Removed(ObjectMeta(name="a", namespace="n", resource_version="6"))
-    assert store.apply(gone) == [Cleared(KEY_A)]
+    assert store.apply(gone) == [UndecodableDeleted(KEY_A)]
     assert not store.unreadable
 
 
 def test_whoever_waits_for_an_unreadable_object_hears_when_a_list_lacks_it() -> None:
     store: Store[Thing] = Store()
-    spoiled = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
-    assert store.apply(spoiled) == [Spoiled(KEY_A, "odd")]
-    assert changes_of(store, "3") == [Cleared(KEY_A)]
+    undecodable = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
+    assert store.apply(undecodable) == [DecodeFailed(KEY_A, "odd")]
+    assert changes_of(store, "3") == [UndecodableDeleted(KEY_A)]

@@ -37,8 +37,8 @@ class World:
     def __init__(
         self,
         timing: Timing | None = None,
-        keep: Callable[[Identity], bool] | None = None,
-        shape: Callable[[ConfigMap], ConfigMap] | None = None,
+        include: Callable[[Identity], bool] | None = None,
+        transform: Callable[[ConfigMap], ConfigMap] | None = None,
         *,
         may_be_absent: bool = False,
     ) -> None:
@@ -54,8 +54,8 @@ class World:
             self.transport,
             CONFIG_MAPS,
             ConfigMap,
-            keep=keep,
-            shape=shape,
+            include=include,
+            transform=transform,
             may_be_absent=may_be_absent,
             on_change=self._checked,
             timing=timing,

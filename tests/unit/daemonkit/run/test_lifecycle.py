@@ -2,19 +2,14 @@
 import asyncio
 import io
 import signal
-from pathlib import Path
 
 import pytest
 
 from daemonkit import logs
-from daemonkit.config.binding import ConfigError
 from daemonkit.run.lifecycle import (
-    Arguments,
     Lifecycle,
     Supervision,
-    configured,
     notice,
-    parse_arguments,
     supervision,
 )
 
@@ -31,61 +26,6 @@ class Manager:
     def _take(self, address: str, message: bytes) -> None:
         assert address == NOTIFY
         self.told.append(message.decode())
-
-
-def test_arguments() -> None:
-    assert parse_arguments("vn-agent", ["--config", "/a.yaml"]) == Arguments(Path("/a.yaml"), False)
-    assert parse_arguments("vn-agent", ["--check-config", "--config=a"]) == Arguments(Path("a"), True)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "the following arguments are required: --config"),
-        (["--config"], "argument --config: expected one argument"),
-        (["--config", "a", "--conf", "b"], "unrecognized arguments: --conf b"),
-        (["--config", "a", "b"], "unrecognized arguments: b"),
-        (["--config", "--check-config"], "argument --config: expected one argument"),
-    ],
-)
-def test_arguments_that_are_wrong(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parse_arguments("vn-agent", argv)
-    assert caught.value.code == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.endswith(f"vn-agent: error: {message}\n")
-
-
-def test_the_version_needs_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parse_arguments("vn-agent", ["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr().out.startswith("vn-agent 0.")
-
-
-def test_a_good_configuration_is_handed_on() -> None:
-    assert configured(Arguments(Path("/a.yaml"), False), str) == "/a.yaml"
-
-
-def test_a_bad_configuration_ends_the_process_with_all_its_errors(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def load(path: Path) -> int:
-        raise ConfigError(str(path), ["kubelet.port: required", "zone: unknown key"])
-
-    for is_check in (True, False):
-        with pytest.raises(SystemExit) as caught:
-            configured(Arguments(Path("/a.yaml"), is_check), load)
-        assert caught.value.code == 2
-        assert capsys.readouterr() == ("", "/a.yaml: kubelet.port: required\n/a.yaml: zone: unknown key\n")
-
-
-def test_a_check_of_a_good_configuration_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        configured(Arguments(Path("/a.yaml"), True), str)
-    assert caught.value.code == 0
-    assert capsys.readouterr() == ("", "/a.yaml: ok\n")
 
 
 @pytest.mark.parametrize(

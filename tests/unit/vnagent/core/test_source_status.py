@@ -13,10 +13,10 @@ RETAINED = Retained(("ten-a", "ten-b"), 61.5)
 @pytest.mark.parametrize(
     ("status", "line", "document"),
     [
-        (SourceStatus("pods", None), "pods: not heard yet", {"ageSeconds": None, "isSavedState": False}),
+        (SourceStatus("pods", None), "pods: not synced", {"ageSeconds": None, "isSavedState": False}),
         (
             SourceStatus("tenants", None, failure=FAILURE),
-            "tenants: not heard yet; cannot be read for 5 s: /t: No such file or directory",
+            "tenants: not synced; cannot be read for 5 s: /t: No such file or directory",
             {
                 "ageSeconds": None,
                 "isSavedState": False,

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.token_bucket import Bucket
+from daemonkit.token_bucket import TokenBucket
 from kata_bridge.start_gate.core import event_budget
 from kata_bridge.start_gate.core.event_budget import OWN_BURST, OWN_PER_S, Budget
 
@@ -11,7 +11,7 @@ OWN = int(OWN_BURST)
 
 
 def budget() -> Budget:
-    return Budget(Bucket(burst=25, per_s=2, tokens=25, at_s=0))
+    return Budget(TokenBucket(burst=25, per_s=2, tokens=25, at_s=0))
 
 
 def taken(made: Budget, tenant: str, times: int, now_s: float = 0) -> int:

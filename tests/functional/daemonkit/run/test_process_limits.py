@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from daemonkit.malloc import return_large_blocks
+from daemonkit.run.process_limits import return_large_blocks
 
 def resident_kib():
     with open("/proc/self/status") as status:

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from daemonkit.config.binding import ConfigError
+from daemonkit.run.command_line import Arguments, load_or_exit, parse_arguments
+
+
+def test_config_and_check_config_are_parsed() -> None:
+    assert parse_arguments("vn-agent", ["--config", "/a.yaml"]) == Arguments(Path("/a.yaml"), False)
+    assert parse_arguments("vn-agent", ["--check-config", "--config=a"]) == Arguments(Path("a"), True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "the following arguments are required: --config"),
+        (["--config"], "argument --config: expected one argument"),
+        (["--config", "a", "--conf", "b"], "unrecognized arguments: --conf b"),
+        (["--config", "a", "b"], "unrecognized arguments: b"),
+        (["--config", "--check-config"], "argument --config: expected one argument"),
+    ],
+)
+def test_wrong_arguments_exit_2_with_the_reason(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments("vn-agent", argv)
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith(f"vn-agent: error: {message}\n")
+
+
+def test_version_needs_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments("vn-agent", ["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("vn-agent 0.")
+
+
+def test_a_good_configuration_is_returned() -> None:
+    assert load_or_exit(Arguments(Path("/a.yaml"), False), str) == "/a.yaml"
+
+
+def test_a_bad_configuration_exits_2_with_all_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def load(path: Path) -> int:
+        raise ConfigError(str(path), ["kubelet.port: required", "zone: unknown key"])
+
+    for is_check in (True, False):
+        with pytest.raises(SystemExit) as caught:
+            load_or_exit(Arguments(Path("/a.yaml"), is_check), load)
+        assert caught.value.code == 2
+        assert capsys.readouterr() == ("", "/a.yaml: kubelet.port: required\n/a.yaml: zone: unknown key\n")
+
+
+def test_check_of_a_good_configuration_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        load_or_exit(Arguments(Path("/a.yaml"), True), str)
+    assert caught.value.code == 0
+    assert capsys.readouterr() == ("", "/a.yaml: ok\n")
