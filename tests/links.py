@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links of documents and citations of code that lead nowhere.
+
+A Markdown link counts from its document, with the anchor of a heading as GitHub makes it. In code and in plain
+text `docs/...` is cited from the repository's root; decisions may be cited by number, as `decision 0018`.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.packages import ROOT
+
+_LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+_CITED = re.compile(
+    r"(?<![\w/.])(?P<target>docs/[A-Za-z0-9_./-]*[A-Za-z0-9_](?:\.(?:md|json))?(?:#[a-z0-9_-]+)?)"
+)
+_DECISION = re.compile(r"\bdecisions? (?P<number>[0-9]{4})\b")
+_HEADING = re.compile(r"^#{1,6} (?P<text>.+)$", re.MULTILINE)
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_SUFFIXES = {".md", ".py", ".toml", ".yaml", ".sh", ".proto"}
+
+
+def broken() -> list[str]:
+    """`file: target` of each link and citation in the repository that leads nowhere."""
+    return [f"{path}: {target}" for path in files() for target in broken_in(path)]
+
+
+def files() -> list[Path]:
+    """The files that may cite others, relative to the root; what is built or installed is not read."""
+    found = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.suffix in _SUFFIXES)
+    return sorted(path for path in found if not _is_made(path))
+
+
+def _is_made(path: Path) -> bool:
+    return path.parts[0] in ("build", "dist") or any(
+        part.startswith(".") or part.endswith(".egg-info") for part in path.parts
+    )
+
+
+def broken_in(path: Path) -> Iterator[str]:
+    """Those of one file."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        text = _FENCE.sub("", text)
+        for found in _LINK.finditer(text):
+            target = found["target"]
+            if "://" not in target and not _exists(ROOT / path, target):
+                yield target
+    for found in _CITED.finditer(text):
+        if not _exists(ROOT / "README.md", found["target"]):
+            yield found["target"]
+    for found in _DECISION.finditer(text):
+        if not any((ROOT / "docs" / "decisions").glob(f"{found['number']}-*.md")):
+            yield found[0]
+
+
+def _exists(document: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    there = document if not name else (document.parent / name).resolve()
+    if not there.exists() and re.fullmatch(r"[0-9]{4}", there.name):
+        return any(there.parent.glob(f"{there.name}-*.md"))
+    if not there.exists():
+        return False
+    return not anchor or (there.suffix == ".md" and anchor in anchors(there))
+
+
+@cache
+def anchors(document: Path) -> frozenset[str]:
+    """The anchors of a document's headings."""
+    text = _FENCE.sub("", document.read_text(encoding="utf-8"))
+    return frozenset(_anchor(found["text"]) for found in _HEADING.finditer(text))
+
+
+def _anchor(heading: str) -> str:
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip().lower())
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
