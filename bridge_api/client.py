@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the daemons of a node, and its operator's tool, speak to kata-bridge.
+"""The client of kata-bridge's API, for the daemons of its node and for `vcnode`.
 
     async with BridgeClient(Path("/run/vcnode/kata-bridge.sock")) as bridge:
         async for event in bridge.watch_guests(): ...
 
-Everything that gRPC can raise becomes one of the errors of this file, here and nowhere else.
+Only this module handles gRPC's errors: it raises them as `BridgeError`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -32,10 +32,10 @@ from bridge_api.rulesets import to_message
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 
-# The bridge answers for a guest within 90 s, whatever the guest does.
+# kata-bridge reports a result for each guest within 90 s, whatever the guest does.
 TIMEOUT_S = 120.0
 MAX_REPLY_BYTES = 32 << 20
-# A bridge that restarts is back within a second.
+# kata-bridge restarts within a second.
 _RECONNECT_MIN_MS, _RECONNECT_MAX_MS = 100, 2_000
 
 Q = TypeVar("Q")
@@ -43,21 +43,21 @@ A = TypeVar("A")
 
 
 class BridgeError(Exception):
-    """A call of the bridge failed; the text says how."""
+    """A call of kata-bridge failed."""
 
 
-class BridgeAway(BridgeError):  # noqa: N818 - the state it tells of
-    """The bridge is not there, went away, hangs, or ended a watch that was not read: try again."""
+class BridgeUnavailableError(BridgeError):
+    """kata-bridge is not running, restarted, hangs, or ended a watch that lagged: try again."""
 
 
-class BridgeRefuses(BridgeError):  # noqa: N818 - the state it tells of
-    """The bridge does not take this request, or not from us: trying again does not help."""
+class BridgeRejectedError(BridgeError):
+    """kata-bridge rejects this request or this caller: a retry does not help."""
 
 
 class BridgeClient:
-    """One connection to the bridge's socket; it is made at the first call, and again when it was lost.
+    """A connection to kata-bridge's socket. gRPC connects at the first call, and again after a loss.
 
-    All calls raise `BridgeAway` and `BridgeRefuses`.
+    All calls raise `BridgeUnavailableError` and `BridgeRejectedError`.
     """
 
     def __init__(self, path: Path, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -89,18 +89,18 @@ class BridgeClient:
         await self._channel.close()
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]:
-        """Every guest, SYNCED, then every change, until the bridge goes away."""
+        """Every guest, SYNCED, then every change, until kata-bridge stops."""
         return self._stream(rpc.WATCH_GUESTS, WatchGuestsRequest(), None)
 
     def set_ruleset(
         self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()
     ) -> AsyncIterator[GuestResult]:
-        """Let guests hold `ruleset`; one result for each, as they come."""
+        """Set the guests' desired ruleset. Yields one result for each guest, as each applies it or fails."""
         request = SetRulesetRequest(tuple(guests), to_message(ruleset), tuple(flush))
         return self._stream(rpc.SET_RULESET, request, self._timeout_s)
 
     def check_drift(self, guests: Sequence[str] = ()) -> AsyncIterator[GuestResult]:
-        """Compare what guests hold with what they shall hold; repairs nothing. None named: all."""
+        """Compare installed rules with desired ones, of all guests if `guests` is empty. Repairs nothing."""
         request = CheckDriftRequest(tuple(guests))
         return self._stream(rpc.CHECK_DRIFT, request, self._timeout_s)
 
@@ -109,22 +109,28 @@ class BridgeClient:
         return self._stream(rpc.FLUSH_CONNTRACK, request, self._timeout_s)
 
     async def set_resolv_conf(
-        self, guest: str, text: str, *, waits: str = "", pod_uid: str = "", networks: Sequence[str] = ()
+        self,
+        guest: str,
+        text: str,
+        *,
+        wait_message: str = "",
+        pod_uid: str = "",
+        networks: Sequence[str] = (),
     ) -> GuestResult:
-        """Let a pod's containers have this resolv.conf, or wait for it and say why.
+        """Set a pod's resolv.conf, or block the start of its containers with `wait_message`.
 
-        The pod is that of `guest`, or where that is empty the one with `pod_uid`, guest or not.
-        `networks` are those that this is said for; a sandbox in others gets nothing of it.
+        `guest` names the pod, or if it is empty `pod_uid`, also of a pod that is not a guest.
+        Only sandboxes on `networks` get the resolver.
         """
-        request = SetResolvConfRequest(guest, text, waits, pod_uid, tuple(networks))
+        request = SetResolvConfRequest(guest, text, wait_message, pod_uid, tuple(networks))
         return await self._one(rpc.SET_RESOLV_CONF, request)
 
     async def read_back(self, guest: str) -> ReadBackReply:
-        """What the guest's packet filter holds now, beside what it shall hold."""
+        """Read the guest's installed rules and its desired ones."""
         request = ReadBackRequest(guest)
         return await self._one(rpc.READ_BACK, request)
 
-    async def _one(self, method: rpc.Unary[Q, A], request: Q) -> A:
+    async def _one(self, method: rpc.UnaryMethod[Q, A], request: Q) -> A:
         try:
             return await method.stub(self._channel)(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -133,7 +139,7 @@ class BridgeClient:
             raise self._closed() from None
 
     async def _stream(
-        self, method: rpc.ReplyStream[Q, A], request: Q, timeout_s: float | None
+        self, method: rpc.ServerStream[Q, A], request: Q, timeout_s: float | None
     ) -> AsyncIterator[A]:
         try:
             call = method.stub(self._channel)(request, timeout=timeout_s)
@@ -147,15 +153,15 @@ class BridgeClient:
         finally:
             call.cancel()
 
-    def _closed(self) -> BridgeAway:
-        """For a call that was begun before `close` and sent after it."""
-        return BridgeAway(f"{self._path}: this connection is closed")
+    def _closed(self) -> BridgeUnavailableError:
+        """The error of a call that was started before `close` and sent after it."""
+        return BridgeUnavailableError(f"{self._path}: this connection is closed")
 
     def _translated(self, error: grpc.aio.AioRpcError) -> BridgeError:
         text = f"{self._path}: {error.details() or error.code().name}"
         if error.code() in _REFUSALS:
-            return BridgeRefuses(text)
-        return BridgeAway(text)
+            return BridgeRejectedError(text)
+        return BridgeUnavailableError(text)
 
 
 _REFUSALS = frozenset(

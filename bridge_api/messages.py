@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of `bridge.proto`, which says what they mean; a test holds the two together."""
+"""The messages of `bridge.proto`, which documents them. A test compares both."""
 
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ class Capabilities:
     conntrack: bool = field(5, BOOL)
     resolv_conf: bool = field(6, BOOL)
     version: str = field(7, STRING)
-    ipv6_why: str = field(8, STRING)
+    ipv6_message: str = field(8, STRING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class GuestResult:
 class SetResolvConfRequest:
     guest: str = field(1, STRING)
     text: str = field(2, STRING)
-    waits: str = field(3, STRING)
+    wait_message: str = field(3, STRING)
     pod_uid: str = field(4, STRING)
     networks: tuple[str, ...] = field(5, repeated(STRING))
 
@@ -148,7 +148,7 @@ class ReadBackRequest:
 @dataclass(frozen=True, slots=True)
 class ReadBackReply:
     result: GuestResult | None = field(1, message_of(GuestResult))
-    held: tuple[Part, ...] = field(2, messages_of(Part))
+    installed: tuple[Part, ...] = field(2, messages_of(Part))
     desired: tuple[Part, ...] = field(3, messages_of(Part))
 
 

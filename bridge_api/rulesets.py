@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rulesets and deltas as messages, and back; large texts are deflated (RFC 1950).
+"""Encodes rulesets and deltas as messages, and decodes them. Large texts are deflated (RFC 1950).
 
-gRPC and stock ttrpc carry at most 4 MiB in a message. Rules deflate to about a tenth, so that bound
-is reached by a ruleset of some 40 MiB, far beyond what a guest's packet filter should be given.
+gRPC and stock ttrpc carry at most 4 MiB in a message. Rules deflate to about a tenth, so a ruleset
+of 40 MiB reaches that limit: far more than a guest's packet filter should get.
 """
 
 import zlib
@@ -15,24 +15,24 @@ from ruleset.document import BadDocument, Document, Ruleset, make_ruleset, parse
 from ruleset.model import Family
 from ruleset.names import Backend
 
-# Whoever sends this much text, deflated or not, is refused before it is read.
+# More text than this, deflated or not, is rejected before it is read.
 MAX_TEXT_BYTES = 48 << 20
-# Two families in two languages.
+# Two IP families, two backends.
 MAX_PARTS = 4
-# Below this deflating costs more than it saves on a local socket.
+# Deflating less costs more than it saves on a local socket.
 DEFLATE_FROM_BYTES = 1 << 10
-# The fastest level finds most of it: rules differ in a few digits.
+# The fastest level saves most: rules differ in a few digits.
 _LEVEL = 1
 
 _P = TypeVar("_P", Part, PartDelta)
 
 
-class BadRuleset(Exception):  # noqa: N818 - the sender's fault, told to the sender
-    """A message that is no ruleset; says which part and line."""
+class BadRuleset(Exception):  # noqa: N818 - the sender's fault, named as `BadDocument`
+    """A message does not decode to a ruleset; names the part and line."""
 
 
 def to_message(ruleset: Ruleset | RulesetDelta) -> messages.Ruleset:
-    """Return the message that carries `ruleset`."""
+    """Encode a ruleset or a delta."""
     if isinstance(ruleset, Ruleset):
         parts = tuple(to_part(document) for document in ruleset.documents)
         return messages.Ruleset(generation=ruleset.generation, digest=ruleset.digest, parts=parts)
@@ -46,7 +46,7 @@ def to_message(ruleset: Ruleset | RulesetDelta) -> messages.Ruleset:
 
 
 def from_message(message: messages.Ruleset) -> Ruleset | RulesetDelta:
-    """Return what the message carries. Raises `BadRuleset`, also where the digest is another."""
+    """Decode a ruleset or a delta. Raises `BadRuleset`, also for a wrong digest."""
     if not message.digest:
         raise BadRuleset("a ruleset without a digest")
     if len(message.parts) > MAX_PARTS or len(message.deltas) > MAX_PARTS:
@@ -63,18 +63,18 @@ def from_message(message: messages.Ruleset) -> Ruleset | RulesetDelta:
         raise BadRuleset("two parts for one family and backend")
     ruleset = make_ruleset(message.generation, documents)
     if ruleset.digest != message.digest:
-        raise BadRuleset(f"the digest is {ruleset.digest[:16]}, not {message.digest[:16]} as it says")
+        raise BadRuleset(f"the digest is {ruleset.digest[:16]}, not the declared {message.digest[:16]}")
     return ruleset
 
 
 def to_part(document: Document) -> Part:
-    """Return the message of one document."""
+    """Encode one document."""
     return _packed(Part, document, document.text())
 
 
 def from_part(part: Part, max_lines: int | None = None) -> Document:
-    """Return the document that the message carries. Raises `BadRuleset`."""
-    family, backend = _languages(part)
+    """Decode one document. Raises `BadRuleset`."""
+    family, backend = _family_backend(part)
     text = _text(part)
     if max_lines is not None and text.count("\n") > max_lines:
         raise BadRuleset(f"{part.family} {part.backend}: more than {max_lines} lines")
@@ -85,7 +85,7 @@ def from_part(part: Part, max_lines: int | None = None) -> Document:
 
 
 def _delta(part: PartDelta) -> DocumentDelta:
-    family, backend = _languages(part)
+    family, backend = _family_backend(part)
     try:
         return parse_delta(_text(part), family, backend)
     except BadDocument as error:
@@ -106,19 +106,19 @@ def _text(part: Part | PartDelta) -> str:
     if part.deflated_from:
         inflater = zlib.decompressobj()
         try:
-            # One byte more than was said: a bomb stops there.
+            # At most one byte more than declared: this stops a zip bomb.
             data = inflater.decompress(data, part.deflated_from + 1)
         except zlib.error:
             raise BadRuleset(f"{part.family} {part.backend}: cannot be inflated") from None
         if len(data) != part.deflated_from or not inflater.eof:
-            raise BadRuleset(f"{part.family} {part.backend}: not of the size it says")
+            raise BadRuleset(f"{part.family} {part.backend}: not of its declared size")
     try:
         return data.decode()
     except UnicodeDecodeError:
         raise BadRuleset(f"{part.family} {part.backend}: not UTF-8") from None
 
 
-def _languages(part: Part | PartDelta) -> tuple[Family, Backend]:
+def _family_backend(part: Part | PartDelta) -> tuple[Family, Backend]:
     try:
         return Family(part.family), Backend(part.backend)
     except ValueError:

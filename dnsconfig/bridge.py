@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bridge_api.client import BridgeError
-from bridge_api.link import GuestHandlers, Link
 from bridge_api.messages import GuestEvent, GuestResult
+from bridge_api.session import BridgeSession, GuestHandlers
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from dnsconfig.delivery.queue import Push
@@ -20,7 +20,13 @@ class Bridge(Protocol):
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
     async def set_resolv_conf(
-        self, guest: str, text: str, *, waits: str = "", pod_uid: str = "", networks: Sequence[str] = ()
+        self,
+        guest: str,
+        text: str,
+        *,
+        wait_message: str = "",
+        pod_uid: str = "",
+        networks: Sequence[str] = (),
     ) -> GuestResult: ...
     async def close(self) -> None: ...
 
@@ -36,13 +42,13 @@ class Handlers(GuestHandlers):
     failed: Callable[[Push, str], None]
 
 
-class Connection(Link[Bridge, Handlers]):
+class Connection(BridgeSession[Bridge, Handlers]):
     """The link, with pushes: they go out as tasks of `tasks`."""
 
     def __init__(
         self, connect: Callable[[], Bridge], handlers: Handlers, tasks: Tasks, rng: Callable[[], float]
     ) -> None:
-        super().__init__(connect, handlers, rng, meanwhile="pods keep what they have")
+        super().__init__(connect, handlers, rng, consequence="pods keep what they have")
         self._tasks = tasks
 
     def push(self, push: Push) -> None:
@@ -58,7 +64,7 @@ class Connection(Link[Bridge, Handlers]):
         pod_uid = "" if guest else push.target.pod_uid
         try:
             result = await bridge.set_resolv_conf(
-                guest, wanted.text, waits=wanted.waits, pod_uid=pod_uid, networks=wanted.networks
+                guest, wanted.text, wait_message=wanted.waits, pod_uid=pod_uid, networks=wanted.networks
             )
         except BridgeError as error:
             if bridge is self.bridge:

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bridge_api.client import BridgeError, BridgeRefuses
-from bridge_api.link import GuestHandlers, Link
+from bridge_api.client import BridgeError, BridgeRejectedError
 from bridge_api.messages import Flow, GuestEvent, GuestResult
+from bridge_api.session import BridgeSession, GuestHandlers
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from kubeproxy_ext.compute.stale_flows import StaleFlow
@@ -47,13 +47,13 @@ class Handlers(GuestHandlers):
     done: Callable[[Push], None]
 
 
-class Pusher(Link[Bridge, Handlers]):
+class Pusher(BridgeSession[Bridge, Handlers]):
     """The link, with pushes: they go out as tasks of `tasks`."""
 
     def __init__(
         self, connect: Callable[[], Bridge], handlers: Handlers, tasks: Tasks, rng: Callable[[], float]
     ) -> None:
-        super().__init__(connect, handlers, rng, meanwhile="guests keep what they have")
+        super().__init__(connect, handlers, rng, consequence="guests keep what they have")
         self._tasks = tasks
 
     def push(self, push: Push) -> None:
@@ -79,7 +79,7 @@ class Pusher(Link[Bridge, Handlers]):
                 waiting.discard(result.guest)
                 self.handlers.answered(push, result)
         except BridgeError as error:
-            is_refused = isinstance(error, BridgeRefuses)
+            is_refused = isinstance(error, BridgeRejectedError)
             _log.warning("push failed", guests=len(waiting), digest=push.digest, reason=error)
         finally:
             if waiting and bridge is self.bridge:

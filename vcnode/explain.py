@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from bridge_api.client import BridgeAway, BridgeClient, BridgeError
+from bridge_api.client import BridgeClient, BridgeError, BridgeUnavailableError
 from bridge_api.messages import Guest, GuestEventKind, ReadBackReply, ResultCode
 from bridge_api.rulesets import BadRuleset, from_part
 from daemonkit.status.server import Address
@@ -178,7 +178,7 @@ async def _guests(bridge: BridgeClient) -> tuple[list[Guest], bool]:
 
 
 def _away(error: BridgeError) -> str:
-    return "; does it run here?" if isinstance(error, BridgeAway) else ""
+    return "; does it run here?" if isinstance(error, BridgeUnavailableError) else ""
 
 
 def choose(guests: Sequence[Guest], pod: str, tenant: str | None, *, is_whole: bool) -> Guest:
@@ -227,7 +227,7 @@ def _filter(reply: ReadBackReply) -> Filter | str:
     result = reply.result
     if result is not None and result.code is not ResultCode.APPLIED:
         return result.message or result.code.name.lower()
-    return Filter(tuple(map(from_part, reply.held)), tuple(map(from_part, reply.desired)))
+    return Filter(tuple(map(from_part, reply.installed)), tuple(map(from_part, reply.desired)))
 
 
 # ---- kubeproxy-ext

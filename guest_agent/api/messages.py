@@ -3,8 +3,8 @@
 
 from dataclasses import dataclass
 
-from bridge_api.calls import BothStream
 from bridge_api.messages import Capabilities, Flow, Part, Ruleset
+from bridge_api.methods import BidiStream
 from daemonkit.protobuf import BOOL, STRING, UINT64, OpenEnum, enumeration, field, message_of, messages_of
 
 
@@ -90,4 +90,4 @@ class ToGuest:
     write_resolv_conf: WriteResolvConf | None = field(6, message_of(WriteResolvConf))
 
 
-ATTACH = BothStream("vcnode.guest.v1.GuestLink", "Attach", FromGuest, ToGuest)
+ATTACH = BidiStream("vcnode.guest.v1.GuestLink", "Attach", FromGuest, ToGuest)

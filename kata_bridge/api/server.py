@@ -48,7 +48,7 @@ MAX_CALLS = 512
 # resolv.conf(5): the kubelet's limits are 2 KiB of search list and three servers.
 MAX_RESOLV_CONF_CHARACTERS = 64 << 10
 # A sentence, and what is not much longer than an API server's UID.
-MAX_WAITS_CHARACTERS = 4 << 10
+MAX_WAIT_MESSAGE_CHARACTERS = 4 << 10
 MAX_UID_CHARACTERS = 128
 # A pod is in one network today; a name is a label's value.
 MAX_NETWORKS, MAX_NETWORK_CHARACTERS = 64, 253
@@ -135,8 +135,11 @@ class BridgeServer:
         if len(request.text) > MAX_RESOLV_CONF_CHARACTERS:
             text = f"more than {MAX_RESOLV_CONF_CHARACTERS} characters"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        if len(request.waits) > MAX_WAITS_CHARACTERS or len(request.pod_uid) > MAX_UID_CHARACTERS:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "waits or pod_uid is too long")
+        if (
+            len(request.wait_message) > MAX_WAIT_MESSAGE_CHARACTERS
+            or len(request.pod_uid) > MAX_UID_CHARACTERS
+        ):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "wait_message or pod_uid is too long")
         networks = request.networks
         if len(networks) > MAX_NETWORKS or any(not 0 < len(n) <= MAX_NETWORK_CHARACTERS for n in networks):
             text = f"over {MAX_NETWORKS} networks, or a name not of 1 to {MAX_NETWORK_CHARACTERS} characters"
@@ -150,7 +153,7 @@ class BridgeServer:
             return await self._guests.set_resolv_conf(request.guest, request.text, networks)
         try:
             return await self._gatehouse.set_resolv_conf(
-                request.guest, request.pod_uid, request.text, request.waits, networks
+                request.guest, request.pod_uid, request.text, request.wait_message, networks
             )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

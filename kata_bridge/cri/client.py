@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import grpc
 import grpc.aio
 
-from bridge_api.rpc import Unary
+from bridge_api.rpc import UnaryMethod
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,
     POD_SANDBOX_STATUS,
@@ -88,7 +88,7 @@ class CriClient:
         except _NotFoundError:
             return None
 
-    async def _call(self, method: Unary[Q, A], request: Q) -> A:
+    async def _call(self, method: UnaryMethod[Q, A], request: Q) -> A:
         try:
             return await method.stub(self._channel)(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:

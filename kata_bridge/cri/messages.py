@@ -9,7 +9,7 @@ what another reader takes the kubelet never sees.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bridge_api.rpc import Unary
+from bridge_api.rpc import UnaryMethod
 from daemonkit.protobuf import (
     BOOL,
     INT64,
@@ -159,6 +159,8 @@ class PodSandboxStatusResponse:
 
 _SERVICE = "runtime.v1.RuntimeService"
 
-VERSION = Unary(_SERVICE, "Version", VersionRequest, VersionResponse)
-LIST_POD_SANDBOX = Unary(_SERVICE, "ListPodSandbox", ListPodSandboxRequest, ListPodSandboxResponse)
-POD_SANDBOX_STATUS = Unary(_SERVICE, "PodSandboxStatus", PodSandboxStatusRequest, PodSandboxStatusResponse)
+VERSION = UnaryMethod(_SERVICE, "Version", VersionRequest, VersionResponse)
+LIST_POD_SANDBOX = UnaryMethod(_SERVICE, "ListPodSandbox", ListPodSandboxRequest, ListPodSandboxResponse)
+POD_SANDBOX_STATUS = UnaryMethod(
+    _SERVICE, "PodSandboxStatus", PodSandboxStatusRequest, PodSandboxStatusResponse
+)

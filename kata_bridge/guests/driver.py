@@ -366,7 +366,7 @@ class GuestDriver:
         is_wanted = not ips or any(":" in ip for ip in ips)
         if capabilities is None or capabilities.ipv6 or not is_wanted:
             return ""
-        return capabilities.ipv6_why or "its agent does not say why"
+        return capabilities.ipv6_message or "its agent does not say why"
 
     @property
     def channel_name(self) -> str:

@@ -222,7 +222,7 @@ class GuestRegistry:
         async def read(driver: GuestDriver) -> GuestResult:
             nonlocal reply
             held = await driver.channel().read_back()
-            reply = replace(reply, held=tuple(to_part(document) for document in held))
+            reply = replace(reply, installed=tuple(to_part(document) for document in held))
             return self._result(guest, ResultCode.APPLIED)
 
         result = await self._one(guest, read)

@@ -8,13 +8,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import yaml
 
 from daemonkit.status.server import StatusError, fetch
-from devkit.bridge.fake_guests import FakeGuests
+from devkit.fake_bridge import FakeBridge
 from devkit.kube.apiserver import KubeApiserver
 from devkit.pki import Authority
 from tenancy import keys
@@ -23,21 +23,19 @@ NAME = "node-1"
 DEADLINE_S = 20.0
 ROOT = Path(__file__).resolve().parents[2]
 
-B = TypeVar("B", bound=FakeGuests)
 
-
-class DaemonNode(Generic[B]):
+class DaemonNode:
     """Everything lies in `directory`; the daemon's log is `log`.
 
     `settings` are those of its configuration that not every daemon has, its kind among them.
     """
 
     def __init__(
-        self, directory: Path, user: str, program: tuple[str, ...], bridge: B, settings: dict[str, Any]
+        self, directory: Path, user: str, program: tuple[str, ...], settings: dict[str, Any]
     ) -> None:
         self.directory = directory
         self.program = program
-        self.bridge = bridge
+        self.bridge = FakeBridge()
         self.settings = settings
         authority = Authority.create("super-cluster")
         self._leaf = authority.issue(user, usages=["client"])
@@ -115,7 +113,7 @@ class DaemonNode(Generic[B]):
             await asyncio.sleep(0.01)
 
 
-N = TypeVar("N", bound=DaemonNode[Any])
+N = TypeVar("N", bound=DaemonNode)
 
 
 @contextlib.asynccontextmanager

@@ -76,7 +76,7 @@ def test_what_is_read_back_is_what_was_put_in(site: Site) -> None:
         reply = site.read_back(name)
         assert reply.result is not None
         assert (reply.result.code, reply.result.digest) == (ResultCode.APPLIED, wanted.digest)
-        held = {document.family: document.objects for document in map(rulesets.from_part, reply.held)}
+        held = {document.family: document.objects for document in map(rulesets.from_part, reply.installed)}
         for document in wanted.documents:
             ours = {key: rules for key, rules in held[document.family].items() if "VCN-MARK-" not in key}
             assert ours.keys() == document.objects.keys()

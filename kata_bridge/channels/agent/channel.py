@@ -247,7 +247,7 @@ def _capabilities(hello: Hello) -> Capabilities:
         channel="agent",
         backends=backends,
         version=word(hello.version),
-        ipv6_why="" if said.ipv6 else sentence(said.ipv6_why),
+        ipv6_message="" if said.ipv6 else sentence(said.ipv6_message),
     )
 
 

@@ -84,7 +84,7 @@ class NetnsChannel:
             channel="netns",
             backends=tuple(dict.fromkeys(backend.value for _, backend in places)),
             ipv6=has_ipv6,
-            ipv6_why="" if has_ipv6 else inside.filter.why_not((Family.IPV6, Backend.IPTABLES)),
+            ipv6_message="" if has_ipv6 else inside.filter.why_not((Family.IPV6, Backend.IPTABLES)),
             deltas=True,
             conntrack=inside.netfilter is not None,
             resolv_conf=False,

@@ -126,7 +126,7 @@ class StockChannel:
             channel=self._calls.route,
             backends=(Backend.IPTABLES.value,),
             ipv6=not self.ipv6_problem,
-            ipv6_why=self.ipv6_problem or "",
+            ipv6_message=self.ipv6_problem or "",
             version=await self._calls.version(),
         )
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Resource
-from devkit.bridge.resolver_bridge import FakeBridge
 from dnsconfig.cluster.objects import NETWORKS
 from tests.functional.daemon_node import NAME, DaemonNode
 from tests.unit.dnsconfig import objects
@@ -19,14 +18,14 @@ _RESOURCES = {
 }
 
 
-class Node(DaemonNode[FakeBridge]):
+class Node(DaemonNode):
     """With pods, their tenants and networks, and a resolv.conf of the node's own."""
 
     def __init__(self, directory: Path, settings: dict[str, Any] | None = None) -> None:
         self.resolv_conf = directory / "resolv.conf"
         self.resolv_conf.write_text("nameserver 192.0.2.1\nsearch example.org\n")
         its = {"kind": "DnsConfigConfiguration", "resolvConf": str(self.resolv_conf)}
-        super().__init__(directory, "dnsconfig", ("-m", "dnsconfig"), FakeBridge(), its | (settings or {}))
+        super().__init__(directory, "dnsconfig", ("-m", "dnsconfig"), its | (settings or {}))
 
     # ---- the super cluster
 
@@ -46,11 +45,11 @@ class Node(DaemonNode[FakeBridge]):
     # ---- what pods have
 
     def text(self, uid: str) -> str:
-        return self.bridge.texts.get(uid, "")
+        return self.bridge.resolv_confs.get(uid, "")
 
     def servers(self, uid: str) -> list[str]:
         lines = self.text(uid).splitlines()
         return [line.removeprefix("nameserver ") for line in lines if line.startswith("nameserver ")]
 
     def waits(self, uid: str) -> str:
-        return self.bridge.waits.get(uid, "")
+        return self.bridge.wait_messages.get(uid, "")

@@ -66,7 +66,7 @@ async def test_pods_get_the_server_of_their_own_network_before_there_is_a_sandbo
             return [pod["state"] for pod in (await here.status())["pods"]] == ["current"] * 4
 
         await here.until(are_current)
-        assert len(here.bridge.received) == 4
+        assert len(here.bridge.resolv_conf_requests) == 4
         assert await here.stop() == 0
 
 
@@ -140,13 +140,13 @@ async def test_guests_are_found_by_their_pods(tmp_path: Path) -> None:
         # With the pod's UID; made by hand without one; of another time; of no tenant; and without a pod.
         here.bridge.add("g1", "a", "a-shop/web", uid=uid)
         here.put_pod("a", "db", network="blue")
-        here.bridge.add("g2", "a", "a-shop/db")
+        here.bridge.add("g2", "a", "a-shop/db", networks=("blue",))
         here.bridge.add("g3", "", "kube-system/proxy")
         here.bridge.add("g4", "a", "a-shop/stray")
         await here.until(lambda: here.waits("g4"))
         assert here.waits("g4") == "the API server has no such pod on this node (any more)"
         assert here.servers("g2") == ["10.96.0.11"]
-        by_guest = {each.guest for each in here.bridge.received}
+        by_guest = {each.guest for each in here.bridge.resolv_conf_requests}
         assert by_guest == {"", "g1", "g2", "g4"}
         assert (await here.status())["guestsWithoutPod"] == ["g4"]
 

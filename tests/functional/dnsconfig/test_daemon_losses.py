@@ -21,7 +21,7 @@ async def test_an_address_that_changes_is_rewritten_and_nothing_else(tmp_path: P
     async with running(node(tmp_path)) as here:
         ours, theirs = here.put_pod("a", "web", network="blue"), here.put_pod("b", "web", network="blue")
         await here.until(lambda: here.text(ours) and here.text(theirs))
-        sent = len(here.bridge.received)
+        sent = len(here.bridge.resolv_conf_requests)
         here.put(service("a", "blue", "10.96.0.99"))
         await here.until(lambda: here.servers(ours) == ["10.96.0.99"])
         # By way of a moment without any: what runs keeps the last.
@@ -31,7 +31,7 @@ async def test_an_address_that_changes_is_rewritten_and_nothing_else(tmp_path: P
         assert here.waits(ours) == ""
         here.put(service("a", "blue", "10.96.0.98"))
         await here.until(lambda: here.servers(ours) == ["10.96.0.98"])
-        assert len(here.bridge.received) == sent + 2
+        assert len(here.bridge.resolv_conf_requests) == sent + 2
         assert here.servers(theirs) == ["10.96.0.21"]
 
 
@@ -61,10 +61,12 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(tmp_path: Pa
         # Killed right then, and without the API server.
         assert await here.stop(signal.SIGKILL) == -signal.SIGKILL
         await here.apiserver.stop()
-        sent = len(here.bridge.received)
+        sent = len(here.bridge.resolv_conf_requests)
         await here.start()
-        await here.until(lambda: any(each.pod_uid == ours for each in here.bridge.received[sent:]))
-        assert not any("10.96.0.11" in each.text for each in here.bridge.received[sent:])
+        await here.until(
+            lambda: any(each.pod_uid == ours for each in here.bridge.resolv_conf_requests[sent:])
+        )
+        assert not any("10.96.0.11" in each.text for each in here.bridge.resolv_conf_requests[sent:])
         await here.apiserver.start()
         here.put(service("a", "blue", "10.96.0.98"))
         await here.until(lambda: here.servers(ours) == ["10.96.0.98"] and not here.waits(ours))
@@ -111,7 +113,7 @@ async def test_a_bridge_that_restarts_is_told_again(tmp_path: Path) -> None:
 async def test_what_the_bridge_refuses_is_tried_again(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         # As many as it takes to be seen, however slow the machine is.
-        here.bridge.refusals = [(ResultCode.REFUSED, "no room")] * 100
+        here.bridge.next_resolv_conf_results = [(ResultCode.REFUSED, "no room")] * 100
         uid = here.put_pod("a", "web")
 
         async def is_failing() -> bool:
@@ -119,5 +121,5 @@ async def test_what_the_bridge_refuses_is_tried_again(tmp_path: Path) -> None:
             return bool(pods) and (pods[0]["state"], pods[0]["problem"]) == ("failing", "no room")
 
         await here.until(is_failing)
-        here.bridge.refusals = [(ResultCode.UNREACHABLE, "away")]
+        here.bridge.next_resolv_conf_results = [(ResultCode.UNREACHABLE, "away")]
         await here.until(lambda: here.text(uid))

@@ -21,7 +21,7 @@ async def test_a_start_without_an_api_server_uses_what_is_saved(tmp_path: Path) 
         await here.until(here.is_ready)
         assert await here.stop() == 0
         await here.apiserver.stop()
-        here.bridge.forget_everything()
+        here.bridge.lose_state()
         await here.start()
         await here.until(lambda: here.text(uid) and here.waits(waiting))
         assert here.waits(waiting) == "network red does not exist"
@@ -80,10 +80,10 @@ async def test_a_restart_moves_no_guest_whose_label_was_changed(tmp_path: Path, 
         assert await here.stop() == 0
         if not has_saved:
             (tmp_path / "state" / "state.json").unlink()
-        guests = [here.bridge.guests[f"g{number}"] for number in range(20)]
+        guests = [here.bridge.guests[f"g{number}"].guest for number in range(20)]
         here.bridge.guests.clear()
-        here.bridge.forget_everything()
-        here.bridge.received.clear()
+        here.bridge.lose_state()
+        here.bridge.resolv_conf_requests.clear()
         here.bridge.is_synced = False
         other = here.put_pod("a", "other")
         here.bridge.add("other", "a", "a-shop/other", uid=other, networks=("default",))
@@ -93,12 +93,12 @@ async def test_a_restart_moves_no_guest_whose_label_was_changed(tmp_path: Path, 
             pod = f"{guest.namespace}/{guest.name}"
             here.bridge.add(guest.id, "a", pod, uid=guest.uid, networks=guest.networks)
         await here.until(lambda: all(here.servers(uid) == ["10.96.0.11"] for uid in uids))
-        here.bridge.synced()
+        here.bridge.finish_sync()
         late = here.put_pod("a", "late")
         await here.until(lambda: here.servers(late) == ["10.96.0.10"])
-        ours = [each for each in here.bridge.received if each.networks == ("blue",)]
+        ours = [each for each in here.bridge.resolv_conf_requests if each.networks == ("blue",)]
         assert len(ours) == len(uids)
-        assert {each.pod_uid for each in here.bridge.received if not each.guest} == {late}
+        assert {each.pod_uid for each in here.bridge.resolv_conf_requests if not each.guest} == {late}
 
 
 async def test_a_restart_moves_no_pod_that_is_no_guest(tmp_path: Path) -> None:
@@ -112,13 +112,13 @@ async def test_a_restart_moves_no_pod_that_is_no_guest(tmp_path: Path) -> None:
         await here.until(is_answered)
         here.put_pod("a", "web", network="default")
         assert await here.stop() == 0
-        here.bridge.forget_everything()
+        here.bridge.lose_state()
         here.put(service("a", "blue", "10.96.0.12"))
-        sent = len(here.bridge.received)
+        sent = len(here.bridge.resolv_conf_requests)
         await here.start()
         late = here.put_pod("a", "late")
         await here.until(lambda: here.servers(uid) == ["10.96.0.12"] and here.text(late))
-        its = [each for each in here.bridge.received[sent:] if each.pod_uid == uid]
+        its = [each for each in here.bridge.resolv_conf_requests[sent:] if each.pod_uid == uid]
         assert {each.networks for each in its} == {("blue",)}
         assert not any("10.96.0.10" in each.text for each in its)
 

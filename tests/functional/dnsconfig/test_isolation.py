@@ -79,6 +79,6 @@ async def test_nobody_becomes_anothers_resolver(tmp_path: Path) -> None:
         # Of pods that are nobody's nothing was ever said, and to nobody at any time a wrong address.
         nobodys = {uid for case, uid, _ in pods if case.is_nothing}
         assert nobodys
-        assert not (nobodys | too_large) & {each.pod_uid for each in here.bridge.received}
-        assert not any(NOBODYS in each.text for each in here.bridge.received)
+        assert not (nobodys | too_large) & {each.pod_uid for each in here.bridge.resolv_conf_requests}
+        assert not any(NOBODYS in each.text for each in here.bridge.resolv_conf_requests)
         assert await here.stop() == 0

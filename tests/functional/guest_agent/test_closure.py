@@ -16,7 +16,7 @@ OURS = {
     "daemonkit.logs",
     "daemonkit.protobuf",
     "bridge_api",
-    "bridge_api.calls",
+    "bridge_api.methods",
     "bridge_api.messages",
     "bridge_api.rulesets",
     "guest_agent",

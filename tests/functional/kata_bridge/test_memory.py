@@ -121,7 +121,7 @@ async def test_all_guests_read_back_what_is_much(place: Path) -> None:
     async def read_back(name: str) -> None:
         with suppress(BridgeError):  # one that waited its turn for too long
             reply = await node.client.read_back(name)
-            sizes.append(max((part.deflated_from for part in reply.held), default=0))
+            sizes.append(max((part.deflated_from for part in reply.installed), default=0))
 
     async with bridged(place) as node, AsyncExitStack() as stack:
         calls = [await stack.enter_async_context(attached(node, f"bad{n}")) for n in range(READING)]

@@ -5,18 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
-from devkit.bridge.rules_bridge import FakeBridge
 from tenancy import keys
 from tests.functional.daemon_node import NAME, DaemonNode
 
 
-class Node(DaemonNode[FakeBridge]):
+class Node(DaemonNode):
     """With tenants' Services, and guests that get rules."""
 
     def __init__(self, directory: Path, settings: dict[str, Any] | None = None) -> None:
         its = {"kind": "KubeproxyExtConfiguration", "serviceCIDRs": ["10.96.0.0/16"]}
         program = ("-m", "kubeproxy_ext")
-        super().__init__(directory, "kubeproxy-ext", program, FakeBridge(), its | (settings or {}))
+        super().__init__(directory, "kubeproxy-ext", program, its | (settings or {}))
         node = {"name": NAME, "labels": {"topology.kubernetes.io/zone": "z1"}}
         self.apiserver.storage.put(NODES, {"metadata": node})
 
@@ -64,7 +63,7 @@ class Node(DaemonNode[FakeBridge]):
 
     def rules(self, guest: str) -> str:
         """The IPv4 text that a guest has; empty if it has none."""
-        held = self.bridge.held(guest)
+        held = self.bridge.installed(guest)
         texts = [d.text() for d in held.documents if d.family.value == "ipv4"] if held is not None else []
         return "".join(texts)
 

@@ -34,7 +34,9 @@ async def test_the_clock_jumps(tmp_path: Path) -> None:
         await here.start()
         here.put_slice("a", "web", "10.1.0.9")
         await here.until(lambda: here.has("a1", "10.1.0.9"))
-        taken = [each for each in here.bridge.of("a1") if each.result.code is not ResultCode.SUPERSEDED]
+        taken = [
+            each for each in here.bridge.requests_for("a1") if each.result.code is not ResultCode.SUPERSEDED
+        ]
         assert {each.result.code for each in taken} <= {ResultCode.APPLIED, ResultCode.UNCHANGED}
         generations = [each.ruleset.generation for each in taken]
         assert generations == sorted(generations)

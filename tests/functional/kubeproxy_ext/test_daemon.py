@@ -31,12 +31,12 @@ async def test_a_guest_gets_its_tenants_rules_and_then_what_changes(tmp_path: Pa
         here.bridge.add("a1", "a")
         await here.until(lambda: here.has("a1", "10.96.0.1/32", "10.1.0.1:8080", "10.1.0.2:8080"))
         assert not here.has("a1", "10.96.0.2")
-        (first,) = here.bridge.of("a1")
+        (first,) = here.bridge.requests_for("a1")
         assert (first.is_delta, first.flush) == (False, ())
         here.put_slice("a", "web", "10.1.0.2", "10.1.0.3")
         await here.until(lambda: here.has("a1", "10.1.0.3:8080"))
         assert not here.has("a1", "10.1.0.1:8080")
-        second = here.bridge.of("a1")[1]
+        second = here.bridge.requests_for("a1")[1]
         assert second.is_delta
         assert second.ruleset.generation > first.ruleset.generation
         await here.until(here.is_ready)
@@ -68,7 +68,7 @@ async def test_guests_of_one_tenant_share_one_ruleset_and_one_request(tmp_path: 
         await here.until(lambda: all(here.rules(guest) for guest in here.bridge.guests))
         here.put_slice("a", "web", "10.1.0.9")
         await here.until(lambda: all(here.has(f"a{number}", "10.1.0.9") for number in range(5)))
-        changes = [each for each in here.bridge.received if each.is_delta]
+        changes = [each for each in here.bridge.ruleset_requests if each.is_delta]
         assert len({each.data for each in changes}) == 1
         assert len(changes) == 5
         assert (await here.status())["rulesets"] == 2
@@ -80,7 +80,7 @@ async def test_what_happens_to_one_tenant_sends_another_nothing(tmp_path: Path) 
         here.bridge.add("a1", "a")
         here.bridge.add("b1", "b")
         await here.until(lambda: here.rules("a1") and here.rules("b1"))
-        sent, held = here.bridge.of("a1"), here.rules("a1")
+        sent, held = here.bridge.requests_for("a1"), here.rules("a1")
         for number in range(20):
             here.put_slice("b", "web", f"10.2.0.{number}")
             here.put_service("b", f"more{number}", f"10.96.1.{number}", "10.2.9.9", protocol="UDP")
@@ -88,12 +88,12 @@ async def test_what_happens_to_one_tenant_sends_another_nothing(tmp_path: Path) 
         here.put_tenant("b", "new")
         here.apiserver.storage.delete(SERVICES, "b-default", "web")
         await here.until(lambda: here.has("b1", "10.96.1.19") and not here.has("b1", "10.96.0.2"))
-        assert here.bridge.of("a1") == sent
+        assert here.bridge.requests_for("a1") == sent
         assert here.rules("a1") == held
         # A change of its own is the same as if the other had never been.
         here.put_slice("a", "web", "10.1.0.9")
         await here.until(lambda: here.has("a1", "10.1.0.9"))
-        assert b"10.2." not in here.bridge.of("a1")[-1].data
+        assert b"10.2." not in here.bridge.requests_for("a1")[-1].data
 
 
 async def test_tenants_come_to_the_node_and_go(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_deleted_events_and_relists_are_taken_over(tmp_path: Path) -> None
         here.apiserver.storage.delete(SERVICES, "a-default", "other")
         await here.until(lambda: not here.has("a1", "10.1.0.7"))
         # The UDP flows of a Service that is gone are flushed with the change.
-        flow = here.bridge.of("a1")[-1].flush
+        flow = here.bridge.requests_for("a1")[-1].flush
         assert [(each.protocol, each.destination, each.port) for each in flow] == [("udp", "10.96.0.7", 80)]
         here.apiserver.half_open()
         here.put_slice("a", "web", "10.1.0.5")
@@ -182,14 +182,14 @@ async def test_the_api_server_is_away_at_the_start(tmp_path: Path) -> None:
         await here.until(lambda: here.rules("a1"))
         assert await here.stop() == 0
         assert [path.name for path in (tmp_path / "state").iterdir()] == ["a.json"]
-        sent, rules = len(here.bridge.received), here.rules("a1")
+        sent, rules = len(here.bridge.ruleset_requests), here.rules("a1")
         await here.apiserver.stop()
         here.bridge.add("a2", "a", ips=("10.244.0.77",))
         here.bridge.add("b1", "b")
         await here.start()
         # The known guest is left alone, the new one gets what was known, the other tenant's waits.
         await here.until(lambda: here.rules("a2") == rules)
-        assert [each.guest for each in here.bridge.received[sent:]] == ["a2"]
+        assert [each.guest for each in here.bridge.ruleset_requests[sent:]] == ["a2"]
         assert here.rules("b1") == ""
         status = await here.status()
         assert status["tenants"]["a"]["knowledge"] == "last known"
@@ -221,18 +221,18 @@ async def test_a_restart_changes_nothing_in_guests(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.rules("a1"))
-        generation = here.bridge.of("a1")[-1].ruleset.generation
+        generation = here.bridge.requests_for("a1")[-1].ruleset.generation
         await here.stop(signal.SIGKILL)
         here.put_tenant("b")
         await here.start()
         # It is handed over once more, for the bridge to repair from, and is there already.
-        await here.until(lambda: len(here.bridge.of("a1")) == 2)
-        again = here.bridge.of("a1")[-1]
+        await here.until(lambda: len(here.bridge.requests_for("a1")) == 2)
+        again = here.bridge.requests_for("a1")[-1]
         assert again.result.code is ResultCode.UNCHANGED
         assert again.ruleset.generation > generation
         here.put_slice("a", "web", "10.1.0.4")
         await here.until(lambda: here.has("a1", "10.1.0.4"))
-        assert here.bridge.of("a1")[-1].is_delta
+        assert here.bridge.requests_for("a1")[-1].is_delta
 
 
 async def test_kata_bridge_restarts(tmp_path: Path) -> None:
@@ -264,14 +264,14 @@ async def test_a_guest_that_lost_the_base_gets_the_whole(tmp_path: Path) -> None
         here.bridge.guests["a1"].desired = None
         here.put_slice("a", "web", "10.1.0.4")
         await here.until(lambda: here.has("a1", "10.1.0.4"))
-        codes = [each.result.code for each in here.bridge.of("a1")]
+        codes = [each.result.code for each in here.bridge.requests_for("a1")]
         assert codes == [ResultCode.APPLIED, ResultCode.NEEDS_FULL, ResultCode.APPLIED]
 
 
 async def test_a_refusal_is_reported_with_its_line(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         guest = here.bridge.add("a1", "a")
-        guest.refusals.append((ResultCode.REFUSED, "line 7: -j NOWHERE"))
+        guest.next_results.append((ResultCode.REFUSED, "line 7: -j NOWHERE"))
 
         async def problem() -> bool:
             guests = (await here.status())["guests"]

@@ -100,11 +100,11 @@ async def test_rules_that_drifted_or_are_behind_are_said(tmp_path: Path) -> None
     async with running(node(tmp_path)) as here:
         await here.until(lambda: here.rules("a1"))
         known = here.bridge.guests["a1"]
-        assert known.held is not None
+        assert known.installed is not None
         # The guest believes that it holds what it was given; its packet filter is empty.
-        digest = known.held.digest
-        known.held = make_ruleset(known.held.generation, ())
-        object.__setattr__(known.held, "digest", digest)
+        digest = known.installed.digest
+        known.installed = make_ruleset(known.installed.generation, ())
+        object.__setattr__(known.installed, "digest", digest)
         code, out, _ = await explain(here, "a1", "10.96.0.1:80", "--json")
         found = json.loads(out)
         assert (code, found["rules"], found["agrees"]) == (1, "drifted", False)

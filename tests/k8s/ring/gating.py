@@ -118,6 +118,6 @@ def say_resolver(ring: Ring, uid: str, text: str, waits: str = "") -> GuestResul
 
     async def say() -> GuestResult:
         async with BridgeClient(bridge_socket(ring), timeout_s=5) as bridge:
-            return await bridge.set_resolv_conf("", text, waits=waits, pod_uid=uid)
+            return await bridge.set_resolv_conf("", text, wait_message=waits, pod_uid=uid)
 
     return asyncio.run(say())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge_api import calls, messages, rpc
+from bridge_api import messages, methods, rpc
 from daemonkit.protobuf import decode, encode
 from tests.unit.daemonkit.protobuf_oracle import Oracle, as_ours
 from tests.unit.daemonkit.protobuf_oracle import messages as any_of
@@ -42,8 +42,8 @@ def test_calls_agree(oracle: Oracle) -> None:
             call.path,
             call.request.__name__,
             call.reply.__name__,
-            isinstance(call, calls.BothStream),
-            not isinstance(call, rpc.Unary),
+            isinstance(call, methods.BidiStream),
+            not isinstance(call, rpc.UnaryMethod),
         )
         for call in rpc.BRIDGE
     }

@@ -64,7 +64,7 @@ def _with(**changes: Any) -> messages.Ruleset:
     ("message", "why"),
     [
         (_with(digest=""), "a ruleset without a digest"),
-        (_with(digest="00" * 32), "the digest is .* not 0000000000000000 as it says"),
+        (_with(digest="00" * 32), "the digest is .* not the declared 0000000000000000"),
         (_with(parts=(PART,) * 5), "more than 4 parts"),
         (_with(parts=(PART,) * 2), "two parts for one family and backend"),
         (_with(base_digest="x"), "both parts and a base"),
@@ -75,9 +75,9 @@ def _with(**changes: Any) -> messages.Ruleset:
         (_with(parts=(replace(PART, deflated_from=9),)), "cannot be inflated"),
         (
             _with(parts=(Part("ipv4", "iptables", zlib.compress(b"x" * 10_000_000), 100),)),
-            "not of the size it says",
+            "not of its declared size",
         ),
-        (_with(parts=(Part("ipv4", "iptables", zlib.compress(b"x"), 100),)), "not of the size it says"),
+        (_with(parts=(Part("ipv4", "iptables", zlib.compress(b"x"), 100),)), "not of its declared size"),
         (_with(parts=(Part("ipv4", "iptables", b"x", MAX_TEXT_BYTES + 1),)), "larger than"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS
 from daemonkit.tasks import Tasks
-from devkit.bridge.resolver_bridge import FakeBridge
+from devkit.fake_bridge import FakeBridge
 from devkit.kube.storage import Storage
 from devkit.kube.transport import StorageTransport
 from dnsconfig.bridge import Connection, Handlers
@@ -82,11 +82,11 @@ class Node:
         return uid
 
     def servers(self, uid: str) -> list[str]:
-        lines = self.bridge.texts.get(uid, "").splitlines()
+        lines = self.bridge.resolv_confs.get(uid, "").splitlines()
         return [line.removeprefix("nameserver ") for line in lines if line.startswith("nameserver ")]
 
     def waits(self, uid: str) -> str:
-        return self.bridge.waits.get(uid, "")
+        return self.bridge.wait_messages.get(uid, "")
 
     @contextlib.asynccontextmanager
     async def running(self, seconds: float = 1.0) -> AsyncIterator[None]:

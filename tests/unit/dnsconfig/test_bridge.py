@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from bridge_api.client import BridgeRefuses
+from bridge_api.client import BridgeRejectedError
 from bridge_api.messages import GuestResult
 from daemonkit.tasks import Tasks
-from devkit.bridge.resolver_bridge import FakeBridge
+from devkit.fake_bridge import FakeBridge
 from dnsconfig.bridge import Connection, Handlers
 from dnsconfig.delivery.queue import Push, Target
 from dnsconfig.retention.desired import Wanted
@@ -21,9 +21,15 @@ PUSH = Push(1, Target("g1"), Wanted("nameserver 10.0.0.1\n", "why"), 0.0)
 
 class Refusing(FakeBridge):
     async def set_resolv_conf(
-        self, guest: str, text: str, *, waits: str = "", pod_uid: str = "", networks: Sequence[str] = ()
+        self,
+        guest: str,
+        text: str,
+        *,
+        wait_message: str = "",
+        pod_uid: str = "",
+        networks: Sequence[str] = (),
     ) -> GuestResult:
-        raise BridgeRefuses("no gate here")
+        raise BridgeRejectedError("no gate here")
 
 
 class Here:
@@ -62,8 +68,8 @@ async def test_guests_come_in_and_answers_go_to_who_asked() -> None:
     here.next.remove("g1")
     await asyncio.sleep(0.1)
     assert here.said == [("present", "g1"), "synced", ("answered", 1, "APPLIED"), ("gone", "g1")]
-    (request,) = here.next.received
-    assert (request.guest, request.text, request.waits) == ("g1", PUSH.text, "why")
+    (request,) = here.next.resolv_conf_requests
+    assert (request.guest, request.text, request.wait_message) == ("g1", PUSH.text, "why")
     await here.tasks.close(1.0)
 
 
@@ -88,9 +94,9 @@ async def test_answers_of_a_connection_that_is_gone_count_no_more() -> None:
     await asyncio.sleep(0.1)
     here.connection.push(PUSH)
     await asyncio.sleep(0.1)
-    here.next.forget_everything()
+    here.next.lose_state()
     first, here.next = here.next, FakeBridge()
     await asyncio.sleep(5)
-    assert first.received
+    assert first.resolv_conf_requests
     assert here.said == [("present", "g1"), "synced", "lost", "synced"]
     await here.tasks.close(1.0)

@@ -38,7 +38,7 @@ async def test_ready_when_all_has_told(tmp_path: Path) -> None:
         report.is_draining = True
         assert not report.readiness().is_ready
         report.is_draining = False
-        here.bridge.forget_everything()
+        here.bridge.lose_state()
         await asyncio.sleep(0.01)
         assert not report.readiness().is_ready
 
@@ -112,7 +112,7 @@ async def test_status_and_explain() -> None:
             assert report.explain(query, here.clock()).status == code, query
         page = json.loads(report.explain({"guest": "g1"}, here.clock()).body)
         assert page["record"] == "web.svc.shop.svc.cluster.local"
-        assert page["text"] == here.bridge.texts[uid]
+        assert page["text"] == here.bridge.resolv_confs[uid]
         assert page["lines"][-1] == {
             "keyword": "options",
             "values": [{"value": "ndots:5", "source": "policy ClusterFirst"}],

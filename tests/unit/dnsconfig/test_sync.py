@@ -27,8 +27,8 @@ async def test_what_is_on_its_way_is_told_to_nobody() -> None:
     uid = here.put_pod("a")
     async with here.running():
         assert here.servers(uid) == ["10.96.0.10"]
-        (request,) = here.bridge.received
-        assert (request.guest, request.pod_uid, request.waits) == ("", uid, "")
+        (request,) = here.bridge.resolv_conf_requests
+        assert (request.guest, request.pod_uid, request.wait_message) == ("", uid, "")
 
 
 async def test_what_stays_unknown_is_told_after_a_moment() -> None:
@@ -37,14 +37,14 @@ async def test_what_stays_unknown_is_told_after_a_moment() -> None:
     here.transport.is_stalled = True
     here.bridge.add("g1", "a", "a-shop/web")
     async with here.running(GRACE_S / 2):
-        assert here.bridge.received == []
+        assert here.bridge.resolv_conf_requests == []
         await asyncio.sleep(GRACE_S)
         assert here.waits("g1") == "the API server has not told of this node's pods yet"
         here.transport.is_stalled = False
         await asyncio.sleep(200)
         assert here.servers("g1") == ["10.96.0.10"]
         assert here.waits("g1") == ""
-        assert uid not in here.bridge.texts
+        assert uid not in here.bridge.resolv_confs
 
 
 @pytest.mark.parametrize("how", ["gone", "pending", "no server", "foreign"])
@@ -52,7 +52,7 @@ async def test_who_has_a_resolver_keeps_it(how: str) -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
-        sent = len(here.bridge.received)
+        sent = len(here.bridge.resolv_conf_requests)
         if how == "gone":
             here.storage.delete(NETWORKS, "a-kube-system", "blue")
         elif how == "pending":
@@ -65,14 +65,14 @@ async def test_who_has_a_resolver_keeps_it(how: str) -> None:
         await asyncio.sleep(1)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
         assert (here.servers(late), bool(here.waits(late))) == ([], True)
-        assert len(here.bridge.received) == sent + 1
+        assert len(here.bridge.resolv_conf_requests) == sent + 1
         assert here.engine.pods["a-shop", "web"].is_kept
         # Also when the bridge is made anew, and when the pod gets another sandbox.
-        here.bridge.forget_everything()
+        here.bridge.lose_state()
         await asyncio.sleep(1)
-        here.bridge.add("g1", "a", "a-shop/web", uid=uid)
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
         await asyncio.sleep(1)
-        assert here.bridge.received[-1].guest == "g1"
+        assert here.bridge.resolv_conf_requests[-1].guest == "g1"
         assert here.servers(uid) == ["10.96.0.11"]
         # And when all is well again it gets what is then.
         here.put(network("a", "blue"), service("a", "blue", "10.96.0.12"))
@@ -114,11 +114,11 @@ async def test_a_deleted_pod_is_withdrawn_when_it_has_been_gone_for_long() -> No
         assert here.servers(ours) == ["10.96.0.10"]
         await asyncio.sleep(FORGET_S)
         for uid in (ours, waiting):
-            assert (here.bridge.texts[uid], here.waits(uid)) == ("", "")
-            assert [each.pod_uid for each in here.bridge.received].count(uid) == 2
+            assert (here.bridge.resolv_confs[uid], here.waits(uid)) == ("", "")
+            assert [each.pod_uid for each in here.bridge.resolv_conf_requests].count(uid) == 2
         assert here.engine.keeping.given == {}
         await asyncio.sleep(3 * FORGET_S)
-        assert len(here.bridge.received) == 4
+        assert len(here.bridge.resolv_conf_requests) == 4
         assert here.engine.delivery.standings == {}
 
 
@@ -126,7 +126,7 @@ async def test_a_list_that_lacks_everything_takes_nothing_from_who_runs() -> Non
     here = node()
     uid = here.put_pod("a")
     async with here.running():
-        sent = len(here.bridge.received)
+        sent = len(here.bridge.resolv_conf_requests)
         here.bridge.add("g1", "a", "a-shop/web", uid=uid)
         await asyncio.sleep(1)
         here.storage.delete(PODS, "a-shop", "web")
@@ -135,7 +135,7 @@ async def test_a_list_that_lacks_everything_takes_nothing_from_who_runs() -> Non
         await asyncio.sleep(60)
         assert here.servers(uid) == ["10.96.0.10"]
         assert here.waits(uid) == ""
-        assert len(here.bridge.received) == sent + 1
+        assert len(here.bridge.resolv_conf_requests) == sent + 1
 
 
 async def test_guests_and_their_pods() -> None:
@@ -151,11 +151,11 @@ async def test_guests_and_their_pods() -> None:
         here.bridge.add("host", "", "kube-system/proxy")
         here.bridge.add("over", "b", "b-shop/done")
         await asyncio.sleep(2 * GRACE_S)
-        told = {each.guest: each.waits for each in here.bridge.received if each.guest}
+        told = {each.guest: each.wait_message for each in here.bridge.resolv_conf_requests if each.guest}
         assert told == {"new": "", "past": "the API server has another pod of this name on this node by now"}
         here.bridge.remove("new")
         await asyncio.sleep(1)
-        assert here.bridge.received[-1].guest == "old"
+        assert here.bridge.resolv_conf_requests[-1].guest == "old"
 
 
 async def test_an_object_that_cannot_be_read_is_not_a_missing_one() -> None:
@@ -189,7 +189,7 @@ async def test_an_empty_file_is_one_all_the_same() -> None:
     here.host = node_of("# nothing\n")
     uid = here.put_pod("a", dnsPolicy="Default")
     async with here.running():
-        assert here.bridge.texts[uid] == "\n"
+        assert here.bridge.resolv_confs[uid] == "\n"
         here.host = node_of("nameserver 192.0.2.9\n")
         here.woken.set()
         await asyncio.sleep(1)
@@ -199,7 +199,7 @@ async def test_an_empty_file_is_one_all_the_same() -> None:
 async def test_many_pods_at_once_and_a_bridge_that_refuses_some() -> None:
     here = node()
     pods = [here.put_pod("a", f"web-{number}") for number in range(60)]
-    here.bridge.refusals = [(ResultCode.REFUSED, "no")] * 20
+    here.bridge.next_resolv_conf_results = [(ResultCode.REFUSED, "no")] * 20
     here.bridge.delay_s = 0.01
     async with here.running(5):
         assert all(here.servers(uid) == ["10.96.0.10"] for uid in pods)
@@ -211,11 +211,11 @@ async def test_one_tenants_changes_send_another_nothing() -> None:
     here = node()
     ours, theirs = here.put_pod("a"), here.put_pod("b")
     async with here.running():
-        sent = [each for each in here.bridge.received if each.pod_uid == ours]
+        sent = [each for each in here.bridge.resolv_conf_requests if each.pod_uid == ours]
         here.put(service("b", "default", "10.96.0.99"), network("b", "x"), *tenant("c", default="10.9.9.9"))
         await asyncio.sleep(1)
         assert here.servers(theirs) == ["10.96.0.99"]
-        assert [each for each in here.bridge.received if each.pod_uid == ours] == sent
+        assert [each for each in here.bridge.resolv_conf_requests if each.pod_uid == ours] == sent
 
 
 async def test_a_static_pod_is_told_what_it_is() -> None:

@@ -84,8 +84,8 @@ async def test_a_restart_in_the_middle(has_lost: bool) -> None:
         if not has_lost:
             assert here.servers(uid) == ["10.96.0.11"]
             await asyncio.sleep(5)
-        without_server(here.bridge.texts[uid])
-        assert not any("10.96.0.11" in each.text for each in here.bridge.received) or not has_lost
+        without_server(here.bridge.resolv_confs[uid])
+        assert not any("10.96.0.11" in each.text for each in here.bridge.resolv_conf_requests) or not has_lost
         here.put(service("a", "blue", "10.96.0.12"))
         await asyncio.sleep(1)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.12"], "")
@@ -103,9 +103,9 @@ async def test_a_restart_without_the_api_server_gives_nothing_back_and_takes_not
         here.transport.is_stalled = True
         here.engine.restore(known, keeping, attachments)
         async with here.running(2 * LOSS_S):
-            assert not any("10.96.0.11" in each.text for each in here.bridge.received)
+            assert not any("10.96.0.11" in each.text for each in here.bridge.resolv_conf_requests)
             if known == picture:
-                without_server(here.bridge.texts[uid])
+                without_server(here.bridge.resolv_confs[uid])
                 assert here.waits(uid)
     # What only was not there when it was saved is unknown.
     here = node(before.storage)

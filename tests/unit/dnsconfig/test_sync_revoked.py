@@ -22,7 +22,7 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(how: str) ->
     here = node()
     uid, theirs = here.put_pod("a", network="blue"), here.put_pod("b")
     async with here.running():
-        sent = len(here.bridge.received)
+        sent = len(here.bridge.resolv_conf_requests)
         if how == "deleted":
             here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         elif how == "headless":
@@ -38,25 +38,25 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(how: str) ->
             here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await asyncio.sleep(LOSS_S - 1)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
-        assert len(here.bridge.received) == sent
+        assert len(here.bridge.resolv_conf_requests) == sent
         state = here.engine.pods["a-shop", "web"]
         assert state.is_kept
         assert not state.has_lost
         await asyncio.sleep(2)
-        without_server(here.bridge.texts[uid])
+        without_server(here.bridge.resolv_confs[uid])
         state = here.engine.pods["a-shop", "web"]
         assert state.has_lost
         assert not state.is_kept
         assert here.waits(uid)
         assert here.waits(uid) == (state.decision.waits and state.decision.waits.reason)
-        assert len(here.bridge.received) == sent + 1
+        assert len(here.bridge.resolv_conf_requests) == sent + 1
         # Nothing brings it back but an address: not a bridge that is made anew, nor what is unknown.
-        here.bridge.forget_everything()
+        here.bridge.lose_state()
         await asyncio.sleep(1)
-        without_server(here.bridge.texts[uid])
+        without_server(here.bridge.resolv_confs[uid])
         here.put({**service("a", "blue"), "spec": 7})
         await asyncio.sleep(1)
-        without_server(here.bridge.texts[uid])
+        without_server(here.bridge.resolv_confs[uid])
         assert here.waits(uid).startswith(
             ("Service kube-system/kube-dns-blue cannot be read", "network blue")
         )
@@ -83,14 +83,14 @@ async def test_of_two_addresses_one_goes_alone() -> None:
         assert here.servers(uid) == ["10.96.0.11"]
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await asyncio.sleep(LOSS_S + 1)
-        without_server(here.bridge.texts[uid])
+        without_server(here.bridge.resolv_confs[uid])
 
 
 async def test_a_service_that_is_made_again_changes_the_file_once() -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
-        sent = len(here.bridge.received)
+        sent = len(here.bridge.resolv_conf_requests)
         for address in ("10.96.0.11", "10.96.0.12"):
             here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
             await asyncio.sleep(LOSS_S - 1)
@@ -98,7 +98,7 @@ async def test_a_service_that_is_made_again_changes_the_file_once() -> None:
             await asyncio.sleep(1)
         await asyncio.sleep(2 * LOSS_S)
         assert here.servers(uid) == ["10.96.0.12"]
-        assert len(here.bridge.received) == sent + 1
+        assert len(here.bridge.resolv_conf_requests) == sent + 1
 
 
 async def test_who_starts_again_without_its_server_waits_and_who_brings_its_own_keeps_that() -> None:
@@ -117,10 +117,10 @@ async def test_who_starts_again_without_its_server_waits_and_who_brings_its_own_
         assert here.waits(uid) == here.waits(host) != ""
         assert (here.servers(none), here.waits(none)) == (own["nameservers"], "")
         # Another sandbox of the same pod finds the same.
-        here.bridge.add("g1", "a", "a-shop/web", uid=uid)
+        here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
         await asyncio.sleep(1)
-        assert here.bridge.received[-1].guest == "g1"
-        assert here.bridge.received[-1].waits == here.waits(uid) != ""
+        assert here.bridge.resolv_conf_requests[-1].guest == "g1"
+        assert here.bridge.resolv_conf_requests[-1].wait_message == here.waits(uid) != ""
         assert here.servers(uid) == ["192.0.2.53", "192.0.2.54"]
 
 
@@ -158,7 +158,7 @@ async def test_a_label_that_is_changed_makes_no_address_anothers() -> None:
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await asyncio.sleep(LOSS_S + 1)
-        without_server(here.bridge.texts[uid])
+        without_server(here.bridge.resolv_confs[uid])
         assert here.waits(uid).startswith("network blue has no DNS server")
 
 
@@ -198,7 +198,7 @@ async def test_the_api_servers_silence_takes_nothing_and_a_list_that_lacks_one_d
         await relisted(here, "kube-dns-blue")
         assert here.servers(uid) == ["10.96.0.11"]
         await asyncio.sleep(100)
-        without_server(here.bridge.texts[uid])
+        without_server(here.bridge.resolv_confs[uid])
         assert here.servers(other) == ["10.96.0.10"]
 
 
@@ -217,7 +217,7 @@ async def test_a_list_without_any_server_is_held_back_for_long() -> None:
         await asyncio.sleep(LOSS_S - 1)
         assert here.servers(uid) == ["10.96.0.11"]
         await asyncio.sleep(2)
-        without_server(here.bridge.texts[uid])
+        without_server(here.bridge.resolv_confs[uid])
         assert here.servers(other) == ["10.96.0.10"]
 
 
@@ -227,7 +227,7 @@ async def test_a_list_without_any_server_is_believed_in_the_end() -> None:
     async with here.running():
         await relisted(here, "kube-dns-blue", "kube-dns-default")
         await asyncio.sleep(HOLD_S + 100)
-        without_server(here.bridge.texts[uid])
+        without_server(here.bridge.resolv_confs[uid])
 
 
 async def test_a_pod_that_is_gone_leaves_nothing_of_what_it_lost() -> None:

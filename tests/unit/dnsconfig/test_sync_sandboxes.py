@@ -58,7 +58,7 @@ async def test_a_label_that_is_changed_moves_no_guest_to_another_network() -> No
         here.engine.lost()
         here.engine.turn()
         assert "10.96.0.11" in here.engine.pods["a-shop", "web"].wanted.text
-        here.bridge.forget_everything()
+        here.bridge.lose_state()
         await asyncio.sleep(1)
         # The next sandbox is attached by the label of now.
         here.bridge.remove("g1")
@@ -70,7 +70,7 @@ async def test_a_label_that_is_changed_moves_no_guest_to_another_network() -> No
 async def in_a_missing_network(here: Node, uid: str, label: str) -> None:
     """The pod's sandbox there has nothing of the one before, and back where that was it has."""
     assert label in here.waits(uid)
-    assert {each.text for each in here.bridge.received if label in each.networks} == {""}
+    assert {each.text for each in here.bridge.resolv_conf_requests if label in each.networks} == {""}
     assert not here.engine.pods["a-shop", "web"].is_kept
     here.storage.delete(NETWORKS, "a-kube-system", "blue")
     here.bridge.remove("g2")
@@ -119,7 +119,7 @@ async def test_an_address_that_another_sandbox_had_leaves_this_one_nothing_eithe
         await asyncio.sleep(LOSS_S + 2)
         assert here.waits(uid) == "network red does not exist"
         assert not here.engine.pods["a-shop", "web"].has_lost
-        assert not any("blue" in each.text for each in here.bridge.received)
+        assert not any("blue" in each.text for each in here.bridge.resolv_conf_requests)
 
 
 @pytest.mark.parametrize("has_saved", [False, True])
@@ -133,17 +133,19 @@ async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_sa
     here.bridge.add("g0", "a", "a-shop/other", uid=other, networks=("default",))
     async with here.running(3 * GRACE_S):
         # Who is told of need not wait for the rest.
-        assert [each.guest for each in here.bridge.received] == ["g0"]
+        assert [each.guest for each in here.bridge.resolv_conf_requests] == ["g0"]
         here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
         await asyncio.sleep(1)
         assert here.servers(uid) == ["10.96.0.11"]
         late = here.put_pod("a", "late")
         await asyncio.sleep(1)
-        assert late not in here.bridge.texts
-        here.bridge.synced()
+        assert late not in here.bridge.resolv_confs
+        here.bridge.finish_sync()
         await asyncio.sleep(1)
         assert here.servers(late) == ["10.96.0.10"]
-        of_web = [each for each in here.bridge.received if "g1" in each.guest or each.pod_uid == uid]
+        of_web = [
+            each for each in here.bridge.resolv_conf_requests if "g1" in each.guest or each.pod_uid == uid
+        ]
         assert [(each.networks, "10.96.0.11" in each.text) for each in of_web] == [(("blue",), True)]
 
 
@@ -157,12 +159,12 @@ async def test_neither_the_bridges_nor_the_api_servers_silence_forgets_where_a_g
         here.transport.is_stalled = False
         await asyncio.sleep(200)
         assert "10.96.0.11" in here.engine.pods["a-shop", "web"].wanted.text
-        assert here.bridge.received == []
+        assert here.bridge.resolv_conf_requests == []
         # It went meanwhile, as the bridge says in the end: the next sandbox is made by the label of now.
-        here.bridge.synced()
+        here.bridge.finish_sync()
         await asyncio.sleep(1)
         assert here.servers(uid) == ["10.96.0.10"]
-        assert here.bridge.received[-1].networks == ("default",)
+        assert here.bridge.resolv_conf_requests[-1].networks == ("default",)
 
 
 async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
@@ -178,7 +180,7 @@ async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
         here.put(service("a", "blue", "10.96.0.12"))
         await asyncio.sleep(1)
         assert here.servers(uid) == ["10.96.0.12"]
-        assert {each.networks for each in here.bridge.received} == {("blue",)}
+        assert {each.networks for each in here.bridge.resolv_conf_requests} == {("blue",)}
         # Nor across a restart; and what its status says of its sandbox lets it go.
         saved = as_saved(here)
     here = node(here.storage)
@@ -190,7 +192,7 @@ async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
             here.storage.put(PODS, item | {"status": {"conditions": [status]}})
             await asyncio.sleep(1)
             assert here.servers(uid) == [expected]
-        assert here.bridge.received[-1].networks == ("default",)
+        assert here.bridge.resolv_conf_requests[-1].networks == ("default",)
 
 
 async def test_an_older_text_does_not_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +211,7 @@ async def test_an_older_text_does_not_come_last(monkeypatch: pytest.MonkeyPatch)
         here.bridge.add("g1", "a", "a-shop/web", uid=uid)
         await asyncio.sleep(5)
         assert here.servers(uid) == ["10.96.0.99"]
-        assert [each.guest for each in here.bridge.received] == ["", "g1"]
+        assert [each.guest for each in here.bridge.resolv_conf_requests] == ["", "g1"]
 
 
 # The servers of each network are in a block of its own.
@@ -252,7 +254,11 @@ class Tenant:
             for guest in [*here.bridge.guests]:
                 here.bridge.remove(guest)
             here.bridge.add(
-                f"g{len(here.bridge.received)}", "a", "a-shop/web", uid=self.uid, networks=(self.label,)
+                f"g{len(here.bridge.resolv_conf_requests)}",
+                "a",
+                "a-shop/web",
+                uid=self.uid,
+                networks=(self.label,),
             )
         elif what == "end":
             for guest in [*here.bridge.guests]:
@@ -265,9 +271,9 @@ class Tenant:
             here.put(network("a", name, "Pending"))
         elif what == "bridge":
             here.bridge.is_synced = False
-            here.bridge.forget_everything()
+            here.bridge.lose_state()
         else:
-            here.bridge.synced()
+            here.bridge.finish_sync()
         return f"{what} {name} {self.label}"
 
 
@@ -281,7 +287,7 @@ async def test_whatever_happens_no_text_is_sent_for_another_network_than_its_ser
             steps.append(its.step())
             await asyncio.sleep(its.random.choice([0.0, 0.1, 3.0, LOSS_S + 1]))
         saved = as_saved(here)
-        seen = list(here.bridge.received)
+        seen = list(here.bridge.resolv_conf_requests)
     again = Node(here.storage)
     again.bridge.guests = here.bridge.guests
     again.bridge.is_synced = False
@@ -292,13 +298,13 @@ async def test_whatever_happens_no_text_is_sent_for_another_network_than_its_ser
         for _ in range(10):
             steps.append(its.step())
             await asyncio.sleep(its.random.choice([0.0, 0.1, 3.0]))
-        again.bridge.synced()
+        again.bridge.finish_sync()
         await asyncio.sleep(10)
-    for each in [*seen, *again.bridge.received]:
+    for each in [*seen, *again.bridge.resolv_conf_requests]:
         assert len(each.networks) == 1, steps
         block = BLOCKS.get(each.networks[0], "no text")
         for line in each.text.splitlines():
             assert not line.startswith("nameserver") or block in line, (each, steps)
-    for guest in again.bridge.guests.values():
-        last = again.bridge.received[-1]
-        assert (last.guest, last.networks) == (guest.id, guest.networks), steps
+    for known in again.bridge.guests.values():
+        last = again.bridge.resolv_conf_requests[-1]
+        assert (last.guest, last.networks) == (known.guest.id, known.guest.networks), steps

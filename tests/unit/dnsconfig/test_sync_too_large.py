@@ -33,7 +33,7 @@ async def test_a_pod_that_is_too_large_gets_an_event_and_others_their_resolver()
     here.storage.put(PODS, pod("", "system", nodeName=NAME, dnsConfig={"options": OPTIONS}))
     async with here.running():
         assert (here.servers(other), here.servers(neighbour)) == (["10.0.0.1"], ["10.0.0.2"])
-        assert here.bridge.texts.get(large, "") == ""
+        assert here.bridge.resolv_confs.get(large, "") == ""
         assert [(name, event.reason, event.message) for name, event in here.events] == [
             ("large", "ObjectTooLarge", f"{REASON}: it gets no resolver")
         ]

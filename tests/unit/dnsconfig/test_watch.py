@@ -155,14 +155,16 @@ async def test_without_virtual_clusters_tenants_have_the_default_domain() -> Non
     first, second = here.put_pod("a"), here.put_pod("b")
     async with here.running():
         assert (here.servers(first), here.servers(second)) == (["10.0.0.1"], ["10.0.0.2"])
-        assert "search shop.svc.cluster.local svc.cluster.local cluster.local" in here.bridge.texts[first]
+        assert (
+            "search shop.svc.cluster.local svc.cluster.local cluster.local" in here.bridge.resolv_confs[first]
+        )
         assert here.watch.picture().is_whole
         # Installed later: what they say counts, each for its own tenant.
         here.storage.absent.clear()
         here.put(virtual_cluster("b", "b.example"))
         await asyncio.sleep(31)
-        assert "search shop.svc.b.example" in here.bridge.texts[second]
-        assert "search shop.svc.cluster.local" in here.bridge.texts[first]
+        assert "search shop.svc.b.example" in here.bridge.resolv_confs[second]
+        assert "search shop.svc.cluster.local" in here.bridge.resolv_confs[first]
 
 
 async def test_what_a_tenant_has_is_gone_through_when_it_changes_and_not_at_every_decision(

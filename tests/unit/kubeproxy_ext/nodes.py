@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
 from daemonkit.tasks import Tasks
-from devkit.bridge.rules_bridge import FakeBridge
+from devkit.fake_bridge import FakeBridge
 from devkit.kube.storage import Storage
 from devkit.kube.transport import StorageTransport
 from kubeproxy_ext.bridge import Handlers, Pusher
@@ -105,12 +105,12 @@ class Node:
 
     def held(self, guest: str) -> Ruleset:
         """The rules of a guest that has some."""
-        held = self.bridge.held(guest)
+        held = self.bridge.installed(guest)
         assert held is not None
         return held
 
     def text(self, guest: str) -> str:
-        held = self.bridge.held(guest)
+        held = self.bridge.installed(guest)
         return "" if held is None else "".join(document.text() for document in held.documents)
 
     def snapshot(self, tenant: str) -> TenantState:

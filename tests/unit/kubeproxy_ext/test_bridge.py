@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from bridge_api.client import BridgeAway, BridgeError, BridgeRefuses
+from bridge_api.client import BridgeError, BridgeRejectedError, BridgeUnavailableError
 from bridge_api.messages import Flow, GuestEvent, GuestEventKind, GuestResult, ResultCode
 from daemonkit.tasks import Tasks
-from devkit.bridge.fake_guests import as_written
+from devkit.fake_bridge import scripted_watch
 from kubeproxy_ext.bridge import MAX_FLOWS, MAX_SPARED, Handlers, Pusher
 from kubeproxy_ext.compute.stale_flows import StaleFlow
 from kubeproxy_ext.delivery.queue import Push
@@ -31,11 +31,13 @@ class Script:
         self.flows: list[Sequence[Flow]] = []
 
     def connect(self) -> "Script":
-        self.events = self.connections.pop(0) if self.connections else [BridgeAway("nobody there")]
+        self.events = (
+            self.connections.pop(0) if self.connections else [BridgeUnavailableError("nobody there")]
+        )
         return self
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]:
-        return as_written(self.events)
+        return scripted_watch(self.events)
 
     async def set_ruleset(
         self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow] = ()
@@ -95,7 +97,9 @@ async def test_answers_go_to_their_handlers() -> None:
         assert told.lines == ["synced", "answered g1 APPLIED", "answered g2 REFUSED", "done"]
 
 
-@pytest.mark.parametrize(("error", "is_refused"), [(BridgeAway("x"), False), (BridgeRefuses("y"), True)])
+@pytest.mark.parametrize(
+    ("error", "is_refused"), [(BridgeUnavailableError("x"), False), (BridgeRejectedError("y"), True)]
+)
 async def test_who_was_not_answered_for_is_told(error: BridgeError, is_refused: bool) -> None:
     told = Told(Script([SYNCED]))
     told.script.answers = [GuestResult("g1", ResultCode.APPLIED), error]

@@ -70,14 +70,14 @@ async def test_a_guest_may_come_to_share_rules_that_are_older_than_its_own() -> 
         it.bridge.change("g2", ips=("10.244.0.8",))
         await asyncio.sleep(5)
         assert it.text("g2") == it.text("g1") != ""
-        assert [each.result.code for each in it.bridge.of("g2")] == [ResultCode.APPLIED] * 2
+        assert [each.result.code for each in it.bridge.requests_for("g2")] == [ResultCode.APPLIED] * 2
 
 
 async def test_a_bridge_that_is_away_is_looked_for_and_told_everything() -> None:
     it = node()
     it.bridge.add("g1", "a")
     async with it.running():
-        it.bridge.forget_everything()
+        it.bridge.lose_state()
         it.put_slice("a", "web", "10.0.0.5")
         await asyncio.sleep(10)
         assert "10.0.0.5" in it.text("g1")
@@ -89,7 +89,7 @@ async def test_a_bridge_that_is_away_is_looked_for_and_told_everything() -> None
 async def test_a_refusal_is_reported_once() -> None:
     it = node()
     guest = it.bridge.add("g1", "a")
-    guest.refusals = [(ResultCode.REFUSED, "line 3: -j X")] * 3
+    guest.next_results = [(ResultCode.REFUSED, "line 3: -j X")] * 3
     async with it.running():
         page = it.report.explain({"guest": "g1"}, 0.0)
         assert page.status == 200

@@ -141,8 +141,8 @@ async def test_a_guest_that_claims_a_generation_beyond_all_moves_nothing() -> No
         await asyncio.sleep(1)
         for claimed in ((1 << 64) - 1, 1 << 63, 1 << 62):
             known = it.bridge.guests["bad"]
-            known.held = Ruleset(claimed, "f" * 64, ())
-            it.bridge.tell("bad")
+            known.installed = Ruleset(claimed, "f" * 64, ())
+            it.bridge.announce("bad")
             it.put_slice("a", "web", f"10.0.0.{claimed % 199}")
             await asyncio.sleep(2)
             assert f"10.0.0.{claimed % 199}:8080" in it.text("good")
@@ -176,7 +176,7 @@ async def test_no_event_of_one_tenant_changes_a_byte_of_what_anothers_guests_are
                     it.put_slice("a", "web", f"10.0.0.{number}")
                     await asyncio.sleep(0.2)
             await asyncio.sleep(1)
-            return [each.data for each in it.bridge.of("g1")]
+            return [each.data for each in it.bridge.requests_for("g1")]
 
     alone = await play(lambda _node, _act: None)
     crowded = await play(_act)

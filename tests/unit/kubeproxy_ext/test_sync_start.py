@@ -37,7 +37,7 @@ async def test_nothing_is_sent_before_everything_has_been_listed() -> None:
         # More than can be met in a second, however short the pauses between them are drawn.
         it.transport.failures = [UnreachableError("x")] * 1000
         await asyncio.sleep(1)
-        assert it.bridge.received == []
+        assert it.bridge.ruleset_requests == []
         status = it.report.status(0.0)
         assert status["tenants"] == {
             "a": {"knowledge": "unknown", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None}
@@ -78,14 +78,14 @@ async def test_an_api_server_that_is_away_leaves_known_guests_alone_and_gives_ne
     it = Node(first.storage, saved)
     it.bridge = first.bridge
     it.transport.failures = [UnreachableError("x")] * 12
-    it.bridge.received.clear()
+    it.bridge.ruleset_requests.clear()
     it.bridge.add("g2", "a")
     it.bridge.add("g3", "b")
     async with it.running(0.0):
         await asyncio.sleep(GRACE_S - 0.1)
-        assert it.bridge.received == []
+        assert it.bridge.ruleset_requests == []
         await asyncio.sleep(0.3)
-        assert [each.guest for each in it.bridge.received] == ["g2"]
+        assert [each.guest for each in it.bridge.ruleset_requests] == ["g2"]
         assert it.text("g2") == it.text("g1")
         status = it.report.status(it.engine.tenants["a"].restored_at + 5.0)
         assert status["tenants"] == {
@@ -158,7 +158,7 @@ async def test_saved_state_is_of_what_was_heard(tmp_path: Path) -> None:
 async def test_a_clock_that_was_set_back_before_a_restart_holds_nothing_up() -> None:
     it = node()
     known = it.bridge.add("g", "a")
-    known.desired = known.held = Ruleset(1 << 60, "f" * 64, ())
+    known.desired = known.installed = Ruleset(1 << 60, "f" * 64, ())
     async with it.running():
         await asyncio.sleep(3)
         assert "10.0.0.1:8080" in it.text("g")

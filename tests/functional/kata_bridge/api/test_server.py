@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge_api.client import BridgeAway, BridgeClient, BridgeRefuses
+from bridge_api.client import BridgeClient, BridgeRejectedError, BridgeUnavailableError
 from bridge_api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
 from bridge_api.rulesets import from_part
 from kata_bridge.guests import broadcaster
@@ -211,7 +211,7 @@ async def test_a_watcher_that_does_not_read_is_ended_with_a_reason(
         assert (await anext(watch)).kind is GuestEventKind.SYNCED
         # No await in between: to the watcher it is one sleep.
         node.place(*(f"g{n}" for n in range(50)))
-        with pytest.raises(BridgeAway, match="more than 10 guests changed unread: watch again"):
+        with pytest.raises(BridgeUnavailableError, match="more than 10 guests changed unread: watch again"):
             [event async for event in watch]
     assert node.metrics.watchers_ended.value == 1
     await until(lambda: len(node.watchers) == 0)
@@ -226,7 +226,7 @@ async def test_reading_back_shows_what_is_held_beside_what_shall_be(
     reply = await client.read_back("g")
     assert reply.result is not None
     assert reply.result.code is ResultCode.APPLIED
-    assert tuple(from_part(part) for part in reply.held) == ruleset(1, 3).documents
+    assert tuple(from_part(part) for part in reply.installed) == ruleset(1, 3).documents
     assert tuple(from_part(part) for part in reply.desired) == ruleset(1, 50).documents
     absent = await client.read_back("absent")
     assert absent.result is not None
@@ -243,10 +243,10 @@ async def test_resolv_conf_and_conntrack(node: Bridge, client: BridgeClient) -> 
     assert (others.code, others.message) == (ResultCode.REFUSED, "its resolver is for another network")
     assert guest.resolv_conf == "nameserver 10.0.0.10\n"
     # Nothing is held back here. The text is for who runs.
-    waiting = await client.set_resolv_conf("g", "nameserver 10.0.0.12\n", waits="no such network")
+    waiting = await client.set_resolv_conf("g", "nameserver 10.0.0.12\n", wait_message="no such network")
     assert (waiting.code, guest.resolv_conf) == (ResultCode.APPLIED, "nameserver 10.0.0.12\n")
-    with pytest.raises(BridgeRefuses, match="holds no containers back"):
-        await client.set_resolv_conf("g", "", waits="no such network")
+    with pytest.raises(BridgeRejectedError, match="holds no containers back"):
+        await client.set_resolv_conf("g", "", wait_message="no such network")
     answers = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
     assert {name: answer.code for name, answer in answers.items()} == {
         "g": ResultCode.APPLIED,
@@ -267,25 +267,25 @@ async def test_a_ruleset_of_more_than_4_mib_comes_deflated(node: Bridge, client:
 async def test_what_is_no_ruleset_is_refused_and_nothing_happens(node: Bridge, client: BridgeClient) -> None:
     (guest,) = node.place("g")
     wrong = Ruleset(1, "00" * 32, ruleset(1).documents)
-    with pytest.raises(BridgeRefuses, match="the digest is"):
+    with pytest.raises(BridgeRejectedError, match="the digest is"):
         await results(client.set_ruleset(["g"], wrong))
-    with pytest.raises(BridgeRefuses, match="more than 10000 guests"):
+    with pytest.raises(BridgeRejectedError, match="more than 10000 guests"):
         await results(client.set_ruleset([str(n) for n in range(10_001)], ruleset(1)))
-    with pytest.raises(BridgeRefuses, match="more than 65536 characters"):
+    with pytest.raises(BridgeRejectedError, match="more than 65536 characters"):
         await client.set_resolv_conf("g", "x" * 65_537)
     assert guest.applied == []
 
 
 async def test_an_absent_bridge_is_away(tmp_path: Path) -> None:
     async with BridgeClient(tmp_path / "nobody.sock", timeout_s=2) as client:
-        with pytest.raises(BridgeAway, match=r"nobody\.sock"):
+        with pytest.raises(BridgeUnavailableError, match=r"nobody\.sock"):
             await client.read_back("g")
 
 
 async def test_what_is_asked_of_a_closed_connection_is_away(node: Bridge) -> None:
     client = BridgeClient(node.socket)
     await client.close()
-    with pytest.raises(BridgeAway, match="this connection is closed"):
+    with pytest.raises(BridgeUnavailableError, match="this connection is closed"):
         await client.read_back("g")
-    with pytest.raises(BridgeAway, match="this connection is closed"):
+    with pytest.raises(BridgeUnavailableError, match="this connection is closed"):
         await results(client.check_drift())

@@ -85,7 +85,7 @@ async def test_runc_waits_for_its_resolver_alone_and_what_is_said_before_counts(
     await node.runtime.run_pod(web)
     assert NOBODY_SAID in await node.why(web)
     words = "network default is not ready: it has no DNS server yet"
-    await node.client.set_resolv_conf("", "", waits=words, pod_uid="uid-s1")
+    await node.client.set_resolv_conf("", "", wait_message=words, pod_uid="uid-s1")
     assert await node.why(web) == f"waiting: {words} (it is tried again by itself)"
     await node.client.set_resolv_conf("", TEXT, pod_uid="uid-s1")
     assert (await node.start(web)).mounts == (node.mount(web),)
@@ -101,7 +101,7 @@ async def test_what_is_said_of_a_guest_counts_also_before_the_runtime_tells_of_i
         web = pod("s1", "kata")
         node.service.guests.take([Appeared(sandbox_of(seen_of(web)))])
         await node.push("s1")
-        await node.client.set_resolv_conf("s1", "", waits="network default is not ready")
+        await node.client.set_resolv_conf("s1", "", wait_message="network default is not ready")
         await node.runtime.run_pod(web)
         assert "network default is not ready" in await node.why(web)
         await node.runtime.stop_pod(web)

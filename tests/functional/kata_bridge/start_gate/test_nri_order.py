@@ -44,7 +44,7 @@ async def test_nothing_is_lost_when_the_bridge_restarts(place: Path, runtime: Fa
         for each in (web, waiting):
             await runtime.run_pod(each)
         await node.client.set_resolv_conf("s1", TEXT)
-        await node.client.set_resolv_conf("s2", "", waits="the network is not ready")
+        await node.client.set_resolv_conf("s2", "", wait_message="the network is not ready")
         (mount,) = (await node.start(web)).mounts
         inode = inode_of(mount)
         await node.why(waiting)

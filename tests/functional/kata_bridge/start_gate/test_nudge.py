@@ -55,7 +55,7 @@ async def test_a_container_beside_one_that_runs(
             await runtime.run_pod(each)
             await node.client.set_resolv_conf(each.id, TEXT)
             await node.start(each)
-            await node.client.set_resolv_conf(each.id, TEXT, waits=WAITS)
+            await node.client.set_resolv_conf(each.id, TEXT, wait_message=WAITS)
         # A sidecar that ended and is made anew.
         for each in (refused, admitted):
             assert WAITS in await node.why(each, "sidecar")
@@ -63,7 +63,7 @@ async def test_a_container_beside_one_that_runs(
         await node.client.set_resolv_conf(admitted.id, TEXT)
         assert nudged == ["s3"]
         await node.start(admitted, "sidecar")
-        await node.client.set_resolv_conf(admitted.id, TEXT, waits=WAITS)
+        await node.client.set_resolv_conf(admitted.id, TEXT, wait_message=WAITS)
     for _ in range(2):  # not even a second restart forgets it
         async with serving(config, place, runtime):
             assert nudged == ["s3"]
@@ -75,7 +75,7 @@ async def test_a_container_beside_one_that_runs(
     # And once it has been, nobody is for having waited once.
     async with serving(config, place, runtime) as node:
         for waits in (WAITS, ""):
-            await node.client.set_resolv_conf(refused.id, TEXT, waits=waits)
+            await node.client.set_resolv_conf(refused.id, TEXT, wait_message=waits)
         assert nudged == ["s3", "s1"]
 
 

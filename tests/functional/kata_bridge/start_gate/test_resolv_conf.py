@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge_api.client import BridgeRefuses
+from bridge_api.client import BridgeRejectedError
 from bridge_api.messages import ResultCode
 from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
@@ -46,7 +46,7 @@ async def test_a_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: No
     assert (content(mount), inode_of(mount)) == (OTHER, inode)
     assert (await node.client.set_resolv_conf("s1", OTHER)).code is ResultCode.UNCHANGED
     # What runs keeps what it has; what starts waits.
-    await node.client.set_resolv_conf("s1", "", waits="the network is gone")
+    await node.client.set_resolv_conf("s1", "", wait_message="the network is gone")
     assert content(mount) == OTHER
     assert "the network is gone" in await node.why(web)
     await node.client.set_resolv_conf("s1", "")
@@ -123,10 +123,10 @@ async def test_the_api_says_what_it_does_not_take(node: Node) -> None:
         ("", "u", TEXT, "w" * 5000),
         ("", "uid-s1", "\0", ""),
     ):
-        with pytest.raises(BridgeRefuses):
-            await node.client.set_resolv_conf(guest, text, waits=waits, pod_uid=uid)
+        with pytest.raises(BridgeRejectedError):
+            await node.client.set_resolv_conf(guest, text, wait_message=waits, pod_uid=uid)
     for networks in (["n"] * 65, [""], ["n" * 254]):
-        with pytest.raises(BridgeRefuses):
+        with pytest.raises(BridgeRejectedError):
             await node.client.set_resolv_conf("s1", TEXT, networks=networks)
 
 
@@ -146,6 +146,6 @@ async def test_a_full_disk_holds_what_needs_a_file(node: Node, monkeypatch: pyte
 
 async def test_a_reason_to_wait_writes_nothing_where_there_is_nothing_to_hold(node: Node) -> None:
     # A guest that the gate does not know, as those out of files: an empty text is no file.
-    result = await node.client.set_resolv_conf("made-by-hand", "", waits="network red does not exist")
+    result = await node.client.set_resolv_conf("made-by-hand", "", wait_message="network red does not exist")
     assert result.code is ResultCode.UNCHANGED
     assert (await node.client.set_resolv_conf("made-by-hand", TEXT)).code is not ResultCode.UNCHANGED

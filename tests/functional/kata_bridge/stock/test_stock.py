@@ -159,7 +159,7 @@ async def test_ipv6_that_is_silently_lost_is_none(place: Path) -> None:
         quirks.is_restore_lost = True
         assert not (await one.probe()).ipv6
         assert one.ipv6_problem == "the guest says that it took IPv6 rules and does not hold them"
-        assert (await one.probe()).ipv6_why == one.ipv6_problem
+        assert (await one.probe()).ipv6_message == one.ipv6_problem
 
 
 @flavours

@@ -92,8 +92,8 @@ async def test_what_is_kept_of_a_guests_words_is_short_and_plain() -> None:
 async def test_why_there_is_no_ipv6_is_a_sentence_whatever_was_sent(
     has_ipv6: bool, said: str, kept: str
 ) -> None:
-    capabilities = Capabilities(backends=("iptables",), ipv6=has_ipv6, ipv6_why=said)
-    assert (await attached(Hello("sb", "1", "boot", capabilities)).probe()).ipv6_why == kept
+    capabilities = Capabilities(backends=("iptables",), ipv6=has_ipv6, ipv6_message=said)
+    assert (await attached(Hello("sb", "1", "boot", capabilities)).probe()).ipv6_message == kept
 
 
 @pytest.mark.asyncio

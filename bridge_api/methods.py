@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of gRPC services as values, without grpcio: a guest's agent does without it."""
+"""Methods of gRPC services as values, without grpcio, which guests do not have."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, A]):
-    """One call: full name of its service, its own name, classes of request and reply."""
+    """One method: its service's full name, its own name, the classes of request and reply."""
 
     service: str
     name: str
@@ -19,11 +19,11 @@ class Method(Generic[Q, A]):
 
     @property
     def path(self) -> str:
-        """The call's name on the wire."""
+        """The `:path` of a call."""
         return f"/{self.service}/{self.name}"
 
 
-class BothStream(Method[Q, A]):
-    """Many requests, many replies, each side at its own pace."""
+class BidiStream(Method[Q, A]):
+    """A stream of requests and a stream of replies, each at its own pace."""
 
     __slots__ = ()

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from bridge_api.client import BridgeAway, BridgeError
-from bridge_api.link import BACKOFF_MAX_S, GuestHandlers, Link
+from bridge_api.client import BridgeError, BridgeUnavailableError
 from bridge_api.messages import Guest, GuestEvent, GuestEventKind
+from bridge_api.session import BACKOFF_MAX_S, BridgeSession, GuestHandlers
 from daemonkit.tasks import Tasks
-from devkit.bridge.fake_guests import as_written
+from devkit.fake_bridge import scripted_watch
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,7 +29,7 @@ class Connection:
         self.is_closed = False
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]:
-        return as_written(self.events)
+        return scripted_watch(self.events)
 
     async def close(self) -> None:
         self.is_closed = True
@@ -50,12 +50,12 @@ class Told:
             lambda: self.lines.append("synced"),
             lambda: self.lines.append("lost"),
         )
-        self.link = Link(self._connect, handlers, lambda: 1.0, meanwhile="all stays as it is")
+        self.link = BridgeSession(self._connect, handlers, lambda: 1.0, consequence="all stays as it is")
 
     def _connect(self) -> Connection:
         self.connected_at.append(asyncio.get_running_loop().time())
         self.connections.append(
-            Connection(self._scripts.pop(0) if self._scripts else [BridgeAway("nobody there")])
+            Connection(self._scripts.pop(0) if self._scripts else [BridgeUnavailableError("nobody there")])
         )
         return self.connections[-1]
 
@@ -79,7 +79,7 @@ async def test_guests_come_in() -> None:
 
 
 async def test_a_connection_that_ends_is_made_again_later_and_later() -> None:
-    told = Told([PRESENT, SYNCED, BridgeAway("restart")])
+    told = Told([PRESENT, SYNCED, BridgeUnavailableError("restart")])
     async with told.running(30.0):
         assert told.lines[:3] == ["present g1", "synced", "lost"]
         assert (told.link.is_synced, told.link.is_connected) == (False, False)
@@ -91,8 +91,8 @@ async def test_a_connection_that_ends_is_made_again_later_and_later() -> None:
 
 
 async def test_one_that_said_something_is_missed_for_a_moment_only() -> None:
-    away: list[GuestEvent | BridgeError] = [BridgeAway("start")]
-    told = Told(*[away] * 4, [SYNCED, BridgeAway("restart")], [SYNCED])
+    away: list[GuestEvent | BridgeError] = [BridgeUnavailableError("start")]
+    told = Told(*[away] * 4, [SYNCED, BridgeUnavailableError("restart")], [SYNCED])
     async with told.running(10.0):
         gaps = [b - a for a, b in pairwise(told.connected_at)]
         assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 0.1])

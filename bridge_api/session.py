@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to kata-bridge that is made again whenever it ends, and what is told through it."""
+"""Keeps a daemon connected to kata-bridge and passes its guest events on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -17,8 +17,8 @@ BACKOFF_MAX_S = 5.0
 _log = logs.get(__name__)
 
 
-class Watched(Protocol):
-    """What is used here of `bridge_api.client.BridgeClient`."""
+class SessionClient(Protocol):
+    """The part of `bridge_api.client.BridgeClient` that a session uses."""
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
     async def close(self) -> None: ...
@@ -26,23 +26,23 @@ class Watched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GuestHandlers:
-    """What is to be done with what kata-bridge says; called on the loop, must not block or raise."""
+    """Callbacks for guest events. They run on the event loop and must not block or raise."""
 
     present: Callable[[Guest], None]
     gone: Callable[[str], None]
     synced: Callable[[], None]
-    lost: Callable[[], None]
+    disconnected: Callable[[], None]
 
 
-B = TypeVar("B", bound=Watched)
+B = TypeVar("B", bound=SessionClient)
 H = TypeVar("H", bound=GuestHandlers)
 
 
-class Link(Generic[B, H]):
-    """Keeps one connection to kata-bridge, for ever. `bridge` is the one of now.
+class BridgeSession(Generic[B, H]):
+    """Connects to kata-bridge again and again. `bridge` is the current client, None between two.
 
-    `handlers` may be of a kind with more to tell, which is for what is sent through the link.
-    `meanwhile` is said in the log while it is away: what stays as it is.
+    `consequence` completes the log line about a lost connection. `problem` is why there is no
+    connection; empty when connected. Daemons add their calls, and handlers for the results.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Link(Generic[B, H]):
         handlers: H,
         rng: Callable[[], float],
         *,
-        meanwhile: str,
+        consequence: str,
     ) -> None:
         self.bridge: B | None = None
         self.is_synced = False
@@ -59,15 +59,15 @@ class Link(Generic[B, H]):
         self._connect = connect
         self.handlers = handlers
         self._rng = rng
-        self._meanwhile = meanwhile
+        self._consequence = consequence
 
     @property
     def is_connected(self) -> bool:
-        """Whether kata-bridge tells of its guests; nothing is sent otherwise."""
+        """Whether kata-bridge has sent an event on this connection."""
         return self.bridge is not None and not self.problem
 
     async def run(self) -> None:
-        """Connect, follow the guests, connect again; until cancelled."""
+        """Connect and watch guests with backoff, until cancelled."""
         failures = 0
         while True:
             bridge = self.bridge = self._connect()
@@ -77,10 +77,10 @@ class Link(Generic[B, H]):
                     if self.problem:
                         self.problem = ""
                         _log.info("connected to kata-bridge")
-                    self._take(event.kind, event.guest)
-                self._lost("kata-bridge ended the stream of guests")
+                    self._handle(event.kind, event.guest)
+                self._disconnected("kata-bridge ended the watch of guests")
             except BridgeError as error:
-                self._lost(str(error))
+                self._disconnected(str(error))
             finally:
                 self.bridge = None
                 await bridge.close()
@@ -88,19 +88,19 @@ class Link(Generic[B, H]):
             ceiling_s = backoff_s(failures, first_s=BACKOFF_FIRST_S, longest_s=BACKOFF_MAX_S)
             await asyncio.sleep(spread_s(ceiling_s, self._rng()))
 
-    def _take(self, kind: GuestEventKind, guest: Guest | None) -> None:
+    def _handle(self, kind: GuestEventKind, guest: Guest | None) -> None:
         if kind is GuestEventKind.SYNCED:
             self.is_synced = True
             self.handlers.synced()
         elif guest is None:
-            _log.warning("kata-bridge tells of a guest without saying which", kind=kind.name)
+            _log.warning("guest event without a guest ignored", kind=kind.name)
         elif kind is GuestEventKind.PRESENT:
             self.handlers.present(guest)
         elif kind is GuestEventKind.GONE:
             self.handlers.gone(guest.id)
 
-    def _lost(self, reason: str) -> None:
-        if reason != self.problem:
-            _log.warning(f"kata-bridge is away, {self._meanwhile}", reason=reason)
-        self.problem, self.is_synced = reason, False
-        self.handlers.lost()
+    def _disconnected(self, message: str) -> None:
+        if message != self.problem:
+            _log.warning(f"disconnected from kata-bridge; {self._consequence}", reason=message)
+        self.problem, self.is_synced = message, False
+        self.handlers.disconnected()
