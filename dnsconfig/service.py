@@ -3,8 +3,6 @@
 
 import asyncio
 import contextlib
-import gc
-import os
 import random
 import time
 from collections.abc import Callable
@@ -13,9 +11,9 @@ from pathlib import Path
 from bridge_api.client import BridgeClient
 from daemonkit import logs
 from daemonkit.kube.lazy_client import LazyClient
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
 from daemonkit.run.lifecycle import Lifecycle
-from daemonkit.status.server import Query, Reply, StatusServer
-from daemonkit.tasks import Tasks
+from daemonkit.status.server import Query, Reply
 from dnsconfig.bridge import Connection, Handlers
 from dnsconfig.cluster.objects import PodObject
 from dnsconfig.cluster.snapshot import Picture
@@ -36,7 +34,6 @@ SAVE_S = 5.0
 POLL_S = 1.0
 # The first change is acted on at once; in a burst the next turn comes this much later at least.
 TURN_S = 0.02
-GC_THRESHOLD = 20_000
 
 _log = logs.get(__name__)
 
@@ -47,11 +44,10 @@ class Service:
     def __init__(self, config: DnsConfigConfiguration) -> None:
         """Build all parts; nothing is dialled. Raises OSError where the state directory is unusable."""
         self._config = config
-        self._started_at = time.time()
         self._metrics = Metrics()
-        self._tasks = Tasks("dnsconfig", on_failure=self._failed)
+        self._shell = DaemonShell("dnsconfig", node_name=config.node_name)
+        self._tasks = self._shell.tasks
         self._woken = asyncio.Event()
-        self._life: Lifecycle | None = None
         self._cluster = LazyClient(config.super_cluster.kubeconfig_file, "dnsconfig")
         path = Path(config.resolv_conf) if config.resolv_conf else None
         self._file = NodeFile(path, config.node_ips, time.monotonic)
@@ -90,20 +86,22 @@ class Service:
             random.random,
         )
         self._report = Report(engine, self._watch, self._bridge, self._file)
-        self._status = self._make_status()
         self._add_gauges()
 
     # ---- life
 
     async def run(self, life: Lifecycle) -> int:
         """Work until told to stop. Returns the exit code."""
-        self._life = life
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD)
+        freeze_heap()
         life.on_reload(self._woken.set)
-        if self._status is not None:
-            await self._status.start()
+        await self._shell.start(
+            life,
+            self._config.status.listen_at,
+            self._metrics.registry,
+            readiness=self._report.readiness,
+            status=lambda: self._report.status(time.monotonic()),
+            pages={"/explain": self._explain},
+        )
         self._watch.start()
         self._tasks.spawn(self._bridge.run(), "kata-bridge")
         self._tasks.spawn(turns(self._engine, self._woken, time.monotonic), "turns")
@@ -112,19 +110,12 @@ class Service:
             self._tasks.spawn(self._events.run(), "events")
         if self._saved is not None:
             self._tasks.spawn(self._save(self._saved), "state")
-        await self._wait_until_ready(life)
+        await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
         _log.info("working", node=self._config.node_name, pods=len(self._engine.pods))
         life.ready()
         await life.stopping.wait()
         await self._stop()
         return 0
-
-    async def _wait_until_ready(self, life: Lifecycle) -> None:
-        end = time.monotonic() + READY_WAIT_S
-        while not self._report.readiness().is_ready and time.monotonic() < end:
-            if life.stopping.is_set():
-                return
-            await asyncio.sleep(0.02)
 
     def _send(self, push: Push) -> None:
         self._bridge.push(push)
@@ -139,20 +130,13 @@ class Service:
             if self._file.poll():
                 self._woken.set()
 
-    def _failed(self, name: str, _: BaseException) -> None:
-        """Without one of its tasks the daemon is none: the service manager starts it again."""
-        if self._life is not None:
-            _log.error("cannot go on", task=name)
-            self._life.stop()
-
     async def _stop(self) -> None:
         self._report.is_draining = True
-        await self._tasks.close(2.0)
+        await self._shell.end_tasks()
         if self._saved is not None:
             await self._keep(self._saved, is_last=True)
         await self._cluster.close()
-        if self._status is not None:
-            await self._status.stop()
+        await self._shell.stop()
 
     # ---- saved state
 
@@ -184,29 +168,8 @@ class Service:
 
     # ---- what it says of itself
 
-    def _make_status(self) -> StatusServer | None:
-        address = self._config.status.listen_at
-        if address is None:
-            return None
-        return StatusServer(
-            address,
-            self._metrics.registry,
-            readiness=self._report.readiness,
-            status=self.status,
-            own={"/explain": self._explain},
-        )
-
     def _explain(self, query: Query) -> Reply:
         return self._report.explain(query, time.monotonic())
-
-    def status(self) -> dict[str, object]:
-        return {
-            "daemon": "dnsconfig",
-            "nodeName": self._config.node_name,
-            "pid": os.getpid(),
-            "startedAt": self._started_at,
-            **self._report.status(time.monotonic()),
-        }
 
     def _add_gauges(self) -> None:
         engine, watch, metrics = self._engine, self._watch, self._metrics
