@@ -8,13 +8,13 @@ from bridge_api import rulesets
 from bridge_api.messages import Capabilities, Flow
 from guest_agent import resolv_conf, state_file
 from guest_agent.api.messages import (
-    Apply,
-    FromGuest,
-    HeldRules,
-    Outcome,
-    OutcomeCode,
-    State,
-    ToGuest,
+    AgentMessage,
+    AgentResult,
+    AgentResultCode,
+    ApplyRuleset,
+    InstalledParts,
+    NodeRequest,
+    RulesetState,
 )
 from guest_agent.core.packet_filter import Broken, Place, Refused
 from guest_agent.kernel.netfilter_socket import NetfilterError
@@ -58,64 +58,64 @@ class Answers:
             version=VERSION,
         )
 
-    def state(self) -> State:
+    def state(self) -> RulesetState:
         """What the guest holds."""
-        return State(self._keeper.generation, self._keeper.digest, self._keeper.is_drifted)
+        return RulesetState(self._keeper.generation, self._keeper.digest, self._keeper.is_drifted)
 
-    def to_report(self) -> FromGuest | None:
+    def to_report(self) -> AgentMessage | None:
         """What to tell the node of our own accord: a state that it was not told yet."""
         state = self.state()
         if state.has_drifted == self._reported.has_drifted:
             return None
         self._reported = state
-        return FromGuest(state=state)
+        return AgentMessage(state=state)
 
-    def answer(self, question: ToGuest) -> FromGuest:
+    def answer(self, question: NodeRequest) -> AgentMessage:
         """Do what is asked and say what came of it."""
         try:
             held = self._keeper.read_back() if question.read_back is not None else None
             outcome = self._outcome(question) if held is None else None
         except Broken as error:
-            outcome = self._made(OutcomeCode.FAILED, str(error))
+            outcome = self._made(AgentResultCode.FAILED, str(error))
         if outcome is not None:
             self._reported = outcome.state or self._reported
-            return FromGuest(answers=question.id, outcome=outcome)
+            return AgentMessage(request_id=question.id, result=outcome)
         parts = tuple(rulesets.to_part(document) for document in held or ())
-        return FromGuest(answers=question.id, held=HeldRules(parts))
+        return AgentMessage(request_id=question.id, installed=InstalledParts(parts))
 
-    def _outcome(self, question: ToGuest) -> Outcome:
+    def _outcome(self, question: NodeRequest) -> AgentResult:
         if question.apply is not None:
             return self._applied(question.apply)
-        if question.check is not None:
+        if question.check_drift is not None:
             self._keeper.check()
-            return self._made(OutcomeCode.DONE)
+            return self._made(AgentResultCode.DONE)
         if question.flush_conntrack is not None:
             return self._flushed(question.flush_conntrack.flows)
         if question.write_resolv_conf is not None:
             return self._written(question.write_resolv_conf.text)
         return self._made(
-            OutcomeCode.FAILED, "this agent does not know what is asked; it may be older than the node"
+            AgentResultCode.FAILED, "this agent does not know what is asked; it may be older than the node"
         )
 
-    def _applied(self, apply: Apply) -> Outcome:
+    def _applied(self, apply: ApplyRuleset) -> AgentResult:
         if apply.ruleset is None:
-            return self._made(OutcomeCode.FAILED, "nothing to apply")
+            return self._made(AgentResultCode.FAILED, "nothing to apply")
         try:
             is_new = self._keeper.apply(rulesets.from_message(apply.ruleset))
         except BaseMismatch as error:
-            return self._made(OutcomeCode.NEEDS_FULL, str(error))
+            return self._made(AgentResultCode.NEEDS_FULL, str(error))
         except Refused as error:
-            return self._made(OutcomeCode.REFUSED, str(error))
+            return self._made(AgentResultCode.REFUSED, str(error))
         except rulesets.BadRuleset as error:
-            return self._made(OutcomeCode.REFUSED, f"not read: {error}")
+            return self._made(AgentResultCode.REFUSED, f"not read: {error}")
         remembered = self._remember()
         if not is_new:
-            return self._made(OutcomeCode.UNCHANGED)
+            return self._made(AgentResultCode.UNCHANGED)
         flushed = self._flushed(apply.flush)
-        if flushed.code is not OutcomeCode.DONE:
+        if flushed.code is not AgentResultCode.DONE:
             # The rules are in: an entry that stays is worth a word, not a second push.
-            return self._made(OutcomeCode.DONE, flushed.message)
-        return self._made(OutcomeCode.DONE, remembered)
+            return self._made(AgentResultCode.DONE, flushed.message)
+        return self._made(AgentResultCode.DONE, remembered)
 
     def _remember(self) -> str:
         try:
@@ -125,32 +125,32 @@ class Answers:
             return f"{self._state_path}: {error.strerror}"
         return ""
 
-    def _flushed(self, flows: Sequence[Flow]) -> Outcome:
+    def _flushed(self, flows: Sequence[Flow]) -> AgentResult:
         if not flows:
-            return self._made(OutcomeCode.DONE)
+            return self._made(AgentResultCode.DONE)
         if self._flush is None:
-            return self._made(OutcomeCode.FAILED, "conntrack cannot be reached: no netlink")
+            return self._made(AgentResultCode.FAILED, "conntrack cannot be reached: no netlink")
         try:
             self._flush(flows)
         except NetfilterError as error:
-            return self._made(OutcomeCode.FAILED, f"conntrack: {error}")
+            return self._made(AgentResultCode.FAILED, f"conntrack: {error}")
         except ValueError as error:
-            return self._made(OutcomeCode.REFUSED, f"conntrack: {error}")
-        return self._made(OutcomeCode.DONE)
+            return self._made(AgentResultCode.REFUSED, f"conntrack: {error}")
+        return self._made(AgentResultCode.DONE)
 
-    def _written(self, text: str) -> Outcome:
+    def _written(self, text: str) -> AgentResult:
         is_new = False
         for path in self._resolv_confs:
             try:
                 # A link of the image's (systemd-resolved's) leads to what is meant.
                 is_new = resolv_conf.write(path.resolve(), text) or is_new
             except ValueError as error:
-                return self._made(OutcomeCode.REFUSED, str(error))
+                return self._made(AgentResultCode.REFUSED, str(error))
             except OSError as error:
-                return self._made(OutcomeCode.FAILED, f"{path}: {error.strerror}")
+                return self._made(AgentResultCode.FAILED, f"{path}: {error.strerror}")
             except RuntimeError:  # of `resolve`, where links lead in a circle (OSError since Python 3.13)
-                return self._made(OutcomeCode.FAILED, f"{path}: too many links")
-        return self._made(OutcomeCode.DONE if is_new else OutcomeCode.UNCHANGED)
+                return self._made(AgentResultCode.FAILED, f"{path}: too many links")
+        return self._made(AgentResultCode.DONE if is_new else AgentResultCode.UNCHANGED)
 
-    def _made(self, code: OutcomeCode, message: str = "") -> Outcome:
-        return Outcome(code, message, self.state())
+    def _made(self, code: AgentResultCode, message: str = "") -> AgentResult:
+        return AgentResult(code, message, self.state())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode, encode
-from guest_agent.api.messages import ATTACH, FromGuest, Hello, ToGuest
+from guest_agent.api.messages import ATTACH, AgentMessage, Hello, NodeRequest
 from guest_agent.connection import Lost, Wire, dial
 from guest_agent.core.arguments import sandbox_of
 from guest_agent.core.packet_filter import Broken, PacketFilter
@@ -77,7 +77,7 @@ class Link:
         finally:
             wire.close()
 
-    def _hello(self, sandbox: str) -> FromGuest:
+    def _hello(self, sandbox: str) -> AgentMessage:
         hello = Hello(
             sandbox=sandbox,
             version=VERSION,
@@ -85,7 +85,7 @@ class Link:
             capabilities=self._answers.capabilities(self._filter.places),
             state=self._answers.state(),
         )
-        return FromGuest(hello=hello)
+        return AgentMessage(hello=hello)
 
     def _converse(self, wire: Wire) -> str:
         """Answer what comes in; between two messages, look whether somebody changed our rules.
@@ -100,13 +100,13 @@ class Link:
                     wire.say(encode(report))
                 continue
             try:
-                question = decode(ToGuest, message)
+                question = decode(NodeRequest, message)
             except BadMessage as error:
                 return f"the node sent what is no message: {error}"
             answer = self._answers.answer(question)
             wire.say(encode(answer))
-            if answer.outcome is not None and answer.outcome.message:
-                _log.info("answered", code=answer.outcome.code.name, message=answer.outcome.message)
+            if answer.result is not None and answer.result.message:
+                _log.info("answered", code=answer.result.code.name, message=answer.result.message)
 
     def _watch(self, until_s: float) -> None:
         """Wait without a stream, and look for drift meanwhile: the next hello reports it."""
@@ -116,7 +116,7 @@ class Link:
             if time.monotonic() >= self._next_glance_s:
                 self._look()
 
-    def _look(self) -> FromGuest | None:
+    def _look(self) -> AgentMessage | None:
         """Look for drift, and return what there is to report."""
         self._next_glance_s = time.monotonic() + _GLANCE_S * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
         self._glances += 1

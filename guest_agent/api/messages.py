@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of `guest.proto`, which says what they mean; a test holds the two together."""
+"""The messages of `guest.proto`, which documents them. A test compares both."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from bridge_api.methods import BidiStream
 from daemonkit.protobuf import BOOL, STRING, UINT64, OpenEnum, enumeration, field, message_of, messages_of
 
 
-class OutcomeCode(OpenEnum):
+class AgentResultCode(OpenEnum):
     CODE_UNSPECIFIED = 0
     DONE = 1
     UNCHANGED = 2
@@ -18,7 +18,7 @@ class OutcomeCode(OpenEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RulesetState:
     generation: int = field(1, UINT64)
     digest: str = field(2, STRING)
     has_drifted: bool = field(3, BOOL)
@@ -30,38 +30,38 @@ class Hello:
     version: str = field(2, STRING)
     boot_id: str = field(3, STRING)
     capabilities: Capabilities | None = field(4, message_of(Capabilities))
-    state: State | None = field(5, message_of(State))
+    state: RulesetState | None = field(5, message_of(RulesetState))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    code: OutcomeCode = field(1, enumeration(OutcomeCode))
+class AgentResult:
+    code: AgentResultCode = field(1, enumeration(AgentResultCode))
     message: str = field(2, STRING)
-    state: State | None = field(3, message_of(State))
+    state: RulesetState | None = field(3, message_of(RulesetState))
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRules:
+class InstalledParts:
     parts: tuple[Part, ...] = field(1, messages_of(Part))
 
 
 @dataclass(frozen=True, slots=True)
-class FromGuest:
-    answers: int = field(1, UINT64)
+class AgentMessage:
+    request_id: int = field(1, UINT64)
     hello: Hello | None = field(2, message_of(Hello))
-    outcome: Outcome | None = field(3, message_of(Outcome))
-    state: State | None = field(4, message_of(State))
-    held: HeldRules | None = field(5, message_of(HeldRules))
+    result: AgentResult | None = field(3, message_of(AgentResult))
+    state: RulesetState | None = field(4, message_of(RulesetState))
+    installed: InstalledParts | None = field(5, message_of(InstalledParts))
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class ApplyRuleset:
     ruleset: Ruleset | None = field(1, message_of(Ruleset))
     flush: tuple[Flow, ...] = field(2, messages_of(Flow))
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckDrift:
     pass
 
 
@@ -81,13 +81,13 @@ class WriteResolvConf:
 
 
 @dataclass(frozen=True, slots=True)
-class ToGuest:
+class NodeRequest:
     id: int = field(1, UINT64)
-    apply: Apply | None = field(2, message_of(Apply))
-    check: Check | None = field(3, message_of(Check))
+    apply: ApplyRuleset | None = field(2, message_of(ApplyRuleset))
+    check_drift: CheckDrift | None = field(3, message_of(CheckDrift))
     read_back: ReadBack | None = field(4, message_of(ReadBack))
     flush_conntrack: FlushConntrack | None = field(5, message_of(FlushConntrack))
     write_resolv_conf: WriteResolvConf | None = field(6, message_of(WriteResolvConf))
 
 
-ATTACH = BidiStream("vcnode.guest.v1.GuestLink", "Attach", FromGuest, ToGuest)
+ATTACH = BidiStream("vcnode.guest.v1.AgentService", "Attach", AgentMessage, NodeRequest)

@@ -9,16 +9,16 @@ from bridge_api import messages, rulesets
 from bridge_api.messages import Capabilities, Flow
 from daemonkit.protobuf import encode
 from guest_agent.api.messages import (
-    Apply,
-    Check,
+    AgentMessage,
+    AgentResult,
+    AgentResultCode,
+    ApplyRuleset,
+    CheckDrift,
     FlushConntrack,
-    FromGuest,
     Hello,
-    Outcome,
-    OutcomeCode,
+    NodeRequest,
     ReadBack,
-    State,
-    ToGuest,
+    RulesetState,
     WriteResolvConf,
 )
 from kata_bridge import off_loop
@@ -73,7 +73,7 @@ class AgentChannel:
         """The call whose answer may be as long as rules are, until it has come; 0: there is none."""
         self._abandoned: asyncio.TimerHandle | None = None
         """The deadline of a read-back whose caller has given up."""
-        self._asked: asyncio.Future[FromGuest] | None = None
+        self._asked: asyncio.Future[AgentMessage] | None = None
         self._is_over = asyncio.Event()
 
     async def probe(self) -> Capabilities:
@@ -81,18 +81,20 @@ class AgentChannel:
         if self.ended:
             raise Unreachable(self.ended)
         if not self._capabilities.backends:
-            answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
-            why = answer.outcome.message[:MAX_TEXT_CHARACTERS] if answer.outcome is not None else ""
+            answer = await self._ask(NodeRequest(read_back=ReadBack()), ANSWER_S)
+            why = answer.result.message[:MAX_TEXT_CHARACTERS] if answer.result is not None else ""
             raise NotInjectable(
                 f"the guest has no packet filter that works: {why or 'neither iptables nor nft'}"
             )
         return self._capabilities
 
     async def state(self) -> GuestState:
-        return guest_state(self._outcome(await self._ask(ToGuest(check=Check()), ANSWER_S)).state)
+        return guest_state(
+            self._outcome(await self._ask(NodeRequest(check_drift=CheckDrift()), ANSWER_S)).state
+        )
 
     async def apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
-        question = ToGuest(apply=Apply(self._carry(ruleset), tuple(flush)))
+        question = NodeRequest(apply=ApplyRuleset(self._carry(ruleset), tuple(flush)))
         return guest_state(self._outcome(await self._ask(question, APPLY_S)).state)
 
     async def read_back(self) -> tuple[Document, ...]:
@@ -117,11 +119,11 @@ class AgentChannel:
             raise Unreachable(self.ended)
         self._read_back_id = self._last_id + 1
         self._expect(True)
-        answer = await self._ask(ToGuest(read_back=ReadBack()), ANSWER_S)
-        if answer.held is None:
+        answer = await self._ask(NodeRequest(read_back=ReadBack()), ANSWER_S)
+        if answer.installed is None:
             self._outcome(answer)
             raise Unreachable("the guest's agent answered something else than what was asked")
-        parts = answer.held.parts
+        parts = answer.installed.parts
         size = sum(max(len(part.text), part.deflated_from) for part in parts)
         if len(parts) > rulesets.MAX_PARTS or size > rulesets.MAX_TEXT_BYTES:
             raise Unreachable("the guest's agent says more than there can be: larger than a ruleset")
@@ -131,10 +133,10 @@ class AgentChannel:
             raise Unreachable(f"what the guest holds is not what we write: {error}") from None
 
     async def flush_conntrack(self, flows: Sequence[Flow]) -> None:
-        self._outcome(await self._ask(ToGuest(flush_conntrack=FlushConntrack(tuple(flows))), ANSWER_S))
+        self._outcome(await self._ask(NodeRequest(flush_conntrack=FlushConntrack(tuple(flows))), ANSWER_S))
 
     async def set_resolv_conf(self, text: str) -> None:
-        self._outcome(await self._ask(ToGuest(write_resolv_conf=WriteResolvConf(text)), ANSWER_S))
+        self._outcome(await self._ask(NodeRequest(write_resolv_conf=WriteResolvConf(text)), ANSWER_S))
 
     async def close(self) -> None:
         """End the stream. The agent comes back by itself, unless its sandbox is revoked."""
@@ -164,17 +166,17 @@ class AgentChannel:
         """Whether an answer is still to come, also where its caller has given up."""
         return self._answered_id < self._last_id
 
-    def answered(self, message: FromGuest) -> bool:
+    def answered(self, message: AgentMessage) -> bool:
         """Take an answer of the guest; False if it answers no call, or one that was answered.
 
         The answer to a call that was given up is dropped: the agent could not know of that.
         """
-        if not self._answered_id < message.answers <= self._last_id:
+        if not self._answered_id < message.request_id <= self._last_id:
             return False
-        self._answered_id = message.answers
+        self._answered_id = message.request_id
         if self._answered_id >= self._read_back_id:
             self._finish_read_back()
-        if message.answers == self._last_id and self._asked is not None and not self._asked.done():
+        if message.request_id == self._last_id and self._asked is not None and not self._asked.done():
             self._asked.set_result(message)
         return True
 
@@ -189,7 +191,7 @@ class AgentChannel:
             self._abandoned = None
             self._reading_back.release()
 
-    async def _ask(self, question: ToGuest, timeout_s: float) -> FromGuest:
+    async def _ask(self, question: NodeRequest, timeout_s: float) -> AgentMessage:
         if self.ended:
             raise Unreachable(self.ended)
         data = encode(replace(question, id=self._last_id + 1))
@@ -214,17 +216,17 @@ class AgentChannel:
         finally:
             self._asked = None
 
-    def _outcome(self, answer: FromGuest) -> Outcome:
+    def _outcome(self, answer: AgentMessage) -> AgentResult:
         """What came of it, if it was good; otherwise raises what it was."""
-        outcome = answer.outcome
+        outcome = answer.result
         if outcome is None:
             raise Unreachable("the guest's agent answered something else than what was asked")
         text = outcome.message[:MAX_TEXT_CHARACTERS]
-        if outcome.code in (OutcomeCode.DONE, OutcomeCode.UNCHANGED):
+        if outcome.code in (AgentResultCode.DONE, AgentResultCode.UNCHANGED):
             return outcome
-        if outcome.code is OutcomeCode.NEEDS_FULL:
+        if outcome.code is AgentResultCode.NEEDS_FULL:
             raise NeedsFull(text)
-        if outcome.code is OutcomeCode.REFUSED:
+        if outcome.code is AgentResultCode.REFUSED:
             raise GuestRefused(text)
         raise Unreachable(f"in the guest: {text or 'failed without a reason'}")
 
@@ -251,7 +253,7 @@ def _capabilities(hello: Hello) -> Capabilities:
     )
 
 
-def guest_state(state: State | None) -> GuestState:
+def guest_state(state: RulesetState | None) -> GuestState:
     """What a guest says of itself, with a digest that is one or empty: it becomes a key and a log field."""
     if state is None:
         return GuestState(0, "", False)

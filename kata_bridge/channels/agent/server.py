@@ -20,7 +20,7 @@ from bridge_api import messages, rulesets
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode
 from daemonkit.tasks import Tasks
-from guest_agent.api.messages import ATTACH, FromGuest, Hello
+from guest_agent.api.messages import ATTACH, AgentMessage, Hello
 from kata_bridge import off_loop
 from kata_bridge.channels.agent.channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state
 from kata_bridge.channels.agent.guest_addresses import GuestAddresses
@@ -289,7 +289,7 @@ class AgentServer:
             data = await asyncio.wait_for(context.read(), HELLO_S)
             if isinstance(data, bytes) and len(data) > MAX_UNASKED_BYTES:
                 raise BadMessage("too long")
-            hello = decode(FromGuest, data).hello if isinstance(data, bytes) else None
+            hello = decode(AgentMessage, data).hello if isinstance(data, bytes) else None
             if hello is not None and hello.sandbox in ("", sandbox):
                 return hello
             why = "the first message must be a hello"
@@ -334,19 +334,19 @@ class AgentServer:
                 channel.end("it said more than it was asked")
                 return
             try:
-                message = await off_loop.run(len(data), decode, FromGuest, data)
+                message = await off_loop.run(len(data), decode, AgentMessage, data)
             except BadMessage as error:
                 _log.warning("guest sent nonsense", sandbox=channel.sandbox, error=error)
                 channel.end("it sent what is no message")
                 return
-            if message.answers and channel.answered(message):
+            if message.request_id and channel.answered(message):
                 connection.allowance.renew()
                 continue
             if not _is_within(unasked, self._clock(), MAX_UNASKED, UNASKED_S):
                 channel.end("it talks without being asked")
                 return
             connection.allowance.renew()
-            if message.answers:
+            if message.request_id:
                 continue
             if message.state is None:
                 channel.end("it sent what nobody asked for")

@@ -12,7 +12,15 @@ import grpc.aio
 
 from bridge_api.messages import Capabilities
 from daemonkit.protobuf import decode, encode
-from guest_agent.api.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
+from guest_agent.api.messages import (
+    ATTACH,
+    AgentMessage,
+    AgentResult,
+    AgentResultCode,
+    Hello,
+    NodeRequest,
+    RulesetState,
+)
 from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.credentials import SERVER_NAME
 from tests.functional.guest_agent.conftest import Node
@@ -33,7 +41,9 @@ async def dialled(target: str, credentials: Path, **files: Path) -> AsyncIterato
 
 
 def hello(sandbox: str = "") -> bytes:
-    return encode(FromGuest(hello=Hello(sandbox, "1", "boot", Capabilities(backends=("iptables",)), State())))
+    return encode(
+        AgentMessage(hello=Hello(sandbox, "1", "boot", Capabilities(backends=("iptables",)), RulesetState()))
+    )
 
 
 async def refusal(call: Any, *sent: bytes) -> tuple[grpc.StatusCode, str]:
@@ -56,8 +66,8 @@ async def attached(node: Node, target: str, sandbox: str = "sb") -> AsyncIterato
         yield call, await node.channel(sandbox)
 
 
-async def answer(call: Any, state: State) -> ToGuest:
+async def answer(call: Any, state: RulesetState) -> NodeRequest:
     """Answer the node's next question as one who has done it."""
-    question = decode(ToGuest, await call.read())
-    await call.write(encode(FromGuest(question.id, outcome=Outcome(OutcomeCode.DONE, "", state))))
+    question = decode(NodeRequest, await call.read())
+    await call.write(encode(AgentMessage(question.id, result=AgentResult(AgentResultCode.DONE, "", state))))
     return question

@@ -10,7 +10,14 @@ import pytest
 
 from bridge_api.messages import Part
 from daemonkit.protobuf import decode, encode
-from guest_agent.api.messages import FromGuest, HeldRules, Outcome, OutcomeCode, State, ToGuest
+from guest_agent.api.messages import (
+    AgentMessage,
+    AgentResult,
+    AgentResultCode,
+    InstalledParts,
+    NodeRequest,
+    RulesetState,
+)
 from kata_bridge.channels.agent import server
 from kata_bridge.channels.port import GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
@@ -27,7 +34,12 @@ CUT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
 
 @pytest.mark.parametrize(
     "first",
-    [b"\xff\xff\xff", b"", encode(FromGuest(state=State(1, DIGEST))), encode(FromGuest(answers=1))],
+    [
+        b"\xff\xff\xff",
+        b"",
+        encode(AgentMessage(state=RulesetState(1, DIGEST))),
+        encode(AgentMessage(request_id=1)),
+    ],
     ids=["nonsense", "empty", "a state", "an answer"],
 )
 async def test_the_first_message_is_a_hello_or_the_last(node: Node, target: str, first: bytes) -> None:
@@ -40,9 +52,9 @@ async def test_the_first_message_is_a_hello_or_the_last(node: Node, target: str,
     ("data", "why"),
     [
         (b"\xff\xff\xff", "it sent what is no message"),
-        (encode(FromGuest()), "it sent what nobody asked for"),
+        (encode(AgentMessage()), "it sent what nobody asked for"),
         (hello("sb"), "it sent what nobody asked for"),
-        (encode(FromGuest(held=HeldRules())), "it sent what nobody asked for"),
+        (encode(AgentMessage(installed=InstalledParts())), "it sent what nobody asked for"),
         (b"x" * (9 << 20), "it hung up"),
     ],
     ids=["nonsense", "empty", "a second hello", "rules", "nine megabytes"],
@@ -55,15 +67,15 @@ async def test_nonsense_ends_the_stream_and_hurts_nobody_else(
         await until(lambda: bool(channel.ended))
         assert why in channel.ended
         assert node.links.channel("other") is other
-        asked, question = await asyncio.gather(other.state(), answer(good, State(7, DIGEST, False)))
+        asked, question = await asyncio.gather(other.state(), answer(good, RulesetState(7, DIGEST, False)))
         assert asked == GuestState(7, DIGEST, False)
-        assert question.check is not None
+        assert question.check_drift is not None
 
 
 async def test_another_pods_generation_is_a_word_and_moves_nothing(node: Node, target: str) -> None:
     """A guest may lie about its own rules; what it says is kept under its own name alone."""
     async with attached(node, target) as (call, _):
-        await call.write(encode(FromGuest(state=State(1 << 60, DIGEST, True))))
+        await call.write(encode(AgentMessage(state=RulesetState(1 << 60, DIGEST, True))))
         await until(lambda: bool(node.states))
     assert node.states == [("sb", GuestState(1 << 60, DIGEST, True))]
 
@@ -72,9 +84,9 @@ async def test_a_bomb_is_not_inflated(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
 
         async def bomb() -> None:
-            question = decode(ToGuest, await call.read())
+            question = decode(NodeRequest, await call.read())
             part = Part("ipv4", "iptables", b"x", 1 << 40)
-            await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
+            await call.write(encode(AgentMessage(question.id, installed=InstalledParts((part,)))))
 
         with pytest.raises(Unreachable, match="larger than"):
             await asyncio.gather(channel.read_back(), bomb())
@@ -82,7 +94,7 @@ async def test_a_bomb_is_not_inflated(node: Node, target: str) -> None:
 
 async def test_who_talks_without_being_asked_is_ended(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
-        await refusal(call, *[encode(FromGuest(state=State(1, DIGEST)))] * 50)
+        await refusal(call, *[encode(AgentMessage(state=RulesetState(1, DIGEST)))] * 50)
         await until(lambda: bool(channel.ended))
     assert "it talks without being asked" in channel.ended
     assert len(node.states) == server.MAX_UNASKED
@@ -90,7 +102,7 @@ async def test_who_talks_without_being_asked_is_ended(node: Node, target: str) -
 
 async def test_who_answers_without_being_asked_is_ended(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
-        await refusal(call, *[encode(FromGuest(77, outcome=Outcome(OutcomeCode.DONE)))] * 50)
+        await refusal(call, *[encode(AgentMessage(77, result=AgentResult(AgentResultCode.DONE)))] * 50)
         await until(lambda: bool(channel.ended))
     assert "it talks without being asked" in channel.ended
 
@@ -136,7 +148,7 @@ async def test_the_newer_of_two_streams_wins(node: Node, target: str) -> None:
         second = await node.channel("sb")
         assert "a newer stream took its place" in first.ended
         assert (await refusal(old))[0] is grpc.StatusCode.UNAVAILABLE
-        asked, _ = await asyncio.gather(second.state(), answer(new, State(1, DIGEST, False)))
+        asked, _ = await asyncio.gather(second.state(), answer(new, RulesetState(1, DIGEST, False)))
         assert asked.digest == DIGEST
     assert node.attached == [first, second]
     await until(lambda: len(node.detached) == 2)

@@ -15,7 +15,7 @@ import pytest
 from bridge_api.messages import Capabilities, Part
 from daemonkit.protobuf import decode, encode
 from devkit.pki import Authority
-from guest_agent.api.messages import ATTACH, FromGuest, HeldRules, Hello, State, ToGuest
+from guest_agent.api.messages import ATTACH, AgentMessage, Hello, InstalledParts, NodeRequest, RulesetState
 from guest_agent.http2.call import Call
 from kata_bridge.channels.agent.channel import MAX_TO_GUEST_BYTES
 from kata_bridge.channels.agent.receive_budget import (
@@ -103,7 +103,9 @@ async def test_frames_before_a_hello_are_not_taken(node: Node, directory: Path, 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 async def test_frames_without_a_message_are_not_taken(node: Node, directory: Path, frame: bytes) -> None:
     credentials = node.credentials.issue("sb").directory
-    first = encode(FromGuest(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), State())))
+    first = encode(
+        AgentMessage(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), RulesetState()))
+    )
 
     def attack() -> int:
         with connected(directory / "node.sock", credentials) as connection:
@@ -166,7 +168,7 @@ async def test_a_message_that_is_never_whole_is_not_kept(node: Node, target: str
 
 async def test_an_agent_that_answers_is_never_cut(node: Node, target: str) -> None:
     """Much more than the allowance in the end, a message at a time."""
-    long = State(7, DIGEST + "x" * 10_000, False)
+    long = RulesetState(7, DIGEST + "x" * 10_000, False)
     async with attached(node, target) as (call, channel):
         for _ in range(BETWEEN_MESSAGES_BYTES // 10_000 * 3):
             state, _ = await asyncio.gather(channel.state(), answer(call, long))
@@ -185,13 +187,13 @@ async def test_an_agent_that_reports_a_drift_while_it_is_read_back_is_not_cut(
         renew(self)
 
     async def guest(call: Any) -> None:
-        question = decode(ToGuest, await call.read())
+        question = decode(NodeRequest, await call.read())
         renewed.clear()
-        await call.write(encode(FromGuest(state=State(7, DIGEST, True))))
+        await call.write(encode(AgentMessage(state=RulesetState(7, DIGEST, True))))
         await renewed.wait()
         # Four times what may come unasked.
         part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
-        await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
+        await call.write(encode(AgentMessage(question.id, installed=InstalledParts((part,)))))
 
     monkeypatch.setattr(ReceiveBudget, "renew", anew)
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
@@ -206,22 +208,24 @@ async def test_an_agent_whose_caller_has_left_is_not_cut(node: Node, target: str
     """Who reads a guest back may press Ctrl-C; the answer, as long as rules are, is under way then."""
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
         reading = asyncio.ensure_future(channel.read_back())  # noqa: TID251 - left alone, as its client does
-        question = decode(ToGuest, await call.read())
+        question = decode(NodeRequest, await call.read())
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
         part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
-        await call.write(encode(FromGuest(question.id, held=HeldRules((part,)))))
-        state, _ = await asyncio.gather(channel.state(), answer(call, State(7, DIGEST, False)))
+        await call.write(encode(AgentMessage(question.id, installed=InstalledParts((part,)))))
+        state, _ = await asyncio.gather(channel.state(), answer(call, RulesetState(7, DIGEST, False)))
         assert state == GuestState(7, DIGEST, False)
         assert channel.ended == ""
 
 
 async def test_who_names_itself_at_length_is_cut(node: Node, target: str) -> None:
     """Its version is in /status and in every event of it that a watcher gets."""
-    said = Hello("", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), State())
+    said = Hello(
+        "", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), RulesetState()
+    )
     async with dialled(target, node.credentials.issue("sb").directory) as call:
-        await call.write(encode(FromGuest(hello=said)))
+        await call.write(encode(AgentMessage(hello=said)))
         channel = await node.channel("sb")
         capabilities = await channel.probe()
     assert len(capabilities.version) <= 64

@@ -19,7 +19,15 @@ from bridge_api.rpc import service
 from daemonkit.protobuf import decode, encode
 from daemonkit.status.server import fetch
 from devkit.kata.fake_runtime import FakeRuntime
-from guest_agent.api.messages import ATTACH, FromGuest, Hello, Outcome, OutcomeCode, State, ToGuest
+from guest_agent.api.messages import (
+    ATTACH,
+    AgentMessage,
+    AgentResult,
+    AgentResultCode,
+    Hello,
+    NodeRequest,
+    RulesetState,
+)
 from kata_bridge.credentials import SERVER_NAME
 from kata_bridge.cri.messages import LIST_POD_SANDBOX, ListPodSandboxRequest, ListPodSandboxResponse
 from kata_bridge.cri.messages import PodSandbox as Listed
@@ -156,16 +164,16 @@ class Node:
         await until(directory.is_dir)
         wanted = ruleset(generation, services=20)
         async with dialled(f"127.0.0.1:{self.port}", directory) as call:
-            hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), State())
-            await call.write(encode(FromGuest(hello=hello)))
+            hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), RulesetState())
+            await call.write(encode(AgentMessage(hello=hello)))
             results = asyncio.ensure_future(self._set(name, wanted))  # noqa: TID251 - awaited below
-            state = State()
+            state = RulesetState()
             while state.digest != wanted.digest:
-                question = decode(ToGuest, await call.read())
+                question = decode(NodeRequest, await call.read())
                 if question.apply is not None:
-                    state = State(wanted.generation, wanted.digest)
-                outcome = Outcome(OutcomeCode.DONE, "", state)
-                await call.write(encode(FromGuest(question.id, outcome=outcome)))
+                    state = RulesetState(wanted.generation, wanted.digest)
+                outcome = AgentResult(AgentResultCode.DONE, "", state)
+                await call.write(encode(AgentMessage(question.id, result=outcome)))
             # What was set before it had attached is given to it all the same.
             assert set(await results) <= {ResultCode.APPLIED, ResultCode.UNREACHABLE}
             await self.end(pod)

@@ -18,7 +18,15 @@ from daemonkit.protobuf import decode, encode
 from devkit.kata.fake_agent import Quirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
-from guest_agent.api.messages import FromGuest, HeldRules, Hello, Outcome, OutcomeCode, State, ToGuest
+from guest_agent.api.messages import (
+    AgentMessage,
+    AgentResult,
+    AgentResultCode,
+    Hello,
+    InstalledParts,
+    NodeRequest,
+    RulesetState,
+)
 from kata_bridge.channels.agent.channel import MAX_LINES
 from kata_bridge.channels.agent.server import MAX_READING_BACK
 from tests.functional.kata_bridge.leaks import Node, bridged, dialled, until
@@ -72,8 +80,8 @@ async def attached(node: Node, name: str) -> AsyncIterator[Any]:
     directory = node.directory / "state" / "sandboxes" / name
     await until(directory.is_dir)
     async with dialled(f"127.0.0.1:{node.port}", directory) as call:
-        hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), State())
-        await call.write(encode(FromGuest(hello=hello)))
+        hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), RulesetState())
+        await call.write(encode(AgentMessage(hello=hello)))
         yield call
 
 
@@ -106,16 +114,18 @@ def bomb() -> Part:
 
 
 async def test_all_guests_read_back_what_is_much(place: Path) -> None:
-    held = HeldRules((bomb(),))
+    held = InstalledParts((bomb(),))
     peak, sizes = Peak(), list[int]()
 
     async def answer(call: Any) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
-                question = decode(ToGuest, await call.read())
-                answer = FromGuest(question.id, outcome=Outcome(OutcomeCode.DONE, "", State()))
+                question = decode(NodeRequest, await call.read())
+                answer = AgentMessage(
+                    question.id, result=AgentResult(AgentResultCode.DONE, "", RulesetState())
+                )
                 if question.read_back is not None:
-                    answer = FromGuest(question.id, held=held)
+                    answer = AgentMessage(question.id, installed=held)
                 await call.write(encode(answer))
 
     async def read_back(name: str) -> None:

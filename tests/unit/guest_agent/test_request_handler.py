@@ -12,16 +12,16 @@ from bridge_api.rulesets import to_message
 from devkit.fake_packet_filter import FakePacketFilter
 from guest_agent import state_file
 from guest_agent.api.messages import (
-    Apply,
-    Check,
+    AgentMessage,
+    AgentResult,
+    AgentResultCode,
+    ApplyRuleset,
+    CheckDrift,
     FlushConntrack,
-    FromGuest,
-    HeldRules,
-    Outcome,
-    OutcomeCode,
+    InstalledParts,
+    NodeRequest,
     ReadBack,
-    State,
-    ToGuest,
+    RulesetState,
     WriteResolvConf,
 )
 from guest_agent.kernel.netfilter_socket import NetfilterError
@@ -61,14 +61,14 @@ class Guest:
         self.flushed += flows
         return len(self.flushed)
 
-    def ask(self, question: ToGuest) -> Outcome:
+    def ask(self, question: NodeRequest) -> AgentResult:
         answer = self.answers.answer(question)
-        assert answer.answers == question.id
-        assert answer.outcome is not None
-        return answer.outcome
+        assert answer.request_id == question.id
+        assert answer.result is not None
+        return answer.result
 
-    def apply(self, message: messages.Ruleset, *flush: Flow) -> Outcome:
-        return self.ask(ToGuest(5, apply=Apply(message, flush)))
+    def apply(self, message: messages.Ruleset, *flush: Flow) -> AgentResult:
+        return self.ask(NodeRequest(5, apply=ApplyRuleset(message, flush)))
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def guest(tmp_path: Path) -> Guest:
     return Guest(tmp_path)
 
 
-def state(of: Ruleset, *, has_drifted: bool = False) -> State:
-    return State(of.generation, of.digest, has_drifted)
+def state(of: Ruleset, *, has_drifted: bool = False) -> RulesetState:
+    return RulesetState(of.generation, of.digest, has_drifted)
 
 
 def test_what_it_says_it_can_do(guest: Guest) -> None:
@@ -93,7 +93,7 @@ def test_what_it_says_it_can_do(guest: Guest) -> None:
 
 def test_a_ruleset_is_applied_and_remembered_and_then_conntrack_is_flushed(guest: Guest) -> None:
     flow = Flow("udp", "10.0.0.1", 80)
-    assert guest.apply(to_message(FIRST), flow) == Outcome(OutcomeCode.DONE, "", state(FIRST))
+    assert guest.apply(to_message(FIRST), flow) == AgentResult(AgentResultCode.DONE, "", state(FIRST))
     assert guest.flushed == [flow]
     assert state_file.read(guest.state_path) == Remembered(1, FIRST.digest)
 
@@ -102,7 +102,7 @@ def test_what_is_there_already_is_neither_applied_nor_flushed(guest: Guest) -> N
     guest.apply(to_message(FIRST))
     again = to_message(make_ruleset(9, FIRST.documents))
     outcome = guest.apply(again, Flow("udp", "10.0.0.1"))
-    assert outcome == Outcome(OutcomeCode.UNCHANGED, "", State(9, FIRST.digest, False))
+    assert outcome == AgentResult(AgentResultCode.UNCHANGED, "", RulesetState(9, FIRST.digest, False))
     assert guest.flushed == []
     assert state_file.read(guest.state_path) == Remembered(9, FIRST.digest)
 
@@ -111,17 +111,17 @@ def test_a_delta_and_one_of_another_base(guest: Guest) -> None:
     delta = difference(FIRST, SECOND)
     assert delta is not None
     outcome = guest.apply(to_message(delta))
-    assert outcome.code is OutcomeCode.NEEDS_FULL
-    assert outcome.state == State()
+    assert outcome.code is AgentResultCode.NEEDS_FULL
+    assert outcome.state == RulesetState()
     guest.apply(to_message(FIRST))
-    assert guest.apply(to_message(delta)) == Outcome(OutcomeCode.DONE, "", state(SECOND))
+    assert guest.apply(to_message(delta)) == AgentResult(AgentResultCode.DONE, "", state(SECOND))
 
 
 def test_a_refusal_has_the_line(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
     guest.filter.refuses = "10.1.0.2"
     outcome = guest.apply(to_message(SECOND))
-    assert outcome.code is OutcomeCode.REFUSED
+    assert outcome.code is AgentResultCode.REFUSED
     assert RULE % 2 in outcome.message
     assert outcome.state == state(FIRST)
 
@@ -139,45 +139,47 @@ def test_what_is_not_of_our_language_never_reaches_the_packet_filter(
 ) -> None:
     message = messages.Ruleset(1, "0" * 64, (Part("ipv4", "iptables", text),))
     outcome = guest.apply(message)
-    assert outcome.code is OutcomeCode.REFUSED
+    assert outcome.code is AgentResultCode.REFUSED
     assert expected in outcome.message
     assert guest.filter.loads == []
 
 
 def test_a_deflated_bomb_is_refused_before_it_is_inflated(guest: Guest) -> None:
     message = messages.Ruleset(1, "0" * 64, (Part("ipv4", "iptables", b"x", 1 << 40),))
-    assert guest.apply(message).code is OutcomeCode.REFUSED
+    assert guest.apply(message).code is AgentResultCode.REFUSED
 
 
 def test_what_is_missing_is_a_failure_and_no_refusal(guest: Guest) -> None:
     guest.filter.missing[(Family.IPV4, Backend.IPTABLES)] = "no iptables-restore in this guest"
-    assert guest.apply(to_message(FIRST)) == Outcome(
-        OutcomeCode.FAILED, "no iptables-restore in this guest", State()
+    assert guest.apply(to_message(FIRST)) == AgentResult(
+        AgentResultCode.FAILED, "no iptables-restore in this guest", RulesetState()
     )
-    assert guest.apply(messages.Ruleset()).code is OutcomeCode.REFUSED
-    assert guest.ask(ToGuest(1, apply=Apply())).code is OutcomeCode.FAILED
+    assert guest.apply(messages.Ruleset()).code is AgentResultCode.REFUSED
+    assert guest.ask(NodeRequest(1, apply=ApplyRuleset())).code is AgentResultCode.FAILED
 
 
 def test_the_rules_are_in_even_if_nothing_else_works(guest: Guest) -> None:
     guest.flush_error = NetfilterError("netlink: No such device")
     guest.state_path.mkdir()
     outcome = guest.apply(to_message(FIRST), Flow("udp", "10.0.0.1"))
-    assert outcome == Outcome(OutcomeCode.DONE, "conntrack: netlink: No such device", state(FIRST))
+    assert outcome == AgentResult(AgentResultCode.DONE, "conntrack: netlink: No such device", state(FIRST))
     guest.flush_error = None
     outcome = guest.apply(to_message(SECOND))
-    assert outcome.code is OutcomeCode.DONE
+    assert outcome.code is AgentResultCode.DONE
     assert "Is a directory" in outcome.message
 
 
 def test_a_check_tells_a_drift_and_reads_nothing_else(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
-    assert guest.ask(ToGuest(2, check=Check())) == Outcome(OutcomeCode.DONE, "", state(FIRST))
+    assert guest.ask(NodeRequest(2, check_drift=CheckDrift())) == AgentResult(
+        AgentResultCode.DONE, "", state(FIRST)
+    )
     guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].clear()
-    assert guest.ask(ToGuest(3, check=Check())) == Outcome(
-        OutcomeCode.DONE, "", state(FIRST, has_drifted=True)
+    assert guest.ask(NodeRequest(3, check_drift=CheckDrift())) == AgentResult(
+        AgentResultCode.DONE, "", state(FIRST, has_drifted=True)
     )
     guest.filter.broken = "the kernel is gone"
-    assert guest.ask(ToGuest(4, check=Check())).code is OutcomeCode.FAILED
+    assert guest.ask(NodeRequest(4, check_drift=CheckDrift())).code is AgentResultCode.FAILED
 
 
 def test_a_drift_is_reported_once_unless_an_answer_told_it(guest: Guest) -> None:
@@ -186,61 +188,61 @@ def test_a_drift_is_reported_once_unless_an_answer_told_it(guest: Guest) -> None
     rules = guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"]
     rule = rules.pop()
     guest.keeper.look()
-    assert guest.answers.to_report() == FromGuest(state=state(FIRST, has_drifted=True))
+    assert guest.answers.to_report() == AgentMessage(state=state(FIRST, has_drifted=True))
     assert guest.answers.to_report() is None
     rules.append(rule)
-    guest.ask(ToGuest(2, check=Check()))
+    guest.ask(NodeRequest(2, check_drift=CheckDrift()))
     assert guest.answers.to_report() is None
 
 
 def test_rules_are_read_back_as_text(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
-    answer = guest.answers.answer(ToGuest(4, read_back=ReadBack()))
-    assert answer == FromGuest(answers=4, held=HeldRules(to_message(FIRST).parts))
+    answer = guest.answers.answer(NodeRequest(4, read_back=ReadBack()))
+    assert answer == AgentMessage(request_id=4, installed=InstalledParts(to_message(FIRST).parts))
     guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].append("-j LOG --log-prefix x")
-    answer = guest.answers.answer(ToGuest(5, read_back=ReadBack()))
-    assert answer.held is not None
-    assert b"-A VCN-SERVICES -j LOG --log-prefix x\n" in answer.held.parts[0].text
+    answer = guest.answers.answer(NodeRequest(5, read_back=ReadBack()))
+    assert answer.installed is not None
+    assert b"-A VCN-SERVICES -j LOG --log-prefix x\n" in answer.installed.parts[0].text
     guest.filter.broken = "xtables lock"
-    assert guest.ask(ToGuest(6, read_back=ReadBack())).code is OutcomeCode.FAILED
+    assert guest.ask(NodeRequest(6, read_back=ReadBack())).code is AgentResultCode.FAILED
 
 
 def test_conntrack_alone(guest: Guest) -> None:
     flow = Flow("udp", "10.0.0.1")
-    question = ToGuest(1, flush_conntrack=FlushConntrack((flow,)))
-    assert guest.ask(question).code is OutcomeCode.DONE
+    question = NodeRequest(1, flush_conntrack=FlushConntrack((flow,)))
+    assert guest.ask(question).code is AgentResultCode.DONE
     assert guest.flushed == [flow]
     guest.flush_error = ValueError("'icmp' is none of tcp, udp, sctp")
-    assert guest.ask(question) == Outcome(
-        OutcomeCode.REFUSED, "conntrack: 'icmp' is none of tcp, udp, sctp", State()
+    assert guest.ask(question) == AgentResult(
+        AgentResultCode.REFUSED, "conntrack: 'icmp' is none of tcp, udp, sctp", RulesetState()
     )
     without = Answers(guest.keeper, None, guest.state_path, ())
     answer = without.answer(question)
-    assert answer.outcome is not None
-    assert answer.outcome.code is OutcomeCode.FAILED
+    assert answer.result is not None
+    assert answer.result.code is AgentResultCode.FAILED
 
 
 def test_a_resolv_conf_that_is_a_circle_of_links_is_said_to_be_one(guest: Guest) -> None:
     guest.resolv_conf.symlink_to(guest.resolv_conf)
-    outcome = guest.ask(ToGuest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n")))
-    assert outcome.code is OutcomeCode.FAILED
+    outcome = guest.ask(NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n")))
+    assert outcome.code is AgentResultCode.FAILED
     assert "too many links" in outcome.message
 
 
 def test_resolv_conf(guest: Guest) -> None:
-    question = ToGuest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n"))
-    assert guest.ask(question).code is OutcomeCode.DONE
+    question = NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n"))
+    assert guest.ask(question).code is AgentResultCode.DONE
     assert guest.resolv_conf.read_text() == "nameserver 10.0.0.10\n"
-    assert guest.ask(question).code is OutcomeCode.UNCHANGED
-    assert guest.ask(ToGuest(2, write_resolv_conf=WriteResolvConf("\0"))).code is OutcomeCode.REFUSED
+    assert guest.ask(question).code is AgentResultCode.UNCHANGED
+    assert guest.ask(NodeRequest(2, write_resolv_conf=WriteResolvConf("\0"))).code is AgentResultCode.REFUSED
     guest.resolv_conf.unlink()
     guest.resolv_conf.mkdir()
-    assert guest.ask(question).code is OutcomeCode.FAILED
+    assert guest.ask(question).code is AgentResultCode.FAILED
 
 
 def test_a_question_of_a_newer_node(guest: Guest) -> None:
-    outcome = guest.ask(ToGuest(1))
-    assert outcome.code is OutcomeCode.FAILED
+    outcome = guest.ask(NodeRequest(1))
+    assert outcome.code is AgentResultCode.FAILED
     assert "older than the node" in outcome.message
 
 

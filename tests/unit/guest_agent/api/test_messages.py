@@ -27,15 +27,17 @@ def test_every_message_is_declared(oracle: Oracle) -> None:
 
 
 def test_enumeration_agrees(oracle: Oracle) -> None:
-    values = oracle.message("Outcome").DESCRIPTOR.enum_types_by_name["Code"].values_by_name
-    assert {each.name: each.value for each in messages.OutcomeCode} == {
+    values = oracle.message("AgentResult").DESCRIPTOR.enum_types_by_name["Code"].values_by_name
+    assert {each.name: each.value for each in messages.AgentResultCode} == {
         name: value.number for name, value in values.items()
     }
 
 
 def test_the_call_agrees(oracle: Oracle) -> None:
     call = messages.ATTACH
-    assert {(call.path, call.request.__name__, call.reply.__name__, True, True)} == oracle.calls("GuestLink")
+    assert {(call.path, call.request.__name__, call.reply.__name__, True, True)} == oracle.calls(
+        "AgentService"
+    )
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

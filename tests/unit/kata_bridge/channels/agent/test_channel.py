@@ -11,17 +11,17 @@ from bridge_api.messages import Capabilities, Flow, Part
 from bridge_api.rulesets import to_message
 from daemonkit.protobuf import decode
 from guest_agent.api.messages import (
-    Apply,
-    Check,
+    AgentMessage,
+    AgentResult,
+    AgentResultCode,
+    ApplyRuleset,
+    CheckDrift,
     FlushConntrack,
-    FromGuest,
-    HeldRules,
     Hello,
-    Outcome,
-    OutcomeCode,
+    InstalledParts,
+    NodeRequest,
     ReadBack,
-    State,
-    ToGuest,
+    RulesetState,
     WriteResolvConf,
 )
 from kata_bridge.channels.agent.channel import AgentChannel, guest_state
@@ -39,10 +39,10 @@ def attached(hello: Hello | None = None) -> AgentChannel:
     return AgentChannel("sb", hello or Hello("sb", "1", "boot", CAN), "unix", to_message)
 
 
-async def answering(channel: AgentChannel, answer: FromGuest) -> ToGuest:
+async def answering(channel: AgentChannel, answer: AgentMessage) -> NodeRequest:
     """Play the guest once: take the question and answer it; return what was asked."""
-    question = decode(ToGuest, await channel.outbox.get())
-    channel.answered(FromGuest(question.id, outcome=answer.outcome, held=answer.held))
+    question = decode(NodeRequest, await channel.outbox.get())
+    channel.answered(AgentMessage(question.id, result=answer.result, installed=answer.installed))
     return question
 
 
@@ -53,14 +53,16 @@ async def answering_all(channel: AgentChannel, calls: int) -> None:
 
 
 async def outcome_of(
-    channel: AgentChannel, call: Awaitable[object], answer: FromGuest
-) -> tuple[object, ToGuest]:
+    channel: AgentChannel, call: Awaitable[object], answer: AgentMessage
+) -> tuple[object, NodeRequest]:
     result, question = await asyncio.gather(call, answering(channel, answer))
     return result, question
 
 
-def done(code: OutcomeCode = OutcomeCode.DONE, message: str = "", state: State | None = None) -> FromGuest:
-    return FromGuest(outcome=Outcome(code, message, state))
+def done(
+    code: AgentResultCode = AgentResultCode.DONE, message: str = "", state: RulesetState | None = None
+) -> AgentMessage:
+    return AgentMessage(result=AgentResult(code, message, state))
 
 
 @pytest.mark.asyncio
@@ -101,41 +103,41 @@ async def test_a_guest_without_a_packet_filter_is_asked_why() -> None:
     channel = attached(Hello("sb", "1", "boot", Capabilities()))
     with pytest.raises(NotInjectable, match="works: no iptables-restore, and no nft"):
         await outcome_of(
-            channel, channel.probe(), done(OutcomeCode.FAILED, "no iptables-restore, and no nft")
+            channel, channel.probe(), done(AgentResultCode.FAILED, "no iptables-restore, and no nft")
         )
 
 
 @pytest.mark.asyncio
 async def test_every_call_is_one_question() -> None:
     channel = attached()
-    state = State(3, DIGEST, True)
+    state = RulesetState(3, DIGEST, True)
     here = GuestState(3, DIGEST, True)
     flow = Flow("udp", "10.0.0.1", 53)
-    cases: list[tuple[Callable[[], Awaitable[object]], FromGuest, object, ToGuest]] = [
-        (channel.state, done(state=state), here, ToGuest(1, check=Check())),
+    cases: list[tuple[Callable[[], Awaitable[object]], AgentMessage, object, NodeRequest]] = [
+        (channel.state, done(state=state), here, NodeRequest(1, check_drift=CheckDrift())),
         (
             lambda: channel.apply(RULES, [flow]),
             done(state=state),
             here,
-            ToGuest(2, apply=Apply(to_message(RULES), (flow,))),
+            NodeRequest(2, apply=ApplyRuleset(to_message(RULES), (flow,))),
         ),
         (
             channel.read_back,
-            FromGuest(held=HeldRules(to_message(RULES).parts)),
+            AgentMessage(installed=InstalledParts(to_message(RULES).parts)),
             RULES.documents,
-            ToGuest(3, read_back=ReadBack()),
+            NodeRequest(3, read_back=ReadBack()),
         ),
         (
             lambda: channel.flush_conntrack([flow]),
             done(),
             None,
-            ToGuest(4, flush_conntrack=FlushConntrack((flow,))),
+            NodeRequest(4, flush_conntrack=FlushConntrack((flow,))),
         ),
         (
             lambda: channel.set_resolv_conf("x"),
-            done(OutcomeCode.UNCHANGED),
+            done(AgentResultCode.UNCHANGED),
             None,
-            ToGuest(5, write_resolv_conf=WriteResolvConf("x")),
+            NodeRequest(5, write_resolv_conf=WriteResolvConf("x")),
         ),
     ]
     for call, answer, expected, question in cases:
@@ -146,15 +148,15 @@ async def test_every_call_is_one_question() -> None:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (OutcomeCode.NEEDS_FULL, NeedsFull),
-        (OutcomeCode.REFUSED, GuestRefused),
-        (OutcomeCode.FAILED, Unreachable),
-        (OutcomeCode.CODE_UNSPECIFIED, Unreachable),
-        (OutcomeCode(99), Unreachable),
+        (AgentResultCode.NEEDS_FULL, NeedsFull),
+        (AgentResultCode.REFUSED, GuestRefused),
+        (AgentResultCode.FAILED, Unreachable),
+        (AgentResultCode.CODE_UNSPECIFIED, Unreachable),
+        (AgentResultCode(99), Unreachable),
     ],
 )
 async def test_a_bad_outcome_is_its_exception_with_the_guests_words(
-    code: OutcomeCode, expected: type[Exception]
+    code: AgentResultCode, expected: type[Exception]
 ) -> None:
     channel = attached()
     with pytest.raises(expected, match="line 7"):
@@ -165,7 +167,7 @@ async def test_a_bad_outcome_is_its_exception_with_the_guests_words(
 async def test_words_of_a_guest_are_cut() -> None:
     channel = attached()
     with pytest.raises(GuestRefused) as caught:
-        await outcome_of(channel, channel.state(), done(OutcomeCode.REFUSED, "x" * 100_000))
+        await outcome_of(channel, channel.state(), done(AgentResultCode.REFUSED, "x" * 100_000))
     assert len(str(caught.value)) == 2_000
 
 
@@ -173,13 +175,13 @@ async def test_words_of_a_guest_are_cut() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        FromGuest(),
-        FromGuest(held=HeldRules((Part("ipv4", "iptables", b"rubbish"),))),
-        FromGuest(held=HeldRules((Part("ipv4", "iptables", b"x", 1 << 50),))),
-        FromGuest(held=HeldRules((Part("ipv4", "iptables"),) * 5)),
+        AgentMessage(),
+        AgentMessage(installed=InstalledParts((Part("ipv4", "iptables", b"rubbish"),))),
+        AgentMessage(installed=InstalledParts((Part("ipv4", "iptables", b"x", 1 << 50),))),
+        AgentMessage(installed=InstalledParts((Part("ipv4", "iptables"),) * 5)),
     ],
 )
-async def test_an_answer_that_is_none_is_no_answer(answer: FromGuest) -> None:
+async def test_an_answer_that_is_none_is_no_answer(answer: AgentMessage) -> None:
     channel = attached()
     with pytest.raises(Unreachable):
         await outcome_of(channel, channel.read_back(), answer)
@@ -190,11 +192,11 @@ async def test_an_answer_to_another_question_is_dropped() -> None:
     channel = attached()
 
     async def guest() -> None:
-        question = decode(ToGuest, await channel.outbox.get())
-        channel.answered(FromGuest(question.id + 1, outcome=Outcome(OutcomeCode.REFUSED)))
-        channel.answered(FromGuest(question.id - 1, outcome=Outcome(OutcomeCode.REFUSED)))
-        channel.answered(FromGuest(question.id, outcome=Outcome(OutcomeCode.DONE)))
-        channel.answered(FromGuest(question.id, outcome=Outcome(OutcomeCode.REFUSED)))
+        question = decode(NodeRequest, await channel.outbox.get())
+        channel.answered(AgentMessage(question.id + 1, result=AgentResult(AgentResultCode.REFUSED)))
+        channel.answered(AgentMessage(question.id - 1, result=AgentResult(AgentResultCode.REFUSED)))
+        channel.answered(AgentMessage(question.id, result=AgentResult(AgentResultCode.DONE)))
+        channel.answered(AgentMessage(question.id, result=AgentResult(AgentResultCode.REFUSED)))
 
     state, _ = await asyncio.gather(channel.state(), guest())
     assert state == GuestState(0, "", False)
@@ -217,13 +219,13 @@ async def test_the_answer_to_an_abandoned_call_is_dropped() -> None:
     await abandoned(channel.state())
     was_asked = channel.is_asked  # a name of its own, or mypy takes the later answer for this one
     assert was_asked
-    assert not channel.answered(FromGuest(3, outcome=Outcome(OutcomeCode.DONE)))
+    assert not channel.answered(AgentMessage(3, result=AgentResult(AgentResultCode.DONE)))
 
-    assert channel.answered(FromGuest(1, held=HeldRules(())))
-    assert channel.answered(FromGuest(2, outcome=Outcome(OutcomeCode.DONE)))
+    assert channel.answered(AgentMessage(1, installed=InstalledParts(())))
+    assert channel.answered(AgentMessage(2, result=AgentResult(AgentResultCode.DONE)))
     assert not channel.is_asked
     for again in (1, 2):
-        assert not channel.answered(FromGuest(again, outcome=Outcome(OutcomeCode.DONE)))
+        assert not channel.answered(AgentMessage(again, result=AgentResult(AgentResultCode.DONE)))
 
 
 @pytest.mark.asyncio
@@ -232,10 +234,10 @@ async def test_the_next_call_does_not_take_an_abandoned_ones_answer() -> None:
     await abandoned(channel.read_back())
 
     async def guest() -> None:
-        abandoned_call = decode(ToGuest, await channel.outbox.get())
-        question = decode(ToGuest, await channel.outbox.get())
-        channel.answered(FromGuest(abandoned_call.id, outcome=Outcome(OutcomeCode.REFUSED)))
-        channel.answered(FromGuest(question.id, outcome=Outcome(OutcomeCode.DONE)))
+        abandoned_call = decode(NodeRequest, await channel.outbox.get())
+        question = decode(NodeRequest, await channel.outbox.get())
+        channel.answered(AgentMessage(abandoned_call.id, result=AgentResult(AgentResultCode.REFUSED)))
+        channel.answered(AgentMessage(question.id, result=AgentResult(AgentResultCode.DONE)))
 
     state, _ = await asyncio.gather(channel.state(), guest())
     assert state == GuestState(0, "", False)
@@ -260,7 +262,7 @@ async def test_an_abandoned_read_back_keeps_its_place() -> None:
     # The deadline of the call that was given up went with its answer.
     await asyncio.sleep(100)
     assert channel.ended == ""
-    documents, _ = await outcome_of(channel, channel.read_back(), FromGuest(held=HeldRules(())))
+    documents, _ = await outcome_of(channel, channel.read_back(), AgentMessage(installed=InstalledParts(())))
     assert documents == ()
     assert long == [True, False, True, False]
     assert not reading_back.locked()
@@ -318,4 +320,4 @@ async def test_a_guest_that_does_not_read_is_given_up_when_its_queue_is_full() -
 
 @pytest.mark.parametrize("digest", ["", "x" * 64, "AB" * 32, "ab" * 31, "ab" * 32 + "\n", "../../etc"])
 def test_a_digest_that_is_none_is_empty(digest: str) -> None:
-    assert guest_state(State(1, digest, False)) == GuestState(1, "", False)
+    assert guest_state(RulesetState(1, digest, False)) == GuestState(1, "", False)
