@@ -23,7 +23,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check t lint format examples unit functional cases compiled lab lab_vm k8s first_start programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
+.PHONY: help demo test check t lint format examples reference unit functional cases compiled lab lab_vm k8s first_start programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -58,6 +58,9 @@ format: $(VENV)/dev  ## rewrite the sources in the house format
 
 examples: $(VENV)/dev  ## write examples/ into the READMEs that show them
 	$(BIN)/python -m tests.examples
+
+reference: $(VENV)/dev  ## write docs/reference from the code
+	$(BIN)/python -m tests.reference
 
 unit: $(VENV)/dev  ## the unit ring: no socket, process, clock or root
 	$(pytest) tests/unit -n auto --dist worksteal

@@ -26,8 +26,8 @@ class Listen:
     """Where API servers ask, and under which names they know it."""
 
     names: tuple[str, ...] = setting(doc="DNS names and addresses of the certificate")
-    address: str = "0.0.0.0"  # noqa: S104 - API servers ask from other machines
-    port: int = setting(9443, minimum=0, maximum=65535)
+    address: str = setting("0.0.0.0", doc="IP address that API servers dial")  # noqa: S104 - API servers ask from other machines
+    port: int = setting(9443, minimum=0, maximum=65535, doc="0 takes any free one")
 
     def problems(self) -> Iterator[str]:
         if not self.names:
@@ -43,7 +43,7 @@ class Listen:
 class DnsWebhookConfiguration:
     super_cluster: SuperCluster
     listen: Listen
-    state_directory: Path
+    state_directory: Path = setting(doc="where its authority and certificate are kept")
     cluster_domain: str = setting(CLUSTER_DOMAIN, doc="of tenants of which nothing else says it")
     tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")
     resolv_conf: str = setting(

@@ -23,7 +23,7 @@ CLUSTER_DOMAIN = "cluster.local"
 class SuperCluster:
     """Where pods, Networks and Services are."""
 
-    kubeconfig_file: Path
+    kubeconfig_file: Path = setting(doc="of the super cluster's API server, with this daemon's rights")
     has_virtual_clusters: bool = setting(
         True, doc="whether VirtualClusters are watched where they are installed, for cluster domains"
     )
@@ -31,15 +31,15 @@ class SuperCluster:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    socket: Path = BRIDGE_SOCKET
+    socket: Path = setting(BRIDGE_SOCKET, doc="kata-bridge's unix socket: its `listen.socket`")
 
 
 @dataclass(frozen=True, slots=True)
 class TenantDomain:
     """The cluster domain of one tenant, where its VirtualCluster does not tell."""
 
-    key: str
-    cluster_domain: str
+    key: str = setting(doc="the tenant's cluster key")
+    cluster_domain: str = setting(doc="its DNS domain")
 
     def problems(self) -> Iterator[str]:
         refused = names.check_key(self.key)
@@ -57,7 +57,7 @@ class LastKnownPolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DnsConfigConfiguration:
-    node_name: str
+    node_name: str = setting(doc="name of the Node that this daemon runs on")
     super_cluster: SuperCluster
     bridge: Bridge = field(default_factory=Bridge)
     cluster_domain: str = setting(CLUSTER_DOMAIN, doc="of tenants of which nothing else says it")

@@ -29,7 +29,7 @@ _MAX_SOCKET_BYTES = 107
 class Listen:
     """The socket for the daemons of this node."""
 
-    socket: Path = Path("/run/vcnode/kata-bridge.sock")
+    socket: Path = setting(Path("/run/vcnode/kata-bridge.sock"), doc="unix socket of the node API")
     group: str | None = setting(None, doc="group that owns the socket and may use it; root always may")
     users: tuple[str, ...] = setting((), doc="other users that may")
 
@@ -61,7 +61,7 @@ class Listen:
 class Nri:
     """Live news of sandboxes from the container runtime."""
 
-    socket: Path = NRI_SOCKET
+    socket: Path = setting(NRI_SOCKET, doc="the runtime's NRI socket")
     name: str = setting("vcnode", doc="of the plugin")
     index: str = setting("50", doc="two digits: plugins are called in this order")
 
@@ -78,17 +78,17 @@ class Nri:
 class Cri:
     """Lists of sandboxes from the container runtime."""
 
-    socket: Path = Path("/run/containerd/containerd.sock")
-    interval_seconds: float = setting(10.0, minimum=0.2, maximum=300.0)
-    timeout_seconds: float = setting(CRI_TIMEOUT_S, minimum=0.1, maximum=60.0)
+    socket: Path = setting(Path("/run/containerd/containerd.sock"), doc="the runtime's CRI socket")
+    interval_seconds: float = setting(10.0, minimum=0.2, maximum=300.0, doc="between two lists")
+    timeout_seconds: float = setting(CRI_TIMEOUT_S, minimum=0.1, maximum=60.0, doc="for one call")
 
 
 @dataclass(frozen=True, slots=True)
 class Sandboxes:
     """Where sandboxes are heard of: any of the three, at least one."""
 
-    nri: Nri | None = None
-    cri: Cri | None = None
+    nri: Nri | None = setting(None, doc="live events from the container runtime; {} for the defaults")
+    cri: Cri | None = setting(None, doc="lists from the container runtime; {} for the defaults")
     directory: Path | None = setting(None, doc="of files that describe guests, instead of a runtime")
 
     def problems(self) -> Iterator[str]:
@@ -101,7 +101,9 @@ class RuntimeRule:
     """Which ways to try into the guests of some runtime handlers; none: they are left alone."""
 
     handlers: tuple[str, ...] = setting(doc='patterns of handlers; "" is the default one')
-    channels: tuple[str, ...] = setting(choices=CHANNELS)
+    channels: tuple[str, ...] = setting(
+        choices=CHANNELS, doc="how to reach the guests, tried in this order; empty: leave them alone"
+    )
 
     def problems(self) -> Iterator[str]:
         if not self.handlers:
@@ -115,7 +117,7 @@ class Agent:
     """How guests' agents reach us."""
 
     address: str | None = setting(None, doc="IP address that guests dial")
-    port: int = setting(10560, minimum=0, maximum=65535)
+    port: int = setting(10560, minimum=0, maximum=65535, doc="TCP port of `address`; 0 takes any free one")
     socket: Path | None = setting(None, doc="unix socket, for agents in namespaces of this node")
     vsock_port: int | None = setting(None, minimum=1, maximum=0xFFFFFFFE, doc="vsock and hybrid vsock")
     copy_credentials: bool = setting(
@@ -176,8 +178,8 @@ class Drain:
 class NamespacePolicy:
     """The gate's policy for some namespaces of the super cluster."""
 
-    namespaces: tuple[str, ...]  # patterns of super namespaces
-    policy: Policy
+    namespaces: tuple[str, ...] = setting(doc="patterns of super namespaces")
+    policy: Policy = setting(doc="of these namespaces")
 
     def problems(self) -> Iterator[str]:
         if not self.namespaces:
@@ -188,8 +190,8 @@ class NamespacePolicy:
 class SuperCluster:
     """Who is told of pods that wait, and that they need not any more."""
 
-    kubeconfig_file: Path
-    node_name: str
+    kubeconfig_file: Path = setting(doc="of the super cluster's API server, with this daemon's rights")
+    node_name: str = setting(doc="name of the Node that this daemon runs on")
 
     def problems(self) -> Iterator[str]:
         if not names.is_pod_name(self.node_name):
@@ -208,7 +210,7 @@ class Gate:
     directory: Path = setting(
         Path("/run/vcnode/pods"), doc="of resolv.confs: on the node's own tmpfs, it lives as long as pods"
     )
-    super_cluster: SuperCluster | None = None
+    super_cluster: SuperCluster | None = setting(None, doc="where Events are posted and pods are nudged")
 
     def problems(self) -> Iterator[str]:
         if len(set(self.needs)) != len(self.needs):
@@ -224,12 +226,12 @@ _KATA = (RuntimeRule(("kata*",), ("agent", "stock")),)
 
 @dataclass(frozen=True, slots=True)
 class KataBridgeConfiguration:
-    state_directory: Path  # the authority and the certificates of guests; for root alone
+    state_directory: Path = setting(doc="of the authority and the certificates of guests; for root alone")
     sandboxes: Sandboxes
     listen: Listen = field(default_factory=Listen)
     lock_file: Path = setting(Path("/run/vcnode/kata-bridge.lock"), doc="held while running: one a node")
     runtimes: tuple[RuntimeRule, ...] = setting(_KATA, doc="the first rule that names the handler decides")
-    agent: Agent | None = None
+    agent: Agent | None = setting(None, doc="for guests that run vcnode-guest-agent")
     stock: Stock = field(default_factory=Stock)
     drift: Drift = field(default_factory=Drift)
     status: StatusConfig = field(default_factory=StatusConfig)

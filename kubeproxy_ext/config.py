@@ -23,20 +23,22 @@ BRIDGE_SOCKET = Path("/run/vcnode/kata-bridge.sock")
 class SuperCluster:
     """Where the Services are."""
 
-    kubeconfig_file: Path
+    kubeconfig_file: Path = setting(doc="of the super cluster's API server, with this daemon's rights")
 
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    socket: Path = BRIDGE_SOCKET
+    socket: Path = setting(BRIDGE_SOCKET, doc="kata-bridge's unix socket: its `listen.socket`")
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRanges:
     """The service ranges of one tenant's own control plane, where its root namespace does not tell."""
 
-    key: str
-    service_cidrs: tuple[str, ...] = setting(key="serviceCIDRs")
+    key: str = setting(doc="the tenant's cluster key")
+    service_cidrs: tuple[str, ...] = setting(
+        key="serviceCIDRs", doc="`--service-cluster-ip-range` of its API server"
+    )
 
     def problems(self) -> Iterator[str]:
         refused = names.check_key(self.key)
@@ -49,8 +51,8 @@ class TenantRanges:
 class Canary:
     """Addresses that nothing else has, which in a guest lead to itself while its rules are in."""
 
-    ipv4_address: str | None = setting(None, key="ipv4Address")
-    ipv6_address: str | None = setting(None, key="ipv6Address")
+    ipv4_address: str | None = setting(None, key="ipv4Address", doc="an address that nothing else has")
+    ipv6_address: str | None = setting(None, key="ipv6Address", doc="an address that nothing else has")
     port: int = setting(10561, minimum=1, maximum=65535, doc="also that of the listener in the guest")
 
     def problems(self) -> Iterator[str]:
@@ -77,7 +79,7 @@ class LastKnownPolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class KubeproxyExtConfiguration(RelistGuardSettings):
-    node_name: str
+    node_name: str = setting(doc="name of the Node that this daemon runs on")
     super_cluster: SuperCluster
     bridge: Bridge = field(default_factory=Bridge)
     service_cidrs: tuple[str, ...] = setting(

@@ -38,19 +38,19 @@ class Listen:
 class Serving:
     """The certificate that tenants' apiservers verify; SAN = every address that a vNode shows."""
 
-    certificate_file: Path
-    key_file: Path
+    certificate_file: Path = setting(doc="PEM, leaf first; its names are all addresses that vNodes show")
+    key_file: Path = setting(doc="PEM, without a passphrase")
 
 
 @dataclass(frozen=True, slots=True)
 class Kubelet:
     """The node's kubelet and our least-privilege credential for it."""
 
-    ca_file: Path
-    client_certificate_file: Path
-    client_key_file: Path
-    address: str = "127.0.0.1"
-    port: int = setting(KUBELET_PORT, minimum=1, maximum=65535)
+    ca_file: Path = setting(doc="PEM of the authority of the kubelet's serving certificate")
+    client_certificate_file: Path = setting(doc="PEM of vn-agent's client certificate for this kubelet")
+    client_key_file: Path = setting(doc="PEM, without a passphrase")
+    address: str = setting("127.0.0.1", doc="IP address of the kubelet, or localhost")
+    port: int = setting(KUBELET_PORT, minimum=1, maximum=65535, doc="of the kubelet's HTTPS API")
     server_name: str | None = setting(None, doc="name in the kubelet's certificate; default: the address")
 
     def problems(self) -> Iterator[str]:
@@ -66,8 +66,8 @@ class Kubelet:
 class Tenants:
     """Where tenants come from: files in a directory, or VirtualCluster objects."""
 
-    directory: Path | None = None
-    kubeconfig_file: Path | None = None
+    directory: Path | None = setting(None, doc="of Tenant files, as `vcnode tenant add` writes them")
+    kubeconfig_file: Path | None = setting(None, doc="of the cluster that has VirtualCluster objects")
 
     def problems(self) -> Iterator[str]:
         if (self.directory is None) == (self.kubeconfig_file is None):
@@ -84,7 +84,7 @@ class PodSource(enum.Enum):
 class Pods:
     """Where the node's pods and their owners come from."""
 
-    source: PodSource = PodSource.KUBELET
+    source: PodSource = setting(PodSource.KUBELET, doc="where the node's pods are read")
     file: Path | None = setting(None, doc="a v1 PodList, for source: file")
     kubeconfig_file: Path | None = setting(None, doc="for source: superCluster; default: that of tenants")
     interval_seconds: float = setting(
@@ -124,9 +124,9 @@ class Pages:
 class TenantLimits:
     """Per tenant; 0 means none. README.md says why each default is what it is."""
 
-    connections_per_tenant: int = setting(1024, minimum=0)
-    tunnels_per_tenant: int = setting(1024, minimum=0)
-    requests_per_second_per_tenant: int = setting(1000, minimum=0)
+    connections_per_tenant: int = setting(1024, minimum=0, doc="open connections; 0: no limit")
+    tunnels_per_tenant: int = setting(1024, minimum=0, doc="exec, attach and portForward; 0: no limit")
+    requests_per_second_per_tenant: int = setting(1000, minimum=0, doc="above it 429; 0: no limit")
     buffered_bytes_per_tenant: int = setting(
         64 << 20, minimum=0, doc="what the tenant's peers may leave unread before its sources are paused"
     )
@@ -136,8 +136,8 @@ class TenantLimits:
 class Spiffe:
     """Accept leaves of the super cluster's own authority that name the tenant in a URI."""
 
-    ca_file: Path
-    trust_domain: str
+    ca_file: Path = setting(doc="PEM of the authority that signs them")
+    trust_domain: str = setting(doc="as in spiffe://TRUST-DOMAIN/tenant/KEY/apiserver")
 
     def problems(self) -> Iterator[str]:
         if _TRUST_DOMAIN.fullmatch(self.trust_domain) is None:
@@ -153,7 +153,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class VnAgentConfiguration:
-    node_name: str
+    node_name: str = setting(doc="name of the Node that this daemon runs on")
     serving: Serving
     kubelet: Kubelet
     tenants: Tenants
@@ -168,7 +168,7 @@ class VnAgentConfiguration:
     status: StatusConfig = field(default_factory=StatusConfig)
     pages: Pages = field(default_factory=Pages)
     limits: TenantLimits = field(default_factory=TenantLimits)
-    spiffe: Spiffe | None = None
+    spiffe: Spiffe | None = setting(None, doc="accept client certificates that name the tenant in a URI")
     drain: Drain = field(default_factory=Drain)
 
     def directories(self) -> Iterator[Path]:

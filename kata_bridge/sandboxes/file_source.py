@@ -26,14 +26,14 @@ class GuestFile:
 
     namespace: str = setting(doc="of the pod, in the super cluster")
     name: str = setting(doc="of the pod, in the super cluster")
-    id: str = ""
-    uid: str = ""
+    id: str = setting("", doc="sandbox id; empty: the file's name without its suffix")
+    uid: str = setting("", doc="UID of the pod in the super cluster")
     tenant: str = setting("", doc="cluster key; empty: a pod of the super cluster itself")
-    tenant_namespace: str = ""
-    tenant_name: str = ""
-    networks: tuple[str, ...] = (keys.DEFAULT_NETWORK,)
-    ips: tuple[str, ...] = ()
-    runtime_handler: str = ""
+    tenant_namespace: str = setting("", doc="of the pod, in the tenant")
+    tenant_name: str = setting("", doc="of the pod, in the tenant")
+    networks: tuple[str, ...] = setting((keys.DEFAULT_NETWORK,), doc="the pod's networks")
+    ips: tuple[str, ...] = setting((), doc="the pod's addresses")
+    runtime_handler: str = setting("", doc="handler of its RuntimeClass; empty: the default one")
     netns: Path | None = setting(None, doc="path of its network namespace, for the channel netns")
     channels: tuple[str, ...] = setting((), choices=CHANNELS, doc="default: netns with netns, else agent")
 

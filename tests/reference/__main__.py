@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.reference`: writes docs/reference."""
+
+from tests.reference import pages
+
+if __name__ == "__main__":
+    pages.write()

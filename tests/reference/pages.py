@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of docs/reference, whole."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.packages import ROOT
+from tests.reference import commands, configuration
+from tests.reference.kinds import KINDS
+
+DIRECTORY = ROOT / "docs" / "reference"
+
+_MADE = "<!-- Made from the code by `make reference`; do not edit. -->\n"
+_ABOUT_FILES = """\
+Each file is YAML in the manner of Kubernetes' component configuration: `apiVersion: vcnode.io/v1alpha1`, a
+`kind`, and the keys below. An unknown key is an error. Relative paths count from the file's directory.
+`--check-config` reports all errors of a file at once.
+"""
+
+
+def pages() -> Mapping[Path, str]:
+    """What each file of the reference holds, by its path below `DIRECTORY`."""
+    made = {
+        "configuration.md": _configuration(),
+        "commands.md": _commands(),
+        **{f"schema/{kind.name}.json": _json(configuration.schema(kind)) for kind in KINDS},
+    }
+    return {Path(name): text for name, text in made.items()}
+
+
+def stale() -> list[str]:
+    """The files that are missing, differ, or are no page any more."""
+    expected = pages()
+    found = {path.relative_to(DIRECTORY) for path in DIRECTORY.rglob("*") if path.is_file()}
+    return sorted(
+        str(path)
+        for path in found | expected.keys()
+        if path not in expected or path not in found or (DIRECTORY / path).read_text() != expected[path]
+    )
+
+
+def write() -> None:
+    """Write all, and remove what is no page any more."""
+    expected = pages()
+    for name in stale():
+        path = DIRECTORY / name
+        if Path(name) in expected:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(expected[Path(name)], encoding="utf-8")
+        else:
+            path.unlink()
+
+
+def _configuration() -> str:
+    return f"# Configuration\n\n{_MADE}\n{_ABOUT_FILES}\n" + "\n".join(map(configuration.page, KINDS))
+
+
+def _commands() -> str:
+    sections = "\n".join(f"## {name}\n\n```\n{text.rstrip()}\n```\n" for name, text in commands.helps())
+    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in commands.EXIT_CODES)
+    table = f"| code | meaning |\n|---|---|\n{codes}\n"
+    return f"# Commands and exit codes\n\n{_MADE}\n## Exit codes\n\n{table}\n{sections}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

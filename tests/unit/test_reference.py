@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/reference is as the code is, and the schemas accept what the daemons accept."""
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from daemonkit.config import binding
+from daemonkit.config.binding import ConfigError
+from tests.examples import DIRECTORY as EXAMPLES
+from tests.reference import configuration, pages
+from tests.reference.kinds import KINDS, Kind
+
+Validator = jsonschema.Draft202012Validator
+
+
+def test_reference_is_current() -> None:
+    assert pages.stale() == [], "run make reference"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_key_says_what_it_is(kind: Kind) -> None:
+    assert [path for path, key in configuration.leaves(kind.cls) if not key.setting.doc] == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_schema_accepts_the_example(kind: Kind) -> None:
+    Validator.check_schema(configuration.schema(kind))
+    Validator(configuration.schema(kind)).validate(_example(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_schema_refuses_what_the_daemon_refuses(kind: Kind) -> None:
+    """Each value of the example in turn is left out, misspelt, and replaced by one of another type.
+
+    What relates keys to each other is the daemon's alone, so it may refuse more.
+    """
+    validator = Validator(configuration.schema(kind))
+    for changed in _changed(_example(kind)):
+        try:
+            binding.parse(json.dumps(changed).encode(), kind.cls, kind=kind.name, source="changed")
+        except ConfigError:
+            continue
+        validator.validate(changed)
+    for broken in _broken(_example(kind)):
+        assert not validator.is_valid(broken), broken
+        with pytest.raises(ConfigError):
+            binding.parse(json.dumps(broken).encode(), kind.cls, kind=kind.name, source="broken")
+
+
+def _example(kind: Kind) -> Any:
+    return yaml.safe_load((EXAMPLES / kind.example).read_text())
+
+
+def _changed(value: Any) -> Iterator[Any]:
+    """The document with one value left out or replaced."""
+    for path in _paths(value):
+        for replacement in (None, "text", 7, 7.5, True, [], {}):
+            yield _with(value, path, replacement)
+        yield _without(value, path)
+
+
+def _broken(value: Any) -> Iterator[Any]:
+    """The document with one unknown key, in each mapping of it."""
+    yield {**value, "unknown": 1}
+    for path in _paths(value):
+        inner = value
+        for step in path:
+            inner = inner[step]
+        if isinstance(inner, dict):
+            yield _with(value, path, {**inner, "unknown": 1})
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in steps:
+        yield (*path, step)
+        yield from _paths(inner, (*path, step))
+
+
+def _with(value: Any, path: tuple[Any, ...], replacement: Any) -> Any:
+    made = copy.deepcopy(value)
+    inner = made
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = replacement
+    return made
+
+
+def _without(value: Any, path: tuple[Any, ...]) -> Any:
+    made = copy.deepcopy(value)
+    inner = made
+    for step in path[:-1]:
+        inner = inner[step]
+    del inner[path[-1]]
+    return made
