@@ -27,7 +27,7 @@ from kata_bridge.config import Agent, KataBridgeConfiguration, load
 from kata_bridge.cri.client import CriClient
 from kata_bridge.guests.broadcaster import GuestBroadcaster
 from kata_bridge.guests.core.ruleset_cache import RulesetCache
-from kata_bridge.guests.driver import DriverContext, turns
+from kata_bridge.guests.driver import DriverContext, call_semaphores
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.lock import Lock
 from kata_bridge.metrics import Metrics
@@ -86,12 +86,12 @@ class Service:
         self._ways = ChannelFactory(config, self._agents, self._namespaces, self._metrics, notes)
         self._watchers = GuestBroadcaster()
         shared = DriverContext(
-            openers=self._ways.openers(),
+            providers=self._ways.openers(),
             rulesets=RulesetCache(),
             metrics=self._metrics,
             tasks=self._tasks,
-            turns=turns(),
-            luck=random.random,
+            semaphores=call_semaphores(),
+            jitter=random.random,
             check_s=config.drift.check_seconds,
         )
         self.guests = GuestRegistry(shared, self._watchers, self._ways.channels_of)
@@ -131,7 +131,7 @@ class Service:
             config.inner_socket.with_name("agents.sock"),
             on_attached=self._attached,
             on_detached=self._attached,
-            on_state=lambda channel, state: self.guests.reported(channel.sandbox, state),
+            on_state=lambda channel, state: self.guests.state_reported(channel.sandbox, state),
             addresses=self._addresses,
         )
         return links, AgentRegistry(
@@ -173,13 +173,13 @@ class Service:
         changes = tuple(changes)
         # First: whoever attaches for what is told now is judged by it.
         self._addresses.take(changes)
-        self.guests.take(changes)
+        self.guests.update(changes)
 
     def _attached(self, channel: "AgentChannel") -> None:
         self.guests.channel_changed(channel.sandbox)
 
     def _is_synced(self) -> None:
-        self.guests.synced()
+        self.guests.mark_synced()
         self._synced.set()
         self._ways.forget_notes(self.guests.drivers)
         if self._agents is not None:
@@ -230,7 +230,7 @@ class Service:
             "runtime": self._plugin.runtime if self._plugin is not None else "",
             "isSynced": self._discovery.is_synced,
             "watchers": len(self._watchers),
-            "leftAlone": self.guests.left_alone,
+            "unmanaged": self.guests.unmanaged,
             "guests": [driver.status() for _, driver in sorted(self.guests.drivers.items())],
             "agents": None if self._links is None else self._links.status(),
             "gate": self._gatehouse.gate.status() if self._gatehouse is not None else None,
@@ -312,7 +312,7 @@ class Service:
             _log.error("the configuration cannot be used, the old one stays", problem="; ".join(error.errors))
             return
         self._ways.config = config
-        self.guests.look_again()
+        self.guests.reclassify()
         if self._gatehouse is not None and config.gate is not None:
             self._gatehouse.configure(config.gate)
         _log.info("configuration was read again; runtimes and stock are taken over")

@@ -29,8 +29,8 @@ class Guest(msgspec.Struct, rename="camel"):
     generation: int = 0
     digest: str = ""
     desired_generation: int | None = None
-    why: str = ""
-    ipv6_why: str = msgspec.field(name="ipv6Why", default="")
+    message: str = ""
+    ipv6_message: str = msgspec.field(name="ipv6Message", default="")
     netns: str = ""
     behind_seconds: float | None = None
 
@@ -59,7 +59,7 @@ class Status(msgspec.Struct, rename="camel"):
     daemon: str
     guests: tuple[Guest, ...] = ()
     is_synced: bool = False
-    left_alone: int = 0
+    unmanaged: int = 0
     problems: dict[str, str] = {}
     gate: Gate | None = None
 
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.json(
             {
                 "isSynced": status.is_synced,
-                "leftAlone": status.left_alone,
+                "unmanaged": status.unmanaged,
                 "problems": status.problems,
                 "guests": [msgspec.to_builtins(guest) for guest in guests],
                 "held": [msgspec.to_builtins(pod) for pod in held],
@@ -121,9 +121,9 @@ def render(status: Status, guests: list[Guest]) -> list[str]:
         lines += columns([head, *(_row(guest) for guest in guests)])
     else:
         lines.append("no guests")
-    if status.left_alone:
+    if status.unmanaged:
         lines.append(
-            f"{status.left_alone} sandboxes are no guests: in the host's network, or of another runtime"
+            f"{status.unmanaged} sandboxes are not managed: in the host's network, or of another runtime"
         )
     return lines
 
@@ -144,11 +144,11 @@ def _row(guest: Guest) -> tuple[str, ...]:
     generation = str(guest.generation) if guest.digest else "-"
     if guest.desired_generation not in (None, guest.generation) and guest.state != "current":
         generation += f" of {guest.desired_generation}"
-    why = guest.why
+    why = guest.message
     if guest.behind_seconds is not None and guest.state != "noRuleset":
         why = f"{why} (for {duration(guest.behind_seconds)})"
-    if guest.ipv6_why:
-        why = "; ".join(filter(None, (why, f"no IPv6 rules: {guest.ipv6_why}")))
+    if guest.ipv6_message:
+        why = "; ".join(filter(None, (why, f"no IPv6 rules: {guest.ipv6_message}")))
     return (
         guest.id[:_ID_CHARACTERS] if _HEX.issuperset(guest.id) else guest.id,
         guest.pod,

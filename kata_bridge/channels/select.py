@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which way into a guest is taken, and what is said when there is none.
+"""Selects the channel of a guest: the first in the configuration's order that answers a probe.
 
-The ways are tried in the order of the configuration; the first that answers a probe is taken. While
-one way may still open (a guest boots, its agent has yet to attach) the guest is unreachable; when
-each of them has said that no try helps, it is not injectable, and both texts name every way.
+While one of the channels may still open (the guest boots, or its agent has yet to attach) the guest is
+unreachable. Once all have failed for good it is not injectable. Both messages name every channel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,22 +15,22 @@ from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 
 class ChannelProvider(Protocol):
-    """Has the channels of one kind, each for as long as its sandbox lives."""
+    """Provides the channels of one kind; each lives as long as its sandbox."""
 
     async def open(self, sandbox: Sandbox) -> Channel:
-        """Return the channel; the probe comes after it.
+        """Return the channel, not yet probed.
 
-        Raises `Unreachable` while the way may still open, and `NotInjectable`.
+        Raises `Unreachable` while the channel may still open, and `NotInjectable`.
         """
         ...
 
     async def forget(self, sandbox: str) -> None:
-        """The sandbox is gone, and so is its channel."""
+        """The sandbox was stopped: drop its channel."""
         ...
 
 
 class CachedChannelProvider:
-    """An opener whose channels are made once for a sandbox: they may remember what they did."""
+    """Makes one channel for each sandbox, which keeps its state between calls."""
 
     def __init__(self, make: Callable[[Sandbox], Channel]) -> None:
         """`make` may raise `NotInjectable`."""
@@ -52,36 +51,36 @@ class CachedChannelProvider:
 
 @dataclass(frozen=True, slots=True)
 class SelectedChannel:
-    """The way that answered."""
+    """The channel that answered, with its name in the configuration."""
 
     name: str
     channel: Channel
     capabilities: Capabilities
 
 
-async def choose(
-    sandbox: Sandbox, names: Sequence[str], openers: Mapping[str, ChannelProvider], *, is_young: bool
+async def select_channel(
+    sandbox: Sandbox, names: Sequence[str], providers: Mapping[str, ChannelProvider], *, is_booting: bool
 ) -> SelectedChannel:
-    """Probe the ways `names` in order and return the first that answers.
+    """Probe the channels `names` in order and return the first that answers.
 
-    `is_young`: the guest may still be booting. Afterwards an agent that has not attached is taken
-    for one that the guest's image does not have. Raises `Unreachable` and `NotInjectable`.
+    `is_booting`: the guest may still boot. Later, an agent that has not attached is taken for absent
+    from the guest's image. Raises `Unreachable` and `NotInjectable`.
     """
-    said: list[str] = []
+    failures: list[str] = []
     may_open = False
     for name in names:
-        opener = openers.get(name)
-        if opener is None:
-            said.append(f"{name}: not configured on this node")
+        provider = providers.get(name)
+        if provider is None:
+            failures.append(f"{name}: not configured on this node")
             continue
         try:
-            channel = await opener.open(sandbox)
+            channel = await provider.open(sandbox)
             return SelectedChannel(name, channel, await channel.probe())
         except Unreachable as error:
-            # The agent alone can be missing without anyone to say so.
-            may_open = may_open or is_young or name != "agent"
-            said.append(f"{name}: {error}")
+            # A missing agent is the one failure that nothing reports.
+            may_open = may_open or is_booting or name != "agent"
+            failures.append(f"{name}: {error}")
         except NotInjectable as error:
-            said.append(f"{name}: {error}")
-    text = "; ".join(said) or "no way into it is configured"
-    raise Unreachable(text) if may_open else NotInjectable(text)
+            failures.append(f"{name}: {error}")
+    message = "; ".join(failures) or "the configuration names no channel for this runtime handler"
+    raise Unreachable(message) if may_open else NotInjectable(message)

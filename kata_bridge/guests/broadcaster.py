@@ -1,35 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who watch guests: each reads at its own pace, and none can make kata-bridge remember more
-than a bounded number of events for it."""
+"""Guest events for all watchers: each reads at its own pace, and its queue is bounded."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 
 from bridge_api.messages import Guest, GuestEvent, GuestEventKind
 
-# What is told of a guest replaces what was not read of it yet; so only a watcher that sleeps through
-# the lives of so many sandboxes gets there.
+# A newer event of a guest replaces its unread one. So a watcher gets here only if it reads nothing while
+# so many sandboxes come and go.
 MAX_PENDING = 4_096
 MAX_WATCHERS = 64
 
 
-class WatcherLagged(Exception):  # noqa: N818 - said to the watcher, which begins anew
-    """The watcher did not read what was meant for it."""
+class WatcherLagged(Exception):  # noqa: N818 - told to the watcher, which watches again
+    """The watcher left too many events unread."""
 
 
-class TooManyWatchers(Exception):  # noqa: N818 - said to the newcomer
-    """There is no room for another one."""
+class TooManyWatchers(Exception):  # noqa: N818 - told to the new watcher
+    """The limit of watchers is reached."""
 
 
 class _Watcher:
     def __init__(self, first: Iterable[GuestEvent]) -> None:
         self.pending: dict[str, GuestEvent] = {}
-        self.news = asyncio.Event()
+        self.has_events = asyncio.Event()
         self.is_lagging = False
         for event in first:
-            self.offer(event)
+            self.add(event)
 
-    def offer(self, event: GuestEvent) -> None:
+    def add(self, event: GuestEvent) -> None:
         if self.is_lagging:
             return
         key = event.guest.id if event.guest is not None else ""
@@ -38,52 +37,53 @@ class _Watcher:
         if len(self.pending) > MAX_PENDING:
             self.is_lagging = True
             self.pending.clear()
-        self.news.set()
+        self.has_events.set()
 
 
 class GuestBroadcaster:
-    """Everyone who watches, and what each has to be told."""
+    """Sends the guests of the node, and their changes, to every watcher."""
 
     def __init__(self) -> None:
         self._watchers: set[_Watcher] = set()
-        self._known: dict[str, Guest] = {}
+        self._guests: dict[str, Guest] = {}
         self._is_synced = False
 
     def __len__(self) -> int:
+        """The number of watchers."""
         return len(self._watchers)
 
-    def present(self, guest: Guest) -> None:
-        """A guest is there as it is now; says nothing if that was said."""
-        if self._known.get(guest.id) != guest:
-            self._known[guest.id] = guest
-            self._tell(GuestEvent(GuestEventKind.PRESENT, guest))
+    def update(self, guest: Guest) -> None:
+        """Add a guest or replace it; an equal one causes no event."""
+        if self._guests.get(guest.id) != guest:
+            self._guests[guest.id] = guest
+            self._broadcast(GuestEvent(GuestEventKind.PRESENT, guest))
 
-    def gone(self, sandbox: str) -> None:
-        if self._known.pop(sandbox, None) is not None:
-            self._tell(GuestEvent(GuestEventKind.GONE, Guest(id=sandbox)))
+    def delete(self, sandbox: str) -> None:
+        if self._guests.pop(sandbox, None) is not None:
+            self._broadcast(GuestEvent(GuestEventKind.GONE, Guest(id=sandbox)))
 
-    def synced(self) -> None:
-        """All guests that are there have been told of."""
+    def mark_synced(self) -> None:
+        """All guests that exist have been added."""
         if not self._is_synced:
             self._is_synced = True
-            self._tell(GuestEvent(GuestEventKind.SYNCED))
+            self._broadcast(GuestEvent(GuestEventKind.SYNCED))
 
     async def watch(self) -> AsyncGenerator[GuestEvent, None]:
-        """Every guest, SYNCED when that is all, then every change.
+        """Yield every guest, then SYNCED, then every change.
 
-        Raises `WatcherLags` and `TooManyWatchers`.
+        Raises `WatcherLagged` and `TooManyWatchers`.
         """
         if len(self._watchers) >= MAX_WATCHERS:
-            raise TooManyWatchers(f"more than {MAX_WATCHERS} watchers")
-        first = [GuestEvent(GuestEventKind.PRESENT, guest) for guest in self._known.values()]
+            raise TooManyWatchers(f"{MAX_WATCHERS} watchers are connected, which is the limit")
+        first = [GuestEvent(GuestEventKind.PRESENT, guest) for guest in self._guests.values()]
         if self._is_synced:
             first.append(GuestEvent(GuestEventKind.SYNCED))
         watcher = _Watcher(first)
         self._watchers.add(watcher)
         try:
             while True:
-                await watcher.news.wait()
-                watcher.news.clear()
+                await watcher.has_events.wait()
+                watcher.has_events.clear()
                 while watcher.pending and not watcher.is_lagging:
                     yield watcher.pending.pop(next(iter(watcher.pending)))
                 if watcher.is_lagging:
@@ -91,6 +91,6 @@ class GuestBroadcaster:
         finally:
             self._watchers.discard(watcher)
 
-    def _tell(self, event: GuestEvent) -> None:
+    def _broadcast(self, event: GuestEvent) -> None:
         for watcher in self._watchers:
-            watcher.offer(event)
+            watcher.add(event)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All guests of the node, and what can be asked of them."""
+"""All guests of the node, and the requests that clients make of them."""
 
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bridge_api.messages import Flow, GuestResult, ReadBackReply, ResultCode
 from bridge_api.rulesets import to_part
@@ -20,36 +20,28 @@ from ruleset.document import Ruleset
 
 _log = logs.get(__name__)
 
-_GONE = "no such sandbox on this node"
-_NOT_SYNCED = "the node's sandboxes are not known yet"
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Someone who set rulesets and reads the answers."""
-
-    answers: "asyncio.Queue[GuestResult]"
+_GONE = "this node has no such sandbox"
+_NOT_SYNCED = "the node's sandboxes are not synced yet"
 
 
 class GuestRegistry:
-    """One driver for each guest. `channels_of` tells the ways into a sandbox; none: it is no guest."""
+    """One driver for each guest. `channels_of` returns the channels of a sandbox; none: it is no guest."""
 
     def __init__(
         self,
-        shared: DriverContext,
-        watchers: GuestBroadcaster,
+        context: DriverContext,
+        broadcaster: GuestBroadcaster,
         channels_of: Callable[[Sandbox], tuple[str, ...]],
     ) -> None:
-        self._shared = shared
-        self._watchers = watchers
+        self._context = context
+        self._broadcaster = broadcaster
         self._channels_of = channels_of
         self._drivers: dict[str, GuestDriver] = {}
-        self._left_alone: dict[str, Sandbox] = {}
+        self._unmanaged: dict[str, Sandbox] = {}
         self._tickets = itertools.count(1)
-        self._waiting: dict[int, _Waiting] = {}
+        self._pending: dict[int, asyncio.Queue[GuestResult]] = {}  # by ticket
+        self._change_handlers: list[Callable[[str], None]] = []
         self.is_synced = False
-        # Called with the sandbox's id when anything of a guest may have become another.
-        self.on_changed: Callable[[str], None] = lambda _: None
 
     def __len__(self) -> int:
         return len(self._drivers)
@@ -59,128 +51,136 @@ class GuestRegistry:
         return self._drivers
 
     @property
-    def left_alone(self) -> int:
-        """Sandboxes that are no guests of ours: in the host's network, or of another runtime."""
-        return len(self._left_alone)
+    def unmanaged(self) -> int:
+        """How many sandboxes are no guests: in the host's network, or of another runtime."""
+        return len(self._unmanaged)
 
     @property
-    def takes_agents(self) -> bool:
-        """Whether there is a door on this node for agents of guests."""
-        return "agent" in self._shared.openers
+    def accepts_agents(self) -> bool:
+        """Whether this node accepts connections of guests' agents."""
+        return "agent" in self._context.providers
 
-    # ---- what discovery says
+    def add_change_handler(self, handler: Callable[[str], None]) -> None:
+        """Call `handler` with the sandbox's id whenever a guest may have changed."""
+        self._change_handlers.append(handler)
 
-    def take(self, changes: Iterable[Change]) -> None:
-        """Take in what changed among the sandboxes of the node."""
+    # ---- sandboxes
+
+    def update(self, changes: Iterable[Change]) -> None:
+        """Apply changes of the node's sandboxes."""
         for change in changes:
             if isinstance(change, Appeared):
-                self._appeared(change.sandbox)
+                self._classify(change.sandbox)
             else:
-                self._vanished(change.id)
+                self._remove(change.id)
         # A shim that makes its socket late turns a sandbox of an unlisted handler into a guest.
-        for sandbox in list(self._left_alone.values()):
+        for sandbox in list(self._unmanaged.values()):
             if self._channels_of(sandbox):
-                self._appeared(sandbox)
+                self._classify(sandbox)
 
-    def synced(self) -> None:
-        """Discovery has told of all sandboxes that there are."""
+    def mark_synced(self) -> None:
+        """Discovery has reported all sandboxes of the node."""
         if not self.is_synced:
             self.is_synced = True
-            self._watchers.synced()
+            self._broadcaster.mark_synced()
 
-    def _appeared(self, sandbox: Sandbox) -> None:
+    def reclassify(self) -> None:
+        """Decide again which sandboxes are guests, and their channels: the configuration changed."""
+        for sandbox in [*(driver.sandbox for driver in self._drivers.values()), *self._unmanaged.values()]:
+            self._classify(sandbox)
+
+    def _classify(self, sandbox: Sandbox) -> None:
         channels = self._channels_of(sandbox)
         driver = self._drivers.get(sandbox.id)
         if not channels:
             if driver is not None:
-                self._vanished(sandbox.id)
-            self._left_alone[sandbox.id] = sandbox
+                self._remove(sandbox.id)
+            self._unmanaged[sandbox.id] = sandbox
             return
-        self._left_alone.pop(sandbox.id, None)
+        self._unmanaged.pop(sandbox.id, None)
         if driver is None:
-            driver = GuestDriver(sandbox, channels, self._shared, self._answered, self._changed)
-            self._drivers[sandbox.id] = driver
-            _log.info(
-                "guest appeared",
-                guest=sandbox.id,
-                tenant=sandbox.tenant,
-                pod=f"{sandbox.namespace}/{sandbox.name}",
-                handler=sandbox.runtime_handler,
-            )
-            driver.begin()
+            self._add(sandbox, channels)
             return
         is_other = driver.channels != channels or driver.sandbox.refusal != sandbox.refusal
         driver.sandbox, driver.channels = sandbox, channels
         if is_other:
-            driver.feed(ChannelChanged())
+            driver.handle(ChannelChanged())
         else:
             self._changed(driver)
 
-    def _vanished(self, sandbox: str) -> None:
-        self._left_alone.pop(sandbox, None)
+    def _add(self, sandbox: Sandbox, channels: tuple[str, ...]) -> None:
+        driver = GuestDriver(sandbox, channels, self._context, self._complete_set, self._changed)
+        self._drivers[sandbox.id] = driver
+        _log.info(
+            "guest added",
+            guest=sandbox.id,
+            tenant=sandbox.tenant,
+            pod=f"{sandbox.namespace}/{sandbox.name}",
+            handler=sandbox.runtime_handler,
+        )
+        driver.start()
+
+    def _remove(self, sandbox: str) -> None:
+        self._unmanaged.pop(sandbox, None)
         driver = self._drivers.pop(sandbox, None)
         if driver is None:
             return
-        driver.end()
-        for opener in self._shared.openers.values():
-            self._shared.tasks.spawn(opener.forget(sandbox), f"forget {sandbox[:12]}")
-        self._watchers.gone(sandbox)
-        self._shared.rulesets.keep(self._used())
-        _log.info("guest gone", guest=sandbox, tenant=driver.sandbox.tenant)
-
-    def look_again(self) -> None:
-        """Ask anew which sandboxes are guests and which ways lead into them (the rules changed)."""
-        for sandbox in [*(driver.sandbox for driver in self._drivers.values()), *self._left_alone.values()]:
-            self._appeared(sandbox)
+        driver.remove()
+        for provider in self._context.providers.values():
+            self._context.tasks.spawn(provider.forget(sandbox), f"forget {sandbox[:12]}")
+        self._broadcaster.delete(sandbox)
+        self._context.rulesets.evict_unused(self._desired_digests())
+        _log.info("guest removed", guest=sandbox, tenant=driver.sandbox.tenant)
 
     def _changed(self, driver: GuestDriver) -> None:
         if driver.sandbox.id in self._drivers:
-            self._watchers.present(driver.message())
-            self.on_changed(driver.sandbox.id)
+            self._broadcaster.update(driver.message())
+            for handler in self._change_handlers:
+                handler(driver.sandbox.id)
 
-    # ---- what channels say
+    # ---- channels
 
     def channel_changed(self, sandbox: str) -> None:
         """An agent attached or left."""
         driver = self._drivers.get(sandbox)
         if driver is not None:
-            driver.feed(ChannelChanged())
+            driver.handle(ChannelChanged())
 
-    def reported(self, sandbox: str, state: GuestState) -> None:
-        """A guest says what it holds without having been asked."""
+    def state_reported(self, sandbox: str, state: GuestState) -> None:
+        """A guest reported its state unasked."""
         driver = self._drivers.get(sandbox)
         if driver is not None:
-            driver.feed(StateReported(state))
+            driver.handle(StateReported(state))
 
-    # ---- what is asked
+    # ---- requests
 
     async def set_ruleset(
         self, guests: Sequence[str], ruleset: Ruleset | RulesetDelta, flush: tuple[Flow, ...]
     ) -> AsyncGenerator[GuestResult, None]:
-        """Let these guests hold `ruleset`; yields one result for each, as they come.
+        """Set the desired ruleset of `guests`; yield one result for each as it comes.
 
-        Whoever stops to listen does not stop what was begun.
+        Abandoning the iterator does not cancel the pushes.
         """
-        wanted = tuple(dict.fromkeys(guests))
-        waiting = _Waiting(asyncio.Queue(len(wanted)))
-        tickets = {}
+        unique = tuple(dict.fromkeys(guests))
+        results: asyncio.Queue[GuestResult] = asyncio.Queue(len(unique))
+        tickets = []
         if isinstance(ruleset, Ruleset):
-            ruleset = self._shared.rulesets.shared(ruleset)
-        for guest in wanted:
+            ruleset = self._context.rulesets.intern(ruleset)
+        for guest in unique:
             ticket = next(self._tickets)
-            tickets[ticket] = guest
-            self._waiting[ticket] = waiting
+            tickets.append(ticket)
+            self._pending[ticket] = results
             try:
                 self._set(guest, ruleset, flush, ticket)
             except BaseMismatch as error:
                 self._finish(ticket, self._result(guest, ResultCode.NEEDS_FULL, str(error)))
-        self._shared.rulesets.keep(self._used())
+        self._context.rulesets.evict_unused(self._desired_digests())
         try:
-            for _ in wanted:
-                yield await waiting.answers.get()
+            for _ in unique:
+                yield await results.get()
         finally:
             for ticket in tickets:
-                self._waiting.pop(ticket, None)
+                self._pending.pop(ticket, None)
 
     def _set(self, guest: str, ruleset: Ruleset | RulesetDelta, flush: tuple[Flow, ...], ticket: int) -> None:
         """Raises `BaseMismatch`."""
@@ -191,49 +191,51 @@ class GuestRegistry:
         if isinstance(ruleset, RulesetDelta):
             desired = driver.machine.desired
             if desired is None:
-                raise BaseMismatch("nothing was set for this guest before")
-            ruleset = self._shared.rulesets.composed(desired, ruleset)
-        driver.feed(DesiredChanged(ruleset, flush, ticket))
+                raise BaseMismatch("no ruleset was set for this guest")
+            ruleset = self._context.rulesets.compose(desired, ruleset)
+        driver.handle(DesiredChanged(ruleset, flush, ticket))
 
-    def _answered(self, guest: str, answer: SetRulesetReply) -> None:
-        result = GuestResult(guest, answer.code, answer.text, answer.generation, answer.digest)
-        self._finish(answer.ticket, result)
+    def _complete_set(self, guest: str, reply: SetRulesetReply) -> None:
+        result = GuestResult(guest, reply.code, reply.message, reply.generation, reply.digest)
+        self._finish(reply.ticket, result)
 
     def _finish(self, ticket: int, result: GuestResult) -> None:
-        self._shared.metrics.results.labels(result.code.name.lower()).inc()
-        waiting = self._waiting.pop(ticket, None)
-        if waiting is not None:
-            waiting.answers.put_nowait(result)
+        self._context.metrics.results.labels(result.code.name.lower()).inc()
+        results = self._pending.pop(ticket, None)
+        if results is not None:
+            results.put_nowait(result)
 
     async def set_resolv_conf(self, guest: str, text: str, networks: Collection[str] = ()) -> GuestResult:
-        """Write a guest's resolv.conf; not one for other networks than its own, where that is said."""
-        return await self._one(guest, lambda driver: self._write(driver, text, networks))
+        """Write a guest's resolv.conf; one that names networks is refused for a guest on others."""
+        return await self._call(guest, lambda driver: self._write_resolv_conf(driver, text, networks))
 
-    async def _write(self, driver: GuestDriver, text: str, networks: Collection[str]) -> GuestResult:
+    async def _write_resolv_conf(
+        self, driver: GuestDriver, text: str, networks: Collection[str]
+    ) -> GuestResult:
         if not are_for(networks, driver.sandbox.networks):
-            raise GuestRefused("its resolver is for another network")
+            raise GuestRefused("the resolver is for another network than the guest's")
         await driver.write_resolv_conf(text)
         return self._result(driver.sandbox.id, ResultCode.APPLIED)
 
     async def read_back(self, guest: str) -> ReadBackReply:
-        """What a guest holds, beside what it shall hold."""
+        """The rules that a guest holds, and those that it should hold."""
         reply = ReadBackReply()
 
         async def read(driver: GuestDriver) -> GuestResult:
             nonlocal reply
-            held = await driver.channel().read_back()
-            reply = replace(reply, installed=tuple(to_part(document) for document in held))
+            documents = await driver.channel().read_back()
+            reply = replace(reply, installed=tuple(to_part(document) for document in documents))
             return self._result(guest, ResultCode.APPLIED)
 
-        result = await self._one(guest, read)
+        result = await self._call(guest, read)
         driver = self._drivers.get(guest)
         desired = driver.machine.desired if driver is not None else None
         parts = () if desired is None else tuple(to_part(document) for document in desired.documents)
         return replace(reply, result=result, desired=parts)
 
     def check_drift(self, guests: Sequence[str]) -> AsyncGenerator[GuestResult, None]:
-        """Ask guests (none named: all) what they hold; repairs nothing."""
-        return self._each(guests or tuple(self._drivers), self._check)
+        """Read the state of guests (none named: all); repairs nothing."""
+        return self._call_each(guests or tuple(self._drivers), self._check)
 
     async def _check(self, driver: GuestDriver) -> GuestResult:
         state = await driver.channel().state()
@@ -251,32 +253,32 @@ class GuestRegistry:
             await driver.channel().flush_conntrack(flows)
             return self._result(driver.sandbox.id, ResultCode.APPLIED)
 
-        return self._each(guests, flush)
+        return self._call_each(guests, flush)
 
-    async def _each(
-        self, guests: Sequence[str], call: Callable[[GuestDriver], Awaitable[GuestResult]]
+    async def _call_each(
+        self, guests: Sequence[str], make: Callable[[GuestDriver], Awaitable[GuestResult]]
     ) -> AsyncGenerator[GuestResult, None]:
-        """Make `call` in all guests at once; yields results as they come."""
-        wanted = tuple(dict.fromkeys(guests))
-        answers: asyncio.Queue[GuestResult] = asyncio.Queue(len(wanted) or 1)
+        """Call all guests at once; yield results as they come."""
+        unique = tuple(dict.fromkeys(guests))
+        results: asyncio.Queue[GuestResult] = asyncio.Queue(len(unique) or 1)
 
-        async def one(guest: str) -> None:
-            answers.put_nowait(await self._one(guest, call))
+        async def call(guest: str) -> None:
+            results.put_nowait(await self._call(guest, make))
 
-        tasks = [self._shared.tasks.spawn(one(guest), f"ask {guest[:12]}") for guest in wanted]
+        tasks = [self._context.tasks.spawn(call(guest), f"call {guest[:12]}") for guest in unique]
         try:
-            for _ in wanted:
-                yield await answers.get()
+            for _ in unique:
+                yield await results.get()
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _one(self, guest: str, call: Callable[[GuestDriver], Awaitable[GuestResult]]) -> GuestResult:
+    async def _call(self, guest: str, make: Callable[[GuestDriver], Awaitable[GuestResult]]) -> GuestResult:
         driver = self._drivers.get(guest)
         if driver is None:
             return self._absent(guest)
         try:
-            return await driver.turn(lambda: call(driver))
+            return await driver.call(lambda: make(driver))
         except NotInjectable as error:
             return self._result(guest, ResultCode.NOT_INJECTABLE, str(error))
         except GuestRefused as error:
@@ -289,17 +291,18 @@ class GuestRegistry:
             return GuestResult(guest, ResultCode.GONE, _GONE)
         return GuestResult(guest, ResultCode.UNREACHABLE, _NOT_SYNCED)
 
-    def _result(self, guest: str, code: ResultCode, text: str = "") -> GuestResult:
+    def _result(self, guest: str, code: ResultCode, message: str = "") -> GuestResult:
         driver = self._drivers.get(guest)
         if driver is None:
-            return GuestResult(guest, code, text)
-        return GuestResult(guest, code, text, driver.machine.said.generation, driver.machine.said.digest)
+            return GuestResult(guest, code, message)
+        last = driver.machine.last_reported
+        return GuestResult(guest, code, message, last.generation, last.digest)
 
-    def _used(self) -> set[str]:
+    def _desired_digests(self) -> set[str]:
         machines = (driver.machine for driver in self._drivers.values())
         return {machine.desired.digest for machine in machines if machine.desired is not None}
 
     def stop(self) -> None:
-        """Do no more. Guests keep their rules."""
+        """Start no more calls. Guests keep their rules."""
         for driver in self._drivers.values():
             driver.stop()

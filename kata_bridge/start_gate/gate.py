@@ -376,7 +376,7 @@ class Gate:
         has_own = brings_its_own(sandbox.id, points(container.mounts))
         # A name is no proof, and need be none: README, "Our agent's container".
         is_agent = container.name == SIDECAR and "agent" in self._channels_of(sandbox)
-        return Asking(container.name, has_own, is_agent and self._guests.takes_agents)
+        return Asking(container.name, has_own, is_agent and self._guests.accepts_agents)
 
     def _policy(self, sandbox: Sandbox) -> Policy:
         return self._settings.policy_of(sandbox.namespace)

@@ -85,13 +85,13 @@ def tally(pods: Iterable[PodAtGate], now_s: float) -> Tally:
 def rules_of(driver: GuestDriver, now_s: float) -> Rules:
     """What is known of a guest's rules."""
     machine = driver.machine
-    held, desired = machine.held, machine.desired
+    held, desired = machine.observed, machine.desired
     return Rules(
         digest=None if held is None else held.digest,
         has_drifted=held is not None and held.has_drifted,
         desired=None if desired is None else desired.digest,
         behind_s=0.0 if driver.behind_since_s is None else now_s - driver.behind_since_s,
-        was_lost=machine.loss is not None,
+        was_lost=machine.drift is not None,
         not_injectable=machine.not_injectable,
         refused=machine.refused,
         unreachable=machine.unreachable,

@@ -39,7 +39,7 @@ class Gatehouse:
         confs = ResolvConfs(config.directory)
         self.gate = Gate(_settings(config), guests, channels_of, confs, metrics.registry, self._reports)
         self._copies = GuestResolvConfSync(guests, self.gate.text_for, tasks)
-        guests.on_changed = self._changed
+        guests.add_change_handler(self._changed)
         if self._reports is not None:
             self._reports.tally = self.gate.tally
             self._reports.read_readiness = self.gate.read_readiness
@@ -87,12 +87,12 @@ class Gatehouse:
             return await self._guests.set_resolv_conf(guest, text, networks)
         is_news = self.gate.say(uid, resolver)
         for each in self.gate.sandboxes(uid):
-            self._copies.changed(each)
+            self._copies.sync(each)
         return GuestResult(guest, ResultCode.APPLIED if is_news else ResultCode.UNCHANGED)
 
     def _changed(self, sandbox: str) -> None:
         self.gate.changed(sandbox)
-        self._copies.changed(sandbox)
+        self._copies.sync(sandbox)
 
     @property
     def problems(self) -> dict[str, str]:

@@ -29,8 +29,8 @@ def test_the_first_connection_of_a_pod(node: Node, acme: Tenant, handler: str) -
         pod.wait("Succeeded")
         log = pod.log()
     assert log.startswith("page of acme\npage of acme\n")
-    (appeared,) = node.bridge.lines("guest appeared", pod=pod.full_name)
-    (chosen,) = node.bridge.lines("channel chosen", guest=appeared["guest"])
+    (appeared,) = node.bridge.lines("guest added", pod=pod.full_name)
+    (chosen,) = node.bridge.lines("channel selected", guest=appeared["guest"])
     assert chosen["channel"] == WAYS[handler]
     repeated = services.retransmitted(log)
     say(f"{handler}: sandbox to rules {node.way_ms(appeared['guest']):.0f} ms, {repeated} packets sent twice")
@@ -118,7 +118,7 @@ def test_who_is_no_guest_is_left_alone(node: Node, acme: Tenant) -> None:
     names = {guest["pod"] for guest in node.bridge.status()["guests"]}
     assert f"{acme.super_namespace('default')}/web" not in names
     assert "kube-system/node-agent" not in names
-    assert node.bridge.status()["leftAlone"] >= 2
+    assert node.bridge.status()["unmanaged"] >= 2
     assert "vcnode" not in services.rules_in(node.ring.node.namespace.path)
     with node.guest(acme, KATA, {**services.sleeper(), "hostNetwork": True}) as pod:
         pod.wait("Running")

@@ -118,7 +118,7 @@ def test_a_restart_of_the_bridge_touches_no_rule(node: Node, acme: Tenant, end: 
         say(f"bridge: stop {stopped_s - began_s:.2f} s, start {time.monotonic() - stopped_s:.2f} s")
         node.wait_current(*(sandbox.id for sandbox in sandboxes))
         # Every guest was asked what it holds by now, and a drift check has gone by.
-        checked = node.bridge.lines("channel chosen")
+        checked = node.bridge.lines("channel selected")
         assert {line["guest"] for line in checked} >= {sandbox.id for sandbox in sandboxes}
         time.sleep(1.5)
         assert [node.rules_in(sandbox) for sandbox in sandboxes] == before
@@ -186,7 +186,9 @@ def test_containerd_is_restarted_while_services_change(node: Node, acme: Tenant)
         with node.guest(acme, KATA) as after:
             after.wait("Running")
             check_nothing_lost(node, acme, service, [*pods, after])
-        assert {line["guest"] for line in node.bridge.lines("guest gone")}.isdisjoint(s.id for s in sandboxes)
+        assert {line["guest"] for line in node.bridge.lines("guest removed")}.isdisjoint(
+            s.id for s in sandboxes
+        )
 
 
 def test_a_second_bridge_refuses_and_disturbs_nobody(node: Node, acme: Tenant) -> None:

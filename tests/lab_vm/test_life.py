@@ -96,7 +96,7 @@ def test_what_another_program_does_to_nft_is_repaired(
 
 def disturbed(site: Site, what: str, disturb: Callable[[Machine], None]) -> Iterator[Machine]:
     """Disturb the rules of all guests, and give each when it is repaired and the bridge knows of that."""
-    repairs = {name: len(site.said(message="rules of a guest are back", guest=name)) for name in site.guests}
+    repairs = {name: len(site.said(message="drift of a guest repaired", guest=name)) for name in site.guests}
     began_s = time.monotonic()
     for guest in site.guests.values():
         disturb(guest)
@@ -104,7 +104,7 @@ def disturbed(site: Site, what: str, disturb: Callable[[Machine], None]) -> Iter
         guest.until(functools.partial(is_served, guest), f"served after its rules were {what}")
         site.wait_current(name)
         guest.until(
-            lambda: len(site.said(message="rules of a guest are back", guest=name)) > repairs[name],  # noqa: B023 - used at once
+            lambda: len(site.said(message="drift of a guest repaired", guest=name)) > repairs[name],  # noqa: B023 - used at once
             "reported as repaired",
         )
         yield guest

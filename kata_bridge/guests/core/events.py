@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can happen to a guest, and what its state machine (`guest`) can ask for."""
+"""Events that the state machine of a guest (`machine`) takes, and actions that it returns. Pure."""
 
 import enum
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from ruleset.document import Ruleset
 
 
 class DriftKind(enum.Enum):
-    """How a guest that had what is desired came not to have it."""
+    """How a guest that held the desired ruleset stopped holding it."""
 
-    DRIFTED = "drifted"  # its rules are not those that were applied
-    LOST = "lost"  # it holds none of ours: flushed whole, or rebooted
+    DRIFTED = "drifted"  # its rules differ from those that were applied
+    LOST = "lost"  # it holds no rules of ours: flushed, or rebooted
     REPLACED = "replaced"  # it holds another ruleset of ours: a late or foreign push
 
 
@@ -22,26 +22,26 @@ class DriftKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxAdded:
-    """The sandbox is there."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelChanged:
-    """An agent attached or left, a socket appeared: the way in has to be chosen again."""
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredChanged:
-    """A ruleset was set; `flush` are the flows to delete once it is in."""
-
-    ruleset: Ruleset
-    flush: tuple[Flow, ...]
-    ticket: int
+    """The sandbox runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxRemoved:
-    """The sandbox is no more."""
+    """The sandbox was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelChanged:
+    """An agent attached or left, or a socket appeared: the channel must be selected again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredChanged:
+    """A client set a ruleset; `flush` are the flows to delete once it is applied."""
+
+    ruleset: Ruleset
+    flush: tuple[Flow, ...]
+    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class StateReported:
-    """The guest says, unasked, what it holds."""
+    """The guest reported its state unasked."""
 
     state: GuestState
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeSucceeded:
-    """A probe found a way in, and this behind it."""
+    """A probe found a channel."""
 
     capabilities: Capabilities
     state: GuestState
@@ -66,7 +66,7 @@ class ProbeSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class StateReturned:
-    """A push or a check ended well."""
+    """A push or a check succeeded."""
 
     state: GuestState
 
@@ -81,20 +81,20 @@ class FullRulesetNeeded: ...
 
 @dataclass(frozen=True, slots=True)
 class CallRefused:
-    text: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class GuestUnreachable:
-    text: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class GuestNotInjectable:
-    text: str
+    message: str
 
 
-Result = (
+CallOutcome = (
     ProbeSucceeded
     | StateReturned
     | FlushSucceeded
@@ -103,7 +103,9 @@ Result = (
     | GuestUnreachable
     | GuestNotInjectable
 )
-Event = SandboxAdded | ChannelChanged | DesiredChanged | SandboxRemoved | Tick | StateReported | Result
+GuestMachineEvent = (
+    SandboxAdded | SandboxRemoved | ChannelChanged | DesiredChanged | Tick | StateReported | CallOutcome
+)
 
 
 # ---- actions
@@ -111,7 +113,7 @@ Event = SandboxAdded | ChannelChanged | DesiredChanged | SandboxRemoved | Tick |
 
 @dataclass(frozen=True, slots=True)
 class ProbeChannel:
-    """Choose a channel, probe it and ask for the guest's state."""
+    """Select a channel, probe it and read the guest's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class PushRuleset:
     ruleset: Ruleset
     base: Ruleset | None
     flush: tuple[Flow, ...]
-    owed: int  # which flows these are; for the machine alone
+    flush_sequence: int  # the latest request whose flows are in `flush`
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,34 +132,34 @@ class CheckState: ...
 
 @dataclass(frozen=True, slots=True)
 class FlushFlows:
-    """Delete flows that an earlier push was to delete, of which it is not known how it ended."""
+    """Delete the flows of an earlier push whose outcome is unknown."""
 
     flows: tuple[Flow, ...]
-    owed: int
+    flush_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetRulesetReply:
-    """Tell whoever holds `ticket`."""
+    """Complete the SetRuleset request that `ticket` names."""
 
     ticket: int
     code: ResultCode
-    text: str
+    message: str
     generation: int
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class RecordDrift:
-    """Log and count, once for each occurrence: a loss, or (None) that one was repaired."""
+    """Log and count one drift, or with None the repair of one."""
 
-    loss: DriftKind | None
+    drift: DriftKind | None
 
 
 @dataclass(frozen=True, slots=True)
 class CancelProbe:
-    """Give up the probe that is under way, and tell no result of it: a better way in has opened."""
+    """Cancel the probe in flight and drop its outcome: a better channel may have opened."""
 
 
-Call = ProbeChannel | PushRuleset | CheckState | FlushFlows
-Action = Call | SetRulesetReply | RecordDrift | CancelProbe
+GuestCall = ProbeChannel | PushRuleset | CheckState | FlushFlows
+Action = GuestCall | SetRulesetReply | RecordDrift | CancelProbe

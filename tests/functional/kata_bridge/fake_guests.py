@@ -15,7 +15,7 @@ from kata_bridge.api.server import BridgeServer
 from kata_bridge.channels.port import Channel, GuestRefused, GuestState, NeedsFull, Unreachable
 from kata_bridge.guests.broadcaster import GuestBroadcaster
 from kata_bridge.guests.core.ruleset_cache import RulesetCache
-from kata_bridge.guests.driver import DriverContext, turns
+from kata_bridge.guests.driver import DriverContext, call_semaphores
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox, Vanished
@@ -138,11 +138,11 @@ class Bridge:
         """Let sandboxes appear."""
         for each in ids:
             self.opener.guests.setdefault(each, FakeGuest())
-        self.guests.take(Appeared(sandbox(each)) for each in ids)
+        self.guests.update(Appeared(sandbox(each)) for each in ids)
         return [self.opener.guests[each] for each in ids]
 
     def remove(self, *ids: str) -> None:
-        self.guests.take(Vanished(each) for each in ids)
+        self.guests.update(Vanished(each) for each in ids)
 
 
 def sandbox(name: str) -> Sandbox:
@@ -164,7 +164,9 @@ async def bridge(
 ) -> AsyncIterator[Bridge]:
     """Run a bridge on a socket in `directory` with a channel of its own kind for every sandbox."""
     metrics, watchers, tasks = Metrics(), GuestBroadcaster(), Tasks("bridge")
-    shared = DriverContext({"fake": opener}, RulesetCache(), metrics, tasks, turns(), lambda: 0.5, check_s)
+    shared = DriverContext(
+        {"fake": opener}, RulesetCache(), metrics, tasks, call_semaphores(), lambda: 0.5, check_s
+    )
     guests = GuestRegistry(shared, watchers, lambda _: ("fake",))
     server = BridgeServer(guests, watchers, metrics)
     path, inner = directory / "bridge.sock", directory / "inner.sock"

@@ -185,7 +185,7 @@ def test_a_watcher_and_a_push_through_the_real_socket(tmp_path: Path) -> None:
         assert GuestEventKind.PRESENT in kinds
         assert codes == {"g": ResultCode.UNREACHABLE}
         status = json.loads(fetch(tmp_path / "status.sock", "/status", 2.0)[1])
-        assert status["guests"][0]["why"] == "agent: the guest's agent has not attached"
+        assert status["guests"][0]["message"] == "agent: the guest's agent has not attached"
         assert status["guests"][0]["desiredGeneration"] == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0

@@ -11,6 +11,7 @@ from bridge_api.messages import ResultCode
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.port import NotInjectable
 from kata_bridge.guests import resolv_conf_sync
+from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.guests.resolv_conf_sync import GuestResolvConfSync
 from tests.functional.kata_bridge.fake_guests import (
     Bridge,
@@ -32,49 +33,49 @@ async def node(tmp_path: Path) -> AsyncIterator[Bridge]:
         yield running
 
 
+class Texts(dict[str, str]):
+    """The desired resolv.conf of each sandbox, and what writes them into guests."""
+
+    def __init__(self, guests: GuestRegistry, tasks: Tasks) -> None:
+        self._sync = GuestResolvConfSync(guests, lambda sandbox: self.get(sandbox, ""), tasks)
+        guests.add_change_handler(self._sync.sync)
+
+    def set(self, sandbox: str, text: str) -> None:
+        self[sandbox] = text
+        self._sync.sync(sandbox)
+
+
 @pytest_asyncio.fixture
-async def texts(node: Bridge, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, str]]:
-    """What guests' resolv.confs are to say; `GuestCopies` hears of guests as in the daemon."""
+async def texts(node: Bridge, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Texts]:
     monkeypatch.setattr(resolv_conf_sync, "RETRY_S", 0.02)
     tasks = Tasks("copies")
-    made: dict[str, str] = {}
-    copies = GuestResolvConfSync(node.guests, lambda sandbox: made.get(sandbox, ""), tasks)
-    node.guests.on_changed = copies.changed
-    yield made
+    yield Texts(node.guests, tasks)
     await tasks.close(1.0)
 
 
-def changed(node: Bridge, sandbox: str) -> None:
-    node.guests.on_changed(sandbox)
-
-
-async def test_what_is_said_before_and_after_the_guest_answers(node: Bridge, texts: dict[str, str]) -> None:
+async def test_resolv_conf_is_written_at_first_and_when_changed(node: Bridge, texts: Texts) -> None:
     texts["g"] = TEXT
     (guest,) = node.place("g")
     await until(lambda: guest.resolv_conf == TEXT)
-    texts["g"] = OTHER
-    changed(node, "g")
+    texts.set("g", OTHER)
     await until(lambda: guest.resolv_conf == OTHER)
-    changed(node, "g")
+    texts.set("g", OTHER)
     assert guest.calls.count("resolv_conf") == 2
 
 
-async def test_a_guest_that_is_away_gets_the_latest_when_it_is_back(
-    node: Bridge, texts: dict[str, str]
-) -> None:
+async def test_unreachable_guest_gets_the_latest_when_it_is_back(node: Bridge, texts: Texts) -> None:
     (guest,) = node.place("g")
-    await until(lambda: node.guests.drivers["g"].machine.held is not None)
+    await until(lambda: node.guests.drivers["g"].machine.observed is not None)
     guest.is_reachable = False
     for text in (TEXT, OTHER):
-        texts["g"] = text
-        changed(node, "g")
+        texts.set("g", text)
     await until(lambda: guest.calls.count("resolv_conf") > 1, "another try")
     guest.is_reachable = True
     await until(lambda: guest.resolv_conf == OTHER)
 
 
-async def test_where_it_cannot_be_written_it_is_not_tried_again(
-    node: Bridge, texts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+async def test_read_only_resolv_conf_is_not_tried_again(
+    node: Bridge, texts: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There the file is the mount itself, read-only, and needs no copy."""
 
@@ -86,15 +87,15 @@ async def test_where_it_cannot_be_written_it_is_not_tried_again(
     texts["g"] = TEXT
     (guest,) = node.place("g")
     await until(lambda: "resolv_conf" in guest.calls)
-    changed(node, "g")
-    await until(lambda: node.guests.drivers["g"].machine.held is not None)
+    texts.set("g", TEXT)
+    await until(lambda: node.guests.drivers["g"].machine.observed is not None)
     assert guest.calls.count("resolv_conf") == 1
 
 
-async def test_a_guest_that_was_booted_anew_gets_it_again_unasked(node: Bridge) -> None:
+async def test_rebooted_guest_gets_its_resolv_conf_again(node: Bridge) -> None:
     """Its agent is another, and its resolv.conf is its image's."""
     node.place("g")
-    await until(lambda: node.guests.drivers["g"].machine.held is not None)
+    await until(lambda: node.guests.drivers["g"].machine.observed is not None)
     await node.guests.set_resolv_conf("g", TEXT)
     booted = node.opener.guests["g"] = FakeGuest()
     node.guests.channel_changed("g")
@@ -104,9 +105,9 @@ async def test_a_guest_that_was_booted_anew_gets_it_again_unasked(node: Bridge) 
     assert booted.calls.count("resolv_conf") == 1
 
 
-async def test_what_was_said_while_it_was_away_is_written_when_it_is_back(node: Bridge) -> None:
+async def test_resolv_conf_set_while_unreachable_is_written_later(node: Bridge) -> None:
     (guest,) = node.place("g")
-    await until(lambda: node.guests.drivers["g"].machine.held is not None)
+    await until(lambda: node.guests.drivers["g"].machine.observed is not None)
     guest.is_reachable = False
     for text in (TEXT, OTHER):
         assert (await node.guests.set_resolv_conf("g", text)).code is ResultCode.UNREACHABLE
@@ -115,11 +116,11 @@ async def test_what_was_said_while_it_was_away_is_written_when_it_is_back(node: 
     await until(lambda: booted.resolv_conf == OTHER)
 
 
-async def test_a_guest_that_takes_none_any_more_is_served_all_the_same(
+async def test_failed_restore_does_not_hold_up_the_rules(
     node: Bridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.place("g")
-    await until(lambda: node.guests.drivers["g"].machine.held is not None)
+    await until(lambda: node.guests.drivers["g"].machine.observed is not None)
     await node.guests.set_resolv_conf("g", TEXT)
 
     async def read_only(self: FakeGuest, text: str) -> None:
@@ -129,5 +130,5 @@ async def test_a_guest_that_takes_none_any_more_is_served_all_the_same(
     monkeypatch.setattr(FakeGuest, "set_resolv_conf", read_only)
     booted = node.opener.guests["g"] = FakeGuest(holds=ruleset(1))
     node.guests.channel_changed("g")
-    await until(lambda: node.guests.drivers["g"].machine.said.generation == 1)
+    await until(lambda: node.guests.drivers["g"].machine.last_reported.generation == 1)
     assert booted.calls.count("resolv_conf") == 1

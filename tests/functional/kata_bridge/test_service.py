@@ -141,7 +141,7 @@ async def test_who_is_no_guest(place: Path, runtime: FakeRuntime) -> None:
         await runtime.run_pod(pod("kata"))
         await until(lambda: "kata" in service.guests.drivers)
         assert list(service.guests.drivers) == ["kata"]
-        assert service.guests.left_alone == 3
+        assert service.guests.unmanaged == 3
 
 
 async def test_notes_of_sandboxes_that_ended_meanwhile_are_removed(place: Path, runtime: FakeRuntime) -> None:
@@ -163,7 +163,7 @@ async def test_a_shim_that_comes_late_makes_a_guest_of_an_unlisted_handler(
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
         await runtime.run_pod(pod("s1", "my-vms"))
-        await until(lambda: service.guests.left_alone == 1)
+        await until(lambda: service.guests.unmanaged == 1)
         async with FakeKata(place, FakeTables(), sandbox_id="s1"):
             await runtime.run_pod(pod("other", "my-vms"))
             await until(lambda: list(service.guests.drivers) == ["s1"])
@@ -183,7 +183,7 @@ async def test_a_full_disk_is_survived_and_said(
         await runtime.run_pod(pod("s1"))
         await until(lambda: "s1" in service.guests.drivers)
         driver = service.guests.drivers["s1"]
-        await until(lambda: "No space left on device" in driver.machine.why)
+        await until(lambda: "No space left on device" in driver.machine.message)
         monkeypatch.undo()
         await until((place / "state" / "sandboxes" / "s1" / "tls.crt").exists, "a later try")
 

@@ -75,7 +75,7 @@ class Node:
 
     def way_ms(self, sandbox: str) -> float:
         """From the runtime's word of a sandbox to its first rules."""
-        (appeared,) = self.bridge.lines("guest appeared", guest=sandbox)
+        (appeared,) = self.bridge.lines("guest added", guest=sandbox)
         return 1000 * (self.applied_at_s(sandbox) - _seconds(appeared))
 
     def applied_at_s(self, sandbox: str) -> float:

@@ -58,7 +58,7 @@ def test_a_service_works_a_stranger_flushes_it_and_it_comes_back(lab: Lab, tmp_p
         guest.run("nft", "flush", "ruleset")
         daemon.until(lambda: connects(guest))
         daemon.until(lambda: daemon.status()["web"]["state"] == "current")
-        assert daemon.log().count("a guest has not the rules that it was given") == 1
+        assert daemon.log().count("rules of a guest drifted; applying them again") == 1
         assert daemon.stop() == 0
         assert connects(guest), "the rules stay when the daemon goes"
 
@@ -102,8 +102,8 @@ def test_guests_come_and_go_and_bad_ones_are_named(lab: Lab, tmp_path: Path) -> 
             "good": ResultCode.APPLIED,
             "unheard-of": ResultCode.GONE,
         }
-        assert "No such file or directory" in daemon.status()["gone"]["why"]
-        assert "the host's own network" in daemon.status()["bad"]["why"]
+        assert "No such file or directory" in daemon.status()["gone"]["message"]
+        assert "the host's own network" in daemon.status()["bad"]["message"]
         tool = subprocess.run(
             [sys.executable, "-m", "vcnode", "guests", "--socket", str(tmp_path / "status.sock")],
             cwd=ROOT,
@@ -150,7 +150,7 @@ def test_an_agent_that_attaches_is_taken_at_once_and_given_nothing_again(lab: La
         assert results["web"].code is ResultCode.APPLIED
         guest.run("nft", "flush", "ruleset")
         guest.run("iptables", "-t", "nat", "-F")
-        daemon.until(lambda: '"rules of a guest are back"' in daemon.log())
+        daemon.until(lambda: '"drift of a guest repaired"' in daemon.log())
         agent.kill()
         daemon.until(lambda: daemon.status()["web"]["channel"] == "netns")
         daemon.until(lambda: daemon.status()["web"]["state"] == "current")

@@ -57,7 +57,7 @@ def test_the_disk_fills_up_and_has_room_again(lab: Lab, tmp_path: Path) -> None:
         for generation in (1, 2):
             (results,) = push(daemon, ["before", "after"], sample(generation, generation + 1))
             assert {result.code for result in results.values()} == {ResultCode.APPLIED}
-        daemon.until(lambda: "No space left on device" in daemon.status()["late-agent"]["why"])
+        daemon.until(lambda: "No space left on device" in daemon.status()["late-agent"]["message"])
         assert daemon.metric("vcnode_state_errors_total") > 0
         (state / "filler").unlink()
         daemon.until((state / "sandboxes" / "late-agent" / "tls.crt").exists)

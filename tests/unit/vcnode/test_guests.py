@@ -27,7 +27,7 @@ GOOD = {
     "digest": "d7",
     "desiredGeneration": 7,
     "state": "current",
-    "why": "",
+    "message": "",
     "behindSeconds": None,
 }
 AWAY = GOOD | {
@@ -35,7 +35,7 @@ AWAY = GOOD | {
     "tenant": "vc-b",
     "desiredGeneration": 9,
     "state": "unreachable",
-    "why": "agent: the guest's agent has not attached",
+    "message": "agent: the guest's agent has not attached",
     "behindSeconds": 65.2,
 }
 
@@ -44,7 +44,7 @@ def test_a_guest_that_takes_no_ipv6_rules_says_why(monkeypatch: pytest.MonkeyPat
     status = {
         "daemon": "kata-bridge",
         "isSynced": True,
-        "guests": [GOOD | {"ipv6Why": "the guest image has no ip6tables"}],
+        "guests": [GOOD | {"ipv6Message": "the guest image has no ip6tables"}],
     }
     code, text = run(monkeypatch, status)
     assert (code, text.splitlines()[-1].partition("current")[2].strip()) == (
@@ -77,11 +77,11 @@ def _status(*found: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, _status(GOOD, leftAlone=3)) == (
+    assert run(monkeypatch, _status(GOOD, unmanaged=3)) == (
         0,
         "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE    WHY\n"
         "0123456789ab  vc-a-shop/web  vc-a    blue     agent    7           current\n"
-        "3 sandboxes are no guests: in the host's network, or of another runtime\n",
+        "3 sandboxes are not managed: in the host's network, or of another runtime\n",
     )
 
 

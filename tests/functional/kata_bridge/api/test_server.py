@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio
 @pytest_asyncio.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Bridge]:
     async with bridge(tmp_path, FakeChannelProvider()) as running:
-        running.guests.synced()
+        running.guests.mark_synced()
         yield running
 
 
@@ -70,7 +70,7 @@ async def test_a_delta_goes_as_a_delta_and_a_wrong_base_is_said(node: Bridge, cl
     answers = await results(client.set_ruleset(["g"], delta))
     assert (answers["g"].code, answers["g"].message) == (
         ResultCode.NEEDS_FULL,
-        "nothing was set for this guest before",
+        "no ruleset was set for this guest",
     )
     await results(client.set_ruleset(["g"], first))
     answers = await results(client.set_ruleset(["g"], delta))
@@ -96,7 +96,7 @@ async def test_results_come_as_they_are_and_a_slow_guest_holds_up_nobody(
     node: Bridge, client: BridgeClient
 ) -> None:
     slow, _ = node.place("slow", "fast")
-    await until(lambda: all(d.machine.held is not None for d in node.guests.drivers.values()))
+    await until(lambda: all(d.machine.observed is not None for d in node.guests.drivers.values()))
     slow.held_up = asyncio.Event()
     stream = client.set_ruleset(["slow", "fast"], ruleset(1))
     async with asyncio.timeout(DEADLINE_S):
@@ -122,7 +122,7 @@ async def test_every_way_to_fail_has_its_code(node: Bridge, client: BridgeClient
     )
     assert (answers["absent"].code, answers["absent"].message) == (
         ResultCode.GONE,
-        "no such sandbox on this node",
+        "this node has no such sandbox",
     )
     # What was set stays set: the guest gets it when it is back, and nobody has to ask.
     away.is_reachable = True
@@ -140,7 +140,7 @@ async def test_drift_is_found_by_asking_and_repaired_in_its_time(tmp_path: Path)
         bridge(tmp_path, FakeChannelProvider(), check_s=0.4) as node,
         BridgeClient(node.socket) as client,
     ):
-        node.guests.synced()
+        node.guests.mark_synced()
         (guest,) = node.place("g")
         await results(client.set_ruleset(["g"], ruleset(1)))
         assert (await results(client.check_drift()))["g"].code is ResultCode.APPLIED
@@ -158,7 +158,7 @@ async def test_a_restarted_bridge_applies_nothing_that_is_there(tmp_path: Path) 
         await results(client.set_ruleset(["g"], ruleset(1)))
     async with bridge(tmp_path, opener) as node, BridgeClient(node.socket) as client:
         node.place("g")
-        node.guests.synced()
+        node.guests.mark_synced()
         async with asyncio.timeout(DEADLINE_S):
             watch = client.watch_guests()
             async for event in watch:
@@ -178,7 +178,7 @@ async def test_watchers_are_told_of_all_guests_then_synced_then_of_changes(tmp_p
             first = await anext(watch)
             assert first.guest is not None
             assert (first.kind, first.guest.id) == (GuestEventKind.PRESENT, "a")
-            node.guests.synced()
+            node.guests.mark_synced()
             await seen(watch, lambda event: event.kind is GuestEventKind.SYNCED)
             node.place("b")
             event = await seen(watch, lambda event: _of(event, "b").capabilities is not None)
@@ -236,11 +236,14 @@ async def test_reading_back_shows_what_is_held_beside_what_shall_be(
 async def test_resolv_conf_and_conntrack(node: Bridge, client: BridgeClient) -> None:
     (guest,) = node.place("g")
     assert (await client.set_resolv_conf("absent", "x")).code is ResultCode.GONE
-    await until(lambda: node.guests.drivers["g"].chosen is not None)
+    await until(lambda: node.guests.drivers["g"].selected is not None)
     assert (await client.set_resolv_conf("g", "nameserver 10.0.0.10\n")).code is ResultCode.APPLIED
     assert guest.resolv_conf == "nameserver 10.0.0.10\n"
     others = await client.set_resolv_conf("g", "nameserver 10.0.0.11\n", networks=("another",))
-    assert (others.code, others.message) == (ResultCode.REFUSED, "its resolver is for another network")
+    assert (others.code, others.message) == (
+        ResultCode.REFUSED,
+        "the resolver is for another network than the guest's",
+    )
     assert guest.resolv_conf == "nameserver 10.0.0.10\n"
     # Nothing is held back here. The text is for who runs.
     waiting = await client.set_resolv_conf("g", "nameserver 10.0.0.12\n", wait_message="no such network")

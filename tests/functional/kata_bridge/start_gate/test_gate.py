@@ -73,7 +73,7 @@ async def test_a_guest_that_loses_its_rules_starts_nothing_more(node: Node) -> N
         await kata.shim.__aexit__(None, None, None)
         await kata.agent.__aexit__(None, None, None)
         driver = node.service.guests.drivers["s1"]
-        await until(lambda: driver.machine.held is None)
+        await until(lambda: driver.machine.observed is None)
         assert await node.why(web) == (
             "waiting: the pod's guest cannot be reached, so the Services of network default are not in it"
             " (it is tried again by itself)"
@@ -99,7 +99,7 @@ async def test_what_is_said_of_a_guest_counts_also_before_the_runtime_tells_of_i
     """A list of the CRI may be first: after our restart NRI waits behind containers that end slowly."""
     async with FakeKata(node.place, FakeTables(), sandbox_id="s1"):
         web = pod("s1", "kata")
-        node.service.guests.take([Appeared(sandbox_of(seen_of(web)))])
+        node.service.guests.update([Appeared(sandbox_of(seen_of(web)))])
         await node.push("s1")
         await node.client.set_resolv_conf("s1", "", wait_message="network default is not ready")
         await node.runtime.run_pod(web)
@@ -107,7 +107,7 @@ async def test_what_is_said_of_a_guest_counts_also_before_the_runtime_tells_of_i
         await node.runtime.stop_pod(web)
         again = dataclasses.replace(web, id="s2")
     async with FakeKata(node.place, FakeTables(), sandbox_id="s2"):
-        node.service.guests.take([Appeared(sandbox_of(seen_of(again)))])
+        node.service.guests.update([Appeared(sandbox_of(seen_of(again)))])
         await node.push("s2")
         await node.client.set_resolv_conf("s2", TEXT)
         await node.runtime.run_pod(again)

@@ -126,8 +126,8 @@ async def test_in_whatever_order_things_come_nothing_starts_before_both_are_in(
                 assert each in said
                 assert content(adjustment.mounts[0]) == TEXT
                 driver = node.service.guests.drivers[each]
-                assert driver.machine.held is not None
-                assert driver.machine.held.digest
+                assert driver.machine.observed is not None
+                assert driver.machine.observed.digest
         assert held
         # In the end all is in, and so are they.
         for name in names:

@@ -5,7 +5,7 @@ import pytest
 
 from bridge_api.messages import Capabilities
 from kata_bridge.channels.port import Channel, NotInjectable, Unreachable
-from kata_bridge.channels.select import CachedChannelProvider, ChannelProvider, choose
+from kata_bridge.channels.select import CachedChannelProvider, ChannelProvider, select_channel
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 SANDBOX = Sandbox(id="s", namespace="n", name="p", uid="u")
@@ -13,65 +13,70 @@ SANDBOX = Sandbox(id="s", namespace="n", name="p", uid="u")
 pytestmark = pytest.mark.asyncio
 
 
-class _Way:
-    """An opener whose channel answers a probe, or not."""
+class _FakeProvider:
+    """A provider whose channel answers the probe, or raises `error`."""
 
-    def __init__(self, problem: Exception | None = None, *, fails_at_open: bool = False) -> None:
-        self.problem, self.fails_at_open = problem, fails_at_open
+    def __init__(self, error: Exception | None = None, *, fails_at_open: bool = False) -> None:
+        self.error, self.fails_at_open = error, fails_at_open
         self.probes = 0
 
     async def open(self, _: Sandbox) -> Channel:
-        if self.fails_at_open and self.problem is not None:
-            raise self.problem
+        if self.fails_at_open and self.error is not None:
+            raise self.error
         return cast("Channel", self)
 
     async def probe(self) -> Capabilities:
         self.probes += 1
-        if self.problem is not None:
-            raise self.problem
+        if self.error is not None:
+            raise self.error
         return Capabilities(channel="x")
 
     async def forget(self, sandbox: str) -> None: ...
 
 
-async def _choose(is_young: bool = False, **ways: _Way) -> str:
-    openers: dict[str, ChannelProvider] = dict(ways)
-    return (await choose(SANDBOX, tuple(ways), openers, is_young=is_young)).name
+async def _selected(is_booting: bool = False, **providers: _FakeProvider) -> str:
+    by_name: dict[str, ChannelProvider] = dict(providers)
+    return (await select_channel(SANDBOX, tuple(providers), by_name, is_booting=is_booting)).name
 
 
-async def test_the_first_that_answers_is_taken_and_the_next_not_asked() -> None:
-    stock = _Way()
-    assert await _choose(agent=_Way(), stock=stock) == "agent"
+async def test_first_channel_that_answers_is_selected() -> None:
+    stock = _FakeProvider()
+    assert await _selected(agent=_FakeProvider(), stock=stock) == "agent"
     assert stock.probes == 0
 
 
-async def test_the_next_is_tried_when_one_does_not_answer() -> None:
-    assert await _choose(agent=_Way(Unreachable("not attached"), fails_at_open=True), stock=_Way()) == "stock"
+async def test_next_channel_is_probed_when_one_fails() -> None:
+    assert (
+        await _selected(
+            agent=_FakeProvider(Unreachable("not attached"), fails_at_open=True), stock=_FakeProvider()
+        )
+        == "stock"
+    )
 
 
-async def test_all_that_was_said_is_said() -> None:
-    agent = _Way(Unreachable("not attached"), fails_at_open=True)
+async def test_message_names_the_failure_of_each_channel() -> None:
+    agent = _FakeProvider(Unreachable("not attached"), fails_at_open=True)
     with pytest.raises(Unreachable, match=r"^agent: not attached; stock: no socket$"):
-        await _choose(agent=agent, stock=_Way(Unreachable("no socket")))
+        await _selected(agent=agent, stock=_FakeProvider(Unreachable("no socket")))
 
 
-async def test_while_the_guest_may_be_booting_its_agent_may_come() -> None:
-    agent = _Way(Unreachable("not attached"), fails_at_open=True)
-    refused = _Way(NotInjectable("its policy forbids it"))
+async def test_agent_may_still_attach_while_the_guest_boots() -> None:
+    agent = _FakeProvider(Unreachable("not attached"), fails_at_open=True)
+    refused = _FakeProvider(NotInjectable("its policy forbids it"))
     with pytest.raises(Unreachable):
-        await _choose(is_young=True, agent=agent, stock=refused)
+        await _selected(is_booting=True, agent=agent, stock=refused)
     with pytest.raises(NotInjectable, match=r"^agent: not attached; stock: its policy forbids it$"):
-        await _choose(agent=agent, stock=refused)
+        await _selected(agent=agent, stock=refused)
 
 
-async def test_a_way_that_the_node_does_not_have_is_said() -> None:
+async def test_channel_without_a_provider_is_named() -> None:
     with pytest.raises(NotInjectable, match=r"^agent: not configured on this node$"):
-        await choose(SANDBOX, ("agent",), {}, is_young=False)
-    with pytest.raises(NotInjectable, match="no way into it is configured"):
-        await choose(SANDBOX, (), {}, is_young=False)
+        await select_channel(SANDBOX, ("agent",), {}, is_booting=False)
+    with pytest.raises(NotInjectable, match="the configuration names no channel"):
+        await select_channel(SANDBOX, (), {}, is_booting=False)
 
 
-async def test_kept_channels_live_as_long_as_their_sandbox() -> None:
+async def test_cached_channel_lives_as_long_as_its_sandbox() -> None:
     closed: list[str] = []
 
     class _Channel:

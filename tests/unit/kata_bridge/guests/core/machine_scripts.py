@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's machine on a clock of its own, and the rulesets and answers that its transcripts are made of."""
+"""A guest's machine on a clock of its own, and the values that its transcripts use."""
 
 from bridge_api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.port import GuestState
 from kata_bridge.guests.core.events import (
     Action,
     DesiredChanged,
-    Event,
+    GuestMachineEvent,
     ProbeChannel,
     ProbeSucceeded,
     SandboxAdded,
@@ -43,7 +43,7 @@ def answer(ticket: int, code: ResultCode, text: str = "", holds: Ruleset | None 
 
 
 class Script:
-    """A machine and its clock; luck is always 0, so every wait is half of what it may be."""
+    """A machine with its clock; the jitter is always 0, so every wait is half of what it may be."""
 
     def __init__(self, *, capabilities: Capabilities = AGENT) -> None:
         self.machine = GuestMachine(CHECK_S)
@@ -51,8 +51,8 @@ class Script:
         assert self(SandboxAdded()) == (ProbeChannel(),)
         self.capabilities = capabilities
 
-    def __call__(self, event: Event) -> tuple[Action, ...]:
-        return self.machine.on(event, self.now_s, 0.0)
+    def __call__(self, event: GuestMachineEvent) -> tuple[Action, ...]:
+        return self.machine.handle(event, self.now_s, 0.0)
 
     def attach(self, state: GuestState = EMPTY) -> tuple[Action, ...]:
         return self(ProbeSucceeded(self.capabilities, state))

@@ -26,16 +26,16 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
 )
 
 
-def test_a_new_guest_is_probed_and_gets_what_was_set_meanwhile() -> None:
+def test_new_guest_gets_the_ruleset_that_was_set_before() -> None:
     script = Script()
     assert script(DesiredChanged(A, (FLOW,), 7)) == ()
     assert script.attach() == (PushRuleset(A, None, (FLOW,), 1),)
     assert script(StateReturned(held(A))) == (answer(7, ResultCode.APPLIED, holds=A),)
-    assert script.machine.why == ""
+    assert script.machine.message == ""
     assert script.machine.due_s() == 100.0 + CHECK_S / 2
 
 
-def test_what_is_there_is_not_applied() -> None:
+def test_ruleset_that_the_guest_holds_is_not_pushed() -> None:
     script = Script()
     assert script.attach(held(A)) == ()
     assert script(DesiredChanged(A, (FLOW,), 1)) == (answer(1, ResultCode.UNCHANGED, holds=A),)
@@ -43,7 +43,7 @@ def test_what_is_there_is_not_applied() -> None:
     assert script(DesiredChanged(again, (), 2)) == (answer(2, ResultCode.UNCHANGED, holds=A),)
 
 
-def test_the_latest_wins_and_the_one_before_is_told() -> None:
+def test_newer_ruleset_supersedes_the_one_before() -> None:
     script = Script()
     script.attach()
     assert script(DesiredChanged(A, (FLOW,), 1)) == (PushRuleset(A, None, (FLOW,), 1),)
@@ -56,7 +56,7 @@ def test_the_latest_wins_and_the_one_before_is_told() -> None:
     assert script(StateReturned(held(B))) == (answer(2, ResultCode.APPLIED, holds=B),)
 
 
-def test_a_flow_asked_for_while_it_is_flushed_is_flushed_again() -> None:
+def test_flow_added_during_its_flush_is_flushed_again() -> None:
     script = Script()
     script.attach()
     script(DesiredChanged(A, (FLOW, OTHER), 1))
@@ -64,29 +64,29 @@ def test_a_flow_asked_for_while_it_is_flushed_is_flushed_again() -> None:
     assert script(StateReturned(held(A))) == (PushRuleset(B, A, (FLOW,), 2),)
 
 
-def test_a_channel_without_deltas_gets_the_whole() -> None:
+def test_channel_without_deltas_gets_the_full_ruleset() -> None:
     script = Script(capabilities=SHIM).with_ruleset(A)
     assert script(DesiredChanged(B, (), 1)) == (PushRuleset(B, None, (), 2),)
 
 
-def test_a_missing_base_is_answered_with_the_whole() -> None:
+def test_missing_base_leads_to_a_full_push() -> None:
     script = Script().with_ruleset(A)
     assert script(DesiredChanged(B, (), 1)) == (PushRuleset(B, A, (), 2),)
     assert script(FullRulesetNeeded()) == (PushRuleset(B, None, (), 2),)
     assert script(StateReturned(held(B))) == (answer(1, ResultCode.APPLIED, holds=B),)
 
 
-def test_a_better_way_in_does_not_wait_for_a_worse_one() -> None:
+def test_channel_change_cancels_the_probe_in_flight() -> None:
     script = Script()
     script(DesiredChanged(A, (), 1))
     assert script(ChannelChanged()) == (CancelProbe(), ProbeChannel())
     assert script.attach() == (PushRuleset(A, None, (), 1),)
 
 
-def test_whoever_waits_for_a_sandbox_that_goes_is_told() -> None:
+def test_pending_requests_end_with_the_sandbox() -> None:
     script = Script()
     script(DesiredChanged(A, (), 1))
-    gone = "the sandbox is gone"
+    gone = "the sandbox was stopped"
     assert script(SandboxRemoved()) == (answer(1, ResultCode.GONE, gone),)
     assert script.attach() == ()
     assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.GONE, gone),)

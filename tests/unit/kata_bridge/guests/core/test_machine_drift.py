@@ -15,7 +15,7 @@ from kata_bridge.guests.core.events import (
 from tests.unit.kata_bridge.guests.core.machine_scripts import EMPTY, A, B, Script, answer, held
 
 
-def test_drift_is_noted_once_and_repaired_with_the_whole() -> None:
+def test_drift_is_recorded_once_and_repaired_in_full() -> None:
     script = Script().with_ruleset(A)
     assert script.wait() == (CheckState(),)
     drifted = held(A, has_drifted=True)
@@ -23,25 +23,25 @@ def test_drift_is_noted_once_and_repaired_with_the_whole() -> None:
     assert script(StateReturned(held(A))) == (RecordDrift(None),)
 
 
-def test_a_rebooted_guest_gets_its_rules_back() -> None:
+def test_rebooted_guest_gets_its_rules_again() -> None:
     script = Script().with_ruleset(A)
     script(ChannelChanged())
     assert script.attach(EMPTY) == (RecordDrift(DriftKind.LOST), PushRuleset(A, None, (), 1))
 
 
-def test_a_late_push_of_an_older_ruleset_is_repaired() -> None:
+def test_late_push_of_an_older_ruleset_is_repaired() -> None:
     script = Script().with_ruleset(B)
     assert script(StateReported(held(A))) == (RecordDrift(DriftKind.REPLACED), PushRuleset(B, None, (), 1))
 
 
-def test_a_report_that_crosses_a_push_is_looked_into_afterwards() -> None:
+def test_report_during_a_push_is_checked_after_it() -> None:
     script = Script().with_ruleset(A)
     script(DesiredChanged(B, (), 1))
     assert script(StateReported(held(A, has_drifted=True))) == ()
     assert script(StateReturned(held(B))) == (answer(1, ResultCode.APPLIED, holds=B), CheckState())
 
 
-def test_somebody_who_rewrites_again_and_again_is_answered_ever_more_slowly() -> None:
+def test_repeated_drift_is_repaired_with_backoff() -> None:
     script = Script().with_ruleset(A)
     waits = []
     for _ in range(10):

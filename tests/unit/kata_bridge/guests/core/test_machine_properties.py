@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 from bridge_api.messages import ResultCode
 from kata_bridge.channels.port import GuestState
 from kata_bridge.guests.core.events import (
-    Call,
+    CallOutcome,
     CallRefused,
     CancelProbe,
     ChannelChanged,
     CheckState,
     DesiredChanged,
-    Event,
     FlushFlows,
     FlushSucceeded,
     FullRulesetNeeded,
+    GuestCall,
+    GuestMachineEvent,
     GuestNotInjectable,
     GuestUnreachable,
     ProbeChannel,
     ProbeSucceeded,
     RecordDrift,
-    Result,
     SandboxAdded,
     SetRulesetReply,
     StateReported,
@@ -34,7 +34,7 @@ from ruleset.document import Ruleset
 from tests.unit.kata_bridge.guests.core.machine_scripts import AGENT, CHECK_S, EMPTY, FLOW, held
 
 
-class World:
+class ModelGuest:
     """A guest that does what it is asked for, or does not, and a machine that knows only results."""
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class World:
         self.holds = EMPTY
         self.is_reachable = True
         self.refuses: set[str] = set()
-        self.calls: list[Call] = []
+        self.calls: list[GuestCall] = []
         self.open_tickets: set[int] = set()
         self.tickets = self.generation = 0
         self.newest_applied = 0
         self.send(SandboxAdded(), 0.0)
 
-    def send(self, event: Event, luck: float) -> None:
-        for action in self.machine.on(event, self.now_s, luck):
+    def send(self, event: GuestMachineEvent, jitter: float) -> None:
+        for action in self.machine.handle(event, self.now_s, jitter):
             if isinstance(action, SetRulesetReply):
                 self.open_tickets.remove(action.ticket)
                 if action.code in (ResultCode.APPLIED, ResultCode.UNCHANGED):
@@ -64,12 +64,12 @@ class World:
         assert self.machine.in_flight == (self.calls[0] if self.calls else None)
         assert bool(self.calls) or self.machine.due_s() is not None, "it would sleep for ever"
 
-    def desire(self, generation: int, digest: str, luck: float) -> None:
+    def set_desired(self, generation: int, digest: str, jitter: float) -> None:
         self.tickets += 1
         self.open_tickets.add(self.tickets)
-        self.send(DesiredChanged(Ruleset(generation, digest, ()), (FLOW,), self.tickets), luck)
+        self.send(DesiredChanged(Ruleset(generation, digest, ()), (FLOW,), self.tickets), jitter)
 
-    def carry_out(self, call: Call) -> Result:
+    def outcome_of(self, call: GuestCall) -> CallOutcome:
         if not self.is_reachable:
             return GuestUnreachable("away")
         if isinstance(call, ProbeChannel):
@@ -90,56 +90,56 @@ class World:
         self.holds = held(call.ruleset)
         return StateReturned(self.holds)
 
-    def finish(self, luck: float, *, is_reply_lost: bool = False) -> None:
+    def finish(self, jitter: float, *, is_reply_lost: bool = False) -> None:
         if self.calls:
-            result = self.carry_out(self.calls.pop())
-            self.send(GuestUnreachable("reply lost") if is_reply_lost else result, luck)
+            result = self.outcome_of(self.calls.pop())
+            self.send(GuestUnreachable("reply lost") if is_reply_lost else result, jitter)
 
-    def wait(self, luck: float) -> None:
+    def wait(self, jitter: float) -> None:
         due_s = self.machine.due_s()
         if due_s is not None:
             self.now_s = max(self.now_s, due_s)
-            self.send(Tick(), luck)
+            self.send(Tick(), jitter)
 
-    def act(self, step: str, luck: float) -> None:
+    def act(self, step: str, jitter: float) -> None:
         match step:
             case "finish":
-                self.finish(luck)
+                self.finish(jitter)
             case "lose reply":
-                self.finish(luck, is_reply_lost=True)
+                self.finish(jitter, is_reply_lost=True)
             case "wait":
-                self.wait(luck)
+                self.wait(jitter)
             case "tick":
-                self.now_s += 10 * luck
-                self.send(Tick(), luck)
+                self.now_s += 10 * jitter
+                self.send(Tick(), jitter)
             case "desire":
                 self.generation += 1
                 # Few digests, so that things come back to what they were.
-                self.desire(self.generation, f"d{int(luck * 4)}", luck)
+                self.set_desired(self.generation, f"d{int(jitter * 4)}", jitter)
             case "same" if self.machine.desired is not None:
-                self.desire(self.generation, self.machine.desired.digest, luck)
+                self.set_desired(self.generation, self.machine.desired.digest, jitter)
             case "stale" if self.generation > 1:
-                self.desire(self.generation - 1, f"d{int(luck * 4)}", luck)
+                self.set_desired(self.generation - 1, f"d{int(jitter * 4)}", jitter)
             case "flush":
                 self.holds = GuestState(self.holds.generation, self.holds.digest, has_drifted=True)
             case "drift":
-                self.holds = GuestState(0, f"d{int(luck * 4)}", has_drifted=luck > 0.5)
+                self.holds = GuestState(0, f"d{int(jitter * 4)}", has_drifted=jitter > 0.5)
             case "reboot":
                 self.holds = EMPTY
-                self.send(ChannelChanged(), luck)
+                self.send(ChannelChanged(), jitter)
             case "away":
                 self.is_reachable = False
             case "back":
                 self.is_reachable = True
             case "refuse":
-                self.refuses.add(f"d{int(luck * 4)}")
+                self.refuses.add(f"d{int(jitter * 4)}")
             case "report" if self.is_reachable:
-                self.send(StateReported(self.holds), luck)
+                self.send(StateReported(self.holds), jitter)
             case "channel":
-                self.send(ChannelChanged(), luck)
+                self.send(ChannelChanged(), jitter)
             case "hopeless" if self.calls:
                 self.calls.pop()
-                self.send(GuestNotInjectable("policy"), luck)
+                self.send(GuestNotInjectable("policy"), jitter)
             case _:
                 pass
 
@@ -156,10 +156,10 @@ _STEPS = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(_STEPS, st.floats(0, 1, exclude_max=True)), min_size=10, max_size=80))
-def test_over_any_history_it_ends_at_what_is_desired(steps: list[tuple[str, float]]) -> None:
-    world = World()
-    for step, luck in steps:
-        world.act(step, luck)
+def test_any_history_ends_with_the_desired_ruleset(steps: list[tuple[str, float]]) -> None:
+    world = ModelGuest()
+    for step, jitter in steps:
+        world.act(step, jitter)
     world.is_reachable = True
     world.refuses.clear()
     for _ in range(60):

@@ -28,12 +28,12 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
 )
 
 
-def test_an_unreachable_guest_is_retried_ever_more_slowly_and_then_probed_again() -> None:
+def test_unreachable_guest_is_probed_with_backoff() -> None:
     script = Script()
     script(DesiredChanged(A, (), 1))
     first = script(GuestUnreachable("agent: not attached"))
     assert first == (answer(1, ResultCode.UNREACHABLE, "agent: not attached"),)
-    assert script.machine.why == "agent: not attached"
+    assert script.machine.message == "agent: not attached"
     waits = []
     for _ in range(12):
         began_s = script.now_s
@@ -50,7 +50,7 @@ def test_an_unreachable_guest_is_retried_ever_more_slowly_and_then_probed_again(
     assert script.machine.is_current
 
 
-def test_flows_of_a_push_whose_end_is_not_known_are_flushed_though_it_was_applied() -> None:
+def test_flows_of_a_push_with_unknown_outcome_are_flushed() -> None:
     script = Script()
     script.attach()
     script(DesiredChanged(A, (FLOW,), 1))
@@ -61,13 +61,13 @@ def test_flows_of_a_push_whose_end_is_not_known_are_flushed_though_it_was_applie
     assert script.machine.due_s() == script.now_s + CHECK_S / 2
 
 
-def test_a_refused_ruleset_is_not_tried_again_until_another_is_set() -> None:
+def test_refused_ruleset_waits_for_another_one() -> None:
     script = Script().with_ruleset(A)
     script(DesiredChanged(B, (), 1))
     refused = script(CallRefused("line 3: -j NOPE"))
     assert refused == (answer(1, ResultCode.REFUSED, "line 3: -j NOPE", A), CheckState())
     assert script(StateReturned(held(A))) == ()
-    assert script.machine.why == "refused by its packet filter: line 3: -j NOPE"
+    assert script.machine.message == "the guest refused the ruleset: line 3: -j NOPE"
     assert script(DesiredChanged(rules(3, B.digest), (), 2)) == (
         answer(2, ResultCode.REFUSED, "line 3: -j NOPE", A),
     )
@@ -77,7 +77,7 @@ def test_a_refused_ruleset_is_not_tried_again_until_another_is_set() -> None:
     assert script(DesiredChanged(rules(4), (), 3)) == (PushRuleset(rules(4), None, (), 4),)
 
 
-def test_a_refused_ruleset_is_tried_again_slowly() -> None:
+def test_refused_ruleset_is_tried_again_after_minutes() -> None:
     script = Script()
     script.attach()
     script(DesiredChanged(A, (), 1))
@@ -93,22 +93,22 @@ def test_a_refused_ruleset_is_tried_again_slowly() -> None:
     assert tried_after_s == 150.0
 
 
-def test_what_no_try_helps_is_said_and_not_tried() -> None:
+def test_not_injectable_guest_is_not_retried_soon() -> None:
     script = Script()
     script(DesiredChanged(A, (), 1))
     text = "shim: the agent's policy forbids it"
     assert script(GuestNotInjectable(text)) == (answer(1, ResultCode.NOT_INJECTABLE, text),)
     assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.NOT_INJECTABLE, text),)
-    assert script.machine.why == text
+    assert script.machine.message == text
     assert script.later(100) == ()
     assert script(ChannelChanged()) == (ProbeChannel(),)
     assert script.attach() == (PushRuleset(B, None, (), 2),)
 
 
-def test_a_guest_that_does_not_hold_what_it_was_given_is_not_given_it_without_end() -> None:
+def test_push_that_has_no_effect_is_retried_with_backoff() -> None:
     script = Script()
     script.attach()
     script(DesiredChanged(A, (), 1))
-    text = "given d1 it holds nothing"
+    text = "after a push of d1 the guest holds nothing"
     assert script(StateReturned(EMPTY)) == (answer(1, ResultCode.UNREACHABLE, text),)
     assert script.machine.due_s() == 100.025

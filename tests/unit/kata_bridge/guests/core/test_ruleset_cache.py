@@ -26,48 +26,48 @@ def _delta(old: Ruleset, new: Ruleset) -> RulesetDelta:
 A, B = _ruleset(1, 2), _ruleset(2, 3)
 
 
-def test_what_says_the_same_is_kept_once() -> None:
+def test_rulesets_of_one_digest_share_their_documents() -> None:
     rulesets = RulesetCache()
-    first = rulesets.shared(A)
-    again = rulesets.shared(_ruleset(5, 2))
+    first = rulesets.intern(A)
+    again = rulesets.intern(_ruleset(5, 2))
     assert again == Ruleset(5, A.digest, A.documents)
     assert again.documents is first.documents
     assert len(rulesets) == 1
 
 
-def test_a_delta_is_composed_once_for_all_guests_and_sent_on_as_it_came() -> None:
+def test_delta_is_composed_once_and_sent_on_as_it_came() -> None:
     rulesets = RulesetCache()
-    base, delta = rulesets.shared(A), _delta(A, B)
-    new = rulesets.composed(base, delta)
+    base, delta = rulesets.intern(A), _delta(A, B)
+    new = rulesets.compose(base, delta)
     assert new == B
-    assert rulesets.composed(rulesets.shared(A), delta).documents is new.documents
-    assert rulesets.between(base, new) == delta
+    assert rulesets.compose(rulesets.intern(A), delta).documents is new.documents
+    assert rulesets.payload(base, new) == delta
 
 
-def test_a_delta_that_came_to_what_is_there_changes_nothing() -> None:
+def test_delta_to_the_current_digest_changes_nothing() -> None:
     rulesets = RulesetCache()
-    assert rulesets.composed(B, _delta(A, B)).digest == B.digest
+    assert rulesets.compose(B, _delta(A, B)).digest == B.digest
 
 
-def test_a_delta_of_another_base_is_refused() -> None:
+def test_delta_of_another_base_is_rejected() -> None:
     rulesets = RulesetCache()
-    rulesets.composed(A, _delta(A, B))
+    rulesets.compose(A, _delta(A, B))
     with pytest.raises(BaseMismatch):
-        rulesets.composed(_ruleset(3, 9), _delta(A, B))
+        rulesets.compose(_ruleset(3, 9), _delta(A, B))
 
 
-def test_between_two_that_nobody_compared_yet_the_delta_is_computed() -> None:
+def test_delta_between_two_known_rulesets_is_computed() -> None:
     rulesets = RulesetCache()
-    assert rulesets.between(A, B) == _delta(A, B)
+    assert rulesets.payload(A, B) == _delta(A, B)
     later = Ruleset(7, B.digest, B.documents)
-    assert rulesets.between(A, later).generation == 7
-    assert rulesets.between(A, A) is A
+    assert rulesets.payload(A, later).generation == 7
+    assert rulesets.payload(A, A) is A
 
 
-def test_what_nobody_uses_is_forgotten_but_for_the_latest() -> None:
+def test_unused_rulesets_are_evicted_but_for_the_latest() -> None:
     rulesets = RulesetCache()
-    made = [rulesets.shared(_ruleset(n, n)) for n in range(1, 101)]
-    rulesets.keep({made[0].digest})
+    made = [rulesets.intern(_ruleset(n, n)) for n in range(1, 101)]
+    rulesets.evict_unused({made[0].digest})
     assert len(rulesets) == MAX_UNUSED + 1
     assert rulesets.get(made[0].digest) is made[0]
     assert rulesets.get(made[50].digest) is None
