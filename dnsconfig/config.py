@@ -58,7 +58,7 @@ class LastKnownPolicy(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class DnsConfigConfiguration:
     node_name: str = setting(doc="name of the Node that this daemon runs on")
-    super_cluster: SuperCluster
+    super_cluster: SuperCluster = setting(doc="where the objects are read")
     bridge: Bridge = field(default_factory=Bridge)
     cluster_domain: str = setting(CLUSTER_DOMAIN, doc="of tenants of which nothing else says it")
     tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")

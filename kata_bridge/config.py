@@ -227,7 +227,7 @@ _KATA = (RuntimeRule(("kata*",), ("agent", "stock")),)
 @dataclass(frozen=True, slots=True)
 class KataBridgeConfiguration:
     state_directory: Path = setting(doc="of the authority and the certificates of guests; for root alone")
-    sandboxes: Sandboxes
+    sandboxes: Sandboxes = setting(doc="where sandboxes are found: at least one of the three")
     listen: Listen = field(default_factory=Listen)
     lock_file: Path = setting(Path("/run/vcnode/kata-bridge.lock"), doc="held while running: one a node")
     runtimes: tuple[RuntimeRule, ...] = setting(_KATA, doc="the first rule that names the handler decides")

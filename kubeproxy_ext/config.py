@@ -80,7 +80,7 @@ class LastKnownPolicy(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class KubeproxyExtConfiguration(RelistGuardSettings):
     node_name: str = setting(doc="name of the Node that this daemon runs on")
-    super_cluster: SuperCluster
+    super_cluster: SuperCluster = setting(doc="where the objects are read")
     bridge: Bridge = field(default_factory=Bridge)
     service_cidrs: tuple[str, ...] = setting(
         (), key="serviceCIDRs", doc="ranges of the super cluster where what no Service has is rejected"

@@ -154,9 +154,9 @@ class Drain:
 @dataclass(frozen=True, slots=True)
 class VnAgentConfiguration:
     node_name: str = setting(doc="name of the Node that this daemon runs on")
-    serving: Serving
-    kubelet: Kubelet
-    tenants: Tenants
+    serving: Serving = setting(doc="the certificate that tenants' apiservers verify")
+    kubelet: Kubelet = setting(doc="the node's kubelet, and the credential for it")
+    tenants: Tenants = setting(doc="where tenants come from: one of the two")
     listen: Listen = field(default_factory=Listen)
     pods: Pods = field(default_factory=Pods)
     injected_containers: tuple[str, ...] = setting(

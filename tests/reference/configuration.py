@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
     if dataclasses.is_dataclass(value):
-        found = keys(type(value))
+        found = keys(typing.cast("typing.Hashable", type(value)))
         return {name: _plain(getattr(value, key.field)) for name, key in found.items()}
     return value
 

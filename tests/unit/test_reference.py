@@ -18,6 +18,9 @@ from tests.reference.kinds import KINDS, Kind
 
 Validator = jsonschema.Draft202012Validator
 
+# One value of each type that YAML has.
+_OTHERS: tuple[Any, ...] = (None, "text", 7, 7.5, True, [], {})
+
 
 def test_reference_is_current() -> None:
     assert pages.stale() == [], "run make reference"
@@ -60,8 +63,7 @@ def _example(kind: Kind) -> Any:
 def _changed(value: Any) -> Iterator[Any]:
     """The document with one value left out or replaced."""
     for path in _paths(value):
-        for replacement in (None, "text", 7, 7.5, True, [], {}):
-            yield _with(value, path, replacement)
+        yield from (_with(value, path, other) for other in _OTHERS)
         yield _without(value, path)
 
 
