@@ -18,12 +18,15 @@ import pytest
 DAEMON = """
 import asyncio, pathlib, sys, time
 from dataclasses import dataclass
-from daemonkit import config, logs, run
+from daemonkit import logs
+from daemonkit.config.binding import load, setting
+from daemonkit.run.command_line import load_or_exit, parse_arguments
+from daemonkit.run.lifecycle import run
 
 @dataclass(frozen=True, slots=True)
 class Config:
     work_directory: pathlib.Path
-    port: int = config.setting(0, minimum=0, maximum=65535)
+    port: int = setting(0, minimum=0, maximum=65535)
 
 async def body(life):
     def reload():
@@ -39,11 +42,11 @@ async def body(life):
         await asyncio.sleep(0.01)
     return 7
 
-arguments = run.parse_arguments("daemon", sys.argv[1:])
-settings = run.configured(arguments, lambda path: config.load(path, Config, kind="Daemon"))
+arguments = parse_arguments("daemon", sys.argv[1:])
+settings = load_or_exit(arguments, lambda path: load(path, Config, kind="Daemon"))
 WORK = settings.work_directory
 logs.setup()
-sys.exit(run.run(body))
+sys.exit(run(body))
 """
 
 
@@ -197,8 +200,7 @@ def test_a_check_of_a_good_configuration(tmp_path: Path) -> None:
 
 
 def test_the_base_imports_nothing_large() -> None:
-    modules = "config, files, logs, metrics, run, status, tasks, tls"
-    code = f"import sys; from daemonkit import {modules}; print(*sys.modules)"
+    code = "import sys, daemonkit.run.command_line, daemonkit.run.daemon_shell; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert {"daemonkit.run.lifecycle", "asyncio", "ssl", "yaml", "msgspec"} <= loaded
     assert not loaded & {
