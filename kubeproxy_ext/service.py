@@ -3,8 +3,6 @@
 
 import asyncio
 import contextlib
-import gc
-import os
 import random
 import time
 from collections.abc import Callable
@@ -12,9 +10,9 @@ from collections.abc import Callable
 from bridge_api.client import BridgeClient
 from daemonkit import logs
 from daemonkit.kube.lazy_client import LazyClient
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
 from daemonkit.run.lifecycle import Lifecycle
-from daemonkit.status.server import Query, Reply, StatusServer
-from daemonkit.tasks import Tasks
+from daemonkit.status.server import Query, Reply
 from kubeproxy_ext.bridge import Handlers, Pusher
 from kubeproxy_ext.cache.service_cidrs import ServiceRanges
 from kubeproxy_ext.cache.tenants import TenantState
@@ -33,8 +31,6 @@ READY_WAIT_S = 10.0
 SAVE_S = 5.0
 # What is due and not done, for whatever reason, must not turn for ever without a pause.
 MIN_WAIT_S = 0.001
-# Rules are values that make no cycles; the default looks for some each 700 allocations.
-GC_THRESHOLD = 20_000
 
 _log = logs.get(__name__)
 
@@ -45,11 +41,10 @@ class Service:
     def __init__(self, config: KubeproxyExtConfiguration) -> None:
         """Build all parts; nothing is dialled. Raises OSError where the state directory is unusable."""
         self._config = config
-        self._started_at = time.time()
         self._metrics = Metrics()
-        self._tasks = Tasks("kubeproxy-ext", on_failure=self._failed)
+        self._shell = DaemonShell("kubeproxy-ext", node_name=config.node_name)
+        self._tasks = self._shell.tasks
         self._woken = asyncio.Event()
-        self._life: Lifecycle | None = None
         self._saved: SavedState | None = None
         if config.state_directory is not None:
             self._saved = SavedState(config.state_directory, self._snapshot, self._metrics.state_errors)
@@ -92,39 +87,34 @@ class Service:
         self._watch.on_slice = engine.slice_changed
         engine.sources = self._watch
         self._report = Report(engine, self._watch, self._pusher)
-        self._status = self._make_status()
         self._add_gauges()
 
     # ---- life
 
     async def run(self, life: Lifecycle) -> int:
         """Work until told to stop. Returns the exit code."""
-        self._life = life
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD)
+        freeze_heap()
         engine = self._engine
         life.on_reload(self._reload)
-        if self._status is not None:
-            await self._status.start()
+        await self._shell.start(
+            life,
+            self._config.status.listen_at,
+            self._metrics.registry,
+            readiness=self._report.readiness,
+            status=self._status,
+            pages={"/explain": self._explain},
+        )
         self._watch.start()
         self._tasks.spawn(self._pusher.run(), "kata-bridge")
         self._tasks.spawn(turns(engine, self._woken, time.monotonic), "turns")
         if self._saved is not None:
             self._tasks.spawn(self._save(self._saved), "state")
-        await self._wait_until_ready(life)
+        await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
         _log.info("working", node=self._config.node_name, guests=len(self._engine.delivery.guests))
         life.ready()
         await life.stopping.wait()
         await self._stop()
         return 0
-
-    async def _wait_until_ready(self, life: Lifecycle) -> None:
-        end = time.monotonic() + READY_WAIT_S
-        while not self._report.readiness().is_ready and time.monotonic() < end:
-            if life.stopping.is_set():
-                return
-            await asyncio.sleep(0.02)
 
     def _send(self, push: Push) -> None:
         self._pusher.push(push)
@@ -133,21 +123,14 @@ class Service:
         """SIGHUP: credentials are read again by themselves; the configuration only at a start."""
         self._woken.set()
 
-    def _failed(self, name: str, _: BaseException) -> None:
-        """Without one of its tasks the daemon is none: the service manager starts it again."""
-        if self._life is not None:
-            _log.error("cannot go on", task=name)
-            self._life.stop()
-
     async def _stop(self) -> None:
         self._report.is_draining = True
-        await self._tasks.close(2.0)
+        await self._shell.end_tasks()
         if self._saved is not None:
             self._saved.changed(self._engine.take_to_save())
             await self._saved.write_due(self._confirmed())
         await self._cluster.close()
-        if self._status is not None:
-            await self._status.stop()
+        await self._shell.stop()
 
     # ---- saved state
 
@@ -183,30 +166,11 @@ class Service:
 
     # ---- what it says of itself
 
-    def _make_status(self) -> StatusServer | None:
-        address = self._config.status.listen_at
-        if address is None:
-            return None
-        return StatusServer(
-            address,
-            self._metrics.registry,
-            readiness=self._report.readiness,
-            status=self.status,
-            own={"/explain": self._explain},
-        )
-
     def _explain(self, query: Query) -> Reply:
         return self._report.explain(query, time.monotonic())
 
-    def status(self) -> dict[str, object]:
-        return {
-            "daemon": "kubeproxy-ext",
-            "nodeName": self._config.node_name,
-            "pid": os.getpid(),
-            "startedAt": self._started_at,
-            "holdSeconds": self._config.hold_seconds,
-            **self._report.status(time.monotonic()),
-        }
+    def _status(self) -> dict[str, object]:
+        return {"holdSeconds": self._config.hold_seconds, **self._report.status(time.monotonic())}
 
     def _add_gauges(self) -> None:
         engine, watch, metrics = self._engine, self._watch, self._metrics

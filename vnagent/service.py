@@ -2,18 +2,16 @@
 """One running vn-agent: builds the parts, starts them in order, drains them at the end."""
 
 import asyncio
-import gc
-import os
 import signal
 import sys
 import time
 
 from daemonkit import logs
 from daemonkit.files.watched import Watched
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.run.process_limits import raise_descriptor_limit
-from daemonkit.status.server import Readiness, StatusServer
-from daemonkit.tasks import Tasks
+from daemonkit.status.server import Readiness
 from daemonkit.tls.contexts import TlsError
 from vnagent.audit_log import AuditLog
 from vnagent.config import VnAgentConfiguration
@@ -35,7 +33,6 @@ from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 FIRST_READ_S = 5.0
 # A connection outlives its certificates by this at most.
 EXPIRY_PERIOD_S = 1.0
-GC_THRESHOLD = 20_000
 # How long the loop waits for a thread that renders a page; Python's own 5 ms are ten echoes.
 SWITCH_S = 0.0005
 
@@ -49,9 +46,9 @@ class Service:
         """Build all parts and bind the listener; nothing is dialled. Raises TlsError, OSError."""
         self._config = config
         loop = asyncio.get_running_loop()
-        self._started_at = time.time()
         self._metrics = Metrics()
-        self._tasks = Tasks("vn-agent")
+        self._shell = DaemonShell("vn-agent", node_name=config.node_name, stops_on_failure=False)
+        self._tasks = self._shell.tasks
         self._audit_log = AuditLog(loop, config.audit.path, self._metrics.audit_lost)
         self._audit_log.open()
         self._channels = Channels(loop)
@@ -94,7 +91,6 @@ class Service:
             self._handshakes.accept,
             self._handshakes.make_room,
         )
-        self._status = self._make_status()
 
     def _certificates(self) -> tuple[Reloadable, ...]:
         serving, kubelet = self._config.serving, self._config.kubelet
@@ -120,12 +116,6 @@ class Service:
 
     # ---- what it says of itself
 
-    def _make_status(self) -> StatusServer | None:
-        address = self._config.status.listen_at
-        if address is None:
-            return None
-        return StatusServer(address, self._metrics.registry, readiness=self.readiness, status=self.status)
-
     def readiness(self) -> Readiness:
         """Ready when both tenants and pods are known, be it from saved state, and not draining."""
         sources = self._feeds.statuses()
@@ -140,10 +130,6 @@ class Service:
         agent = self.agent
         host, port = self._listener.bound
         return {
-            "daemon": "vn-agent",
-            "nodeName": self._config.node_name,
-            "pid": os.getpid(),
-            "startedAt": self._started_at,
             "listen": {"address": host, "port": port},
             "kubelet": {
                 "address": self._kubelet.address.authority,
@@ -171,18 +157,19 @@ class Service:
     async def run(self, life: Lifecycle) -> int:
         """Serve until told to stop, then drain. Returns the exit code."""
         raise_descriptor_limit()
-        # What is there by now stays; and a relay makes few cycles but many small values, for which
-        # the default of a collection each 700 allocations is wasted work.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD)
+        freeze_heap()
         sys.setswitchinterval(SWITCH_S)
         life.on_reload(self._reload)
         # A signal of its own: SIGHUP comes from logrotate each night, and must remove no tenant.
         life.on_signal(signal.SIGUSR1, self._feeds.release_tenants)
         self._channels.start()
-        if self._status is not None:
-            await self._status.start()
+        await self._shell.start(
+            life,
+            self._config.status.listen_at,
+            self._metrics.registry,
+            readiness=self.readiness,
+            status=self.status,
+        )
         self._feeds.restore()
         for source in self._sources:
             source.changed()  # what is read now is no change later
@@ -231,11 +218,10 @@ class Service:
         _log.info("draining", seconds=self._config.drain.seconds, tunnels=len(self.agent.tunnels))
         await self.agent.drain(self._config.drain.seconds)
         self._kubelet.close_idle()
-        await self._tasks.close(2.0)
+        await self._shell.end_tasks()
         self._pages.close()
         if self._state is not None:
             await self._state.write_due()
         self._channels.stop()
         self._audit_log.close()
-        if self._status is not None:
-            await self._status.stop()
+        await self._shell.stop()
