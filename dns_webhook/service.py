@@ -4,7 +4,6 @@
 import asyncio
 import datetime as dt
 import gc
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +16,10 @@ from daemonkit.kube import too_large
 from daemonkit.kube.client import Requester
 from daemonkit.kube.lazy_client import LazyClient
 from daemonkit.kube.reflector import Transport
+from daemonkit.run.daemon_shell import DaemonShell
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.run.process_limits import raise_descriptor_limit
-from daemonkit.status.server import Readiness, StatusServer
-from daemonkit.tasks import Tasks
+from daemonkit.status.server import Readiness
 from dns_webhook import review
 from dns_webhook.config import DnsWebhookConfiguration
 from dns_webhook.credentials import Credentials
@@ -55,8 +54,7 @@ class Service:
     ) -> None:
         """Build all parts. Raises CredentialsError."""
         self._config = config
-        self._tasks = Tasks("dnsconfig-webhook", on_failure=self._failed)
-        self._life: Lifecycle | None = None
+        self._shell = DaemonShell("dnsconfig-webhook")
         self._client = client or LazyClient(config.super_cluster.kubeconfig_file, "dnsconfig-webhook")
         self.sources = Sources(
             self._client, has_clusters=config.super_cluster.has_virtual_clusters, clock=clock
@@ -82,28 +80,30 @@ class Service:
 
     async def run(self, life: Lifecycle) -> int:
         """Work until told to stop. Returns the exit code."""
-        self._life = life
         raise_descriptor_limit()
-        status = self._status()
-        if status is not None:
-            await status.start()
+        await self._shell.start(
+            life,
+            self._config.status.listen_at,
+            self.registry,
+            readiness=self.readiness,
+            status=self.status,
+        )
         self.rotation.begin()
         # What is here now stays: whoever looks for what is over (`connections`) need not go through it.
         gc.collect()
         gc.freeze()
         listen = self._config.listen
         self._port = await self._server.start(listen.address, listen.port, self._credentials.certificate_file)
-        self.sources.start(self._tasks)
-        self._tasks.spawn(self.rotation.run(), "certificates")
-        self._tasks.spawn(self._poll(), "node file")
+        self.sources.start(self._shell.tasks)
+        self._shell.tasks.spawn(self.rotation.run(), "certificates")
+        self._shell.tasks.spawn(self._poll(), "node file")
         _log.info("working", port=self._port)
         life.ready()
         await life.stopping.wait()
         await self._server.stop()
-        await self._tasks.close(2.0)
+        await self._shell.end_tasks()
         await self._client.close()
-        if status is not None:
-            await status.stop()
+        await self._shell.stop()
         return 0
 
     def judge(self, body: bytes) -> web.Response:
@@ -135,19 +135,7 @@ class Service:
             await asyncio.sleep(POLL_S)
             self._file.poll()
 
-    def _failed(self, name: str, _: BaseException) -> None:
-        """Without one of its tasks it is no webhook: the service manager starts it again."""
-        if self._life is not None:
-            _log.error("cannot go on", task=name)
-            self._life.stop()
-
     # ---- what it says of itself
-
-    def _status(self) -> StatusServer | None:
-        address = self._config.status.listen_at
-        if address is None:
-            return None
-        return StatusServer(address, self.registry, readiness=self.readiness, status=self.status)
 
     def readiness(self) -> Readiness:
         """Whether API servers shall ask this replica: it has heard of all, and is trusted.
@@ -169,8 +157,6 @@ class Service:
     def status(self) -> dict[str, object]:
         leaf = self._credentials.leaf
         return {
-            "daemon": "dnsconfig-webhook",
-            "pid": os.getpid(),
             "port": self._port,
             "authorities": len(self._credentials.authorities),
             "unreadable": self.sources.unreadable,

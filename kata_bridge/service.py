@@ -2,10 +2,8 @@
 """One running kata-bridge: builds the parts, starts them in order, ends them."""
 
 import asyncio
-import gc
 import os
 import random
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +12,10 @@ from daemonkit import logs
 from daemonkit.config.binding import ConfigError
 from daemonkit.files import directories
 from daemonkit.metrics import Registry
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.run.process_limits import raise_descriptor_limit
-from daemonkit.status.server import Readiness, StatusServer
+from daemonkit.status.server import Readiness
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import Allowed, Front, bind
 from kata_bridge.api.server import BridgeServer
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 # How long a start waits for the first word of its sources before it says that it is up. Until they
 # are heard, watchers get no SYNCED and absent guests are unknown.
 FIRST_SYNC_S = 5.0
-GC_THRESHOLD = 20_000
 # The drain of the NRI connection and the end of its tasks take at most 1.6 s of it.
 RUNTIME_END_S = 4.0
 
@@ -66,12 +64,12 @@ class Service:
         """
         self._config = config
         self._path = path
-        self._started_at = time.time()
         for directory in config.shared_directories():
             directories.prepare(directory)
         self._lock = Lock(config.lock_file)
         self._metrics = Metrics()
-        self._tasks = Tasks("kata-bridge")
+        self._shell = DaemonShell("kata-bridge", stops_on_failure=False)
+        self._tasks = self._shell.tasks
         self._runtime_tasks = Tasks("runtime")
         # The directory is root's alone, so what listens in it is behind the front for everybody.
         notes = config.state_directory / "netns"
@@ -114,7 +112,6 @@ class Service:
         )
         self._plugin = self._nri_plugin()
         self._metrics.watch(self._states, self._discovery.ages)
-        self._status = self._make_status()
         self._is_draining = False
 
     def _doors(self, config: KataBridgeConfiguration, agent: Agent) -> "tuple[AgentServer, AgentRegistry]":
@@ -192,12 +189,6 @@ class Service:
         drivers = self.guests.drivers.values()
         return [(driver.channel_name, driver.state) for driver in drivers]
 
-    def _make_status(self) -> StatusServer | None:
-        address = self._config.status.listen_at
-        if address is None:
-            return None
-        return StatusServer(address, self._metrics.registry, readiness=self.readiness, status=self.status)
-
     def readiness(self) -> Readiness:
         """Ready when the node's sandboxes are known and it is not draining."""
         ages = self._discovery.ages()
@@ -221,9 +212,6 @@ class Service:
     def status(self) -> dict[str, object]:
         ages = self._discovery.ages()
         return {
-            "daemon": "kata-bridge",
-            "pid": os.getpid(),
-            "startedAt": self._started_at,
             "socket": self._config.listen.socket,
             "sources": {name: {"ageSeconds": round(age, 3)} for name, age in ages.items()},
             "problems": self._problems(),
@@ -241,13 +229,16 @@ class Service:
 
     async def run(self, life: Lifecycle) -> int:
         """Serve until told to stop. Returns the exit code."""
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD)
+        freeze_heap()
         raise_descriptor_limit()
         life.on_reload(self._reload)
-        if self._status is not None:
-            await self._status.start()
+        await self._shell.start(
+            life,
+            self._config.status.listen_at,
+            self._metrics.registry,
+            readiness=self.readiness,
+            status=self.status,
+        )
         inner = self._config.inner_socket
         inner.unlink(missing_ok=True)
         await self._server.start(inner)
@@ -328,13 +319,12 @@ class Service:
         await front.close()
         if self._links is not None:
             await self._links.stop()
-        await self._tasks.close(2.0)
+        await self._shell.end_tasks()
         if self._gatehouse is not None:
             await self._gatehouse.close()
         if self._cri is not None:
             await self._cri.close()
         self._namespaces.close()
-        if self._status is not None:
-            await self._status.stop()
+        await self._shell.stop()
         self._config.listen.socket.unlink(missing_ok=True)
         self._lock.release()

@@ -14,10 +14,10 @@ import vnagent.__main__
 from vnagent.transport.tls_connection import TlsChannel
 from vnagent.transport.poller import Channels
 from vnagent.transport.cipher import Cipher
-from daemonkit import run
+from daemonkit.run.command_line import parse_arguments
 import asyncio
 
-run.parse_arguments("vn-agent", ["--config", "vn-agent.yaml"])
+parse_arguments("vn-agent", ["--config", "vn-agent.yaml"])
 
 async def dial():
     near, far = socket.socketpair()
