@@ -6,9 +6,7 @@ was last confirmed is its modification time. Losing it costs only what it is for
 reported and survived, a damaged file is reported and ignored.
 """
 
-import asyncio
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,9 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from daemonkit import logs
-from daemonkit.files import directories
-from daemonkit.files.atomic import remove_leftovers, write_atomically
+from daemonkit.files.saved_state import MAX_AGE_S, SavedFiles
 from daemonkit.metrics import Counter
 from dnsconfig.cluster.objects import (
     NamespaceObject,
@@ -32,14 +28,10 @@ from dnsconfig.resolve.network import Origin
 from dnsconfig.retention.resolver_retention import Keeping, Loss
 from dnsconfig.retention.sandbox_networks import Attachment, Attachments
 
-# An older address is more likely to be somebody else's by now.
-MAX_AGE_S = 24 * 3600.0
 # Of a state from the future nobody knows how old it is: the clock was ahead when it was written, or is
 # behind now, as after a start without a battery, and then the node may have been off for weeks. That
 # is as unknown as too old. So much is a clock that was set right between two starts.
 MAX_AHEAD_S = 300.0
-# A pod is 500 bytes and a text 200; a node has a few hundred.
-MAX_FILE_BYTES = 16 << 20
 # Under churn it is written this often; a restart finds it that much too old.
 INTERVAL_S = 10.0
 # How often what did not change is confirmed.
@@ -47,7 +39,6 @@ CONFIRM_S = 60.0
 
 _NAME = "state.json"
 _VERSION = 1
-_log = logs.get(__name__)
 
 
 class SavedLoss(msgspec.Struct, rename="camel"):
@@ -185,7 +176,7 @@ def picture_of(state: State) -> Picture:
 
 
 class SavedState:
-    """The file of one directory. Reads and writes happen in a thread, one at a time.
+    """The file of one directory. A pod takes 500 bytes and its text 200; a node has a few hundred.
 
     `now` and `wall` are clocks, monotonic and of the calendar.
     """
@@ -198,39 +189,30 @@ class SavedState:
         wall: Callable[[], float] = time.time,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path = directory / _NAME
-        self._errors = errors
+        self._files = SavedFiles(directory, errors, max_ahead_s=MAX_AHEAD_S, wall=wall)
         self._wall = wall
         self._now = now
         self._written = b""
         self._written_at = self._confirmed_at = float("-inf")
-        self._is_failing = False
 
     def prepare(self) -> None:
         """Make the directory; remove what a killed writer left. Raises OSError."""
-        directories.prepare(self._path.parent, 0o700)
-        remove_leftovers(self._path.parent)
+        self._files.prepare()
 
     def load(self) -> Restored | None:
         """What was saved; None if there is nothing that can be used. For the start: it blocks."""
-        try:
-            with self._path.open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
-                confirmed_at = os.fstat(file.fileno()).st_mtime
-            state = msgspec.json.decode(data, type=State)
-        except FileNotFoundError:
+        loaded = self._files.load(
+            _NAME,
+            lambda data: msgspec.json.decode(data, type=State),
+            lambda state: state.version == _VERSION,
+        )
+        if loaded is None:
             return None
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            _log.error("saved state cannot be read", file=self._path, reason=error)
-            return None
-        age_s = self._wall() - confirmed_at
-        if state.version != _VERSION or not -MAX_AHEAD_S <= age_s <= MAX_AGE_S:
-            _log.warning("saved state is not used", file=self._path, age_s=round(age_s))
-            return None
+        state = loaded.value
         return Restored(
             picture_of(state),
             state.given,
-            max(0.0, age_s),
+            loaded.age_s,
             state.origins,
             state.losses,
             state.given_networks,
@@ -246,29 +228,10 @@ class SavedState:
         data = msgspec.json.encode(state)
         if data != self._written:
             if is_last or now - self._written_at >= INTERVAL_S:
-                await self._done(self._write, data, confirmed_at)
+                self._written_at = self._confirmed_at = now
+                is_done = await self._files.write(_NAME, data, confirmed_at)
+                self._written = data if is_done else b""
         elif is_last or now - self._confirmed_at >= CONFIRM_S:
-            await self._done(self._confirm, data, confirmed_at)
-
-    async def _done(self, step: Callable[[bytes, float], None], data: bytes, confirmed_at: float) -> None:
-        self._written_at = self._confirmed_at = self._now()
-        try:
-            await asyncio.to_thread(step, data, confirmed_at)
-        except OSError as error:
-            self._written = b""
-            self._errors.inc()
-            if not self._is_failing:
-                self._is_failing = True
-                _log.error("state cannot be saved", file=self._path, reason=error)
-        else:
-            self._written = data
-            self._is_failing = False
-
-    def _write(self, data: bytes, confirmed_at: float) -> None:
-        if len(data) > MAX_FILE_BYTES:
-            raise OSError(f"more than {MAX_FILE_BYTES} bytes")
-        write_atomically(self._path, data)
-        os.utime(self._path, (confirmed_at, confirmed_at))
-
-    def _confirm(self, _: bytes, confirmed_at: float) -> None:
-        os.utime(self._path, (confirmed_at, confirmed_at))
+            self._written_at = self._confirmed_at = now
+            if not await self._files.confirm(_NAME, confirmed_at):
+                self._written = b""

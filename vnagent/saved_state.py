@@ -16,8 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from daemonkit import logs
-from daemonkit.files import directories
-from daemonkit.files.atomic import remove_leftovers, write_atomically
+from daemonkit.files.saved_state import Loaded, SavedFiles
 from daemonkit.metrics import Counter
 from tenancy import registry as registries
 from tenancy.document import TenantError
@@ -30,9 +29,8 @@ from vnagent.tenants.client_lists import ClientLists
 TENANTS_FILE = "tenants.json"
 PODS_FILE = "pods.json"
 ROTATIONS_FILE = "rotations.json"
-# The node reboots, the control plane is repaired overnight: state of yesterday still helps. Older
-# state is more likely to name a pod that is somebody else's by now.
-MAX_AGE_S = 24 * 3600.0
+# 10 000 tenants of 20 KB.
+MAX_FILE_BYTES = 256 << 20
 # How often what did not change is confirmed on disk: so much older than true a saved age may be.
 CONFIRM_S = 60.0
 # Changes come in bursts.
@@ -83,17 +81,14 @@ class SavedState:
     """Reads the two files once, and writes them in a thread when told that something changed."""
 
     def __init__(self, directory: Path, errors: Counter, clock: Callable[[], float] = time.time) -> None:
-        self._directory = directory
-        self._errors = errors
+        self._files = SavedFiles(directory, errors, max_file_bytes=MAX_FILE_BYTES, wall=clock)
         self._clock = clock
         self._due: dict[str, _Due] = {}
         self._written_at: dict[str, float] = {}
-        self._is_failing = False
 
     def prepare(self) -> None:
         """Make the directory and clear what a killed writer left. Raises OSError."""
-        directories.prepare(self._directory, 0o700)
-        remove_leftovers(self._directory)
+        self._files.prepare()
 
     # ---- reading
 
@@ -102,46 +97,36 @@ class SavedState:
         if saved is None:
             return None
         try:
-            registry, problems = registries.load(bytes(saved.content), spiffe)
+            registry, problems = registries.load(bytes(saved.value.content), spiffe)
         except TenantError as error:
             _log.error("saved tenants cannot be used", reason=error)
             return None
-        lists = ClientLists(saved.client_lists, distrust=saved.lists_distrust)
-        return Restored(SavedTenants(registry, problems, saved.distrust, lists), self._age(saved))
+        lists = ClientLists(saved.value.client_lists, distrust=saved.value.lists_distrust)
+        return Restored(SavedTenants(registry, problems, saved.value.distrust, lists), saved.age_s)
 
     def load_rotations(self) -> bytes | None:
         """What was given to `rotations_confirmed`."""
         saved = self._load(ROTATIONS_FILE)
-        return None if saved is None else bytes(saved.content)
+        return None if saved is None else bytes(saved.value.content)
 
     def load_pods(self) -> Restored[OwnerIndex] | None:
         saved = self._load(PODS_FILE)
         if saved is None:
             return None
         try:
-            pods = msgspec.json.decode(saved.content, type=tuple[Owned, ...])
+            pods = msgspec.json.decode(saved.value.content, type=tuple[Owned, ...])
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             _log.error("saved pods cannot be used", reason=error)
             return None
-        return Restored(OwnerIndex(pods), self._age(saved))
+        return Restored(OwnerIndex(pods), saved.age_s)
 
-    def _load(self, name: str) -> _Saved | None:
-        path = self._directory / name
-        try:
-            saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError, ValueError, RecursionError) as error:
-            _log.error("saved state cannot be read", file=path, reason=error)
-            return None
-        if saved.version != _VERSION or self._age(saved) > MAX_AGE_S:
-            _log.warning("saved state is not used", file=path, age_s=round(self._age(saved)))
-            return None
-        return saved
-
-    def _age(self, saved: _Saved) -> float:
-        """A clock that was set back makes state look younger, never negative."""
-        return max(0.0, self._clock() - saved.confirmed_at)
+    def _load(self, name: str) -> Loaded[_Saved] | None:
+        return self._files.load(
+            name,
+            lambda data: msgspec.json.decode(data, type=_Saved),
+            lambda saved: saved.version == _VERSION,
+            lambda saved: saved.confirmed_at,
+        )
 
     # ---- writing
 
@@ -188,17 +173,9 @@ class SavedState:
             # The age counts from when the source was heard: the disk may have been full since.
             content, lists = msgspec.Raw(due.content()), due.lists
             saved = _Saved(_VERSION, due.confirmed_at, content, due.distrust, lists.served, lists.distrust)
-            data = msgspec.json.encode(saved)
-            try:
-                await asyncio.to_thread(write_atomically, self._directory / name, data)
-            except OSError as error:
-                self._errors.inc()
-                if not self._is_failing:
-                    self._is_failing = True
-                    _log.error("state cannot be saved", file=self._directory / name, reason=error)
+            if not await self._files.write(name, msgspec.json.encode(saved)):
                 await asyncio.sleep(SETTLE_S)
                 continue
-            self._is_failing = False
             self._written_at[name] = self._clock()
             if self._due.get(name) is due:
                 del self._due[name]

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import dnsconfig.saved_state
+from daemonkit.files.saved_state import MAX_AGE_S
 from daemonkit.metrics import Counter
 from dnsconfig.cluster.snapshot import Picture
 from dnsconfig.resolve.network import Origin
@@ -15,7 +15,6 @@ from dnsconfig.retention.sandbox_networks import Attachment, Attachments
 from dnsconfig.saved_state import (
     CONFIRM_S,
     INTERVAL_S,
-    MAX_AGE_S,
     MAX_AHEAD_S,
     Restored,
     SavedState,
@@ -199,7 +198,7 @@ async def test_a_disk_that_fails_is_survived(disk: Disk, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(dnsconfig.saved_state, "write_atomically", full)
+        patched.setattr("daemonkit.files.saved_state.write_atomically", full)
         await disk.saved.keep(state(), 0.0)
         disk.later(INTERVAL_S)
         await disk.saved.keep(state(), 0.0)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import kubeproxy_ext.saved_state
+from daemonkit.files.saved_state import MAX_AGE_S
 from daemonkit.metrics import Counter
 from kubeproxy_ext.cache.tenants import Restored, TenantState
 from kubeproxy_ext.compute.objects import (
@@ -16,7 +17,7 @@ from kubeproxy_ext.compute.objects import (
     SliceEndpoint,
 )
 from kubeproxy_ext.compute.packed_slices import PackedSlice, pack
-from kubeproxy_ext.saved_state import CONFIRM_S, INTERVAL_S, MAX_AGE_S, SavedState
+from kubeproxy_ext.saved_state import CONFIRM_S, INTERVAL_S, SavedState
 
 pytestmark = pytest.mark.asyncio
 
@@ -150,7 +151,7 @@ async def test_a_full_disk_is_counted_and_tried_again(disk: Disk, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(kubeproxy_ext.saved_state, "write_atomically", full)
+        patched.setattr("daemonkit.files.saved_state.write_atomically", full)
         disk.saved.changed({"a"})
         await disk.saved.keep({"a": 0.0})
         disk.later(INTERVAL_S)
@@ -163,6 +164,7 @@ async def test_a_full_disk_is_counted_and_tried_again(disk: Disk, monkeypatch: p
 
 async def test_what_is_too_large_is_not_written(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubeproxy_ext.saved_state, "MAX_FILE_BYTES", 500)
+    disk.saved = disk.started()
     disk.known["a"] = state("a", *(f"s{number}" for number in range(50)))
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 0.0})
@@ -179,6 +181,7 @@ async def test_what_was_confirmed_the_longest_ago_makes_room(
         disk.later(INTERVAL_S)
     size = sum(file.stat().st_size for file in disk.directory.iterdir())
     monkeypatch.setattr(kubeproxy_ext.saved_state, "MAX_TOTAL_BYTES", size)
+    disk.saved = disk.started()
     disk.known["d"] = state("d", "one")
     disk.saved.changed({"d"})
     await disk.saved.keep({"d": 0.0})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.files import atomic
+from daemonkit.files.saved_state import MAX_AGE_S
 from daemonkit.metrics import Counter
 from daemonkit.metrics import Registry as Metrics
 from devkit.pki import Authority
@@ -15,8 +16,7 @@ from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Registry, SpiffeTrust, merge
 from tenancy.removals import Distrust
 from tenancy.tenant import Role, Tenant
-from vnagent import saved_state
-from vnagent.saved_state import CONFIRM_S, MAX_AGE_S, PODS_FILE, TENANTS_FILE, SavedState
+from vnagent.saved_state import CONFIRM_S, PODS_FILE, TENANTS_FILE, SavedState
 from vnagent.tenants.client_lists import ClientLists
 
 pytestmark = pytest.mark.asyncio
@@ -146,7 +146,9 @@ async def test_a_burst_of_changes_is_one_write_of_the_last(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[bytes] = []
-    monkeypatch.setattr(saved_state, "write_atomically", lambda path, data: written.append(data))
+    monkeypatch.setattr(
+        "daemonkit.files.saved_state.write_atomically", lambda path, data: written.append(data)
+    )
     state = make()
     for pods in ([SHOP], [CART], [SHOP, CART], []):
         state.pods_confirmed(OwnerIndex(pods), is_new=True)
@@ -166,7 +168,7 @@ async def test_a_full_disk_is_counted_tried_again_and_does_not_make_state_younge
         def fail(path: Path, data: bytes) -> None:
             raise OSError(28, "No space left on device")
 
-        patch.setattr(saved_state, "write_atomically", fail)
+        patch.setattr("daemonkit.files.saved_state.write_atomically", fail)
         state.pods_confirmed(INDEX, is_new=True)
         await state.write_due()
         await state.write_due()
@@ -254,7 +256,7 @@ async def test_a_change_during_a_write_is_written_too(make: Make, monkeypatch: p
         if b"s-1" in data:
             state.pods_confirmed(OwnerIndex([CART]), is_new=True)
 
-    monkeypatch.setattr(saved_state, "write_atomically", write)
+    monkeypatch.setattr("daemonkit.files.saved_state.write_atomically", write)
     state.pods_confirmed(OwnerIndex([SHOP]), is_new=True)
     await state.write_due()
     assert pods_of(make()) == ({SHOP}, 0)
