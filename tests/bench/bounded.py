@@ -10,7 +10,7 @@ from tests.bench.figures import laid_out, number, quartiles
 Rounds = Sequence[Sequence[float]]
 """The samples of each round. Number n of ours was measured right beside number n of a peer."""
 
-Tables = Sequence[tuple[str, Sequence["Row"]]]
+Tables = Sequence[tuple[str, Sequence["BoundedRow"]]]
 """Each with its heading."""
 
 
@@ -34,7 +34,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerFigure:
     """A peer's number, and ours through it; the quartiles are of the rounds' ratios."""
 
     value: float
@@ -44,7 +44,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BoundedRow:
     """A figure with its numbers. `low` and `high` are the quartiles of our samples."""
 
     figure: Figure
@@ -52,7 +52,7 @@ class Row:
     low: float
     high: float
     count: int
-    peers: Mapping[str, Peer] = field(default_factory=dict)
+    peers: Mapping[str, PeerFigure] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -83,23 +83,23 @@ def row(
     ours: Rounds,
     peers: Mapping[str, Rounds] | None = None,
     statistic: Callable[[Sequence[float]], float] = p50,
-) -> Row:
+) -> BoundedRow:
     """Make a row of all samples; what a peer has no sample of is left out."""
     pooled = [value for samples in ours for value in samples]
     low, high = quartiles(pooled)
     found = {name: _peer(ours, rounds, statistic) for name, rounds in (peers or {}).items() if any(rounds)}
     if statistic is not p50:
         low = high = statistic(pooled)
-    return Row(figure, statistic(pooled), low, high, len(pooled) if statistic is p50 else 1, found)
+    return BoundedRow(figure, statistic(pooled), low, high, len(pooled) if statistic is p50 else 1, found)
 
 
-def value(figure: Figure, ours: float, peers: Mapping[str, float] | None = None) -> Row:
+def value(figure: Figure, ours: float, peers: Mapping[str, float] | None = None) -> BoundedRow:
     """A row of one number each."""
     rounds = {name: [[each]] for name, each in (peers or {}).items()}
     return row(figure, [[ours]], rounds)
 
 
-def _peer(ours: Rounds, theirs: Rounds, statistic: Callable[[Sequence[float]], float]) -> Peer:
+def _peer(ours: Rounds, theirs: Rounds, statistic: Callable[[Sequence[float]], float]) -> PeerFigure:
     pooled = statistic([value for samples in theirs for value in samples])
     if len(ours) == len(theirs):
         ratios = [
@@ -111,10 +111,10 @@ def _peer(ours: Rounds, theirs: Rounds, statistic: Callable[[Sequence[float]], f
         all_ours = [value for samples in ours for value in samples]
         ratios = [statistic(all_ours) / pooled] if pooled > 0 else []
     ratios = ratios or [float("nan")]
-    return Peer(pooled, statistics.median(ratios), *quartiles(ratios))
+    return PeerFigure(pooled, statistics.median(ratios), *quartiles(ratios))
 
 
-def table(rows: Sequence[Row], peers: Sequence[str]) -> str:
+def table(rows: Sequence[BoundedRow], peers: Sequence[str]) -> str:
     """Lay the rows out in columns: words to the left, numbers to the right; two columns for each peer."""
     headings = (
         "",
@@ -149,7 +149,7 @@ def document(tables: Tables) -> list[dict[str, object]]:
     return made
 
 
-def _ratio(peer: Peer) -> str:
+def _ratio(peer: PeerFigure) -> str:
     if peer.ratio != peer.ratio:  # NaN
         return "?"
     if peer.high - peer.low < 0.005:

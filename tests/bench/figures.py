@@ -15,7 +15,7 @@ class Bound:
     is_floor: bool
     is_absolute: bool = False
 
-    def verdict(self, row: "Row") -> str:
+    def verdict(self, row: "RatioRow") -> str:
         """`ok`, `BELOW` or `ABOVE`; with a `?` where the bound lies within the ratio's spread."""
         got = row.ours if self.is_absolute else row.ratio
         if math.isnan(got):
@@ -41,7 +41,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RatioRow:
     """A figure with its numbers: medians over the rounds, and the quartiles of the ratio."""
 
     figure: Figure
@@ -71,7 +71,7 @@ class Row:
 HEADINGS = ("", "unit", "ours", "go", "ours/go", "quartiles", "now at least", "DESIGN 13")
 
 
-def row(figure: Figure, ours: Sequence[float], peer: Sequence[float]) -> Row:
+def row(figure: Figure, ours: Sequence[float], peer: Sequence[float]) -> RatioRow:
     """Pair the rounds: number n of ours was measured right beside number n of the peer's.
 
     The ratio is the median of the rounds' ratios, not the ratio of the medians: what disturbs a
@@ -81,7 +81,7 @@ def row(figure: Figure, ours: Sequence[float], peer: Sequence[float]) -> Row:
     ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True) if theirs > 0]
     ratios = ratios or [math.nan]
     low, high = quartiles(ratios)
-    return Row(
+    return RatioRow(
         figure,
         statistics.median(ours),
         statistics.median(peer),
@@ -99,7 +99,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
     return first, third
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[RatioRow]) -> str:
     """Lay the rows out in columns: words to the left, numbers to the right."""
     return laid_out([HEADINGS, *(row.cells() for row in rows)], (0, 1, 6, 7))
 

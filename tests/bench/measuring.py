@@ -19,7 +19,7 @@ from .fixture import (
     tenant_key,
 )
 from .processes import Process
-from .subjects import Place, Running
+from .subjects import BenchMachine, RunningProxy
 
 TUNNELS = 500
 # Times the pods: as many different requests as a connection makes in seconds.
@@ -30,7 +30,7 @@ MEMORY_SETTLE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class LoadSlice:
     """A kind of load. `amount` is bytes for each download, else seconds."""
 
     name: str
@@ -41,7 +41,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LoadSample:
     """What one slice showed. Latencies are in microseconds, `cpu_s` is the proxy's.
 
     `waited_s` is how long the proxy's threads waited for their core, whoever had it.
@@ -72,29 +72,29 @@ class MemorySample:
 
 
 REQUESTS = (
-    Slice("c1", "requests", 1, PODS, 1.0),
-    Slice("c32", "requests", 32, PODS, 1.5),
-    Slice("c32-sized", "requests", 32, SIZED_PODS, 1.0),
+    LoadSlice("c1", "requests", 1, PODS, 1.0),
+    LoadSlice("c32", "requests", 32, PODS, 1.5),
+    LoadSlice("c32-sized", "requests", 32, SIZED_PODS, 1.0),
 )
-PACED = Slice("paced", "paced", 16, PODS, 2.0)
+PACED = LoadSlice("paced", "paced", 16, PODS, 2.0)
 STREAMS = (
-    Slice("stream1", "stream", 1, (FLOOD_POD,), 512 << 20),
-    Slice("stream4", "stream", 4, (FLOOD_POD,), 160 << 20),
+    LoadSlice("stream1", "stream", 1, (FLOOD_POD,), 512 << 20),
+    LoadSlice("stream4", "stream", 4, (FLOOD_POD,), 160 << 20),
 )
-EXECS = (Slice("exec1", "exec", 1, PODS, 1.5), Slice("exec4", "exec", 4, PODS, 1.5))
+EXECS = (LoadSlice("exec1", "exec", 1, PODS, 1.5), LoadSlice("exec4", "exec", 4, PODS, 1.5))
 
 
-class Bench:
+class ProxyBench:
     """Runs slices. The caller of every load is the fixture's first tenant."""
 
-    def __init__(self, place: Place, files: Fixture, upstream: str, *, scale: float) -> None:
+    def __init__(self, place: BenchMachine, files: Fixture, upstream: str, *, scale: float) -> None:
         self._place = place
         self._files = files
         self._upstream = upstream
         # The length of every slice is multiplied by this.
         self._scale = scale
 
-    def through(self, proxy: Running, what: Slice) -> Sample:
+    def through(self, proxy: RunningProxy, what: LoadSlice) -> LoadSample:
         """Load the proxy. Raises RunError if one answer is not as it must be."""
         load = self._load(what, proxy.address, direct=False)
         try:
@@ -110,7 +110,7 @@ class Bench:
             load.stop()
         return _sample(answer, after - before, waited_s)
 
-    def direct(self, what: Slice) -> Sample:
+    def direct(self, what: LoadSlice) -> LoadSample:
         """The same load without a proxy, in the super cluster's names."""
         load = self._load(what, self._upstream, direct=True)
         try:
@@ -122,10 +122,10 @@ class Bench:
             load.stop()
         return _sample(answer, 0.0, 0.0)
 
-    def memory(self, proxy: Running) -> MemorySample:
+    def memory(self, proxy: RunningProxy) -> MemorySample:
         """Open 500 tunnels through a fresh proxy, measure, and close them."""
         start = usage.memory(proxy.process.pid)
-        load = self._load(Slice("tunnels", "tunnels", TUNNELS, PODS, 1.0), proxy.address, False)
+        load = self._load(LoadSlice("tunnels", "tunnels", TUNNELS, PODS, 1.0), proxy.address, False)
         try:
             load.read_line()
             load.write_line("go")
@@ -146,7 +146,7 @@ class Bench:
             closed.rss_mb,
         )
 
-    def _load(self, what: Slice, address: str, direct: bool) -> Process:
+    def _load(self, what: LoadSlice, address: str, direct: bool) -> Process:
         files = self._files
         pair = files.kubelet_client if direct else files.caller
         targets = self._place.directory / "targets"
@@ -170,11 +170,11 @@ class Bench:
         )
 
 
-def _stream_bytes(what: Slice, scale: float) -> int:
+def _stream_bytes(what: LoadSlice, scale: float) -> int:
     return int(what.amount * scale) // UPSTREAM_CHUNK_BYTES * UPSTREAM_CHUNK_BYTES
 
 
-def _targets(what: Slice, direct: bool, scale: float) -> list[str]:
+def _targets(what: LoadSlice, direct: bool, scale: float) -> list[str]:
     """What is asked for, in turn. Small requests differ from each other, so that nobody who
     remembers the last one looks fast."""
     namespace = super_namespace(tenant_key(0)) if direct else NAMESPACE
@@ -191,9 +191,9 @@ def _targets(what: Slice, direct: bool, scale: float) -> list[str]:
     ]
 
 
-def _sample(answer: str, cpu_s: float, waited_s: float) -> Sample:
+def _sample(answer: str, cpu_s: float, waited_s: float) -> LoadSample:
     got = json.loads(answer)
-    return Sample(
+    return LoadSample(
         operations=got["operations"],
         total_bytes=got["bytes"],
         seconds=got["seconds"],
@@ -205,5 +205,5 @@ def _sample(answer: str, cpu_s: float, waited_s: float) -> Sample:
     )
 
 
-def as_json(sample: Sample | MemorySample) -> dict[str, float | int | str]:
+def as_json(sample: LoadSample | MemorySample) -> dict[str, float | int | str]:
     return asdict(sample)

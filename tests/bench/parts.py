@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .figures import Bound, Figure, Row, row
-from .measuring import EXECS, PACED, REQUESTS, STREAMS, Bench, MemorySample, Sample, Slice
-from .subjects import OURS, PEER, Running, Subject
+from .figures import Bound, Figure, RatioRow, row
+from .measuring import EXECS, PACED, REQUESTS, STREAMS, LoadSample, LoadSlice, MemorySample, ProxyBench
+from .subjects import OURS, PEER, MeasuredProxy, RunningProxy
 
 DIRECT = "direct"
 GB = 1_000_000_000
@@ -19,15 +19,15 @@ Say = Callable[[str], None]
 class Collected:
     """All samples of a run: slice name -> subject name -> one sample a round."""
 
-    load: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
+    load: dict[str, dict[str, list[LoadSample]]] = field(default_factory=dict)
     memory: dict[str, list[MemorySample]] = field(default_factory=dict)
 
-    def add(self, slice_name: str, subject: str, sample: Sample) -> None:
+    def add(self, slice_name: str, subject: str, sample: LoadSample) -> None:
         self.load.setdefault(slice_name, {}).setdefault(subject, []).append(sample)
 
 
 def run_loads(
-    bench: Bench, proxies: dict[str, Running], part: str, rounds: int, into: Collected, say: Say
+    bench: ProxyBench, proxies: dict[str, RunningProxy], part: str, rounds: int, into: Collected, say: Say
 ) -> None:
     """Run one part: a warm-up round, then `rounds` rounds in which the order is shuffled."""
     slices = SLICES[part]
@@ -42,7 +42,9 @@ def run_loads(
         say(f"{part}: round {number} of {rounds}" if number else f"{part}: warm-up round")
 
 
-def run_memory(bench: Bench, subjects: Sequence[Subject], rounds: int, into: Collected, say: Say) -> None:
+def run_memory(
+    bench: ProxyBench, subjects: Sequence[MeasuredProxy], rounds: int, into: Collected, say: Say
+) -> None:
     """Measure fresh processes only: a heap that has seen load says nothing about idle tunnels."""
     for number in range(1, rounds + 1):
         for subject in random.sample(list(subjects), k=len(subjects)):
@@ -54,7 +56,7 @@ def run_memory(bench: Bench, subjects: Sequence[Subject], rounds: int, into: Col
         say(f"memory: round {number} of {rounds}")
 
 
-SLICES: dict[str, Sequence[Slice]] = {
+SLICES: dict[str, Sequence[LoadSlice]] = {
     "requests": (*REQUESTS, PACED),
     "stream": STREAMS,
     "exec": EXECS,
@@ -62,31 +64,31 @@ SLICES: dict[str, Sequence[Slice]] = {
 PARTS = (*SLICES, "memory")
 
 
-def _per_cpu_second(sample: Sample) -> float:
+def _per_cpu_second(sample: LoadSample) -> float:
     return sample.operations / sample.cpu_s
 
 
-def _per_second(sample: Sample) -> float:
+def _per_second(sample: LoadSample) -> float:
     return sample.operations / sample.seconds
 
 
-def _cpu_us(sample: Sample) -> float:
+def _cpu_us(sample: LoadSample) -> float:
     return sample.cpu_s / sample.operations * 1e6
 
 
-def _mb_per_second(sample: Sample) -> float:
+def _mb_per_second(sample: LoadSample) -> float:
     return sample.total_bytes / sample.seconds / 1e6
 
 
-def _cpu_per_gb(sample: Sample) -> float:
+def _cpu_per_gb(sample: LoadSample) -> float:
     return sample.cpu_s / sample.total_bytes * GB
 
 
-def _p50_us(sample: Sample) -> float:
+def _p50_us(sample: LoadSample) -> float:
     return sample.p50_us
 
 
-def _p99_us(sample: Sample) -> float:
+def _p99_us(sample: LoadSample) -> float:
     return sample.p99_us
 
 
@@ -103,7 +105,7 @@ def _own_at_most(value: float) -> Bound:
 
 
 _TWICE = _at_least(2.0)
-_FIGURES: dict[str, Sequence[tuple[Figure, Callable[[Sample], float]]]] = {
+_FIGURES: dict[str, Sequence[tuple[Figure, Callable[[LoadSample], float]]]] = {
     "c1": (
         (Figure("1 KB requests, c=1", "per CPU s", None, _at_least(1.5)), _per_cpu_second),
         (Figure("", "per s"), _per_second),
@@ -167,9 +169,9 @@ _MEMORY: Sequence[tuple[Figure, Callable[[MemorySample], float]]] = (
 )
 
 
-def rows(collected: Collected) -> list[Row]:
+def rows(collected: Collected) -> list[RatioRow]:
     """Make every row that the samples allow, in the order of the parts."""
-    made: list[Row] = []
+    made: list[RatioRow] = []
     for name, samples in collected.load.items():
         for figure, value in _FIGURES[name]:
             ours, peer = ([value(sample) for sample in samples[who]] for who in (OURS, PEER))
@@ -182,7 +184,7 @@ def rows(collected: Collected) -> list[Row]:
     return made
 
 
-def _added_rows(samples: dict[str, list[Sample]]) -> list[Row]:
+def _added_rows(samples: dict[str, list[LoadSample]]) -> list[RatioRow]:
     made = []
     for figure, value in _ADDED:
         ours, peer = (

@@ -20,7 +20,7 @@ limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BenchMachine:
     """Where things are on this machine: programs, scratch directory, the two cores."""
 
     programs: Path
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningProxy:
     """A proxy that answers. `start_s` is from the fork to the first answer."""
 
     process: Process
@@ -38,17 +38,17 @@ class Running:
     start_s: float
 
 
-class Subject(Protocol):
+class MeasuredProxy(Protocol):
     """Something that can be started as the proxy in front of the kubelet."""
 
     name: str
 
-    def start(self) -> Running:
+    def start(self) -> RunningProxy:
         """Start and return when it is ready. Raises RunError."""
         ...
 
 
-def start_upstream(place: Place, files: Fixture, flags: Sequence[str] = ()) -> tuple[Process, str]:
+def start_upstream(place: BenchMachine, files: Fixture, flags: Sequence[str] = ()) -> tuple[Process, str]:
     """Start the fake kubelet, with `flags` of its own; return it and its address."""
     process = Process(
         "upstream",
@@ -69,12 +69,12 @@ def start_upstream(place: Place, files: Fixture, flags: Sequence[str] = ()) -> t
 class GoPeer:
     """The tuned reverse proxy of the Go standard library."""
 
-    place: Place
+    place: BenchMachine
     files: Fixture
     upstream: str
     name: str = PEER
 
-    def start(self) -> Running:
+    def start(self) -> RunningProxy:
         begin = time.monotonic()
         files, directory = self.files, self.place.directory
         process = Process(
@@ -92,7 +92,7 @@ class GoPeer:
             directory / f"{self.name}.log",
         )
         address = process.read_line(START_TIMEOUT_S)
-        return Running(process, address, time.monotonic() - begin)
+        return RunningProxy(process, address, time.monotonic() - begin)
 
 
 @dataclass(slots=True)
@@ -103,14 +103,14 @@ class VnAgent:
     tenant makes all the load, and what it may take is not what is measured.
     """
 
-    place: Place
+    place: BenchMachine
     files: Fixture
     upstream: str
     command: Sequence[str]
     name: str = OURS
     has_limits: bool = False
 
-    def start(self) -> Running:
+    def start(self) -> RunningProxy:
         begin = time.monotonic()
         directory = self.place.directory
         port = _free_port()
@@ -124,7 +124,7 @@ class VnAgent:
             directory / f"{self.name}.log",
         )
         _wait_ready(process, status)
-        return Running(process, f"127.0.0.1:{port}", time.monotonic() - begin)
+        return RunningProxy(process, f"127.0.0.1:{port}", time.monotonic() - begin)
 
     def _config(self, port: int, status: Path) -> str:
         files, directory = self.files, self.place.directory

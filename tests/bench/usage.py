@@ -14,7 +14,7 @@ _CHILDREN_USER, _CHILDREN_SYSTEM = 16 - 3, 17 - 3
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryUsage:
     """MB of 10^6 bytes. PSS divides a shared page by the number of its users."""
 
     rss_mb: float
@@ -33,13 +33,13 @@ def cpu_s(pids: Iterable[int]) -> float:
     return total_s
 
 
-def memory(pid: int) -> Memory:
+def memory(pid: int) -> MemoryUsage:
     """What a process has resident now."""
     fields: dict[str, float] = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value = line.split(":")
         fields[name] = int(value.split()[0]) * 1024 / MB
-    return Memory(fields["Rss"], fields["Pss"], fields["Anonymous"])
+    return MemoryUsage(fields["Rss"], fields["Pss"], fields["Anonymous"])
 
 
 class Others:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from . import fixture
 from .figures import table
-from .measuring import Bench, as_json
+from .measuring import ProxyBench, as_json
 from .parts import PARTS, SLICES, Collected, rows, run_loads, run_memory
 from .programs import run_with
-from .subjects import OURS, GoPeer, Place, Subject, VnAgent, start_upstream
+from .subjects import OURS, BenchMachine, GoPeer, MeasuredProxy, VnAgent, start_upstream
 
 FULL = {"requests": 6, "stream": 7, "exec": 7, "memory": 3}
 QUICK = {"requests": 2, "stream": 3, "exec": 2, "memory": 1}
@@ -78,7 +78,7 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Co
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         _say("one core only: proxy and load share it, wall clock figures mean nothing")
-    place = Place(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
+    place = BenchMachine(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
     files = fixture.make(scratch)
     rounds = QUICK if arguments.quick else FULL
     if arguments.rounds:
@@ -88,7 +88,7 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Co
         flags = ["-no-tickets"] if arguments.whole_handshakes else []
         upstream, address = start_upstream(place, files, flags)
         stack.callback(upstream.stop)
-        bench = Bench(place, files, address, scale=QUICK_SCALE if arguments.quick else 1.0)
+        bench = ProxyBench(place, files, address, scale=QUICK_SCALE if arguments.quick else 1.0)
         subjects = _subjects(arguments, place, files, address)
         loads = [part for part in SLICES if part in arguments.only]
         if loads:
@@ -106,8 +106,8 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Co
 
 
 def _subjects(
-    arguments: argparse.Namespace, place: Place, files: fixture.Fixture, upstream: str
-) -> list[Subject]:
+    arguments: argparse.Namespace, place: BenchMachine, files: fixture.Fixture, upstream: str
+) -> list[MeasuredProxy]:
     peer = GoPeer(place, files, upstream)
     if arguments.null:
         return [GoPeer(place, files, upstream, name=OURS), peer]

@@ -25,7 +25,7 @@ import yaml
 from tests.cases import runner, shape
 from tests.cases.daemon import ROOT
 from tests.cases.services import load as services
-from tests.cases.services.results import Result as ServiceResult
+from tests.cases.services.results import ServiceCaseResult as ServiceResult
 from tests.cases.services.runner import Runner as ServiceRunner
 
 SHARED = ROOT.parent / "shared" / "cases"
@@ -59,7 +59,7 @@ class Tally:
         self.not_wanted += not is_wanted
         return is_wanted
 
-    def count(self, result: runner.Result | ServiceResult) -> None:
+    def count(self, result: runner.CaseResult | ServiceResult) -> None:
         if isinstance(result, ServiceResult) and result.is_left_out:
             self.left_out += 1
         elif result.has_passed:
@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
                 tally.count(result)
                 if not arguments.failed_only or result.complaints:
                     _show(result)
-        except (shape.ShapeError, services.ShapeError) as problem:
+        except (shape.RequestFileError, services.ServiceFileError) as problem:
             _unreadable(tally, problem)
     return tally.finish(require_all=arguments.require_all)
 
@@ -112,7 +112,7 @@ def _paths(names: list[str], shared: Path, tally: Tally) -> Iterator[Path]:
     for name in names:
         try:
             yield shape.find_file(name, shared)
-        except shape.ShapeError as problem:
+        except shape.RequestFileError as problem:
             _unreadable(tally, problem)
     for path in () if names else default_files(shared):
         if path.is_file():
@@ -127,7 +127,7 @@ def _unreadable(tally: Tally, problem: Exception) -> None:
     tally.failed += 1
 
 
-def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[runner.Result | ServiceResult]:
+def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[runner.CaseResult | ServiceResult]:
     """The results of one file, by the runner that its shape asks for."""
     if services.is_of_this_shape(_top(path)):
         with closing(ServiceRunner(services.read(path), _say)) as service_runner:
@@ -142,7 +142,7 @@ def _top(path: Path) -> object:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise shape.ShapeError(f"{path}: {problem}") from problem
+        raise shape.RequestFileError(f"{path}: {problem}") from problem
 
 
 def _say(line: str) -> None:
@@ -150,7 +150,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _show(result: runner.Result | ServiceResult) -> None:
+def _show(result: runner.CaseResult | ServiceResult) -> None:
     note = ""
     word = "ok  " if result.has_passed else "FAIL"
     if isinstance(result, ServiceResult):

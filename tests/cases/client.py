@@ -18,7 +18,7 @@ _READ_BYTES = 256 * 1024
 _STEP_S = 0.05
 
 
-class End(enum.Enum):
+class PeerEnd(enum.Enum):
     """How the peer ended its direction."""
 
     CLOSE_NOTIFY = "close_notify"
@@ -31,7 +31,7 @@ class SendFailed(Exception):  # noqa: N818 - an outcome that callers expect, not
     """The peer does not take any more bytes: it has gone, or the time is up."""
 
 
-class Client:
+class CaseClient:
     """One connection. `received` holds every plain byte so far, `end` how the peer ended."""
 
     def __init__(
@@ -62,13 +62,13 @@ class Client:
             self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=sni)
         self.received = bytearray()
         self.sent_bytes = 0
-        self.end: End | None = None
+        self.end: PeerEnd | None = None
         self.ended_s: float | None = None
         self.error: str = ""
         self.is_closed = False
         self._may_not_send = False
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> "CaseClient":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,7 +95,7 @@ class Client:
                 if not self._fill(deadline - time.monotonic()) and time.monotonic() > deadline:
                     return False
             except ssl.SSLError as problem:
-                self._ended(End.ALERT, problem.reason or str(problem))
+                self._ended(PeerEnd.ALERT, problem.reason or str(problem))
             except SendFailed:
                 break
         return False
@@ -190,14 +190,14 @@ class Client:
             with self._lock:
                 data = self._tls.read(_READ_BYTES)
             if not data:
-                self._ended(End.CLOSE_NOTIFY)
+                self._ended(PeerEnd.CLOSE_NOTIFY)
             return data
         except ssl.SSLWantReadError:
             return b""
         except ssl.SSLZeroReturnError:
-            self._ended(End.CLOSE_NOTIFY)
+            self._ended(PeerEnd.CLOSE_NOTIFY)
         except ssl.SSLError as problem:
-            self._ended(End.ALERT, problem.reason or str(problem))
+            self._ended(PeerEnd.ALERT, problem.reason or str(problem))
         return b""
 
     def _fill(self, timeout_s: float) -> bool:
@@ -209,10 +209,10 @@ class Client:
         except BlockingIOError:
             return False
         except OSError as problem:
-            self._ended(End.RESET, str(problem))
+            self._ended(PeerEnd.RESET, str(problem))
             return False
         if not data:
-            self._ended(End.EOF)
+            self._ended(PeerEnd.EOF)
             return False
         with self._lock:
             self._incoming.write(data)
@@ -244,6 +244,6 @@ class Client:
         poller.register(self._socket, event)
         return bool(poller.poll(max(timeout_s, 0) * 1000))
 
-    def _ended(self, how: End, error: str = "") -> None:
+    def _ended(self, how: PeerEnd, error: str = "") -> None:
         if self.end is None:
             self.end, self.error, self.ended_s = how, error, time.monotonic()

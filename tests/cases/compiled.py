@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.cases.__main__ import main as run_cases
-from tests.cases.daemon import Daemon
+from tests.cases.daemon import VnAgentProcess
 
 _ASKS = (
     "import sys; sys.path.insert(0, sys.argv[1]); import vnagent.transport.poller as compiled;"
@@ -28,7 +28,7 @@ def main() -> int:
     if not (file.endswith(".so") and Path(file).is_relative_to(tree)):
         sys.stderr.write(f"{tree}: the byte path is not compiled: {file or asked.stderr}\n")
         return 2
-    Daemon.tree = tree
+    VnAgentProcess.tree = tree
     return run_cases(sys.argv[2:])
 
 

@@ -37,7 +37,7 @@ def wait_for(condition: Callable[[], bool], deadline_s: float) -> bool:
     return True
 
 
-class Daemon:
+class VnAgentProcess:
     """One `python -m vnagent` with the configuration at `config`.
 
     With `is_clock_movable` the same module runs under `moved_clock`, and `advance` works.

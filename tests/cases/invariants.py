@@ -14,8 +14,8 @@ from devkit.kubelet.replies import Exchange
 from tests.cases.companion import Companion
 from tests.cases.daemon import DaemonError, wait_for
 from tests.cases.record import Record
-from tests.cases.replies import Reply, parse_reply
-from tests.cases.shape import Case, path_of
+from tests.cases.replies import ReceivedReply, parse_reply
+from tests.cases.shape import RequestCase, path_of
 from tests.cases.stage import Stage
 from tests.cases.world import foreign_word
 
@@ -64,7 +64,7 @@ class Evidence:
     """All that an invariant may look at."""
 
     stage: Stage
-    case: Case
+    case: RequestCase
     record: Record
     before: Before
     companion: Companion
@@ -282,12 +282,12 @@ def _i12(evidence: Evidence) -> list[str]:
     begin = time.monotonic()
     sockets = tasks = -1
 
-    def is_back() -> bool:
+    def came_back() -> bool:
         nonlocal sockets, tasks
         sockets, tasks = daemon.open_sockets(), daemon.tasks()
         return sockets <= before.sockets and tasks <= before.tasks
 
-    if wait_for(is_back, _SETTLE_S):
+    if wait_for(came_back, _SETTLE_S):
         return []
     waited_s = time.monotonic() - begin
     return [
@@ -331,7 +331,7 @@ def _i14(evidence: Evidence) -> list[str]:
     return complaints[:4]
 
 
-def _page_rows(reply: Reply, text: str, own: list[Any]) -> list[str]:
+def _page_rows(reply: ReceivedReply, text: str, own: list[Any]) -> list[str]:
     """Namespaces, pods and uids of the page, wherever they stand."""
     names = {pod.name for pod in own}
     namespaces = {pod.namespace for pod in own}

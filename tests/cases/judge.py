@@ -4,11 +4,11 @@
 from urllib.parse import parse_qs
 
 from devkit.kubelet.replies import Exchange
-from tests.cases.record import Record, Seen
-from tests.cases.shape import Case, Expect
+from tests.cases.record import CaseExchange, Record
+from tests.cases.shape import Expect, RequestCase
 
 
-def judge(case: Case, expect: Expect, record: Record, *, is_trust_empty: bool = False) -> list[str]:
+def judge(case: RequestCase, expect: Expect, record: Record, *, is_trust_empty: bool = False) -> list[str]:
     """Everything that is not as `expect` says, in words. Empty: the case holds."""
     complaints = list(record.errors)
     for seen in record.seen:
@@ -22,7 +22,7 @@ def judge(case: Case, expect: Expect, record: Record, *, is_trust_empty: bool = 
     return complaints
 
 
-def _judge_one(expect: Expect, seen: Seen, *, is_trust_empty: bool) -> list[str]:
+def _judge_one(expect: Expect, seen: CaseExchange, *, is_trust_empty: bool) -> list[str]:
     if expect.tls == "fail":
         return [] if seen.is_refused else [f"TLS should fail; seen: {_short(seen)}"]
     if seen.is_refused:
@@ -45,7 +45,7 @@ def _judge_one(expect: Expect, seen: Seen, *, is_trust_empty: bool) -> list[str]
     return complaints
 
 
-def _short(seen: Seen) -> str:
+def _short(seen: CaseExchange) -> str:
     text = seen.received[:300] if seen.received else seen.detail.encode()
     return repr(text.decode("latin-1"))
 
@@ -90,7 +90,7 @@ def _judge_exchange(expect: Expect, exchange: Exchange) -> list[str]:
     return complaints
 
 
-def _judge_words(case: Case, record: Record) -> list[str]:
+def _judge_words(case: RequestCase, record: Record) -> list[str]:
     received = b"\n".join(seen.received for seen in record.seen)
     everything = b"\n".join([received, *(other.received for other in record.others)])
     heads = b"\n".join(e.head + e.body + bytes(e.after.head) for e in record.exchanges)
@@ -104,7 +104,7 @@ def _judge_words(case: Case, record: Record) -> list[str]:
     ]
 
 
-def judge_audit(case: Case, lines: str) -> list[str]:
+def judge_audit(case: RequestCase, lines: str) -> list[str]:
     """The words that audit lines must and must not have."""
     return [
         *_absent(case.words["audit_must_contain"], lines, "the audit log lacks"),

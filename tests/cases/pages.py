@@ -38,7 +38,7 @@ class PageError(Exception):
 
 
 @dataclass(slots=True)
-class Page:
+class PageDraft:
     """A page as it is being made."""
 
     content_type: str
@@ -47,7 +47,7 @@ class Page:
     is_cut: bool = False  # the connection ends behind the body, and nothing told its length
 
 
-def make_page(words: str, path: str, pods: Sequence[StandInPod], node_name: str = "node-1") -> Page:
+def make_page(words: str, path: str, pods: Sequence[StandInPod], node_name: str = "node-1") -> PageDraft:
     """The page for `words`; where they name no kind of page, the one at `path`.
 
     Raises PageError.
@@ -64,7 +64,7 @@ def make_page(words: str, path: str, pods: Sequence[StandInPod], node_name: str 
     made = page_for(kind or path, pods, node_name)
     if made is None:
         raise PageError(f"harness does not know page {words!r}")
-    page = Page(*made)
+    page = PageDraft(*made)
     for pattern, change in _CHANGES:
         match = re.search(pattern, rest, re.IGNORECASE)
         if match is not None:
@@ -91,16 +91,16 @@ def _more_pods(rest: str, pods: Sequence[StandInPod]) -> tuple[Sequence[StandInP
     return (*pods, *more), rest[: match.start()] + " " + rest[match.end() :]
 
 
-def _half(page: Page, _: re.Match[str]) -> None:
+def _half(page: PageDraft, _: re.Match[str]) -> None:
     page.body = page.body[: len(page.body) // 2]
     page.is_cut = True
 
 
-def _eof(page: Page, _: re.Match[str]) -> None:
+def _eof(page: PageDraft, _: re.Match[str]) -> None:
     page.is_cut = True
 
 
-def _twice(page: Page, match: re.Match[str]) -> None:
+def _twice(page: PageDraft, match: re.Match[str]) -> None:
     """The key once more before every place where it has the second value."""
     key, first, second = match["key"], match["first"], match["second"]
     one = f'"{key}":{json.dumps(second)}'.encode()
@@ -110,7 +110,7 @@ def _twice(page: Page, match: re.Match[str]) -> None:
     page.body = page.body.replace(one, both)
 
 
-def _unknown_key(page: Page, match: re.Match[str]) -> None:
+def _unknown_key(page: PageDraft, match: re.Match[str]) -> None:
     key, where = match["key"], (match["where"] or "pod").lower()
     added = f'"{key}":{{"value":"marker-unknown-key"}},'.encode()
     if f'"{key}"'.encode() in page.body:
@@ -123,7 +123,7 @@ def _unknown_key(page: Page, match: re.Match[str]) -> None:
     page.body = re.sub(anchor, lambda m: m[1] + added + m[2], page.body)
 
 
-def _large(page: Page, match: re.Match[str]) -> None:
+def _large(page: PageDraft, match: re.Match[str]) -> None:
     size = int(match["size"]) * {"k": 1024, "m": 1024 * 1024}[match["unit"][0].lower()]
     missing = max(size - len(page.body), 0)
     if page.body.startswith(b"{"):
@@ -132,7 +132,7 @@ def _large(page: Page, match: re.Match[str]) -> None:
         page.body += b"# " + b"f" * missing + b"\n"
 
 
-def _coded(page: Page, match: re.Match[str]) -> None:
+def _coded(page: PageDraft, match: re.Match[str]) -> None:
     coding = match["coding"].lower()
     page.headers.append(("Content-Encoding", coding))
     if coding == "gzip":
@@ -143,34 +143,34 @@ def _coded(page: Page, match: re.Match[str]) -> None:
         page.body = b"opaque bytes"
 
 
-def _deep(page: Page, match: re.Match[str]) -> None:
+def _deep(page: PageDraft, match: re.Match[str]) -> None:
     depth = int(match["depth"] or 100_000)
     page.body = page.body[:-1] + b',"deep":' + b"[" * depth + b"]" * depth + b"}"
 
 
-def _replaced(content: bytes) -> Callable[[Page, re.Match[str]], None]:
-    def change(page: Page, _: re.Match[str]) -> None:
+def _replaced(content: bytes) -> Callable[[PageDraft, re.Match[str]], None]:
+    def change(page: PageDraft, _: re.Match[str]) -> None:
         page.body = content
 
     return change
 
 
-def _added(before: bytes, after: bytes) -> Callable[[Page, re.Match[str]], None]:
-    def change(page: Page, _: re.Match[str]) -> None:
+def _added(before: bytes, after: bytes) -> Callable[[PageDraft, re.Match[str]], None]:
+    def change(page: PageDraft, _: re.Match[str]) -> None:
         page.body = before + page.body + after
 
     return change
 
 
-def _bad_utf8(page: Page, _: re.Match[str]) -> None:
+def _bad_utf8(page: PageDraft, _: re.Match[str]) -> None:
     page.body = page.body.replace(b"shop", b"shop\xff\xc0\xaf")
 
 
-def _bare_host_row(page: Page, _: re.Match[str]) -> None:
+def _bare_host_row(page: PageDraft, _: re.Match[str]) -> None:
     page.body += b'container_memory_rss{id="/",namespace=""} 4242\nhost_total 1\n'
 
 
-_CHANGES: Iterable[tuple[str, Callable[[Page, re.Match[str]], None]]] = (
+_CHANGES: Iterable[tuple[str, Callable[[PageDraft, re.Match[str]], None]]] = (
     (r"first half( of)?", _half),
     (r"\b(then )?(eof|cut off|cut)\b|\btruncated\b", _eof),
     (

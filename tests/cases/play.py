@@ -8,13 +8,13 @@ import time
 
 from devkit.kubelet.replies import Exchange
 from tests.cases import upstream
-from tests.cases.client import Client, SendFailed
+from tests.cases.client import CaseClient, SendFailed
 from tests.cases.companion import Companion
 from tests.cases.daemon import wait_for
 from tests.cases.expand import expand
-from tests.cases.record import OtherSeen, Record, Seen
-from tests.cases.replies import BadReplyError, Reply, parse_reply
-from tests.cases.shape import Case, Expect
+from tests.cases.record import CaseExchange, OtherSeen, Record
+from tests.cases.replies import BadReplyError, ReceivedReply, parse_reply
+from tests.cases.shape import Expect, RequestCase
 from tests.cases.stage import Stage
 from tests.cases.steps import Admin, Advance, Close, Drip, Other, Send, Step, Wait
 
@@ -32,7 +32,7 @@ class Play:
     """One run of one case."""
 
     def __init__(
-        self, stage: Stage, case: Case, expect: Expect, steps: list[Step], companion: Companion
+        self, stage: Stage, case: RequestCase, expect: Expect, steps: list[Step], companion: Companion
     ) -> None:
         self._stage = stage
         self._case = case
@@ -68,16 +68,16 @@ class Play:
             text = f"{head}\r\nAuthorization: Bearer {bearer}{blank}{body}"
         return text.encode("utf-8", "surrogateescape")
 
-    def _connect(self) -> Client:
+    def _connect(self) -> CaseClient:
         return self._stage.client(self._case.identity, sni=self._case.sni, is_tls=self._case.is_tls)
 
     def _run_repeated(self) -> None:
         """Tunnels are all held open until the last was tried; other replies share a connection."""
-        held: list[Client] = []
-        client: Client | None = None
+        held: list[CaseClient] = []
+        client: CaseClient | None = None
         try:
             for number in range(1, self._case.repeat + 1):
-                seen = Seen(self._text(number))
+                seen = CaseExchange(self._text(number))
                 self.record.seen.append(seen)
                 if client is None:
                     client = self._open(seen)
@@ -98,10 +98,10 @@ class Play:
 
     def _run_bare_flood(self) -> None:
         """Bare TCP connections, all open at once: each waits for the agent to end it."""
-        clients: list[tuple[Client, Seen]] = []
+        clients: list[tuple[CaseClient, CaseExchange]] = []
         try:
             for number in range(1, self._case.repeat + 1):
-                seen = Seen(self._text(number))
+                seen = CaseExchange(self._text(number))
                 self.record.seen.append(seen)
                 client = self._open(seen)
                 if client is not None:
@@ -117,14 +117,14 @@ class Play:
             for client, _ in clients:
                 client.close()
 
-    def _run_steps_on(self, client: Client | None) -> None:
+    def _run_steps_on(self, client: CaseClient | None) -> None:
         if client is not None:
             for step in self._steps:
                 self._step(client, step)
         elif self._steps:
             self.record.errors.append("no connection was left for the steps")
 
-    def _open(self, seen: Seen) -> Client | None:
+    def _open(self, seen: CaseExchange) -> CaseClient | None:
         """A connection, or None when TLS (or the port) refuses, which `seen` then says."""
         try:
             client = self._connect()
@@ -137,7 +137,7 @@ class Play:
             return None
         return client
 
-    def _exchange(self, client: Client, seen: Seen, used: int) -> None:
+    def _exchange(self, client: CaseClient, seen: CaseExchange, used: int) -> None:
         try:
             client.send(seen.request)
         except SendFailed as problem:
@@ -148,7 +148,7 @@ class Play:
             seen.is_refused, seen.detail = True, client.error or client.end.value
 
     def _run_once(self) -> None:
-        seen = Seen(self._text(1))
+        seen = CaseExchange(self._text(1))
         self.record.seen.append(seen)
         client = self._open(seen)
         if client is None:
@@ -169,7 +169,7 @@ class Play:
             seen.closed_s = time.monotonic()
         wait_for(lambda: self._all_ended(seen), 1.5)
 
-    def _first_exchange_of_client(self, client: Client, seen: Seen) -> None:
+    def _first_exchange_of_client(self, client: CaseClient, seen: CaseExchange) -> None:
         beside = [step for step in self._steps if _is_beside(step)]
         later = [step for step in self._steps if not _is_beside(step)]
         side = threading.Thread(target=self._run_beside, args=(client, beside), daemon=True)
@@ -191,7 +191,7 @@ class Play:
             if self._is_client_gone and seen.closed_s is None:
                 seen.closed_s = time.monotonic()
 
-    def _await_reply(self, client: Client, seen: Seen, used: int) -> None:
+    def _await_reply(self, client: CaseClient, seen: CaseExchange, used: int) -> None:
         """Until the first reply is whole; a stream's or tunnel's head is enough."""
         method = seen.request.split(b" ", 1)[0].decode("latin-1")
         limit_s = self._expect.within_s or _REPLY_DEADLINE_S
@@ -217,7 +217,7 @@ class Play:
             if client.end is not None and not got:
                 return
 
-    def _look_afterwards(self, client: Client, seen: Seen) -> None:
+    def _look_afterwards(self, client: CaseClient, seen: CaseExchange) -> None:
         reply = seen.reply
         is_tunnel = reply is not None and reply.status == 101
         if reply is None and not client.received and not self._is_client_gone:
@@ -250,7 +250,7 @@ class Play:
                 self.record.tunnel_received = (len(data), hashlib.sha256(data).hexdigest())
                 self.record.tunnel_sent = (self._after_head_count, self._after_head_sent.hexdigest())
 
-    def _finish_tunnel(self, client: Client, reply: Reply | None) -> None:
+    def _finish_tunnel(self, client: CaseClient, reply: ReceivedReply | None) -> None:
         """Send something if the case did not, and wait until both directions are through."""
         if upstream.is_ended_by_kubelet(self._case.upstream or {}):
             client.receive_until_end(_SETTLE_S)
@@ -273,7 +273,7 @@ class Play:
         own = self._stage.own_exchanges(self._first_exchange)
         return next((e for e in own if e.status == 101), None)
 
-    def _serves_another(self, client: Client) -> bool:
+    def _serves_another(self, client: CaseClient) -> bool:
         used = len(client.received)
         try:
             client.send(HEALTH)
@@ -290,13 +290,13 @@ class Play:
                 return reply.status == 200
         return False
 
-    def _all_ended(self, seen: Seen) -> bool:
+    def _all_ended(self, seen: CaseExchange) -> bool:
         """Upstream streams of the case are over, if the client has left one."""
         own = self._stage.own_exchanges(self._first_exchange)
         is_stream = seen.reply is not None and (seen.reply.status == 101 or not seen.reply.is_complete)
         return not is_stream or all(exchange.ended_s is not None for exchange in own)
 
-    def _run_beside(self, client: Client, steps: list[Step]) -> None:
+    def _run_beside(self, client: CaseClient, steps: list[Step]) -> None:
         for step in steps:
             if isinstance(step, Drip):
                 while not self._side_stop.wait(step.every_s) and self._send(client, step.data):
@@ -306,7 +306,7 @@ class Play:
                     if self._side_stop.is_set() or not self._send(client, step.data(), 120):
                         return
 
-    def _step(self, client: Client, step: Step) -> None:
+    def _step(self, client: CaseClient, step: Step) -> None:
         match step:
             case Send():
                 for _ in range(step.times):
@@ -338,7 +338,7 @@ class Play:
             case Drip():
                 self._send(client, step.data)
 
-    def _leave(self, client: Client, how: str) -> None:
+    def _leave(self, client: CaseClient, how: str) -> None:
         match how:
             case "reset":
                 client.reset()
@@ -363,7 +363,7 @@ class Play:
         finally:
             self._stage.is_other_asking = False
 
-    def _send(self, client: Client, data: bytes, timeout_s: float = 10.0) -> bool:
+    def _send(self, client: CaseClient, data: bytes, timeout_s: float = 10.0) -> bool:
         try:
             client.send(data, timeout_s)
         except SendFailed:
@@ -380,5 +380,5 @@ def _is_beside(step: Step) -> bool:
     return isinstance(step, Drip) or (isinstance(step, Send) and step.is_beside)
 
 
-def _says_close(reply: Reply) -> bool:
+def _says_close(reply: ReceivedReply) -> bool:
     return "close" in ",".join(reply.values("Connection")).lower() or reply.ends_with_connection

@@ -4,17 +4,17 @@
 from dataclasses import dataclass, field
 
 from devkit.kubelet.replies import Exchange
-from tests.cases.replies import Reply
+from tests.cases.replies import ReceivedReply
 
 
 @dataclass(slots=True)
-class Seen:
+class CaseExchange:
     """What one request of the case's own client met."""
 
     request: bytes
     is_refused: bool = False  # TLS ended before any reply
     detail: str = ""
-    reply: Reply | None = None
+    reply: ReceivedReply | None = None
     received: bytes = b""
     is_open_after: bool | None = None
     closed_s: float | None = None
@@ -33,7 +33,7 @@ class OtherSeen:
 class Record:
     """Everything that happened, for the judge."""
 
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[CaseExchange] = field(default_factory=list)
     others: list[OtherSeen] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)

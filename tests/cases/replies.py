@@ -9,7 +9,7 @@ class BadReplyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ReceivedReply:
     """One reply. `body` is what has come so far, decoded; `length_bytes` what it took on the wire.
 
     `is_complete` is false while more must come; a body that only the end of the connection ends
@@ -27,7 +27,7 @@ class Reply:
         return [value for name, value in self.headers if name.lower() == header.lower()]
 
 
-def parse_reply(data: bytes, method: str, *, is_ended: bool = False) -> Reply | None:
+def parse_reply(data: bytes, method: str, *, is_ended: bool = False) -> ReceivedReply | None:
     """The first final reply in `data`, or None while its head is not there (1xx but 101 skipped)."""
     offset = 0
     while True:
@@ -41,7 +41,7 @@ def parse_reply(data: bytes, method: str, *, is_ended: bool = False) -> Reply | 
         if status >= 200 or status == 101:
             break
     body, used, is_complete, is_open = _parse_body(data[offset:], method, status, headers, is_ended)
-    return Reply(status, headers, body, offset + used, is_complete, is_open)
+    return ReceivedReply(status, headers, body, offset + used, is_complete, is_open)
 
 
 def _parse_head(head: bytes) -> tuple[int, tuple[tuple[str, str], ...]]:

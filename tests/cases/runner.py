@@ -23,10 +23,10 @@ from tests.cases.judge import judge, judge_audit
 from tests.cases.pages import PageError, make_page
 from tests.cases.play import Play
 from tests.cases.record import Record
-from tests.cases.shape import Case, CaseFile, Expect, path_of
+from tests.cases.shape import CaseFile, Expect, RequestCase, path_of
 from tests.cases.stage import OPTIONAL_PARTS, Stage, StageError, unknown_settings
 from tests.cases.steps import Advance, Step, StepError, parse_steps
-from tests.cases.world import World
+from tests.cases.world import RequestFixtures
 
 # So many connections to the kubelet are warm before a case, so that its own and its neighbour's
 # requests do not add to the pool and look like a leak.
@@ -36,8 +36,8 @@ _HOST = "node-1:10550"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    case: Case
+class CaseResult:
+    case: RequestCase
     complaints: tuple[str, ...]
     took_s: float
 
@@ -65,13 +65,13 @@ class Runner:
         if self._is_own_directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def run(self, wanted: Callable[[Case], bool] = lambda _: True) -> Iterator[Result]:
+    def run(self, wanted: Callable[[RequestCase], bool] = lambda _: True) -> Iterator[CaseResult]:
         """The wanted cases in the file's order."""
         for case in self._file.cases:
             if wanted(case):
                 yield self.run_case(case)
 
-    def run_case(self, case: Case) -> Result:
+    def run_case(self, case: RequestCase) -> CaseResult:
         """One case. Whatever goes wrong is a complaint of it."""
         begin = time.monotonic()
         try:
@@ -88,9 +88,9 @@ class Runner:
             OSError,
         ) as problem:
             complaints = [f"{type(problem).__name__}: {problem}"]
-        return Result(case, tuple(complaints), time.monotonic() - begin)
+        return CaseResult(case, tuple(complaints), time.monotonic() - begin)
 
-    def _play(self, case: Case) -> list[str]:
+    def _play(self, case: RequestCase) -> list[str]:
         steps, unknown = self._understood(case)
         if unknown:
             return unknown
@@ -109,13 +109,15 @@ class Runner:
         finally:
             self._restore(stage, config)
 
-    def _understood(self, case: Case) -> tuple[list[Step], list[str]]:
+    def _understood(self, case: RequestCase) -> tuple[list[Step], list[str]]:
         """The steps of a case, and everything about it that is not understood."""
         unknown = unknown_settings(case.config)
         if case.upstream is not None:
             unknown += upstream.check(case.upstream)
             if "page" in case.upstream:
-                world = World(self._file.fixtures, Identities(self._file.identities, self._directory))
+                world = RequestFixtures(
+                    self._file.fixtures, Identities(self._file.identities, self._directory)
+                )
                 pods = [pod.stand_in() for pod in world.pods]
                 make_page(str(case.upstream["page"]), path_of(case.text), pods)
         for step in case.before:
@@ -132,7 +134,7 @@ class Runner:
             self._count += 1
             directory = self._directory / f"stage-{self._count}"
             identities = Identities(self._file.identities, directory / "identities")
-            world = World(self._file.fixtures, identities)
+            world = RequestFixtures(self._file.fixtures, identities)
             stage = Stage(world, directory, config, module=self._module)
             self._stages[key] = stage
             try:
@@ -172,7 +174,7 @@ class Runner:
                 break
         stage.warming_s = 0.0
 
-    def _play_on(self, stage: Stage, case: Case, expect: Expect, steps: list[Step]) -> list[str]:
+    def _play_on(self, stage: Stage, case: RequestCase, expect: Expect, steps: list[Step]) -> list[str]:
         stage.world.identities.raw(case.identity)
         if stage.is_trust_empty:
             return self._play_without_trust(stage, case, expect, steps)
@@ -199,7 +201,7 @@ class Runner:
         evidence = Evidence(stage, case, record, before, companion, lambda text: _again(stage, case, text))
         return self._verdict(case, expect, record, evidence)
 
-    def _verdict(self, case: Case, expect: Expect, record: Record, evidence: Evidence) -> list[str]:
+    def _verdict(self, case: RequestCase, expect: Expect, record: Record, evidence: Evidence) -> list[str]:
         complaints = judge(case, expect, record)
         # I12 first: the others make connections of their own.
         for name in sorted(expect.hold, key=lambda name: (name != "I12", int(name[1:]))):
@@ -210,7 +212,9 @@ class Runner:
             complaints += judge_audit(case, "\n".join(evidence.audit_lines()))
         return complaints
 
-    def _play_without_trust(self, stage: Stage, case: Case, expect: Expect, steps: list[Step]) -> list[str]:
+    def _play_without_trust(
+        self, stage: Stage, case: RequestCase, expect: Expect, steps: list[Step]
+    ) -> list[str]:
         """An agent that trusts nobody has refused to start (exit code 2) or serves nobody."""
         code = stage.daemon.exit_code
         if code is not None:
@@ -219,5 +223,5 @@ class Runner:
         return judge(case, expect, Play(stage, case, expect, steps, companion).run())
 
 
-def _again(stage: Stage, case: Case, text: str) -> bytes:
+def _again(stage: Stage, case: RequestCase, text: str) -> bytes:
     return stage.ask(case.identity, text)[1]

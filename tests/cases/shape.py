@@ -33,7 +33,7 @@ INVARIANTS = frozenset(f"I{number}" for number in range(1, 15))
 ALWAYS = frozenset({"I1", "I2", "I3"})
 
 
-class ShapeError(Exception):
+class RequestFileError(Exception):
     """The file is not one of this shape at all."""
 
 
@@ -55,7 +55,7 @@ class Expect:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RequestCase:
     """One case. `text` is the whole request before expansion, head and body."""
 
     id: str
@@ -85,7 +85,7 @@ class CaseFile:
     """A file: its cases and what they stand on."""
 
     path: Path
-    cases: tuple[Case, ...]
+    cases: tuple[RequestCase, ...]
     fixtures: Mapping[str, Any]
     identities: Mapping[str, Mapping[str, Any]]
     always: frozenset[str]
@@ -96,7 +96,7 @@ def find_file(name: str, shared: Path) -> Path:
     for path in (Path(name), shared / name, shared / f"{name}.yaml"):
         if path.is_file():
             return path
-    raise ShapeError(f"{name}: no such file, nor below {shared}")
+    raise RequestFileError(f"{name}: no such file, nor below {shared}")
 
 
 def load(path: Path, ground: Path | None = None) -> CaseFile:
@@ -106,16 +106,16 @@ def load(path: Path, ground: Path | None = None) -> CaseFile:
     fixtures = document.get("fixtures") or below.get("fixtures")
     identities = {**(below.get("identities") or {}), **(document.get("identities") or {})}
     if not isinstance(fixtures, dict) or not identities:
-        raise ShapeError(f"{path}: no fixtures or identities")
+        raise RequestFileError(f"{path}: no fixtures or identities")
     if not isinstance(document.get("cases"), list):
-        raise ShapeError(f"{path}: no list of cases")
+        raise RequestFileError(f"{path}: no list of cases")
     meta = document.get("meta") or {}
     defaults = meta.get("defaults") or {}
     always = frozenset(defaults.get("hold_always", ALWAYS))
     cases = tuple(_case(raw, defaults, always) for raw in document["cases"])
     duplicates = {c.id for c in cases if [other.id for other in cases].count(c.id) > 1}
     if duplicates:
-        raise ShapeError(f"{path}: ids given twice: {sorted(duplicates)}")
+        raise RequestFileError(f"{path}: ids given twice: {sorted(duplicates)}")
     return CaseFile(path, cases, fixtures, identities, always)
 
 
@@ -123,15 +123,15 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as problem:
-        raise ShapeError(f"{path}: {problem}") from problem
+        raise RequestFileError(f"{path}: {problem}") from problem
     if not isinstance(document, dict):
-        raise ShapeError(f"{path}: not a mapping")
+        raise RequestFileError(f"{path}: not a mapping")
     return document
 
 
-def _case(raw: Any, defaults: Mapping[str, Any], always: frozenset[str]) -> Case:
+def _case(raw: Any, defaults: Mapping[str, Any], always: frozenset[str]) -> RequestCase:
     if not isinstance(raw, dict) or not isinstance(raw.get("id"), str):
-        raise ShapeError(f"a case without an id: {str(raw)[:80]}")
+        raise RequestFileError(f"a case without an id: {str(raw)[:80]}")
     problems = [f"harness does not know the key {key!r}" for key in raw if key not in _CASE_KEYS]
     text, has_head_end, is_expanded = _request(raw, defaults, problems)
     expect = _expect(raw.get("expect") or {}, always, problems)
@@ -142,7 +142,7 @@ def _case(raw: Any, defaults: Mapping[str, Any], always: frozenset[str]) -> Case
     upstream = raw.get("upstream", defaults.get("upstream", "ok"))
     if isinstance(upstream, str) and upstream != "ok":
         problems.append(f"harness does not know the upstream {upstream!r}")
-    return Case(
+    return RequestCase(
         id=raw["id"],
         identity=str(raw.get("identity", "none")),
         text=text,

@@ -15,11 +15,11 @@ from devkit.kubelet.replies import Exchange, Reply
 from devkit.kubelet.server import StandInKubelet, kubelet_context
 from devkit.pki import Authority, Leaf, self_signed
 from tests.cases import upstream
-from tests.cases.client import Client
-from tests.cases.daemon import AGENT, Daemon, DaemonError, wait_for
+from tests.cases.client import CaseClient
+from tests.cases.daemon import AGENT, DaemonError, VnAgentProcess, wait_for
 from tests.cases.pages import PageError
 from tests.cases.replies import parse_reply
-from tests.cases.world import World, replace_file
+from tests.cases.world import RequestFixtures, replace_file
 
 NODE = "node-1"
 # Where a case's configuration word goes in the agent's configuration.
@@ -55,7 +55,7 @@ class Stage:
     """`start`, then any number of cases with `reset` between them, then `stop`."""
 
     def __init__(
-        self, world: World, directory: Path, config: Mapping[str, Any], *, module: str = AGENT
+        self, world: RequestFixtures, directory: Path, config: Mapping[str, Any], *, module: str = AGENT
     ) -> None:
         self.world = world
         self.directory = directory
@@ -78,7 +78,7 @@ class Stage:
         directory.mkdir(parents=True)
         self.tenants_directory.mkdir()
         self.kubelet = StandInKubelet(tls=self._kubelet_tls("good"), script=self._answer)
-        self.daemon = Daemon(
+        self.daemon = VnAgentProcess(
             directory / "config.yaml",
             directory / "status.sock",
             is_clock_movable=bool(config.get("movable_clock")),
@@ -113,11 +113,11 @@ class Stage:
         if self.is_trust_empty:
             # It may refuse to start: that is one of the two right answers.
             self.daemon.spawn()
-            wait_for(lambda: not self.daemon.is_running or self._is_listening(), 10)
+            wait_for(lambda: not self.daemon.is_running or self._found_port(), 10)
             return
         self.daemon.start()
 
-    def _is_listening(self) -> bool:
+    def _found_port(self) -> bool:
         try:
             self.daemon.port = self.daemon.listen_port()
         except (DaemonError, ValueError):
@@ -182,10 +182,10 @@ class Stage:
         text = self.world.tenant_text(key, extra=extra, without=without)
         replace_file(self.tenants_directory / f"{key}.yaml", text)
 
-    def client(self, identity: str, *, sni: str | None = None, is_tls: bool = True) -> Client:
+    def client(self, identity: str, *, sni: str | None = None, is_tls: bool = True) -> CaseClient:
         """A connected client that has not shaken hands yet. Raises OSError."""
         context = self.world.identities.context(identity, self.serving) if is_tls else None
-        return Client(self.address, context, sni=sni)
+        return CaseClient(self.address, context, sni=sni)
 
     def ask(self, identity: str, text: str, timeout_s: float = 10.0) -> tuple[int | None, bytes]:
         """One request on a connection of its own: the status (None: no reply) and all bytes."""

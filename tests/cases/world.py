@@ -19,7 +19,7 @@ _COMMON_WORDS = frozenset({"healthz", "metrics", "pods", "app", "web", "c"})
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class FixturePod:
     """One pod of the fixtures: the tenant's name of it and the super cluster's."""
 
     tenant: str | None
@@ -64,26 +64,26 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class FixtureTenant:
     key: str
     authority: str
     registered: tuple[str, ...]
 
 
-class World:
+class RequestFixtures:
     """All fixtures of one file. `pods` is what the kubelet runs now; admin steps change it."""
 
     def __init__(self, fixtures: Mapping[str, Any], identities: Identities) -> None:
         self.identities = identities
         self.tenants = {
-            key: Tenant(key, raw["ca"], tuple(raw.get("registered", ())))
+            key: FixtureTenant(key, raw["ca"], tuple(raw.get("registered", ())))
             for key, raw in fixtures["tenants"].items()
         }
         own = [_pod(raw, raw["tenant"]) for raw in fixtures.get("pods", ())]
         host = [_pod(raw, None) for raw in fixtures.get("host_pods", ())]
         self.all_pods = (*own, *host)
         self.pods = self.all_pods
-        self.last_deleted: Pod | None = None
+        self.last_deleted: FixturePod | None = None
         self.trust_domain = (fixtures.get("spiffe") or {}).get("trust_domain")
         self.spiffe_authority = (fixtures.get("spiffe") or {}).get("ca")
         self._roles = {
@@ -168,7 +168,7 @@ class World:
     def reset(self) -> None:
         self.pods, self.last_deleted = self.all_pods, None
 
-    def delete_pod(self, super_uid: str) -> Pod:
+    def delete_pod(self, super_uid: str) -> FixturePod:
         """Take a pod off the node and return it. Raises KeyError."""
         for pod in self.pods:
             if pod.super_uid == super_uid:
@@ -177,7 +177,7 @@ class World:
                 return pod
         raise KeyError(super_uid)
 
-    def add_pod(self, like: Pod, *, super_uid: str, tenant: str | None) -> None:
+    def add_pod(self, like: FixturePod, *, super_uid: str, tenant: str | None) -> None:
         """Run a pod of the same super name, another uid and perhaps another owner."""
         self.pods = (*self.pods, replace(like, super_uid=super_uid, tenant=tenant))
 
@@ -203,8 +203,8 @@ def foreign_word(text: str, foreign: Iterable[str], own: Iterable[str] = ()) -> 
     return None
 
 
-def _pod(raw: Mapping[str, Any], tenant: str | None) -> Pod:
-    return Pod(
+def _pod(raw: Mapping[str, Any], tenant: str | None) -> FixturePod:
+    return FixturePod(
         tenant=tenant,
         namespace=raw.get("ns", raw["super_ns"]),
         name=raw["pod"],

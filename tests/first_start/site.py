@@ -17,14 +17,14 @@ from tests.first_start.commands import ROOT
 from tests.k8s.build import Binaries
 from tests.k8s.ring import debian, network, shipped, traces
 from tests.k8s.ring.api import KubernetesApi
-from tests.k8s.ring.certs import Authority, CertificateFiles, Leaf
+from tests.k8s.ring.certs import Authority, CertificateFiles, LeafCertificate
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd, write_kubeconfig
 from tests.k8s.ring.dns_servers import start_controller
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.node import KubeletIdentity, Node
-from tests.k8s.ring.processes import SYSTEM_PATH, Daemon, RingError, run, wait_for
-from tests.k8s.ring.tenants import HandSyncer, Tenant
+from tests.k8s.ring.node import KubeletIdentity, RealNode
+from tests.k8s.ring.processes import SYSTEM_PATH, RingError, RingProcess, run, wait_for
+from tests.k8s.ring.tenants import HandSyncer, RingTenant
 
 NODE, TENANT = "node-1", "tenant-1-70b001-test"
 CONTROL_ADDRESS, TENANT_ADDRESS, NODE_ADDRESS = "10.0.0.1", "10.0.0.2", "10.0.0.11"
@@ -53,8 +53,8 @@ class Site:
     control: NetworkNamespace
     super_cluster: Apiserver
     super_kubectl: Kubectl
-    tenant: Tenant
-    node: Node
+    tenant: RingTenant
+    node: RealNode
     syncer: HandSyncer
 
     @property
@@ -116,7 +116,7 @@ def start(binaries: Binaries, stack: ExitStack) -> tuple[Site, Authorities]:
     stack.callback(tenant.apiserver.daemon.stop)
     root = directory / "root"
     debian.unpack(tar, root)
-    node = Node(NODE, worker, binaries, directory, _kubelet(authorities, super_cluster, directory))
+    node = RealNode(NODE, worker, binaries, directory, _kubelet(authorities, super_cluster, directory))
     super_cluster.wait_ready()
     stack.callback(start_controller("super", control, binaries, super_cluster, directory).stop)
     stack.callback(node.stop)
@@ -167,22 +167,22 @@ def give_certificates(site: Site, authorities: Authorities) -> None:
     (home / "apiserver-kubelet-client.crt").write_bytes(site.tenant.client.certificate_pem)
 
 
-def _give(leaf: Leaf, stem: Path) -> None:
+def _give(leaf: LeafCertificate, stem: Path) -> None:
     files = leaf.write(CertificateFiles(stem.with_suffix(".crt"), stem.with_suffix(".key")))
     owner = stem.parent.stat()
     for path in (files.certificate, files.key):
         run(["chown", f"{owner.st_uid}:{owner.st_gid}", str(path)])
 
 
-def start_script(site: Site, name: str, script: str) -> Daemon:
+def start_script(site: Site, name: str, script: str) -> RingProcess:
     """Run a script that leaves programs in the background, for as long as the node is there."""
     argv = site.on_node(f"{script}\nwait")
-    return Daemon(name, argv, site.directory / f"{name}.log", enters_pid_namespace=True)
+    return RingProcess(name, argv, site.directory / f"{name}.log", enters_pid_namespace=True)
 
 
 def _start_tenant(
     control: NetworkNamespace, binaries: Binaries, directory: Path, authorities: Authorities
-) -> Tenant:
+) -> RingTenant:
     authority = Authority("kubernetes")
     client = authority.issue("kube-apiserver-kubelet-client")
     apiserver = start_apiserver(
@@ -197,7 +197,7 @@ def _start_tenant(
         service_cidrs=("10.32.0.0/16",),
     )
     kubectl = Kubectl(control, binaries["kubectl"], apiserver.kubeconfig, "shop")
-    return Tenant(TENANT, apiserver, kubectl, client, client)
+    return RingTenant(TENANT, apiserver, kubectl, client, client)
 
 
 def _kubelet(authorities: Authorities, super_cluster: Apiserver, directory: Path) -> KubeletIdentity:

@@ -16,7 +16,7 @@ from tests.k8s.oracle.report import LINES
 from tests.k8s.ring import machine, pods
 from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.kubectl import Kubectl
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _SEED = pytest.StashKey[int]()
 
@@ -145,19 +145,19 @@ def served(ring: Ring, request: pytest.FixtureRequest) -> Ring:
 
 
 @pytest.fixture(scope="session")
-def acme(ring: Ring) -> Tenant:
+def acme(ring: Ring) -> RingTenant:
     """The tenant most tests are run as."""
     return ring.tenants[0]
 
 
 @pytest.fixture(scope="session")
-def acme_x(ring: Ring) -> Tenant:
+def acme_x(ring: Ring) -> RingTenant:
     """The other tenant, whose key begins like the first one's."""
     return ring.tenants[1]
 
 
 @pytest.fixture
-def kubectl(ring: Ring, acme: Tenant, request: pytest.FixtureRequest) -> Kubectl:
+def kubectl(ring: Ring, acme: RingTenant, request: pytest.FixtureRequest) -> Kubectl:
     """The first tenant's kubectl at its own apiserver, by WebSocket where that is a choice."""
     if request.config.getoption("--k8s-direct", False):
         direct = ring.super_kubectl

@@ -15,13 +15,13 @@ from dataclasses import replace
 import pytest
 
 from tenancy import keys
-from tests.k8s.ring.api import Endpoint, JsonObject, KubernetesApi
+from tests.k8s.ring.api import JsonObject, KubernetesApi, TlsEndpoint
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.services import Service
-from tests.k8s.ring.serving import CHANGED_S, KATA, STOCK, Node, serving
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.services import RingService
+from tests.k8s.ring.serving import CHANGED_S, KATA, STOCK, ServingNode, serving
+from tests.k8s.ring.tenants import RingTenant
 
 _SERVICE = "/api/v1/namespaces/default/services/kubernetes"
 _SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
@@ -29,13 +29,13 @@ _WHO = "/api/v1/namespaces/kube-system"
 
 
 @pytest.fixture(scope="module")
-def node(ring: Ring) -> Iterator[Node]:
+def node(ring: Ring) -> Iterator[ServingNode]:
     with serving(ring) as made:
         yield made
 
 
 @contextmanager
-def _mirrored(ring: Ring, tenant: Tenant) -> Iterator[str]:
+def _mirrored(ring: Ring, tenant: RingTenant) -> Iterator[str]:
     """What a syncer makes of the tenant's `default/kubernetes`; the address that the tenant has for it."""
     own_ip: str = tenant.api.get(_SERVICE)["spec"]["clusterIP"]
     own: JsonObject = tenant.api.get(_SLICE)
@@ -46,7 +46,7 @@ def _mirrored(ring: Ring, tenant: Tenant) -> Iterator[str]:
         f"/api/v1/namespaces/{namespace}/services",
         {
             "apiVersion": "v1",
-            "kind": "Service",
+            "kind": "RingService",
             "metadata": {"name": "kubernetes", "annotations": annotations},
             "spec": {"ports": ports},
         },
@@ -63,10 +63,10 @@ def _mirrored(ring: Ring, tenant: Tenant) -> Iterator[str]:
     try:
         yield own_ip
     finally:
-        Service(api, namespace, "kubernetes", made["spec"]["clusterIP"]).delete()
+        RingService(api, namespace, "kubernetes", made["spec"]["clusterIP"]).delete()
 
 
-def _from_guest(node: Node, sandbox_netns: str, tenant: Tenant, ip: str) -> Endpoint:
+def _from_guest(node: ServingNode, sandbox_netns: str, tenant: RingTenant, ip: str) -> TlsEndpoint:
     """The address, dialled in a guest's network namespace with the tenant's trust and credentials."""
     # An absolute path in the place of a name is that path.
     inside = NetworkNamespace(str(node.ring.node.outside(sandbox_netns)), "")
@@ -76,7 +76,7 @@ def _from_guest(node: Node, sandbox_netns: str, tenant: Tenant, ip: str) -> Endp
 
 @pytest.mark.parametrize("handler", [KATA, STOCK])
 def test_a_pod_reaches_its_own_tenants_apiserver(
-    node: Node, acme: Tenant, acme_x: Tenant, handler: str
+    node: ServingNode, acme: RingTenant, acme_x: RingTenant, handler: str
 ) -> None:
     with _mirrored(node.ring, acme) as ip, _mirrored(node.ring, acme_x) as ip_x:
         assert ip == ip_x == node.ring.super_cluster.api.get(_SERVICE)["spec"]["clusterIP"]

@@ -18,14 +18,14 @@ from tests.k8s.ring.daemons import NodeDaemon, ProxySettings
 from tests.k8s.ring.images import BUSYBOX
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, web_address
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _SHIPPED = Path(__file__).resolve().parents[2] / "packaging" / "canary" / "init-container.yaml"
 _WAITS_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def bridge(ring: Ring, acme: Tenant) -> Iterator[NodeDaemon]:
+def bridge(ring: Ring, acme: RingTenant) -> Iterator[NodeDaemon]:
     """kata-bridge that hears of sandboxes by lists alone; it is not started yet."""
     services.create_runtime_classes(ring, KATA, AGENT)
     made = daemons.kata_bridge(ring, sys.executable, has_nri=False)
@@ -46,12 +46,12 @@ def with_canary(spec: JsonObject) -> JsonObject:
     return {**spec, "initContainers": [{**container, "image": BUSYBOX, "imagePullPolicy": "Never"}]}
 
 
-def said(pod: services.Pod) -> str:
+def said(pod: services.TenantPod) -> str:
     """What the canary has said so far."""
     return pod.ring.super_kubectl("logs", pod.name, "--namespace", pod.namespace, "-c", "vcnode-canary").text
 
 
-def test_without_it_a_pod_starts_too_early(ring: Ring, acme: Tenant, bridge: NodeDaemon) -> None:
+def test_without_it_a_pod_starts_too_early(ring: Ring, acme: RingTenant, bridge: NodeDaemon) -> None:
     """Else the next test would say nothing: kata-bridge is away, and nobody holds the pod."""
     with services.pod(ring, acme, KATA, services.first_act(OWN_IP)) as pod:
         pod.wait("Succeeded")
@@ -59,7 +59,7 @@ def test_without_it_a_pod_starts_too_early(ring: Ring, acme: Tenant, bridge: Nod
 
 
 def test_a_pod_waits_for_its_rules_and_then_its_first_connection_works(
-    ring: Ring, acme: Tenant, bridge: NodeDaemon
+    ring: Ring, acme: RingTenant, bridge: NodeDaemon
 ) -> None:
     with services.pod(ring, acme, KATA, with_canary(services.first_act(OWN_IP))) as pod:
         wait_for("it says why it waits", lambda: "waiting: the Services" in said(pod), timeout_s=_WAITS_S)
@@ -76,7 +76,7 @@ def test_a_pod_waits_for_its_rules_and_then_its_first_connection_works(
 
 
 def test_a_guest_that_nobody_reaches_stays_shut_while_others_start(
-    ring: Ring, acme: Tenant, bridge: NodeDaemon
+    ring: Ring, acme: RingTenant, bridge: NodeDaemon
 ) -> None:
     """Its agent is to come from its image, and this image has none. A neighbour's rules are no help."""
     if bridge.process is None:
@@ -93,6 +93,6 @@ def test_a_guest_that_nobody_reaches_stays_shut_while_others_start(
         assert said(shut).splitlines() == ["waiting: the Services of this pod are not in its guest yet"]
 
 
-def is_unreachable(bridge: NodeDaemon, pod: services.Pod) -> bool:
+def is_unreachable(bridge: NodeDaemon, pod: services.TenantPod) -> bool:
     guests = bridge.status().get("guests", [])
     return any((each["pod"], each["state"]) == (pod.full_name, "unreachable") for each in guests)

@@ -26,7 +26,7 @@ from tests.k8s.ring.coredns import NetworkDns, serving_names
 from tests.k8s.ring.dns_servers import DOMAIN
 from tests.k8s.ring.pods import container
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,14 +39,14 @@ _LIBRARY = [("usr", "/usr", "/usr"), ("lib", "/usr/lib", "/lib"), ("lib64", "/us
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServedNetwork:
     """A network of a tenant, its server, and one pod in it that is behind no Service."""
 
     ring: Ring
     dns: NetworkDns
 
     @property
-    def tenant(self) -> Tenant:
+    def tenant(self) -> RingTenant:
         return self.dns.tenant
 
     def pod(self, name: str, labels: Mapping[str, str] | None = None, **spec: object) -> None:
@@ -137,14 +137,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    red: Place
-    blue: Place
-    other_red: Place
+    red: ServedNetwork
+    blue: ServedNetwork
+    other_red: ServedNetwork
     ips: Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
-def places(ring: Ring, acme: Tenant, acme_x: Tenant) -> Iterator[Places]:
+def places(ring: Ring, acme: RingTenant, acme_x: RingTenant) -> Iterator[Places]:
     """`api` and `db` in three networks; in the first `db` has two pods with names of their own."""
     servers = (
         NetworkDns(acme, "red", "10.70.0.21"),
@@ -155,7 +155,7 @@ def places(ring: Ring, acme: Tenant, acme_x: Tenant) -> Iterator[Places]:
         for tenant in (acme, acme_x):
             ring.syncer.create_namespace(tenant, NAMESPACE)
         stack.enter_context(serving_names(ring, servers))
-        red, blue, other = (Place(ring, each) for each in servers)
+        red, blue, other = (ServedNetwork(ring, each) for each in servers)
         wanted = [
             *((red, f"db-{n}", {"app": "db"}, {"hostname": f"db-{n}", "subdomain": "db"}) for n in (0, 1)),
             (other, "db-0", {"app": "db"}, {"hostname": "db-0", "subdomain": "db"}),
@@ -214,7 +214,7 @@ def test_srv_and_reverse(places: Places) -> None:
 
 def test_nobody_elses_names(places: Places) -> None:
     """Another network's, another tenant's, and the super cluster's words for one's own."""
-    blue = Place(places.blue.ring, places.blue.dns)
+    blue = ServedNetwork(places.blue.ring, places.blue.dns)
     assert blue.addresses("web", "blue-asker") == {places.ips["blue web"]}
     assert not blue.addresses("api", "blue-asker")
     assert not blue.addresses("db-0.db", "blue-asker")

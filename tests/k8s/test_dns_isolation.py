@@ -16,7 +16,7 @@ from dnsconfig.cluster.objects import PodObject, decode_object
 from dnsconfig.cluster.state import world_of
 from dnsconfig.resolve.decision import decide, node_of
 from dnsconfig.resolve.resolver import DnsClass
-from tests.cases.dns.load import HOST, NOBODYS, Case, load
+from tests.cases.dns.load import HOST, NOBODYS, DnsCase, load
 from tests.k8s.ring import gate_networks, webhook
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
@@ -30,13 +30,13 @@ _REFUSED = [case for case in _CASES if not case.is_possible and case.id.startswi
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class GivenAddresses:
     """What is in the super cluster: addresses that were given, by case and by what stands for them."""
 
     api: KubernetesApi
     given: Mapping[tuple[str, str], str]
 
-    def servers(self, case: Case) -> tuple[str, ...]:
+    def servers(self, case: DnsCase) -> tuple[str, ...]:
         return tuple(self.given.get((case.id, each), each) for each in case.servers)
 
     @property
@@ -45,7 +45,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(ring: Ring) -> Iterator[World]:
+def world(ring: Ring) -> Iterator[GivenAddresses]:
     """All objects of all cases, and the webhook beside them."""
     gate_networks.install(ring)
     api = ring.super_cluster.api
@@ -58,7 +58,7 @@ def world(ring: Ring) -> Iterator[World]:
                 for item in sorted(case.items(_prefix(case)), key=lambda each: each["kind"] != "Namespace"):
                     _create(api, case, item, given, made)
             daemon.start()
-            yield World(api, given)
+            yield GivenAddresses(api, given)
         finally:
             daemon.stop()
             for path in made:
@@ -66,18 +66,18 @@ def world(ring: Ring) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("case", _POSSIBLE, ids=lambda case: case.id)
-def test_nobody_becomes_anothers_resolver(world: World, case: Case) -> None:
+def test_nobody_becomes_anothers_resolver(world: GivenAddresses, case: DnsCase) -> None:
     wait_for(case.id, lambda: _is_as_expected(world, case), timeout_s=_PATIENCE_S)
 
 
 @pytest.mark.parametrize("case", _REFUSED, ids=lambda case: case.id)
-def test_what_is_no_label_is_refused_by_the_apiserver(world: World, case: Case) -> None:
+def test_what_is_no_label_is_refused_by_the_apiserver(world: GivenAddresses, case: DnsCase) -> None:
     pods = "/api/v1/namespaces/default/pods?dryRun=All"
     with pytest.raises(RingError, match=r": (400|413|422) "):
         world.api.create(pods, _pod(case))
 
 
-def _is_as_expected(world: World, case: Case) -> bool:
+def _is_as_expected(world: GivenAddresses, case: DnsCase) -> bool:
     """Ask once. What is not heard of yet may be refused, and a wrong server is never there."""
     pod = _pod(case)
     expected = _decided(case)
@@ -101,7 +101,7 @@ def _is_as_expected(world: World, case: Case) -> bool:
     return True
 
 
-def _decided(case: Case) -> str | None:
+def _decided(case: DnsCase) -> str | None:
     """The words of the core, where the pod waits."""
     pod = decode_object(case.pod(_prefix(case)))
     assert isinstance(pod, PodObject)
@@ -109,18 +109,18 @@ def _decided(case: Case) -> str | None:
     return None if found is None or found.waits is None else found.waits.reason.replace("\\", "")
 
 
-def _is_for_us(case: Case) -> bool:
+def _is_for_us(case: DnsCase) -> bool:
     pod = decode_object(case.pod(_prefix(case)))
     assert isinstance(pod, PodObject)
     found = decide(pod, world_of(case.items(_prefix(case))), node_of(HOST))
     return found is not None and found.dns_class is DnsClass.CLUSTER
 
 
-def _prefix(case: Case) -> str:
+def _prefix(case: DnsCase) -> str:
     return f"d{_CASES.index(case):03}"
 
 
-def _pod(case: Case) -> JsonObject:
+def _pod(case: DnsCase) -> JsonObject:
     value = case.pod(_prefix(case))
     del value["metadata"]["uid"]
     value["metadata"]["name"] = value["metadata"]["name"][:60]
@@ -129,7 +129,7 @@ def _pod(case: Case) -> JsonObject:
 
 
 def _create(
-    api: KubernetesApi, case: Case, item: JsonObject, given: dict[tuple[str, str], str], made: list[str]
+    api: KubernetesApi, case: DnsCase, item: JsonObject, given: dict[tuple[str, str], str], made: list[str]
 ) -> None:
     """Create one object as its kind wants it; notes its path, and the address that it was given."""
     meta = item["metadata"]
@@ -137,7 +137,7 @@ def _create(
     if item["kind"] == "Namespace":
         api.create("/api/v1/namespaces", value, may_exist=True)
         return
-    if item["kind"] == "Network":
+    if item["kind"] == "TenantNetwork":
         path = f"/apis/{item['apiVersion']}/namespaces/{meta['namespace']}/networks"
         api.create(path, {**value, "spec": item["spec"]}, may_exist=True)
         api.patch(f"{path}/{meta['name']}/status", {"status": item["status"]})

@@ -33,7 +33,7 @@ from tenancy import keys
 from tests.k8s.ring import dns_pods
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
-from tests.k8s.ring.dns_pods import SETTINGS, Setting
+from tests.k8s.ring.dns_pods import SETTINGS, KubeletDns
 from tests.k8s.ring.processes import wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -48,7 +48,7 @@ _PATH = f"/api/v1/namespaces/{NAMESPACE}"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class KubeletResolver:
     """What the kubelet made of a pod."""
 
     pod: JsonObject
@@ -56,7 +56,7 @@ class Told:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
-def test_the_kubelet_says_the_same(ring: Ring, oracle_seed: int, setting: Setting) -> None:
+def test_the_kubelet_says_the_same(ring: Ring, oracle_seed: int, setting: KubeletDns) -> None:
     rng = random.Random(f"{oracle_seed} {setting.name}")  # noqa: S311 - pods, not secrets
     host_path = ring.directory / f"resolv-{setting.name}.conf"
     host_path.write_text(setting.host_file or "")
@@ -75,7 +75,7 @@ def test_the_kubelet_says_the_same(ring: Ring, oracle_seed: int, setting: Settin
     assert not differences, f"again with: {replay}\n" + "\n".join(differences)
 
 
-def _world(setting: Setting) -> World:
+def _world(setting: KubeletDns) -> World:
     owners = {keys.CLUSTER: TENANT}
     system = f"{NAMESPACE}-system"
     spec = {"clusterIP": setting.servers[0], "clusterIPs": list(setting.servers)}
@@ -96,7 +96,7 @@ def _world(setting: Setting) -> World:
     )
 
 
-def _ours(pod: JsonObject, world: World, setting: Setting) -> Decision:
+def _ours(pod: JsonObject, world: World, setting: KubeletDns) -> Decision:
     value = decode_object({"apiVersion": "v1", "kind": "Pod", **pod})
     assert isinstance(value, PodObject)
     domains = {TENANT: setting.domain}
@@ -133,7 +133,7 @@ def _pods(ring: Ring, specs: Sequence[JsonObject]) -> Iterator[list[JsonObject]]
             api.delete(f"{_PATH}/pods/{pod['metadata']['name']}")
 
 
-def _told(ring: Ring, pods: Sequence[JsonObject]) -> list[Told]:
+def _told(ring: Ring, pods: Sequence[JsonObject]) -> list[KubeletResolver]:
     wanted = {pod["metadata"]["uid"]: pod for pod in pods}
     found: dict[str, str] = {}
 
@@ -149,7 +149,7 @@ def _told(ring: Ring, pods: Sequence[JsonObject]) -> list[Told]:
 
     asyncio.run(ask())
     files = ring.node.sandboxes
-    return [Told(wanted[uid], (files / found[uid] / "resolv.conf").read_text()) for uid in wanted]
+    return [KubeletResolver(wanted[uid], (files / found[uid] / "resolv.conf").read_text()) for uid in wanted]
 
 
 def _comparable(text: str | None) -> list[str | list[str]]:
@@ -179,7 +179,7 @@ def _different_events(ring: Ring, pod: JsonObject, ours: Decision) -> list[str]:
     return [] if found == wanted else [f"{name}: Events: kubelet {found}\nours {wanted}"]
 
 
-def _report(told: Told, ours: Decision) -> str:
+def _report(told: KubeletResolver, ours: Decision) -> str:
     asked = {key: told.pod["spec"].get(key) for key in ("dnsPolicy", "hostNetwork", "dnsConfig")}
     return f"{told.pod['metadata']['name']} {asked}:\nkubelet\n{told.resolv_conf}\nours\n{ours.text}"
 

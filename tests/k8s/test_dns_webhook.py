@@ -24,11 +24,11 @@ from dns_webhook.registration import NAME, PATH, TIMEOUT_S, split
 from dns_webhook.server import MAX_BODY_BYTES
 from tenancy import keys
 from tests.k8s.ring import gate_networks, webhook
-from tests.k8s.ring.api import Answer, Endpoint, JsonObject
+from tests.k8s.ring.api import HttpResponse, JsonObject, TlsEndpoint
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _PATIENCE_S = 30.0
 _NAMES = (f"{webhook.SERVICE}.{webhook.NAMESPACE}.svc",)
@@ -43,12 +43,12 @@ def address(ring: Ring) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def daemon(ring: Ring, acme: Tenant, address: str) -> Iterator[NodeDaemon]:
+def daemon(ring: Ring, acme: RingTenant, address: str) -> Iterator[NodeDaemon]:
     """The webhook, asked by the apiserver, and a network `red` that is ready."""
     api = ring.super_cluster.api
     ring.syncer.create_namespace(acme, "default")
     networks = f"/apis/arktos.futurewei.com/v1/namespaces/{acme.super_namespace('kube-system')}/networks"
-    blue = _object("Network", "arktos.futurewei.com/v1", name="blue")
+    blue = _object("TenantNetwork", "arktos.futurewei.com/v1", name="blue")
     with gate_networks.network(ring, acme, "red", "10.88.0.1"):
         api.create(networks, {**blue, "spec": {"type": "flat"}})
         api.patch(f"{networks}/blue/status", {"status": {"phase": "Pending"}})
@@ -65,7 +65,7 @@ def daemon(ring: Ring, acme: Tenant, address: str) -> Iterator[NodeDaemon]:
 # ---- what it says of pods
 
 
-def test_a_pod_gets_the_server_of_its_network(ring: Ring, acme: Tenant, daemon: NodeDaemon) -> None:
+def test_a_pod_gets_the_server_of_its_network(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     system = acme.super_namespace("kube-system")
     server = ring.super_cluster.api.get(f"/api/v1/namespaces/{system}/services/kube-dns-red")
     spec = _dry_run(ring, acme, network="red")["spec"]
@@ -88,7 +88,7 @@ def test_a_pod_gets_the_server_of_its_network(ring: Ring, acme: Tenant, daemon: 
 
 
 def test_a_pod_is_stored_as_a_dry_run_says_and_asked_about_once(
-    ring: Ring, acme: Tenant, daemon: NodeDaemon
+    ring: Ring, acme: RingTenant, daemon: NodeDaemon
 ) -> None:
     promised = _dry_run(ring, acme, network="red")["spec"]
     pods = f"/api/v1/namespaces/{acme.super_namespace('default')}/pods"
@@ -111,14 +111,14 @@ def test_a_pod_is_stored_as_a_dry_run_says_and_asked_about_once(
 
 @pytest.mark.parametrize(("network", "words"), [("blue", "blue"), ("none", "none"), ("A_b", "can be no")])
 def test_a_pod_without_a_resolver_is_refused(
-    ring: Ring, acme: Tenant, daemon: NodeDaemon, network: str, words: str
+    ring: Ring, acme: RingTenant, daemon: NodeDaemon, network: str, words: str
 ) -> None:
     with pytest.raises(RingError, match=f"no DNS for this pod: .*{words}"):
         _dry_run(ring, acme, network=network)
 
 
 def test_a_pod_that_is_changed_by_another_webhook_is_not_changed_twice(
-    ring: Ring, acme: Tenant, daemon: NodeDaemon
+    ring: Ring, acme: RingTenant, daemon: NodeDaemon
 ) -> None:
     """Whoever creates a pod from one that was answered already gets the same."""
     first = _dry_run(ring, acme, network="red")["spec"]
@@ -127,7 +127,7 @@ def test_a_pod_that_is_changed_by_another_webhook_is_not_changed_twice(
     assert {key: again[key] for key in kept} == kept
 
 
-def test_a_search_list_that_was_cut_is_a_warning(ring: Ring, acme: Tenant, daemon: NodeDaemon) -> None:
+def test_a_search_list_that_was_cut_is_a_warning(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     many = {"nameservers": ["192.0.2.1", "192.0.2.2", "192.0.2.3"]}
     pod = _tenants_pod(acme, "red", {"dnsConfig": many})
     answer = _create(ring, acme, pod)
@@ -139,7 +139,7 @@ def test_a_search_list_that_was_cut_is_a_warning(ring: Ring, acme: Tenant, daemo
 # ---- when it is away, hangs, or is sent what is too much
 
 
-def test_pods_of_nobody_are_let_in_while_it_is_away(ring: Ring, acme: Tenant, daemon: NodeDaemon) -> None:
+def test_pods_of_nobody_are_let_in_while_it_is_away(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     daemon.stop()
     try:
         with pytest.raises(RingError, match="failed calling webhook"):
@@ -160,7 +160,7 @@ def test_pods_of_nobody_are_let_in_while_it_is_away(ring: Ring, acme: Tenant, da
     wait_for("asked again", lambda: _is_asked(ring, acme), timeout_s=_PATIENCE_S)
 
 
-def test_a_webhook_that_hangs_costs_its_timeout(ring: Ring, acme: Tenant, daemon: NodeDaemon) -> None:
+def test_a_webhook_that_hangs_costs_its_timeout(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     assert daemon.process is not None
     daemon.process.send(signal.SIGSTOP)
     began = time.monotonic()
@@ -174,7 +174,7 @@ def test_a_webhook_that_hangs_costs_its_timeout(ring: Ring, acme: Tenant, daemon
 
 
 def test_a_large_pod_is_reviewed_and_one_that_is_larger_than_a_review_may_be_is_refused(
-    ring: Ring, acme: Tenant, daemon: NodeDaemon
+    ring: Ring, acme: RingTenant, daemon: NodeDaemon
 ) -> None:
     """An apiserver takes 3 MiB, and writes `<` as six characters into what it asks."""
     reviewed = daemon.metric("vcnode_dns_reviews_total")
@@ -224,14 +224,14 @@ def test_what_is_registered_is_what_is_shipped(ring: Ring, daemon: NodeDaemon) -
     assert found == said
 
 
-def test_who_applies_it_again_takes_no_trust_away(ring: Ring, acme: Tenant, daemon: NodeDaemon) -> None:
+def test_who_applies_it_again_takes_no_trust_away(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     before = webhook.registered(ring)
     webhook.apply(ring, "registration.yaml")
     assert webhook.registered(ring) == before
     _dry_run(ring, acme, network="red")
 
 
-def test_new_authorities_come_into_the_registration(ring: Ring, acme: Tenant, daemon: NodeDaemon) -> None:
+def test_new_authorities_come_into_the_registration(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     """Its state is lost: it makes another authority, and the old one stays, as it may be a replica's."""
     before = _bundle(ring)
     daemon.stop()
@@ -243,7 +243,9 @@ def test_new_authorities_come_into_the_registration(ring: Ring, acme: Tenant, da
     assert set(before) < set(after)
 
 
-def test_a_bundle_that_somebody_emptied_is_filled_again(ring: Ring, acme: Tenant, daemon: NodeDaemon) -> None:
+def test_a_bundle_that_somebody_emptied_is_filled_again(
+    ring: Ring, acme: RingTenant, daemon: NodeDaemon
+) -> None:
     (ours,) = _credentials(daemon).bundle
     step = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
     api = ring.super_cluster.api
@@ -259,7 +261,7 @@ def test_a_bundle_that_somebody_emptied_is_filled_again(ring: Ring, acme: Tenant
 
 @pytest.mark.parametrize("what", ["certificate", "authority"])
 def test_what_is_due_is_renewed_while_pods_are_created_and_none_is_refused(
-    ring: Ring, acme: Tenant, daemon: NodeDaemon, address: str, what: str
+    ring: Ring, acme: RingTenant, daemon: NodeDaemon, address: str, what: str
 ) -> None:
     """Its clock is a day behind, and then it is not: in between something has become due."""
     behind, half = dt.timedelta(days=1), dt.timedelta(hours=12)
@@ -309,7 +311,7 @@ def _credentials(daemon: NodeDaemon) -> Credentials:
     return Credentials(daemon.directory / "state", _NAMES)
 
 
-def _port(ring: Ring, address: str) -> Endpoint:
+def _port(ring: Ring, address: str) -> TlsEndpoint:
     return webhook.port(ring, address, b"".join(_bundle(ring)))
 
 
@@ -321,7 +323,7 @@ def _bundle(ring: Ring) -> list[bytes]:
     return split(base64.b64decode(webhook.registered(ring)["clientConfig"].get("caBundle", "")))
 
 
-def _is_asked(ring: Ring, tenant: Tenant) -> bool:
+def _is_asked(ring: Ring, tenant: RingTenant) -> bool:
     """An API server hears of a registration and its authorities a moment after they are written."""
     try:
         return bool(_dry_run(ring, tenant, network="red")["spec"]["dnsPolicy"] == "None")
@@ -331,13 +333,13 @@ def _is_asked(ring: Ring, tenant: Tenant) -> bool:
         raise
 
 
-def _dry_run(ring: Ring, tenant: Tenant, *, network: str, **spec: object) -> JsonObject:
+def _dry_run(ring: Ring, tenant: RingTenant, *, network: str, **spec: object) -> JsonObject:
     """A pod as the API server would store it."""
     where = f"/api/v1/namespaces/{tenant.super_namespace('default')}/pods?dryRun=All"
     return ring.super_cluster.api.create(where, _tenants_pod(tenant, network, spec))
 
 
-def _create(ring: Ring, tenant: Tenant, pod: JsonObject) -> Answer:
+def _create(ring: Ring, tenant: RingTenant, pod: JsonObject) -> HttpResponse:
     """What the API server answers to a dry run, whatever it is."""
     return ring.super_cluster.api.endpoint.request(
         "POST",
@@ -347,7 +349,7 @@ def _create(ring: Ring, tenant: Tenant, pod: JsonObject) -> Answer:
     )
 
 
-def _tenants_pod(tenant: Tenant, network: str, spec: JsonObject) -> JsonObject:
+def _tenants_pod(tenant: RingTenant, network: str, spec: JsonObject) -> JsonObject:
     annotations = {keys.CLUSTER: tenant.key, keys.NAMESPACE: "default", keys.UID: "any"}
     return _pod({"labels": {keys.ARKTOS_NETWORK: network}, "annotations": annotations}, spec)
 

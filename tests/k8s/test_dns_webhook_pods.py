@@ -18,7 +18,7 @@ from tests.k8s.ring.controlplane import Apiserver
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.processes import RingError, wait_for
 from tests.k8s.ring.shipped import ROOT
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _AVAILABLE_S = 90.0
 _REPLICAS = 2
@@ -48,7 +48,7 @@ class Deployed:
     def is_available(self) -> bool:
         return bool(self.status().get("availableReplicas") == _REPLICAS)
 
-    def create(self, ring: Ring, tenant: Tenant, network: str) -> JsonObject:
+    def create(self, ring: Ring, tenant: RingTenant, network: str) -> JsonObject:
         """A tenant's pod of a network, as a dry run by the apiserver; raises `RingError`."""
         value = services.pod_value(tenant, "any", ring.node.name, "", services.sleeper(), network)
         namespace = tenant.super_namespace("default")
@@ -71,7 +71,7 @@ def tree() -> Path:
 
 
 @pytest.fixture(scope="module")
-def deployed(ring: Ring, acme: Tenant, tree: Path) -> Iterator[Deployed]:
+def deployed(ring: Ring, acme: RingTenant, tree: Path) -> Iterator[Deployed]:
     gate_networks.install(ring)
     with (
         webhook_pods.door(ring) as apiserver,
@@ -89,7 +89,9 @@ def deployed(ring: Ring, acme: Tenant, tree: Path) -> Iterator[Deployed]:
         yield made
 
 
-def test_apiserver_asks_its_pods_about_a_tenants_pod(ring: Ring, acme: Tenant, deployed: Deployed) -> None:
+def test_apiserver_asks_its_pods_about_a_tenants_pod(
+    ring: Ring, acme: RingTenant, deployed: Deployed
+) -> None:
     spec = deployed.create(ring, acme, "red")
     assert (spec["dnsPolicy"], spec["dnsConfig"]["nameservers"]) == ("None", [deployed.server])
     with pytest.raises(RingError, match=r"no DNS for this pod: .*none"):
@@ -112,7 +114,7 @@ def test_authorities_of_both_replicas_are_in_the_registration(deployed: Deployed
     assert len(split(base64.b64decode(found["clientConfig"]["caBundle"]))) == _REPLICAS
 
 
-def test_pod_that_is_made_anew_answers(ring: Ring, acme: Tenant, deployed: Deployed) -> None:
+def test_pod_that_is_made_anew_answers(ring: Ring, acme: RingTenant, deployed: Deployed) -> None:
     """Its keys went with its memory. Not one pod of a tenant is refused meanwhile."""
     gone = deployed.pods()[0]["metadata"]
     deployed.kubectl("delete", "pod", gone["name"], "--wait=false").check()

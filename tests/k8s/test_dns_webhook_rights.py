@@ -15,7 +15,7 @@ from tests.k8s.ring import gate_networks, webhook
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _JSON_PATCH, _MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -26,7 +26,7 @@ _SERVED_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def account(ring: Ring, acme: Tenant) -> Iterator[KubernetesApi]:
+def account(ring: Ring, acme: RingTenant) -> Iterator[KubernetesApi]:
     """The super cluster with the webhook's token; a network `red` of a tenant is there."""
     gate_networks.install(ring)
     with webhook.installed(ring), gate_networks.network(ring, acme, "red", "10.88.0.1"):
@@ -110,7 +110,7 @@ _BINDING: JsonObject = {
     ],
 )
 def test_what_it_may_not(
-    account: KubernetesApi, acme: Tenant, method: str, path: str, body: JsonObject | None
+    account: KubernetesApi, acme: RingTenant, method: str, path: str, body: JsonObject | None
 ) -> None:
     system = acme.super_namespace("kube-system")
     places = {

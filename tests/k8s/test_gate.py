@@ -17,14 +17,14 @@ from tests.k8s.ring import gating, services
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, Node, say, serving
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, ServingNode, say, serving
+from tests.k8s.ring.tenants import RingTenant
 
 _STARTED_S = 40.0
 
 
 @pytest.fixture(scope="module")
-def node(ring: Ring) -> Iterator[Node]:
+def node(ring: Ring) -> Iterator[ServingNode]:
     server = gating.start_dns_server(ring)
     try:
         settings: JsonObject = {
@@ -43,15 +43,15 @@ def node(ring: Ring) -> Iterator[Node]:
 
 @contextmanager
 def pod(
-    node: Node,
-    tenant: Tenant,
+    node: ServingNode,
+    tenant: RingTenant,
     handler: str = "",
     spec: JsonObject | None = None,
     *,
     namespace: str = "default",
     annotations: dict[str, str] | None = None,
     is_bound: bool = True,
-) -> Iterator[services.Pod]:
+) -> Iterator[services.TenantPod]:
     """A tenant's pod that demands the plugin; it need not start. Without `is_bound` it has no node yet."""
     node.ring.syncer.create_namespace(tenant, namespace)
     value = services.pod_value(
@@ -60,7 +60,7 @@ def pod(
     value["metadata"]["annotations"] |= {**gating.REQUIRED, **(annotations or {})}
     if not is_bound:
         del value["spec"]["nodeName"]
-    made = services.Pod(node.ring, tenant.super_namespace(namespace), value["metadata"]["name"])
+    made = services.TenantPod(node.ring, tenant.super_namespace(namespace), value["metadata"]["name"])
     node.ring.super_cluster.api.create(made.path.rpartition("/")[0], value)
     try:
         yield made
@@ -68,18 +68,18 @@ def pod(
         node.ring.super_cluster.api.delete(made.path)
 
 
-def bind(pod: services.Pod) -> None:
+def bind(pod: services.TenantPod) -> None:
     """Give it its node, as a scheduler does."""
-    target = {"apiVersion": "v1", "kind": "Node", "name": pod.ring.node.name}
+    target = {"apiVersion": "v1", "kind": "ServingNode", "name": pod.ring.node.name}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name}, "target": target}
     pod.ring.super_cluster.api.create(f"{pod.path}/binding", binding)
 
 
-def uid(pod: services.Pod) -> str:
+def uid(pod: services.TenantPod) -> str:
     return str(pod.ring.super_cluster.api.get(pod.path)["metadata"]["uid"])
 
 
-def wait_held(pod: services.Pod, words: str) -> str:
+def wait_held(pod: services.TenantPod, words: str) -> str:
     """Wait until the pod says that it waits, in these words; returns all that it says."""
 
     def said() -> str:
@@ -92,14 +92,14 @@ def wait_held(pod: services.Pod, words: str) -> str:
         raise RingError(f"{error}: {pod.status()}") from None
 
 
-def wait_running(pod: services.Pod) -> float:
+def wait_running(pod: services.TenantPod) -> float:
     """Wait until it runs; returns how long that took."""
     began_s = time.monotonic()
     pod.wait("Running")
     return time.monotonic() - began_s
 
 
-def events(pod: services.Pod, reason: str) -> list[str]:
+def events(pod: services.TenantPod, reason: str) -> list[str]:
     """What Events of this pod with that reason say."""
     found = pod.ring.super_cluster.api.get(f"/api/v1/namespaces/{pod.namespace}/events")["items"]
     return [
@@ -109,11 +109,13 @@ def events(pod: services.Pod, reason: str) -> list[str]:
     ]
 
 
-def resolv_conf(pod: services.Pod) -> str:
+def resolv_conf(pod: services.TenantPod) -> str:
     return pod.sh("cat /etc/resolv.conf")[1]
 
 
-def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(node: Node, acme: Tenant) -> None:
+def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(
+    node: ServingNode, acme: RingTenant
+) -> None:
     opened = node.bridge.metric("vcnode_gate_open_seconds_count")
     with pod(node, acme, KATA, gating.first_act(OWN_IP)) as made:
         # The rules are in by the second try.
@@ -143,7 +145,7 @@ def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(node: Node, ac
         assert node.bridge.metric("vcnode_gate_open_seconds_sum") > 2
 
 
-def test_the_words_of_whoever_says_resolvers_reach_the_author(node: Node, acme: Tenant) -> None:
+def test_the_words_of_whoever_says_resolvers_reach_the_author(node: ServingNode, acme: RingTenant) -> None:
     with pod(node, acme) as made:
         gating.say_resolver(node.ring, uid(made), "", "network blue is not Ready: it is still being made")
         wait_held(made, "network blue is not Ready: it is still being made")
@@ -156,7 +158,7 @@ def test_the_words_of_whoever_says_resolvers_reach_the_author(node: Node, acme: 
         assert "Read-only" in made.sh("echo > /etc/resolv.conf")[1]
 
 
-def test_a_guest_that_nobody_reaches_starts_nothing(node: Node, acme: Tenant) -> None:
+def test_a_guest_that_nobody_reaches_starts_nothing(node: ServingNode, acme: RingTenant) -> None:
     """Its agent is to come from its image, and this image has none."""
     with pod(node, acme, AGENT) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
@@ -166,7 +168,7 @@ def test_a_guest_that_nobody_reaches_starts_nothing(node: Node, acme: Tenant) ->
         assert "Services of network default" in message
 
 
-def test_a_condition_of_the_node_counts_those_that_wait_for_long(node: Node, acme: Tenant) -> None:
+def test_a_condition_of_the_node_counts_those_that_wait_for_long(node: ServingNode, acme: RingTenant) -> None:
     def condition() -> dict[str, Any]:
         conditions = node.ring.super_cluster.api.get(f"/api/v1/nodes/{node.ring.node.name}")["status"][
             "conditions"
@@ -181,7 +183,7 @@ def test_a_condition_of_the_node_counts_those_that_wait_for_long(node: Node, acm
     wait_for("it is false", lambda: condition().get("status") == "False", timeout_s=60)
 
 
-def test_network_readiness_is_read_as_it_is_now(node: Node, acme: Tenant) -> None:
+def test_network_readiness_is_read_as_it_is_now(node: ServingNode, acme: RingTenant) -> None:
     with pod(node, acme, annotations={keys.NETWORK_READINESS: "false"}) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         wait_held(made, "network default is not ready for this pod")
@@ -192,13 +194,13 @@ def test_network_readiness_is_read_as_it_is_now(node: Node, acme: Tenant) -> Non
         assert took_s < 8
 
 
-def lacked(node: Node) -> dict[str, str]:
+def lacked(node: ServingNode) -> dict[str, str]:
     """The pods that started without what they need, and what that was."""
     lines = node.bridge.lines("a container starts without what it needs")
     return {line["pod"]: line["lacks"] for line in lines}
 
 
-def test_warn_starts_and_tells_and_off_starts(node: Node, acme: Tenant) -> None:
+def test_warn_starts_and_tells_and_off_starts(node: ServingNode, acme: RingTenant) -> None:
     warned = node.bridge.metric("vcnode_gate_warned_total")
     with pod(node, acme, namespace="warned") as made, pod(node, acme, namespace="open") as untold:
         for each in (made, untold):
@@ -211,7 +213,9 @@ def test_warn_starts_and_tells_and_off_starts(node: Node, acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["warned", "open"])
-def test_warn_and_off_have_the_resolver_that_is_there(node: Node, acme: Tenant, namespace: str) -> None:
+def test_warn_and_off_have_the_resolver_that_is_there(
+    node: ServingNode, acme: RingTenant, namespace: str
+) -> None:
     with pod(node, acme, namespace=namespace, is_bound=False) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         bind(made)
@@ -219,12 +223,12 @@ def test_warn_and_off_have_the_resolver_that_is_there(node: Node, acme: Tenant, 
         assert resolv_conf(made) == gating.RESOLV_CONF
 
 
-def test_pods_of_nobody_and_of_the_host(node: Node, acme: Tenant) -> None:
+def test_pods_of_nobody_and_of_the_host(node: ServingNode, acme: RingTenant) -> None:
     value = services.pod_value(
         acme, f"g-{secrets.token_hex(3)}", node.ring.node.name, KATA, services.sleeper()
     )
     del value["metadata"]["annotations"]
-    nobodys = services.Pod(node.ring, "default", value["metadata"]["name"])
+    nobodys = services.TenantPod(node.ring, "default", value["metadata"]["name"])
     node.ring.super_cluster.api.create(nobodys.path.rpartition("/")[0], value)
     try:
         wait_running(nobodys)
@@ -234,7 +238,7 @@ def test_pods_of_nobody_and_of_the_host(node: Node, acme: Tenant) -> None:
         wait_running(made)
 
 
-def test_containers_that_bring_their_own(node: Node, acme: Tenant) -> None:
+def test_containers_that_bring_their_own(node: ServingNode, acme: RingTenant) -> None:
     spec = services.sleeper()
     spec["containers"][0]["volumeMounts"] = [
         {"name": "own", "mountPath": "/etc/resolv.conf", "subPath": "resolv.conf"}
@@ -264,7 +268,9 @@ def test_containers_that_bring_their_own(node: Node, acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
-def test_the_bridge_is_away_while_a_pod_starts(node: Node, acme: Tenant, end: signal.Signals) -> None:
+def test_the_bridge_is_away_while_a_pod_starts(
+    node: ServingNode, acme: RingTenant, end: signal.Signals
+) -> None:
     """Under `enforce`. The validator holds what demands the plugin; what does not starts, and is reported."""
     before = len(got_through(node))
     with pod(node, acme) as waiting, pod(node, acme) as running:
@@ -291,7 +297,7 @@ def test_the_bridge_is_away_while_a_pod_starts(node: Node, acme: Tenant, end: si
 
 @pytest.mark.parametrize(("namespace", "is_told"), [("warned", True), ("open", False)])
 def test_the_bridge_is_away_where_the_policy_holds_nothing(
-    node: Node, acme: Tenant, namespace: str, *, is_told: bool
+    node: ServingNode, acme: RingTenant, namespace: str, *, is_told: bool
 ) -> None:
     """What demands the plugin waits all the same: it is containerd that holds it. What does not starts."""
     before = len(got_through(node))
@@ -314,7 +320,7 @@ def test_the_bridge_is_away_where_the_policy_holds_nothing(
             node.bridge.start()
 
 
-def test_the_bridge_does_not_answer(node: Node, acme: Tenant) -> None:
+def test_the_bridge_does_not_answer(node: ServingNode, acme: RingTenant) -> None:
     """It is asked and says nothing for the runtime's 2 s: that is no yes where the plugin is demanded."""
     before = len(got_through(node))
     with pod(node, acme) as waiting:
@@ -342,12 +348,12 @@ def test_the_bridge_does_not_answer(node: Node, acme: Tenant) -> None:
 NO_DEMAND = {next(iter(gating.REQUIRED)): "[]"}
 
 
-def got_through(node: Node) -> list[str]:
+def got_through(node: ServingNode) -> list[str]:
     """The pods with a container that was found running and had not been asked about."""
     return [line["pod"] for line in node.bridge.lines("a container runs of which the gate was not asked")]
 
 
-def test_its_credentials_do_nothing_else(node: Node, acme: Tenant) -> None:
+def test_its_credentials_do_nothing_else(node: ServingNode, acme: RingTenant) -> None:
     ours, others = gating.as_bridge(node.ring), gating.as_bridge(node.ring, "worker-2")
     with pod(node, acme, namespace="open", annotations={"a": "b"}) as made:
         wait_running(made)
@@ -391,7 +397,7 @@ def test_its_credentials_do_nothing_else(node: Node, acme: Tenant) -> None:
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"e-{secrets.token_hex(3)}", "namespace": "default"},
-        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "involvedObject": {"kind": "TenantPod", "namespace": "default", "name": "p"},
         "reason": "R",
         "source": {"component": "kubelet", "host": node.ring.node.name},
     }

@@ -24,8 +24,8 @@ from tests.k8s.ring.gate_load import (
     SIDECAR,
     Footprint,
     Load,
-    Place,
-    Seen,
+    LoadedNode,
+    ObservedPod,
     Unrest,
     placed,
     told_why,
@@ -34,7 +34,7 @@ from tests.k8s.ring.gate_load import (
 )
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.serving import KATA, STOCK, say
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _TOLD_S = 20.0
 # One wave of so many has unrest, the first among them.
@@ -50,7 +50,7 @@ _NOT_READY = "network blue is not ready"
 
 
 @pytest.fixture(scope="module")
-def place(ring: Ring, acme: Tenant) -> Iterator[Place]:
+def place(ring: Ring, acme: RingTenant) -> Iterator[LoadedNode]:
     with placed(ring, acme) as made:
         yield made
 
@@ -58,7 +58,7 @@ def place(ring: Ring, acme: Tenant) -> Iterator[Place]:
 @pytest.mark.slow
 @pytest.mark.timeout(0)  # `Load.run` has a deadline that goes with the number of pods
 def test_no_container_runs_before_its_rules_and_its_resolver_are_in(
-    place: Place, acme: Tenant, request: pytest.FixtureRequest
+    place: LoadedNode, acme: RingTenant, request: pytest.FixtureRequest
 ) -> None:
     pods: int = request.config.getoption("--gate-pods")
     wave: int = request.config.getoption("--gate-wave")
@@ -102,7 +102,7 @@ def test_no_container_runs_before_its_rules_and_its_resolver_are_in(
 
 
 def check_wave(
-    place: Place, load: Load, numbers: Sequence[int], counts: Counter[str], *, is_unrest: bool
+    place: LoadedNode, load: Load, numbers: Sequence[int], counts: Counter[str], *, is_unrest: bool
 ) -> None:
     """Start these pods; none starts early, and each that waits says why."""
     began = len(load.ended)
@@ -139,19 +139,19 @@ def check_growth(base: Footprint, now: Footprint, pods: int) -> None:
     assert now.descriptors <= base.descriptors + _DESCRIPTORS, (base, now)
 
 
-def has_sandboxes(place: Place, lost: Sequence[Seen]) -> bool:
+def has_sandboxes(place: LoadedNode, lost: Sequence[ObservedPod]) -> bool:
     """Whether kata-bridge knows of all these pods."""
     known = {guest["pod"] for guest in place.node.bridge.status().get("guests", [])}
     return {seen.pod.full_name for seen in lost} <= known
 
 
-def took(ended: Sequence[Seen]) -> str:
+def took(ended: Sequence[ObservedPod]) -> str:
     """How long pods took from their creation to their end."""
     times = sorted(seen.took_s for seen in ended)
     return f"p50 {times[len(times) // 2]:.1f} s, p99 {times[len(times) * 99 // 100]:.1f} s"
 
 
-def test_the_first_act_notices_a_gate_that_is_open(place: Place, acme: Tenant) -> None:
+def test_the_first_act_notices_a_gate_that_is_open(place: LoadedNode, acme: RingTenant) -> None:
     """Else the test above would say nothing."""
     node = place.node
     node.ring.syncer.create_namespace(acme, "unguarded")

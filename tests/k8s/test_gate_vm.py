@@ -19,8 +19,8 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import credentials_of
 from tests.k8s.ring.pods import container
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.serving import AGENT, OWN_IP, Node, say, serving
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.serving import AGENT, OWN_IP, ServingNode, say, serving
+from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.ring.vm_guest import vm_of, watching
 
 _NAME = "in-a-vm"
@@ -30,7 +30,7 @@ _UNTIL_TOLD = "until [ -e /tmp/end ]; do sleep 0.1; done"
 
 
 @pytest.fixture(scope="module")
-def node(ring: Ring) -> Iterator[Node]:
+def node(ring: Ring) -> Iterator[ServingNode]:
     settings: JsonObject = {
         "directory": str(ring.directory / "pods-vm"),
         **gating.allow_bridge(ring),
@@ -40,7 +40,7 @@ def node(ring: Ring) -> Iterator[Node]:
 
 
 @pytest.mark.timeout(240)
-def test_containers_wait_for_rules_in_a_kernel_of_its_own(node: Node, acme: Tenant) -> None:
+def test_containers_wait_for_rules_in_a_kernel_of_its_own(node: ServingNode, acme: RingTenant) -> None:
     spec = {"containers": [container("main", ["sh", "-c", _UNTIL_TOLD])]}
     with watching(node.ring, _NAME) as plugins:
         pod = gating.gated_pod(node.ring, acme, _NAME, AGENT, spec)

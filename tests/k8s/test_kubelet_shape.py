@@ -13,13 +13,13 @@ from tests.k8s.ring import samples
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.facts import Fact, load_facts
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _NAMES = [fact.name for fact in load_facts("any")]
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_kubelet_answers_as_the_data_file_says(ring: Ring, acme: Tenant, name: str) -> None:
+def test_kubelet_answers_as_the_data_file_says(ring: Ring, acme: RingTenant, name: str) -> None:
     facts = {f.name: f for f in load_facts(acme.super_namespace("default"))}
     fact = facts[name]
     status, headers, body = _ask(ring, fact)
@@ -34,7 +34,7 @@ def test_kubelet_answers_as_the_data_file_says(ring: Ring, acme: Tenant, name: s
         assert body.startswith(fact.body_starts.encode())
 
 
-def test_followed_logs_come_as_they_are_written(ring: Ring, acme: Tenant) -> None:
+def test_followed_logs_come_as_they_are_written(ring: Ring, acme: RingTenant) -> None:
     namespace = acme.super_namespace("default")
     path = f"/containerLogs/{namespace}/only-acme/side?follow=true"
     with ring.kubelet().dial() as connection:
@@ -50,7 +50,7 @@ def test_followed_logs_come_as_they_are_written(ring: Ring, acme: Tenant) -> Non
     )
 
 
-def test_an_upgrade_with_an_empty_body_is_accepted(ring: Ring, acme: Tenant) -> None:
+def test_an_upgrade_with_an_empty_body_is_accepted(ring: Ring, acme: RingTenant) -> None:
     namespace = acme.super_namespace("default")
     head = (
         f"POST /exec/{namespace}/web/main?command=true&output=1 HTTP/1.1\r\nHost: node\r\n"
@@ -68,7 +68,7 @@ def test_kubelet_refuses_a_stranger(ring: Ring) -> None:
     assert (answer.status, answer.body) == (401, b"Unauthorized")
 
 
-def test_pods_page_has_the_annotations_of_ownership(ring: Ring, acme: Tenant) -> None:
+def test_pods_page_has_the_annotations_of_ownership(ring: Ring, acme: RingTenant) -> None:
     page = ring.kubelet().request("GET", "/pods").json()
     assert (page["kind"], page["apiVersion"], page["metadata"]) == ("PodList", "v1", {})
     by_name = {(i["metadata"]["namespace"], i["metadata"]["name"]): i for i in page["items"]}
@@ -81,7 +81,7 @@ def test_pods_page_has_the_annotations_of_ownership(ring: Ring, acme: Tenant) ->
     assert "kind" not in web
 
 
-def test_running_pods_page_is_minimal(ring: Ring, acme: Tenant) -> None:
+def test_running_pods_page_is_minimal(ring: Ring, acme: RingTenant) -> None:
     page = ring.kubelet().request("GET", "/runningpods/").json()
     web = next(
         i
@@ -148,7 +148,9 @@ def test_resource_rows_have_only_these_labels(pages: dict[str, str]) -> None:
     assert "container_start_time_seconds" not in stamped
 
 
-def test_cadvisor_rows_name_containers_and_leak_ids(pages: dict[str, str], ring: Ring, acme: Tenant) -> None:
+def test_cadvisor_rows_name_containers_and_leak_ids(
+    pages: dict[str, str], ring: Ring, acme: RingTenant
+) -> None:
     text = pages["metrics-cadvisor.txt"]
     uid = ring.syncer.super_pod(acme, "default", "web")["metadata"]["uid"]
     ours = [r for r in text.splitlines() if f"pod{uid}" in r]

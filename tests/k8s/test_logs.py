@@ -14,7 +14,7 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.pods import LINES
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _WHOLE = "".join(f"acme line {n}\n" for n in range(1, LINES + 1))
 
@@ -126,7 +126,7 @@ def test_a_line_arrives_while_it_follows(kubectl: Kubectl) -> None:
         assert follower.poll() is None
 
 
-def test_nothing_is_left_when_followers_leave(served: Ring, acme: Tenant) -> None:
+def test_nothing_is_left_when_followers_leave(served: Ring, acme: RingTenant) -> None:
     followers = 3
     log = f"{acme.super_namespace('default')}_only-acme_"
 

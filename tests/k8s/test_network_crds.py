@@ -14,7 +14,7 @@ from tests.k8s.ring import gate_networks
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _SHIPPED = Path(__file__).resolve().parents[2] / "packaging" / "crds"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -24,7 +24,7 @@ _SERVED_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def tenant_api(acme: Tenant) -> Iterator[KubernetesApi]:
+def tenant_api(acme: RingTenant) -> Iterator[KubernetesApi]:
     """A tenant's own apiserver with the shipped definition."""
     api = acme.api
     api.create(_CRDS, yaml.safe_load((_SHIPPED / "networks-tenant.yaml").read_text()))
@@ -36,7 +36,7 @@ def tenant_api(acme: Tenant) -> Iterator[KubernetesApi]:
 
 
 @pytest.fixture(scope="module", params=["tenant", "super"])
-def place(request: pytest.FixtureRequest, ring: Ring, acme: Tenant) -> tuple[KubernetesApi, str]:
+def place(request: pytest.FixtureRequest, ring: Ring, acme: RingTenant) -> tuple[KubernetesApi, str]:
     """An apiserver, and where Networks are in it."""
     if request.param == "tenant":
         return request.getfixturevalue("tenant_api"), f"/apis/{_GROUP}/networks"
@@ -145,7 +145,7 @@ def test_a_status_is_written_by_its_own_way_alone(place: tuple[KubernetesApi, st
         api.delete(one)
 
 
-def test_kubectl_shows_what_matters(tenant_api: KubernetesApi, acme: Tenant) -> None:
+def test_kubectl_shows_what_matters(tenant_api: KubernetesApi, acme: RingTenant) -> None:
     tenant_api.create(f"/apis/{_GROUP}/networks", _network("shown", {"type": "vpc", "vpcID": "vpc-9"}))
     try:
         status = {"status": {"phase": "Ready", "dnsServiceIP": "10.96.0.53"}}
@@ -167,7 +167,7 @@ def test_the_two_definitions_differ_in_the_scope_alone() -> None:
 
 
 def _network(name: str, spec: Any) -> JsonObject:
-    return {"apiVersion": _GROUP, "kind": "Network", "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": _GROUP, "kind": "TenantNetwork", "metadata": {"name": name}, "spec": spec}
 
 
 def _is_served(api: KubernetesApi) -> bool:

@@ -9,9 +9,9 @@ import re
 import pytest
 
 from tests.k8s.ring.cluster import NODE, Ring
-from tests.k8s.ring.kubectl import Result
+from tests.k8s.ring.kubectl import KubectlResult
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _PAGES = (
     *("pods", "runningpods/", "stats/summary"),
@@ -25,11 +25,11 @@ _PODS = (
 )
 
 
-def _get(tenant: Tenant, path: str) -> Result:
+def _get(tenant: RingTenant, path: str) -> KubectlResult:
     return tenant.kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/{path}")
 
 
-def _page(tenant: Tenant, path: str) -> str:
+def _page(tenant: RingTenant, path: str) -> str:
     return _get(tenant, path).check().text
 
 
@@ -78,7 +78,7 @@ def test_pods_are_the_tenants_own(served: Ring, index: int) -> None:
     assert {c["name"] for c in web["status"]["containerStatuses"]} == {"main", "side"}
 
 
-def test_running_pods_are_the_tenants_own(served: Ring, acme: Tenant) -> None:
+def test_running_pods_are_the_tenants_own(served: Ring, acme: RingTenant) -> None:
     page = json.loads(_page(acme, "runningpods/"))
     names = {p["metadata"]["name"] for p in page["items"]}
     # The sandbox of a pod whose container waits runs already.
@@ -87,7 +87,7 @@ def test_running_pods_are_the_tenants_own(served: Ring, acme: Tenant) -> None:
     assert {c["name"] for c in web["spec"]["containers"]} == {"main", "side"}
 
 
-def test_summary_has_own_pods_and_a_node(served: Ring, acme: Tenant) -> None:
+def test_summary_has_own_pods_and_a_node(served: Ring, acme: RingTenant) -> None:
     def summary() -> bool:
         page = json.loads(_page(acme, "stats/summary"))
         assert page["node"]["nodeName"] == NODE
@@ -123,7 +123,7 @@ def test_resource_metrics_feed_a_metrics_server(served: Ring, index: int) -> Non
     wait_for("web is measured", measured, timeout_s=30)
 
 
-def test_node_memory_is_not_the_machines(served: Ring, acme: Tenant) -> None:
+def test_node_memory_is_not_the_machines(served: Ring, acme: RingTenant) -> None:
     pattern = re.compile(r"^node_memory_working_set_bytes ([\d.e+]+) ", re.MULTILINE)
     real = pattern.search(served.kubelet().request("GET", "/metrics/resource").text)
     shown = pattern.search(_page(acme, "metrics/resource"))
@@ -133,7 +133,7 @@ def test_node_memory_is_not_the_machines(served: Ring, acme: Tenant) -> None:
     assert float(shown.group(1)) < float(real.group(1)) / 10
 
 
-def test_cadvisor_rows_are_the_tenants_own(served: Ring, acme_x: Tenant) -> None:
+def test_cadvisor_rows_are_the_tenants_own(served: Ring, acme_x: RingTenant) -> None:
     def measured() -> bool:
         text = _page(acme_x, "metrics/cadvisor")
         rows = _pod_rows(text, "container_memory_working_set_bytes")
@@ -143,14 +143,14 @@ def test_cadvisor_rows_are_the_tenants_own(served: Ring, acme_x: Tenant) -> None
     wait_for("web is measured", measured, timeout_s=60)
 
 
-def test_probe_rows_are_the_tenants_own(served: Ring, acme_x: Tenant) -> None:
+def test_probe_rows_are_the_tenants_own(served: Ring, acme_x: RingTenant) -> None:
     text = _page(acme_x, "metrics/probes")
     assert _pod_rows(text, "prober_probe_total") == {("default", "web", "main")}
     uid = acme_x.api.get("/api/v1/namespaces/default/pods/web")["metadata"]["uid"]
     assert f'pod_uid="{uid}"' in text
 
 
-def test_health_is_the_agents_own(served: Ring, acme: Tenant) -> None:
+def test_health_is_the_agents_own(served: Ring, acme: RingTenant) -> None:
     assert _page(acme, "healthz") == "ok"
 
 
@@ -163,7 +163,7 @@ def test_health_is_the_agents_own(served: Ring, acme: Tenant) -> None:
         *("checkpoint/default/web/main", "cri/exec/token"),
     ],
 )
-def test_everything_else_is_refused(served: Ring, acme: Tenant, path: str) -> None:
+def test_everything_else_is_refused(served: Ring, acme: RingTenant, path: str) -> None:
     result = _get(acme, path)
     assert result.code == 1
     assert result.out == b""

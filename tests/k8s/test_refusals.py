@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.k8s.ring.api import Endpoint, JsonObject
+from tests.k8s.ring.api import JsonObject, TlsEndpoint
 from tests.k8s.ring.cluster import Ring
-from tests.k8s.ring.kubectl import Kubectl, Result
+from tests.k8s.ring.kubectl import Kubectl, KubectlResult
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 # What a tenant never learns from a refusal.
 _FORBIDDEN_WORDS = ("tenant-1", "kube-system", "system:vn-agent", "10250", "resourceVersion")
@@ -111,7 +111,7 @@ def test_the_agent_answers_byte_for_byte_the_same(served: Ring, name: str, reque
 
 
 @pytest.mark.parametrize("request_name", [n for n, r in _REQUESTS.items() if "/main" in r[1]])
-def test_an_injected_container_is_not_there(served: Ring, acme: Tenant, request_name: str) -> None:
+def test_an_injected_container_is_not_there(served: Ring, acme: RingTenant, request_name: str) -> None:
     agent = served.agent_as(acme.client)
     method, path, headers = _REQUESTS[request_name]
     answers = []
@@ -125,7 +125,7 @@ def test_an_injected_container_is_not_there(served: Ring, acme: Tenant, request_
 
 @pytest.mark.parametrize("request_name", _REQUESTS)
 def test_an_administrators_own_certificate_opens_nothing(
-    served: Ring, acme: Tenant, request_name: str
+    served: Ring, acme: RingTenant, request_name: str
 ) -> None:
     # Signed by the tenant's registered authority, as any certificate that its administrator makes.
     agent = served.agent_as(acme.unregistered)
@@ -138,12 +138,12 @@ def test_an_administrators_own_certificate_opens_nothing(
 
 
 @pytest.mark.parametrize("path", ["/pods", "/stats/summary", "/metrics/resource", "/healthz"])
-def test_an_administrators_own_certificate_reads_no_page(served: Ring, acme: Tenant, path: str) -> None:
+def test_an_administrators_own_certificate_reads_no_page(served: Ring, acme: RingTenant, path: str) -> None:
     answer = served.agent_as(acme.unregistered).request("GET", path)
     assert answer.status == 403
 
 
-def test_a_caller_that_asks_for_an_end_gets_it(served: Ring, acme: Tenant) -> None:
+def test_a_caller_that_asks_for_an_end_gets_it(served: Ring, acme: RingTenant) -> None:
     # RFC 9112, 9.6: the server closes after its answer, so that a caller may read until then.
     head = _head("GET", "/containerLogs/{pod}/main", ("default", "wib"), ())
     with served.agent_as(acme.client).dial(timeout_s=10) as connection:
@@ -166,7 +166,7 @@ def test_a_certificate_of_nobody_is_no_connection(served: Ring) -> None:
         served.agent_as(stranger).exchange(_head("GET", "/pods", ("", ""), ()))
 
 
-def test_every_refusal_is_in_the_audit_log(served: Ring, acme_x: Tenant) -> None:
+def test_every_refusal_is_in_the_audit_log(served: Ring, acme_x: RingTenant) -> None:
     pod = "asked-for-once"
     _ask(served.agent_as(acme_x.client), "exec", ("default", pod))
 
@@ -181,7 +181,7 @@ def test_every_refusal_is_in_the_audit_log(served: Ring, acme_x: Tenant) -> None
     }
 
 
-def _try(ring: Ring, asker: int, pod: tuple[str, str], command: str, websockets: bool) -> Result:
+def _try(ring: Ring, asker: int, pod: tuple[str, str], command: str, websockets: bool) -> KubectlResult:
     """Run one kubectl command against a pod and wait for its end."""
     namespace, name = pod
     user = ring.tenants[asker].kubectl
@@ -198,7 +198,7 @@ def _try(ring: Ring, asker: int, pod: tuple[str, str], command: str, websockets:
     return kubectl(*arguments)
 
 
-def _try_port_forward(kubectl: Kubectl, name: str) -> Result:
+def _try_port_forward(kubectl: Kubectl, name: str) -> KubectlResult:
     """kubectl listens before it knows; a connection makes it ask, and give up."""
     process = kubectl.start("port-forward", f"pod/{name}", ":8080", "--address=127.0.0.1")
     try:
@@ -213,10 +213,10 @@ def _try_port_forward(kubectl: Kubectl, name: str) -> Result:
         out, err = process.communicate(timeout=20)
     finally:
         process.kill()
-    return Result(process.returncode, out, err)
+    return KubectlResult(process.returncode, out, err)
 
 
-def _ask(agent: Endpoint, request_name: str, pod: tuple[str, str]) -> bytes:
+def _ask(agent: TlsEndpoint, request_name: str, pod: tuple[str, str]) -> bytes:
     method, path, headers = _REQUESTS[request_name]
     return agent.exchange(_head(method, path, pod, headers))
 
@@ -239,8 +239,8 @@ def _masked_bytes(text: bytes, names: tuple[str, str]) -> bytes:
     return re.sub(rb"(?m)^[EWI]\d{4} [\d:.]+ +\d+ ", b"LOG ", text)
 
 
-def _masked(result: Result, names: tuple[str, str]) -> Result:
-    return Result(result.code, _masked_bytes(result.out, names), _masked_bytes(result.err, names))
+def _masked(result: KubectlResult, names: tuple[str, str]) -> KubectlResult:
+    return KubectlResult(result.code, _masked_bytes(result.out, names), _masked_bytes(result.err, names))
 
 
 def _words(text: bytes, *, except_names: tuple[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.shipped import ROOT
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _FILE = ROOT / "packaging" / "gate" / "required-plugins.yaml"
 _KEY = "required-plugins.noderesource.dev"
@@ -23,7 +23,7 @@ _OWN = {f"{_KEY}/container.main": "[]", f"{_KEY}/pod": "[]", _KEY: "[]", "mine":
 
 
 @pytest.fixture(scope="module")
-def older_pod(ring: Ring, acme: Tenant) -> Iterator[str]:
+def older_pod(ring: Ring, acme: RingTenant) -> Iterator[str]:
     """The path of a tenant's pod that is older than the policy."""
     with _namespace(ring, f"{acme.key}-before", {}) as path:
         pod = services.pod_value(acme, "old", ring.node.name, "", services.sleeper())
@@ -36,7 +36,7 @@ def older_pod(ring: Ring, acme: Tenant) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def policy(
-    ring: Ring, acme: Tenant, older_pod: str, tmp_path_factory: pytest.TempPathFactory
+    ring: Ring, acme: RingTenant, older_pod: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
     """Applied as the README says, with one namespace left out by its name; gone afterwards, as no kata-bridge
     runs for other tests' pods."""
@@ -58,27 +58,27 @@ def policy(
 
 
 @pytest.mark.usefixtures("policy")
-def test_tenants_pod_demands_the_plugin_whatever_it_says(ring: Ring, acme: Tenant) -> None:
+def test_tenants_pod_demands_the_plugin_whatever_it_says(ring: Ring, acme: RingTenant) -> None:
     found = _dry_run(ring, acme, _OWN)["annotations"]
     assert {key: value for key, value in found.items() if key.startswith(_KEY)} == gating.REQUIRED
     assert found["mine"] == "kept"
 
 
 @pytest.mark.usefixtures("policy")
-def test_pod_of_no_tenant_is_left_alone(ring: Ring, acme: Tenant) -> None:
+def test_pod_of_no_tenant_is_left_alone(ring: Ring, acme: RingTenant) -> None:
     found = _dry_run(ring, acme, _OWN, is_tenants=False)["annotations"]
     assert found == _OWN
 
 
 @pytest.mark.usefixtures("policy")
-def test_namespace_is_left_out_by_its_name(ring: Ring, acme: Tenant) -> None:
+def test_namespace_is_left_out_by_its_name(ring: Ring, acme: RingTenant) -> None:
     with _namespace(ring, _left_out(acme), {}):
         found = _dry_run(ring, acme, {}, namespace=_left_out(acme))["annotations"]
         assert found.keys() == {keys.CLUSTER, keys.NAMESPACE, keys.UID}
 
 
 @pytest.mark.usefixtures("policy")
-def test_no_label_of_a_namespace_takes_the_demand_away(ring: Ring, acme: Tenant) -> None:
+def test_no_label_of_a_namespace_takes_the_demand_away(ring: Ring, acme: RingTenant) -> None:
     """A syncer may copy the labels of tenants' namespaces. The API server writes one of these anew."""
     name = f"{acme.key}-labels"
     labels = {"vcnode.io/gate": "off", "kubernetes.io/metadata.name": _left_out(acme)}
@@ -87,7 +87,7 @@ def test_no_label_of_a_namespace_takes_the_demand_away(ring: Ring, acme: Tenant)
 
 
 @pytest.mark.usefixtures("policy")
-def test_demand_cannot_be_taken_away_later(ring: Ring, acme: Tenant) -> None:
+def test_demand_cannot_be_taken_away_later(ring: Ring, acme: RingTenant) -> None:
     with services.pod(ring, acme, "", services.sleeper()) as pod:
         changed = ring.super_cluster.api.patch(
             pod.path, {"metadata": {"annotations": {_KEY: None, f"{_KEY}/pod": "[]"}}}
@@ -106,7 +106,7 @@ def test_nudge_of_an_older_pod_is_let_in(ring: Ring, older_pod: str) -> None:
     assert _KEY not in made["metadata"]["annotations"]
 
 
-def _left_out(tenant: Tenant) -> str:
+def _left_out(tenant: RingTenant) -> str:
     return f"{tenant.key}-left-out"
 
 
@@ -123,7 +123,12 @@ def _namespace(ring: Ring, name: str, labels: dict[str, str]) -> Iterator[str]:
 
 
 def _dry_run(
-    ring: Ring, tenant: Tenant, annotations: dict[str, str], *, namespace: str = "", is_tenants: bool = True
+    ring: Ring,
+    tenant: RingTenant,
+    annotations: dict[str, str],
+    *,
+    namespace: str = "",
+    is_tenants: bool = True,
 ) -> JsonObject:
     """The metadata of a pod as the apiserver would take it."""
     where = namespace or tenant.super_namespace("default")

@@ -13,18 +13,18 @@ from tests.k8s.ring import cri, services
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.images import BUSYBOX
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.serving import AGENT, CHANGED_S, KATA, OWN_IP, STOCK, WAYS, Node, say, serving
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.serving import AGENT, CHANGED_S, KATA, OWN_IP, STOCK, WAYS, ServingNode, say, serving
+from tests.k8s.ring.tenants import RingTenant
 
 
 @pytest.fixture(scope="module")
-def node(ring: Ring) -> Iterator[Node]:
+def node(ring: Ring) -> Iterator[ServingNode]:
     with serving(ring) as made:
         yield made
 
 
 @pytest.mark.parametrize("handler", [KATA, STOCK, AGENT])
-def test_the_first_connection_of_a_pod(node: Node, acme: Tenant, handler: str) -> None:
+def test_the_first_connection_of_a_pod(node: ServingNode, acme: RingTenant, handler: str) -> None:
     with node.guest(acme, handler, services.first_act(node.of_acme.ip, OWN_IP)) as pod:
         pod.wait("Succeeded")
         log = pod.log()
@@ -41,9 +41,9 @@ def test_the_first_connection_of_a_pod(node: Node, acme: Tenant, handler: str) -
     wait_for("guest gone", lambda: not node.bridge.guest(sandbox), timeout_s=CHANGED_S)
 
 
-def test_the_first_connection_of_a_pod_without_a_kubelet(node: Node, acme: Tenant) -> None:
+def test_the_first_connection_of_a_pod_without_a_kubelet(node: ServingNode, acme: RingTenant) -> None:
     """Straight through the CRI: the container is made as soon as there is a sandbox."""
-    runtime = cri.Cri(node.ring.node.cri_socket)
+    runtime = cri.CriClient(node.ring.node.cri_socket)
     node.ring.node.stop_kubelet()
     try:
         for number in range(5):
@@ -53,7 +53,7 @@ def test_the_first_connection_of_a_pod_without_a_kubelet(node: Node, acme: Tenan
         runtime.close()
 
 
-def run_by_cri(node: Node, tenant: Tenant, runtime: cri.Cri, name: str) -> None:
+def run_by_cri(node: ServingNode, tenant: RingTenant, runtime: cri.CriClient, name: str) -> None:
     namespace = tenant.super_namespace("default")
     config = cri.PodSandboxConfig(
         PodSandboxMetadata(name, f"uid-{name}", namespace, 0),
@@ -77,7 +77,7 @@ def run_by_cri(node: Node, tenant: Tenant, runtime: cri.Cri, name: str) -> None:
 
 
 @pytest.mark.parametrize("handler", [KATA, STOCK, AGENT])
-def test_what_changes_while_a_pod_runs(node: Node, acme: Tenant, handler: str) -> None:
+def test_what_changes_while_a_pod_runs(node: ServingNode, acme: RingTenant, handler: str) -> None:
     with node.guest(acme, handler) as pod:
         pod.wait("Running")
         node.wait_current(node.sandbox_of(pod).id)
@@ -97,7 +97,9 @@ def test_what_changes_while_a_pod_runs(node: Node, acme: Tenant, handler: str) -
         wait_for("deleted", lambda: "refused" in pod.fetch(later.ip), timeout_s=CHANGED_S)
 
 
-def test_tenants_do_not_reach_each_others_services(node: Node, acme: Tenant, acme_x: Tenant) -> None:
+def test_tenants_do_not_reach_each_others_services(
+    node: ServingNode, acme: RingTenant, acme_x: RingTenant
+) -> None:
     with (
         node.guest(acme_x, KATA, services.first_act(OWN_IP)) as own,
         node.guest(acme_x, KATA) as sleeper,
@@ -113,7 +115,7 @@ def test_tenants_do_not_reach_each_others_services(node: Node, acme: Tenant, acm
         assert node.web_address(acme) not in rules
 
 
-def test_who_is_no_guest_is_left_alone(node: Node, acme: Tenant) -> None:
+def test_who_is_no_guest_is_left_alone(node: ServingNode, acme: RingTenant) -> None:
     """Pods of the default runtime, in the host's network, of the super cluster itself."""
     names = {guest["pod"] for guest in node.bridge.status()["guests"]}
     assert f"{acme.super_namespace('default')}/web" not in names

@@ -15,15 +15,15 @@ from tests.k8s.ring import daemons, services
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon, ProxySettings
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.services import Pod, Service, unused_address
-from tests.k8s.ring.serving import AGENT, CHANGED_S, KATA, STOCK, Node, say, serving
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.services import RingService, TenantPod, unused_address
+from tests.k8s.ring.serving import AGENT, CHANGED_S, KATA, STOCK, ServingNode, say, serving
+from tests.k8s.ring.tenants import RingTenant
 
 ENDS = pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
 
 
 @pytest.fixture(scope="module")
-def node(ring: Ring) -> Iterator[Node]:
+def node(ring: Ring) -> Iterator[ServingNode]:
     with serving(ring) as made:
         yield made
 
@@ -31,7 +31,7 @@ def node(ring: Ring) -> Iterator[Node]:
 class Churn:
     """Changes a Service's endpoints all the time, never twice to the same, while `with` lasts."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: RingService) -> None:
         self.changes = 0
         self._service = service
         self._is_over = threading.Event()
@@ -57,7 +57,7 @@ class Churn:
 
 
 @contextmanager
-def running(node: Node, tenant: Tenant, *handlers: str) -> Iterator[list[Pod]]:
+def running(node: ServingNode, tenant: RingTenant, *handlers: str) -> Iterator[list[TenantPod]]:
     """Pods that run and have their rules."""
     with ExitStack() as stack:
         pods = [stack.enter_context(node.guest(tenant, handler)) for handler in handlers]
@@ -67,7 +67,9 @@ def running(node: Node, tenant: Tenant, *handlers: str) -> Iterator[list[Pod]]:
         yield pods
 
 
-def check_nothing_lost(node: Node, tenant: Tenant, service: Service, pods: list[Pod]) -> None:
+def check_nothing_lost(
+    node: ServingNode, tenant: RingTenant, service: RingService, pods: list[TenantPod]
+) -> None:
     """The last change is in every guest, and no guest was given any ruleset twice."""
     service.lead_to(node.web_address(tenant))
     for pod in pods:
@@ -84,7 +86,9 @@ def check_nothing_lost(node: Node, tenant: Tenant, service: Service, pods: list[
 
 
 @ENDS
-def test_the_bridge_ends_in_the_middle_of_changes(node: Node, acme: Tenant, end: signal.Signals) -> None:
+def test_the_bridge_ends_in_the_middle_of_changes(
+    node: ServingNode, acme: RingTenant, end: signal.Signals
+) -> None:
     with (
         services.service(node.ring, acme, unused_address()) as service,
         running(node, acme, KATA, STOCK, AGENT) as pods,
@@ -107,7 +111,9 @@ def test_the_bridge_ends_in_the_middle_of_changes(node: Node, acme: Tenant, end:
 
 
 @ENDS
-def test_a_restart_of_the_bridge_touches_no_rule(node: Node, acme: Tenant, end: signal.Signals) -> None:
+def test_a_restart_of_the_bridge_touches_no_rule(
+    node: ServingNode, acme: RingTenant, end: signal.Signals
+) -> None:
     with running(node, acme, KATA, STOCK, AGENT) as pods:
         sandboxes = [node.sandbox_of(pod) for pod in pods]
         before = [node.rules_in(sandbox) for sandbox in sandboxes]
@@ -126,7 +132,9 @@ def test_a_restart_of_the_bridge_touches_no_rule(node: Node, acme: Tenant, end: 
 
 
 @ENDS
-def test_kubeproxy_ext_ends_in_the_middle_of_changes(node: Node, acme: Tenant, end: signal.Signals) -> None:
+def test_kubeproxy_ext_ends_in_the_middle_of_changes(
+    node: ServingNode, acme: RingTenant, end: signal.Signals
+) -> None:
     with (
         services.service(node.ring, acme, unused_address()) as service,
         running(node, acme, KATA, STOCK, AGENT) as pods,
@@ -145,7 +153,9 @@ def test_kubeproxy_ext_ends_in_the_middle_of_changes(node: Node, acme: Tenant, e
 
 
 @ENDS
-def test_a_restart_of_kubeproxy_ext_touches_no_rule(node: Node, acme: Tenant, end: signal.Signals) -> None:
+def test_a_restart_of_kubeproxy_ext_touches_no_rule(
+    node: ServingNode, acme: RingTenant, end: signal.Signals
+) -> None:
     with running(node, acme, KATA, STOCK, AGENT) as pods:
         sandboxes = [node.sandbox_of(pod) for pod in pods]
         before = [node.rules_in(sandbox) for sandbox in sandboxes]
@@ -157,7 +167,7 @@ def test_a_restart_of_kubeproxy_ext_touches_no_rule(node: Node, acme: Tenant, en
         assert [node.rules_in(sandbox) for sandbox in sandboxes] == before
 
 
-def test_containerd_is_restarted_while_services_change(node: Node, acme: Tenant) -> None:
+def test_containerd_is_restarted_while_services_change(node: ServingNode, acme: RingTenant) -> None:
     ring = node.ring
     registered = len(node.bridge.lines("registered with the runtime"))
     with (
@@ -191,7 +201,7 @@ def test_containerd_is_restarted_while_services_change(node: Node, acme: Tenant)
         )
 
 
-def test_a_second_bridge_refuses_and_disturbs_nobody(node: Node, acme: Tenant) -> None:
+def test_a_second_bridge_refuses_and_disturbs_nobody(node: ServingNode, acme: RingTenant) -> None:
     with running(node, acme, KATA) as pods:
         before = node.rules_in(node.sandbox_of(pods[0]))
         second = node.bridge.launch()
@@ -207,7 +217,7 @@ def test_a_second_bridge_refuses_and_disturbs_nobody(node: Node, acme: Tenant) -
 
 
 @pytest.mark.parametrize("policy", ["apply", "wait"])
-def test_the_api_server_is_away_at_the_start(node: Node, acme: Tenant, policy: str) -> None:
+def test_the_api_server_is_away_at_the_start(node: ServingNode, acme: RingTenant, policy: str) -> None:
     ring, sources = node.ring, node.proxy
     with running(node, acme, KATA, AGENT) as pods:
         sandboxes = [node.sandbox_of(pod) for pod in pods]
@@ -232,7 +242,7 @@ def test_the_api_server_is_away_at_the_start(node: Node, acme: Tenant, policy: s
             assert set(node.applied(new.id).values()) == {1}
 
 
-def check_without_apiserver(node: Node, proxy: NodeDaemon, policy: str, new: str) -> None:
+def check_without_apiserver(node: ServingNode, proxy: NodeDaemon, policy: str, new: str) -> None:
     knowledge = {"apply": "last known", "wait": "unknown"}[policy]
     (tenant,) = [
         each for each in node.ring.tenants if each.super_namespace("default") == node.of_acme.namespace

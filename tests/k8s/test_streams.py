@@ -20,7 +20,7 @@ from tests.k8s.ring.images import BUSYBOX
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.pods import HTTP_PORT
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import Tenant, container_state
+from tests.k8s.ring.tenants import RingTenant, container_state
 
 _COPIED_BYTES = 64 << 20
 _INSIDE = "/srv/copied"
@@ -75,7 +75,7 @@ def test_a_forwarded_port_where_nobody_listens(streaming: Kubectl) -> None:
 
 
 def test_debug_adds_a_container_whose_logs_can_be_read(
-    served: Ring, acme: Tenant, streaming: Kubectl
+    served: Ring, acme: RingTenant, streaming: Kubectl
 ) -> None:
     name = f"debug-{'ws' if streaming.websockets else 'spdy'}"
     streaming(

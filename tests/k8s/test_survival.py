@@ -9,12 +9,12 @@ from functools import partial
 
 import pytest
 
-from tests.k8s.ring.certs import Authority, Leaf, replace_file
+from tests.k8s.ring.certs import Authority, LeafCertificate, replace_file
 from tests.k8s.ring.cluster import NODE, Ring
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.node import KUBELET_PORT
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 # The kubelet watches its certificate files; the agent looks at its own within 2 s.
 _NOTICED_WITHIN_S = 15.0
@@ -22,7 +22,7 @@ _NOTICED_WITHIN_S = 15.0
 _CUT_WITHIN_S = 5.0
 
 
-def test_kubelet_restart(served: Ring, acme: Tenant) -> None:
+def test_kubelet_restart(served: Ring, acme: RingTenant) -> None:
     served.node.stop_kubelet()
     try:
         down = acme.kubectl("logs", "web", "-c", "side")
@@ -36,7 +36,7 @@ def test_kubelet_restart(served: Ring, acme: Tenant) -> None:
     assert answer.status == 404
 
 
-def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: Tenant) -> None:
+def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: RingTenant) -> None:
     served.node.stop_kubelet()
     try:
         served.agent.stop()
@@ -50,7 +50,7 @@ def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: Tenant) -> 
     wait_for("logs after both restarts", lambda: _works(acme.kubectl), timeout_s=20)
 
 
-def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: Tenant) -> None:
+def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: RingTenant) -> None:
     clients = served.kubelet_identity.client_authority
     old, new = served.authorities.kubelet_clients, Authority("kubelet-clients-2")
     fresh = served.issue_agent_kubelet_leaf(new)
@@ -81,7 +81,7 @@ def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: Tenant) 
         )
 
 
-def test_rotation_of_the_kubelets_serving_certificate(served: Ring, acme: Tenant) -> None:
+def test_rotation_of_the_kubelets_serving_certificate(served: Ring, acme: RingTenant) -> None:
     before = _serving_certificate(served)
     served.issue_kubelet_serving().write(served.kubelet_identity.serving)
     wait_for(
@@ -97,7 +97,7 @@ def test_rotation_of_the_kubelets_serving_certificate(served: Ring, acme: Tenant
     acme.kubectl("exec", "web", "-c", "main", "--", "true").check()
 
 
-def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: Tenant) -> None:
+def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: RingTenant) -> None:
     impostor = Authority("impostor").issue(f"system:node:{NODE}", names=(NODE,))
     impostor.write(served.kubelet_identity.serving)
     try:
@@ -115,7 +115,7 @@ def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: Tena
         wait_for("the kubelet is believed again", lambda: _works(acme.kubectl), timeout_s=20)
 
 
-def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: Tenant) -> None:
+def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: RingTenant) -> None:
     old, fresh = acme.client, acme.apiserver.authority.issue("kube-apiserver-kubelet-client")
     head = b"GET /containerLogs/default/web/side?follow=true HTTP/1.1\r\nHost: node\r\n\r\n"
     try:
@@ -146,7 +146,7 @@ def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: Tenant) 
         _register(served, acme)
 
 
-def test_a_tenant_that_is_removed_loses_its_streams(served: Ring, acme_x: Tenant) -> None:
+def test_a_tenant_that_is_removed_loses_its_streams(served: Ring, acme_x: RingTenant) -> None:
     follower = acme_x.kubectl.start("logs", "-f", "web", "-c", "side")
     try:
         assert follower.stdout is not None
@@ -160,7 +160,7 @@ def test_a_tenant_that_is_removed_loses_its_streams(served: Ring, acme_x: Tenant
         wait_for("the tenant is back", lambda: _works(acme_x.kubectl), timeout_s=10)
 
 
-def test_a_file_that_does_not_parse_changes_nothing(served: Ring, acme: Tenant) -> None:
+def test_a_file_that_does_not_parse_changes_nothing(served: Ring, acme: RingTenant) -> None:
     errors = served.agent.metric('vcnode_reloads_total{result="error"}')
     served.agent.register_text(acme, b"kind: [")
     try:
@@ -188,23 +188,23 @@ def _shell_works(kubectl: Kubectl) -> bool:
     return kubectl("exec", "web", "-c", "main", "--", "true").code == 0
 
 
-def _is_last(ring: Ring, leaf: Leaf) -> bool:
+def _is_last(ring: Ring, leaf: LeafCertificate) -> bool:
     """Whether the last decision in the audit log was about this leaf."""
     return bool(ring.agent.audit_lines()[-1]["identity"] == leaf.spki_sha256)
 
 
-def _register(ring: Ring, tenant: Tenant, *more: Leaf) -> None:
+def _register(ring: Ring, tenant: RingTenant, *more: LeafCertificate) -> None:
     ring.agent.register(tenant, tenant.registration(*more))
 
 
-def _wait_served(ring: Ring, leaf: Leaf) -> None:
+def _wait_served(ring: Ring, leaf: LeafCertificate) -> None:
     def healthy() -> bool:
         return ring.agent_as(leaf).request("GET", "/healthz").status == 200
 
     wait_for("the new leaf is registered", healthy, timeout_s=_CUT_WITHIN_S)
 
 
-def _accepts(ring: Ring, leaf: Leaf) -> Callable[[], bool]:
+def _accepts(ring: Ring, leaf: LeafCertificate) -> Callable[[], bool]:
     """Whether the kubelet lets a client certificate in, asked on a new connection."""
 
     def ask() -> bool:

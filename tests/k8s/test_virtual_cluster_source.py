@@ -16,11 +16,11 @@ import yaml
 
 from tests.k8s.ring import virtual_clusters
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.certs import Leaf
+from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.cluster import NODE, Ring
 from tests.k8s.ring.controlplane import write_kubeconfig
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.ring.virtual_clusters import VirtualClusterAgent
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ _BACK_S = 45.0
 
 
 @dataclass(slots=True)
-class Source:
+class ServedVirtualClusters:
     """A second vn-agent of the node, and the super cluster that its tenants come from."""
 
     ring: Ring
@@ -58,7 +58,7 @@ class Source:
         except RingError as error:
             raise RingError(f"/readyz does not show {words!r} but {self.line()!r}: {error}") from None
 
-    def is_served(self, leaf: Leaf) -> bool:
+    def is_served(self, leaf: LeafCertificate) -> bool:
         """Whether this client gets logs of the first tenant's pod, or is not known."""
         endpoint = replace(self.ring.agent_as(leaf), port=_PORT)
         try:
@@ -68,10 +68,12 @@ class Source:
         assert answer.status in (200, 403), answer.text  # 403: a known authority, and no registered client
         return answer.status == 200
 
-    def wait_served(self, leaf: Leaf, *, is_served: bool = True, timeout_s: float = _NOTICED_S) -> None:
+    def wait_served(
+        self, leaf: LeafCertificate, *, is_served: bool = True, timeout_s: float = _NOTICED_S
+    ) -> None:
         wait_for(f"served is {is_served}", lambda: self.is_served(leaf) is is_served, timeout_s=timeout_s)
 
-    def create(self, tenant: Tenant, leaf: Leaf) -> None:
+    def create(self, tenant: RingTenant, leaf: LeafCertificate) -> None:
         """What vc-manager makes: the namespace of the key, two Secrets, and a VirtualCluster that runs."""
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant.key}}
         self.api.create("/api/v1/namespaces", namespace, may_exist=True)
@@ -81,7 +83,7 @@ class Source:
         status = {"phase": "Running", "clusterNamespace": tenant.key}
         self.api.patch(f"{self._path(tenant)}/status", {"status": status})
 
-    def put_secret(self, tenant: Tenant, name: str, pem: bytes) -> None:
+    def put_secret(self, tenant: RingTenant, name: str, pem: bytes) -> None:
         data = {"tls.crt": _base64(pem), "tls.key": _base64(b"never read")}
         secret: JsonObject = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
         secret |= {"type": "kubernetes.io/tls", "data": data}
@@ -89,15 +91,15 @@ class Source:
         if not self.api.create(path, secret, may_exist=True):
             self.api.patch(f"{path}/{name}", {"data": data})
 
-    def delete(self, tenant: Tenant) -> None:
+    def delete(self, tenant: RingTenant) -> None:
         self.api.delete(self._path(tenant))
 
-    def _path(self, tenant: Tenant) -> str:
+    def _path(self, tenant: RingTenant) -> str:
         return virtual_clusters.path(_HOME, tenant.key)
 
 
 @pytest.fixture(scope="module")
-def source(ring: Ring) -> Iterator[Source]:
+def source(ring: Ring) -> Iterator[ServedVirtualClusters]:
     """The agent, with the shipped role, in a super cluster that has no definition of VirtualClusters."""
     api = ring.super_cluster.api
     was_installed = virtual_clusters.is_served(api)
@@ -115,7 +117,7 @@ def source(ring: Ring) -> Iterator[Source]:
     agent = VirtualClusterAgent(ring, directory, _PORT, kubeconfig)
     agent.start()
     try:
-        yield Source(ring, agent)
+        yield ServedVirtualClusters(ring, agent)
     finally:
         agent.stop()
         if not was_installed:
@@ -123,7 +125,9 @@ def source(ring: Ring) -> Iterator[Source]:
 
 
 @pytest.fixture
-def synced(source: Source, acme: Tenant, acme_x: Tenant) -> Iterator[Source]:
+def synced(
+    source: ServedVirtualClusters, acme: RingTenant, acme_x: RingTenant
+) -> Iterator[ServedVirtualClusters]:
     """The same with the shipped definition; what a test created is deleted again."""
     virtual_clusters.install(source.api)
     source.wait_for_line("tenants: ok", _BACK_S)
@@ -133,7 +137,7 @@ def synced(source: Source, acme: Tenant, acme_x: Tenant) -> Iterator[Source]:
     wait_for("no tenant is left", lambda: _tenants(source) == [], timeout_s=_NOTICED_S)
 
 
-def test_a_missing_definition_is_reported_with_the_remedy(source: Source) -> None:
+def test_a_missing_definition_is_reported_with_the_remedy(source: ServedVirtualClusters) -> None:
     source.wait_for_line("404, VirtualClusters are not installed")
     assert source.agent.status("/readyz")[0] == 503
     assert source.line().startswith("tenants: not synced; cannot be read for ")
@@ -142,7 +146,7 @@ def test_a_missing_definition_is_reported_with_the_remedy(source: Source) -> Non
     source.wait_for_line("tenants: ok", _BACK_S)
 
 
-def test_the_role_allows_what_is_read_and_no_more(source: Source) -> None:
+def test_the_role_allows_what_is_read_and_no_more(source: ServedVirtualClusters) -> None:
     user = source.ring.super_cluster.authority.issue("u", organizations=("vcnode:vn-agents",))
     api = KubernetesApi(replace(source.api.endpoint, leaf=user))
     api.get("/api/v1/secrets?fieldSelector=metadata.name%3Droot-ca")
@@ -157,7 +161,9 @@ def test_the_role_allows_what_is_read_and_no_more(source: Source) -> None:
             api.get(path)
 
 
-def test_tenants_come_rotate_and_go(synced: Source, acme: Tenant, acme_x: Tenant) -> None:
+def test_tenants_come_rotate_and_go(
+    synced: ServedVirtualClusters, acme: RingTenant, acme_x: RingTenant
+) -> None:
     source = synced
     assert not source.is_served(acme.client)
     source.create(acme_x, acme_x.client)
@@ -186,7 +192,7 @@ def test_tenants_come_rotate_and_go(synced: Source, acme: Tenant, acme_x: Tenant
     assert "tenants: ok" in source.line()
 
 
-def test_an_api_server_that_is_away_ends_no_tenant(synced: Source, acme: Tenant) -> None:
+def test_an_api_server_that_is_away_ends_no_tenant(synced: ServedVirtualClusters, acme: RingTenant) -> None:
     source = synced
     source.create(acme, acme.client)
     source.wait_served(acme.client)
@@ -202,7 +208,7 @@ def test_an_api_server_that_is_away_ends_no_tenant(synced: Source, acme: Tenant)
     assert source.is_served(acme.client)
 
 
-def test_an_empty_list_is_distrusted_until_release(synced: Source, acme: Tenant) -> None:
+def test_an_empty_list_is_distrusted_until_release(synced: ServedVirtualClusters, acme: RingTenant) -> None:
     """After a restart the agent lists, and the list has none of the tenants that it serves."""
     source = synced
     source.create(acme, acme.client)
@@ -231,12 +237,12 @@ def test_an_empty_list_is_distrusted_until_release(synced: Source, acme: Tenant)
     assert "tenants: ok" in source.line()
 
 
-def _tenants(source: Source) -> list[str]:
+def _tenants(source: ServedVirtualClusters) -> list[str]:
     found: list[str] = json.loads(source.agent.status("/status")[1])["tenants"]
     return found
 
 
-def _is_saved(source: Source, tenant: Tenant) -> bool:
+def _is_saved(source: ServedVirtualClusters, tenant: RingTenant) -> bool:
     return tenant.key in (source.agent.directory / "agent-state" / "tenants.json").read_text()
 
 

@@ -13,7 +13,7 @@ import yaml
 from tests.k8s.ring import virtual_clusters
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.processes import RingError
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.ring.virtual_clusters import manifest
 
 _OWN_STATUS, _VC_MANAGER = "virtualclusters.yaml", "virtualclusters-vc-manager.yaml"
@@ -43,7 +43,7 @@ _STATUS = {
 
 
 @pytest.fixture(scope="module", params=[_OWN_STATUS, _VC_MANAGER])
-def installed(request: pytest.FixtureRequest, acme: Tenant) -> Iterator[tuple[KubernetesApi, str]]:
+def installed(request: pytest.FixtureRequest, acme: RingTenant) -> Iterator[tuple[KubernetesApi, str]]:
     """An apiserver that serves nothing else, with one of the definitions."""
     api: KubernetesApi = acme.api
     virtual_clusters.install(api, request.param)
@@ -129,7 +129,7 @@ def test_bad_virtual_clusters(
         write()
 
 
-def test_kubectl_shows_what_matters(installed: tuple[KubernetesApi, str], one: str, acme: Tenant) -> None:
+def test_kubectl_shows_what_matters(installed: tuple[KubernetesApi, str], one: str, acme: RingTenant) -> None:
     api, file = installed
     api.create(virtual_clusters.path("default"), manifest("one", _SPEC, _STATUS))
     if file == _OWN_STATUS:

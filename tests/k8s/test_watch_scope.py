@@ -18,9 +18,9 @@ from tests.k8s.ring import services
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.services import Service
-from tests.k8s.ring.serving import CHANGED_S, KATA, Node, serving, web_address
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.services import RingService
+from tests.k8s.ring.serving import CHANGED_S, KATA, ServingNode, serving, web_address
+from tests.k8s.ring.tenants import RingTenant
 
 _VIRTUAL_CLUSTER = {keys.VC_NAME: "acme", keys.VC_NAMESPACE: "tenant-1"}
 # A reflector of the super cluster's ends its watch when the new ones have listed.
@@ -28,7 +28,7 @@ _SWITCHED_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def node(ring: Ring) -> Iterator[Node]:
+def node(ring: Ring) -> Iterator[ServingNode]:
     with serving(ring) as made:
         yield made
 
@@ -44,7 +44,7 @@ def _watches(ring: Ring, resource: str) -> tuple[int, int]:
     return found["namespace"], found["cluster"]
 
 
-def _create_namespace(ring: Ring, tenant: Tenant, name: str, more: dict[str, str]) -> None:
+def _create_namespace(ring: Ring, tenant: RingTenant, name: str, more: dict[str, str]) -> None:
     annotations = {keys.CLUSTER: tenant.key, keys.NAMESPACE: name, **more}
     metadata = {"name": tenant.super_namespace(name), "annotations": annotations}
     value = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
@@ -62,7 +62,7 @@ def _delete_namespaces(ring: Ring, names: list[str]) -> None:
         names.pop()
 
 
-def _annotate(ring: Ring, tenant: Tenant, values: dict[str, str | None]) -> None:
+def _annotate(ring: Ring, tenant: RingTenant, values: dict[str, str | None]) -> None:
     """Say of all namespaces of a tenant which VirtualCluster is theirs."""
     for each in ring.super_cluster.api.get("/api/v1/namespaces")["items"]:
         metadata: JsonObject = each["metadata"]
@@ -77,7 +77,7 @@ def _annotate(ring: Ring, tenant: Tenant, values: dict[str, str | None]) -> None
     [pytest.param({}, 1, id="whole-cluster"), pytest.param(_VIRTUAL_CLUSTER, 2, id="by-labels")],
 )
 def test_watches_switch_above_24_namespaces_and_back(
-    node: Node, acme: Tenant, annotations: dict[str, str], cluster_watches: int
+    node: ServingNode, acme: RingTenant, annotations: dict[str, str], cluster_watches: int
 ) -> None:
     """A Service in the last namespace is served, no rule is written again by either switch, and what
     changes after each is followed."""
@@ -113,7 +113,9 @@ def test_watches_switch_above_24_namespaces_and_back(
         assert "refused" in pod.fetch(node.of_acme_x.ip)
 
         last.delete()
-        wait_for("its Service is gone", lambda: last.ip not in node.rules_in(sandbox), timeout_s=CHANGED_S)
+        wait_for(
+            "its RingService is gone", lambda: last.ip not in node.rules_in(sandbox), timeout_s=CHANGED_S
+        )
         rules = node.rules_in(sandbox)
         _delete_namespaces(ring, made)
         by_namespace = before["services"][0]
@@ -124,18 +126,18 @@ def test_watches_switch_above_24_namespaces_and_back(
 
 
 @contextmanager
-def _service_in(node: Node, tenant: Tenant, namespace: str) -> Iterator[Service]:
+def _service_in(node: ServingNode, tenant: RingTenant, namespace: str) -> Iterator[RingService]:
     """A Service of the tenant in that super namespace, in front of the tenant's page."""
     name = "last"
     value = {
         "apiVersion": "v1",
-        "kind": "Service",
+        "kind": "RingService",
         "metadata": {"name": name},
         "spec": {"ports": [{"name": "http", "port": services.PORT, "protocol": "TCP"}]},
     }
     api = node.ring.super_cluster.api
     made = api.create(f"/api/v1/namespaces/{namespace}/services", value)
-    found = Service(api, namespace, name, made["spec"]["clusterIP"])
+    found = RingService(api, namespace, name, made["spec"]["clusterIP"])
     try:
         found.lead_to(node.web_address(tenant))
         yield found

@@ -13,7 +13,7 @@ import pytest
 
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.facts import load_facts
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _PATH = "/exec/default/web/main?command=echo&command=inside&output=1"
 # RFC 6455, 5.2: a final binary frame, and the channel of stdout in front of its payload.
@@ -43,7 +43,7 @@ def _read_until(connection: ssl.SSLSocket, wanted: bytes) -> bytes:
     return bytes(received)
 
 
-def test_exec_by_version_4(served: Ring, acme: Tenant) -> None:
+def test_exec_by_version_4(served: Ring, acme: RingTenant) -> None:
     with served.agent_as(acme.client).dial() as connection:
         connection.sendall(_head("v4.channel.k8s.io"))
         received = _read_until(connection, _STDOUT)
@@ -54,7 +54,7 @@ def test_exec_by_version_4(served: Ring, acme: Tenant) -> None:
     assert b"\r\nSec-WebSocket-Protocol: v4.channel.k8s.io" in head
 
 
-def test_version_5_is_refused_as_the_kubelet_refuses_it(served: Ring, acme: Tenant) -> None:
+def test_version_5_is_refused_as_the_kubelet_refuses_it(served: Ring, acme: RingTenant) -> None:
     """With the kubelet's own number, so that a client falls back; not as a fault of the agent's rights."""
     fact = next(each for each in load_facts("any") if each.name == "exec by WebSocket version 5")
     answer = served.agent_as(acme.client).exchange(_head("v5.channel.k8s.io"))

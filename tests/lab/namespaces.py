@@ -34,7 +34,7 @@ class ProgramError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
+class LabNamespace:
     """A network namespace with its loopback up."""
 
     name: str
@@ -105,15 +105,17 @@ class Lab:
     ) -> None:
         self._stack.close()
 
-    def namespace(self, name: str) -> Namespace:
+    def namespace(self, name: str) -> LabNamespace:
         """A new namespace; `name` tells it from the test's others."""
-        made = Namespace(f"{self._prefix}-{name}", self._environment)
+        made = LabNamespace(f"{self._prefix}-{name}", self._environment)
         _ip("netns", "add", made.name)
         self._stack.callback(_delete, made)
         made.run("ip", "link", "set", "lo", "up")
         return made
 
-    def link(self, one: Namespace, other: Namespace, ones: Sequence[str], others: Sequence[str]) -> None:
+    def link(
+        self, one: LabNamespace, other: LabNamespace, ones: Sequence[str], others: Sequence[str]
+    ) -> None:
         """A link between two namespaces, with addresses (`10.1.0.2/24`) at its ends.
 
         The first address of each family is the other end's default route. IPv6 addresses can be used
@@ -148,7 +150,7 @@ class Lab:
                 if via is not None:
                     end.run("ip", "-6" if is_six else "-4", "route", "add", "default", "via", via, *metric)
 
-    def start(self, namespace: Namespace, *argv: str) -> subprocess.Popen[str]:
+    def start(self, namespace: LabNamespace, *argv: str) -> subprocess.Popen[str]:
         """Start a program that runs until it is told otherwise, at the latest until the lab ends."""
         process = subprocess.Popen(
             namespace.command(*argv),
@@ -183,7 +185,7 @@ def _ip(*argv: str) -> None:
         raise ProgramError(f"ip {' '.join(argv)}: {done.stderr.strip()}")
 
 
-def _delete(namespace: Namespace) -> None:
+def _delete(namespace: LabNamespace) -> None:
     with suppress(ProgramError):
         _ip("netns", "del", namespace.name)
 

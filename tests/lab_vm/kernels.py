@@ -13,7 +13,7 @@ from ruleset.names import Backend
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class GuestKernel:
     """A User-mode Linux; `backend` is what agents prefer in it."""
 
     program: Path
@@ -25,9 +25,9 @@ class Kernel:
         return ("nft", "list", "ruleset") if self.backend is Backend.NFT else ("iptables-legacy-save",)
 
 
-DEBIAN = Kernel(Path("/usr/bin/linux.uml"), Backend.IPTABLES)
+DEBIAN = GuestKernel(Path("/usr/bin/linux.uml"), Backend.IPTABLES)
 
 
-def with_nft(program: Path) -> Kernel:
+def with_nft(program: Path) -> GuestKernel:
     """The kernel that `build.py` made."""
-    return Kernel(program, Backend.NFT)
+    return GuestKernel(program, Backend.NFT)

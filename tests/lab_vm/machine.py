@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.lab.namespaces import Namespace
+from tests.lab.namespaces import LabNamespace
 from tests.lab_vm.image import AGENT, Image
 from tests.lab_vm.inside import hand
-from tests.lab_vm.kernels import Kernel
+from tests.lab_vm.kernels import GuestKernel
 
 DEADLINE_S = 60.0
 # More than the hand waits for a program itself.
@@ -32,7 +32,7 @@ class GuestError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedProgram:
     """How a program in the guest ended."""
 
     status: int
@@ -47,9 +47,9 @@ class Machine:
         self,
         name: str,
         directory: Path,
-        kernel: Kernel,
+        kernel: GuestKernel,
         image: Image,
-        node: Namespace,
+        node: LabNamespace,
         *,
         taps: tuple[str, str],
         number: int,
@@ -147,10 +147,10 @@ class Machine:
 
     # ---- by the hand in it
 
-    def run(self, *argv: str, stdin: str = "") -> Ended:
+    def run(self, *argv: str, stdin: str = "") -> FinishedProgram:
         """Run a program in the guest to its end."""
         answer = self._ask({"run": list(argv), "stdin": stdin}, wait_s=_PROGRAM_S)
-        return Ended(answer["status"], answer["output"], answer["errors"])
+        return FinishedProgram(answer["status"], answer["output"], answer["errors"])
 
     def output(self, *argv: str, stdin: str = "") -> str:
         """What a program in the guest prints; it must end well."""
@@ -158,7 +158,7 @@ class Machine:
         assert ended.status == 0, f"{self.name}: {shlex.join(argv)}: {ended.errors}"
         return ended.output
 
-    def python(self, module: str, *argv: str) -> Ended:
+    def python(self, module: str, *argv: str) -> FinishedProgram:
         """Run a module of the repository, with all that this environment has, in the guest to its end."""
         words = ["env", "PYTHONPATH=/repository:/packages", "python3", "-S", "-m", module]
         return self.run(*words, *argv)

@@ -21,10 +21,10 @@ from tests.k8s.build import Binaries
 from tests.k8s.ring import shipped
 from tests.k8s.ring.dns_servers import ServerPlace, start_controller, start_server
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.processes import Daemon
+from tests.k8s.ring.processes import RingProcess
 from tests.lab.namespaces import Lab
 from tests.lab_vm.image import SOURCE
-from tests.lab_vm.objects import NAMESPACE, NODE, PORT, Hand, Pod, Service
+from tests.lab_vm.objects import NAMESPACE, NODE, PORT, Hand, VmPod, VmService
 from tests.lab_vm.planes import SUPER_CIDR, TENANT_CIDR, TENANTS, Planes, start_planes
 from tests.lab_vm.site import Plan, Site, vpc
 
@@ -33,13 +33,13 @@ _READY_S = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NamedNetwork:
     """A network with one guest in it, other pods and their Services; `dns_ip` is its server's."""
 
     plan: Plan
     dns_ip: str
-    pods: tuple[Pod, ...]
-    services: tuple[Service, ...]
+    pods: tuple[VmPod, ...]
+    services: tuple[VmService, ...]
 
     @property
     def key(self) -> tuple[str, str]:
@@ -47,27 +47,27 @@ class Network:
 
 
 # Guests have one address, and so have servers: they never meet. Tenants give out the same cluster IPs.
-RED_A = Network(
+RED_A = NamedNetwork(
     Plan("a1", "vc-a", 11, "nft", is_vsock=False, network="red", namespace=NAMESPACE),
     "10.96.0.10",
     (
-        Pod("web-0", "10.0.0.21", "web"),
-        Pod("db-0", "10.0.0.31", "db", "db-0"),
-        Pod("db-1", "10.0.0.32", "db", "db-1"),
+        VmPod("web-0", "10.0.0.21", "web"),
+        VmPod("db-0", "10.0.0.31", "db", "db-0"),
+        VmPod("db-1", "10.0.0.32", "db", "db-1"),
     ),
-    (Service("web", "web", "10.32.0.10"), Service("db", "db")),
+    (VmService("web", "web", "10.32.0.10"), VmService("db", "db")),
 )
-BLUE_A = Network(
+BLUE_A = NamedNetwork(
     Plan("a2", "vc-a", 11, "legacy", is_vsock=True, network="blue", namespace=NAMESPACE),
     "10.96.0.11",
-    (Pod("stock-0", "10.0.0.22", "stock"),),
-    (Service("stock", "stock", "10.32.0.11"),),
+    (VmPod("stock-0", "10.0.0.22", "stock"),),
+    (VmService("stock", "stock", "10.32.0.11"),),
 )
-RED_B = Network(
+RED_B = NamedNetwork(
     Plan("b1", "vc-b", 11, "legacy", is_vsock=True, network="red", namespace=NAMESPACE),
     "10.96.0.12",
-    (Pod("front-0", "10.0.0.22", "front"), Pod("db-0", "10.0.0.32", "db", "db-0")),
-    (Service("front", "front", "10.32.0.10"), Service("db", "db")),
+    (VmPod("front-0", "10.0.0.22", "front"), VmPod("db-0", "10.0.0.32", "db", "db-0")),
+    (VmService("front", "front", "10.32.0.10"), VmService("db", "db")),
 )
 NETWORKS = (RED_A, BLUE_A, RED_B)
 
@@ -81,9 +81,9 @@ class Servers:
     binaries: Binaries
     directory: Path
     stack: ExitStack
-    running: dict[tuple[str, str], Daemon] = field(default_factory=dict)
+    running: dict[tuple[str, str], RingProcess] = field(default_factory=dict)
 
-    def start(self, network: Network, address: str) -> None:
+    def start(self, network: NamedNetwork, address: str) -> None:
         """Start one in the network's VPC, and wait until it has heard of everything."""
         place = self.planes.places[network.key]
         self.site.network.attach(vpc(network.plan), place, address)
@@ -103,18 +103,18 @@ class Names:
     hand: Hand
     servers: Servers
 
-    def move(self, network: Network, ip: str) -> None:
+    def move(self, network: NamedNetwork, ip: str) -> None:
         """Give a network's DNS server another cluster IP."""
         self._lead(network, ip, SERVER)
 
-    def replace_server(self, network: Network, address: str) -> None:
+    def replace_server(self, network: NamedNetwork, address: str) -> None:
         """Start a server at another address and end the one before; the cluster IP stays."""
         before = self.servers.running[network.key]
         self.servers.start(network, address)
         self._lead(network, network.dns_ip, address)
         before.stop()
 
-    def _lead(self, network: Network, ip: str, address: str) -> None:
+    def _lead(self, network: NamedNetwork, ip: str, address: str) -> None:
         tenant = self.hand.planes.tenants[network.plan.tenant]
         self.hand.dns_service(tenant, network.plan.network, ip, address, SERVER_PORT)
 
@@ -140,7 +140,7 @@ def serving_names(binaries: Binaries, directory: Path) -> Iterator[Names]:
         yield Names(site, hand, servers)
 
 
-def _fill(hand: Hand, network: Network) -> Plan:
+def _fill(hand: Hand, network: NamedNetwork) -> Plan:
     """Make a network's objects, its guest's pod too; returns the guest's plan with the pod's UID."""
     tenant, plan = hand.planes.tenants[network.plan.tenant], network.plan
     hand.network(tenant, plan.network)
@@ -150,7 +150,7 @@ def _fill(hand: Hand, network: Network) -> Plan:
     for service in network.services:
         addresses = [pod.address for pod in network.pods if pod.app == service.app]
         hand.service(tenant, plan.network, service, addresses)
-    uid = hand.pod(tenant, plan.network, Pod(plan.name, f"10.0.0.{plan.host}", node=NODE))
+    uid = hand.pod(tenant, plan.network, VmPod(plan.name, f"10.0.0.{plan.host}", node=NODE))
     return replace(plan, uid=uid)
 
 
@@ -187,7 +187,7 @@ def _start_daemons(planes: Planes, site: Site, directory: Path, stack: ExitStack
         config = directory / f"{module}.yaml"
         config.write_text(json.dumps(document))  # JSON is YAML
         argv = [*planes.control.enter, sys.executable, "-m", module, "--config", str(config)]
-        daemon = Daemon(module, argv, directory / f"{module}.log", directory=SOURCE)
+        daemon = RingProcess(module, argv, directory / f"{module}.log", directory=SOURCE)
         stack.callback(daemon.stop)
         started.append(daemon)
     for daemon in started:
@@ -199,7 +199,7 @@ def _socket(site: Site, module: str) -> Path:
     return site.directory / f"{module}.sock"
 
 
-def _wait_ready(daemon: Daemon, socket: Path) -> None:
+def _wait_ready(daemon: RingProcess, socket: Path) -> None:
     def is_ready() -> bool:
         try:
             return fetch(socket, "/readyz", 2.0)[0] == 200

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ruleset.model import Endpoint
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.namespaces import Lab, LabNamespace
 from tests.lab.ruleset.peers import DATAGRAM, STREAM, Servers
 
 NODE_ADDRESS, LINKS = "10.255.0.1", "10.255.0.0/24"
@@ -18,7 +18,7 @@ GATEWAY, GATEWAY6 = "10.0.0.1", "fd00::1"
 _LINKS = "links"
 
 
-class Network:
+class NodeNetworks:
     """The namespaces of one node, taken away by the lab."""
 
     def __init__(self, lab: Lab, vpcs: Iterable[str]) -> None:
@@ -39,7 +39,7 @@ class Network:
         self._ip(f"link set {names[1]} type bridge_slave isolated on")
         return names
 
-    def servers(self, vpc: str, endpoints: Iterable[Endpoint]) -> Namespace:
+    def servers(self, vpc: str, endpoints: Iterable[Endpoint]) -> LabNamespace:
         """A namespace in a VPC with these endpoints' addresses, and servers of TCP and UDP at them."""
         made = self._lab.namespace(f"{vpc}s")
         self._ip(f"link add {vpc}s type veth peer name eth0 netns {made.name}")
@@ -56,7 +56,7 @@ class Network:
         servers.start()
         return made
 
-    def attach(self, vpc: str, other: Namespace, address: str) -> None:
+    def attach(self, vpc: str, other: LabNamespace, address: str) -> None:
         """Put a namespace of another lab into a VPC, or give it one more address there.
 
         Its card is called `vpc`; it is in one VPC at most.

@@ -14,7 +14,7 @@ import yaml
 from tenancy import keys
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.tenants import HandSyncer, Tenant
+from tests.k8s.ring.tenants import HandSyncer, RingTenant
 from tests.lab_vm.planes import Planes
 
 NODE, ANOTHER_NODE = "worker-1", "worker-2"
@@ -27,7 +27,7 @@ _SERVED_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class VmPod:
     """A pod of a network; `app` is what Services select. `hostname` goes with the subdomain `app`."""
 
     name: str
@@ -38,7 +38,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class VmService:
     """A Service at port 80 of the pods with `app`; without an address in its own plane it is headless."""
 
     name: str
@@ -75,7 +75,7 @@ class Hand:
 
     # ---- networks
 
-    def network(self, tenant: Tenant, name: str) -> None:
+    def network(self, tenant: RingTenant, name: str) -> None:
         """Make a network that is ready."""
         where = f"{_NETWORKS}/namespaces/{tenant.super_namespace(SYSTEM)}/networks"
         value = _object("Network", name) | {
@@ -86,7 +86,7 @@ class Hand:
         api.create(where, value)
         api.patch(f"{where}/{name}/status", {"status": {"phase": "Ready"}})
 
-    def dns_service(self, tenant: Tenant, network: str, ip: str, server: str, port: int) -> None:
+    def dns_service(self, tenant: RingTenant, network: str, ip: str, server: str, port: int) -> None:
         """Let a network's DNS server be found at the cluster IP `ip`, in place of what was before."""
         ports = [("dns", "UDP", 53, port), ("dns-tcp", "TCP", 53, port)]
         self._delete_service(tenant.super_namespace(SYSTEM), f"kube-dns-{network}")
@@ -94,7 +94,7 @@ class Hand:
 
     # ---- what tenants make
 
-    def pod(self, tenant: Tenant, network: str, pod: Pod) -> str:
+    def pod(self, tenant: RingTenant, network: str, pod: VmPod) -> str:
         """Make a pod that runs; returns its UID in the super cluster."""
         labels = {keys.ARKTOS_NETWORK: network, "app": pod.app}
         spec: JsonObject = {"containers": [{"name": "main", "image": "any"}]}
@@ -114,10 +114,10 @@ class Hand:
         uid: str = syncer.super_pod(tenant, NAMESPACE, pod.name)["metadata"]["uid"]
         return uid
 
-    def service(self, tenant: Tenant, network: str, service: Service, addresses: Sequence[str]) -> None:
+    def service(self, tenant: RingTenant, network: str, service: VmService, addresses: Sequence[str]) -> None:
         """Make a Service, and below, if it has an address, its copy with these endpoints."""
         port = {"name": "http", "port": 80, "targetPort": PORT, "protocol": "TCP"}
-        value = _object("Service", service.name, labels={keys.ARKTOS_NETWORK: network})
+        value = _object("VmService", service.name, labels={keys.ARKTOS_NETWORK: network})
         value["spec"] = {
             "clusterIP": service.ip or "None",
             "selector": {"app": service.app},
@@ -134,7 +134,7 @@ class Hand:
 
     def _super_service(
         self,
-        tenant: Tenant,
+        tenant: RingTenant,
         namespace: str,
         name: str,
         network: str,
@@ -150,7 +150,7 @@ class Hand:
         if annotation:
             annotations[keys.CLUSTER_IP] = annotation
         labels = {keys.ARKTOS_NETWORK: network}
-        value = _object("Service", name, labels=labels, annotations=annotations)
+        value = _object("VmService", name, labels=labels, annotations=annotations)
         of_service = [{"name": n, "protocol": kind, "port": port} for n, kind, port, _ in ports]
         value["spec"] = {"ports": of_service, **spec}
         api.create(f"/api/v1/namespaces/{below}/services", value)

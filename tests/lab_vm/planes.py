@@ -18,8 +18,8 @@ from tests.k8s.ring.certs import Authority
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.tenants import Tenant
-from tests.lab.namespaces import Lab, Namespace
+from tests.k8s.ring.tenants import RingTenant
+from tests.lab.namespaces import Lab, LabNamespace
 
 SUPER_CIDR = "10.96.0.0/16"
 # Of each tenant: their addresses may be the same.
@@ -33,8 +33,8 @@ class Planes:
 
     control: NetworkNamespace
     super_cluster: Apiserver
-    tenants: Mapping[str, Tenant]
-    places: Mapping[tuple[str, str], Namespace]
+    tenants: Mapping[str, RingTenant]
+    places: Mapping[tuple[str, str], LabNamespace]
 
 
 def start_planes(
@@ -72,7 +72,7 @@ def start_planes(
     return Planes(control, apiservers["super"], tenants, places)
 
 
-def _tenant(key: str, apiserver: Apiserver, control: NetworkNamespace, binaries: Binaries) -> Tenant:
+def _tenant(key: str, apiserver: Apiserver, control: NetworkNamespace, binaries: Binaries) -> RingTenant:
     leaf = apiserver.authority.issue("nobody")
     kubectl = Kubectl(control, binaries["kubectl"], apiserver.kubeconfig)
-    return Tenant(key, apiserver, kubectl, leaf, leaf)
+    return RingTenant(key, apiserver, kubectl, leaf, leaf)

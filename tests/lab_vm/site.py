@@ -27,9 +27,9 @@ from ruleset.model import Endpoint, ServiceRules
 from tests.k8s.ring import shipped
 from tests.lab.namespaces import Lab
 from tests.lab_vm import image
-from tests.lab_vm.kernels import DEBIAN, Kernel
+from tests.lab_vm.kernels import DEBIAN, GuestKernel
 from tests.lab_vm.machine import Machine
-from tests.lab_vm.network import GATEWAY, GATEWAY6, LINKS, NODE_ADDRESS, Network
+from tests.lab_vm.network import GATEWAY, GATEWAY6, LINKS, NODE_ADDRESS, NodeNetworks
 from tests.lab_vm.rules import ruleset
 
 DEADLINE_S = 60.0
@@ -77,7 +77,7 @@ class Site:
         self,
         plans: Sequence[Plan] = PLANS,
         endpoints: Sequence[Endpoint] = ENDPOINTS,
-        kernel: Kernel = DEBIAN,
+        kernel: GuestKernel = DEBIAN,
     ) -> None:
         """`endpoints` serve in each VPC; all guests run `kernel`."""
         self.kernel = kernel
@@ -107,7 +107,7 @@ class Site:
         self.lab = self._stack.enter_context(Lab(self.directory))
         shared = image.Image.build(self.directory / "image")
         vpcs = sorted({vpc(plan) for plan in self._plans})
-        self.network = Network(self.lab, vpcs)
+        self.network = NodeNetworks(self.lab, vpcs)
         for name in vpcs:
             self.network.servers(name, self._endpoints)
         for directory in ("guests", "shims", "vsock"):

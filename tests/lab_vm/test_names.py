@@ -15,7 +15,7 @@ import pytest
 from tests.k8s.build import Binaries
 from tests.k8s.ring.dns_servers import DOMAIN
 from tests.lab_vm.machine import Machine
-from tests.lab_vm.naming import BLUE_A, NETWORKS, RED_A, RED_B, Names, Network, serving_names
+from tests.lab_vm.naming import BLUE_A, NETWORKS, RED_A, RED_B, NamedNetwork, Names, serving_names
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -34,7 +34,7 @@ def names(
         yield made
 
 
-def guest_of(names: Names, network: Network) -> Machine:
+def guest_of(names: Names, network: NamedNetwork) -> Machine:
     return names.site.guests[network.plan.name]
 
 
@@ -42,7 +42,7 @@ def resolver(guest: Machine) -> str:
     return guest.output("cat", "/etc/resolv.conf")
 
 
-def wait_follows(guest: Machine, network: Network, ip: str) -> float:
+def wait_follows(guest: Machine, network: NamedNetwork, ip: str) -> float:
     """Wait until a guest asks its network's server there and gets answers; how long it took, in seconds."""
     service = network.services[0]
     return guest.until(
@@ -105,7 +105,7 @@ def test_srv_and_reverse(names: Names) -> None:
     ],
     ids=["red-a", "blue-a", "red-b"],
 )
-def test_nobody_elses_names(names: Names, network: Network, theirs: tuple[str, ...]) -> None:
+def test_nobody_elses_names(names: Names, network: NamedNetwork, theirs: tuple[str, ...]) -> None:
     """Another network's, another tenant's, and the super cluster's words for one's own."""
     guest = guest_of(names, network)
     for name in theirs:
@@ -146,7 +146,7 @@ def test_guests_follow_a_server_that_moves_behind_its_address(names: Names) -> N
 @pytest.mark.parametrize(
     ("network", "how"), [(RED_A, "reboot"), (RED_B, "lose_power")], ids=["reboot", "lose_power"]
 )
-def test_a_guest_that_starts_anew_has_its_names_back(names: Names, network: Network, how: str) -> None:
+def test_a_guest_that_starts_anew_has_its_names_back(names: Names, network: NamedNetwork, how: str) -> None:
     guest = guest_of(names, network)
     attached = len(names.site.said(message="guest attached", sandbox=guest.name))
     getattr(guest, how)()

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from daemonkit.config.binding import API_VERSION, Key, Setting, keys
-from tests.reference.kinds import Kind
+from tests.reference.kinds import FileKind
 
 Schema = dict[str, Any]
 
 
-def page(kind: Kind) -> str:
+def page(kind: FileKind) -> str:
     """The section of one kind: a table with a row for each key, by its path in the file."""
     rows = "\n".join(_row(path, key) for path, key in leaves(kind.cls))
     return (
@@ -39,7 +39,7 @@ def leaves(cls: Any, path: str = "") -> Iterator[tuple[str, Key]]:
             yield f"{where}{mark}", key
 
 
-def schema(kind: Kind) -> Schema:
+def schema(kind: FileKind) -> Schema:
     """JSON Schema (draft 2020-12) of the file."""
     body = _object(kind.cls)
     header = {"apiVersion": {"const": API_VERSION}, "kind": {"const": kind.name}}

@@ -13,7 +13,7 @@ from kata_bridge.sandboxes import file_source
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """`example`: the file in `examples/`; `reader`: what reads it."""
 
     name: str
@@ -23,22 +23,22 @@ class Kind:
 
 
 KINDS = (
-    Kind(vnagent.config.KIND, vnagent.config.VnAgentConfiguration, "vn-agent.yaml", "vn-agent"),
-    Kind(
+    FileKind(vnagent.config.KIND, vnagent.config.VnAgentConfiguration, "vn-agent.yaml", "vn-agent"),
+    FileKind(
         kata_bridge.config.KIND, kata_bridge.config.KataBridgeConfiguration, "kata-bridge.yaml", "kata-bridge"
     ),
-    Kind(
+    FileKind(
         kubeproxy_ext.config.KIND,
         kubeproxy_ext.config.KubeproxyExtConfiguration,
         "kubeproxy-ext.yaml",
         "kubeproxy-ext",
     ),
-    Kind(dnsconfig.config.KIND, dnsconfig.config.DnsConfigConfiguration, "dnsconfig.yaml", "dnsconfig"),
-    Kind(
+    FileKind(dnsconfig.config.KIND, dnsconfig.config.DnsConfigConfiguration, "dnsconfig.yaml", "dnsconfig"),
+    FileKind(
         dns_webhook.config.KIND,
         dns_webhook.config.DnsWebhookConfiguration,
         "dnsconfig-webhook.yaml",
         "dnsconfig-webhook",
     ),
-    Kind(file_source.KIND, file_source.GuestFile, "guest.yaml", "kata-bridge (`sandboxes.directory`)"),
+    FileKind(file_source.KIND, file_source.GuestFile, "guest.yaml", "kata-bridge (`sandboxes.directory`)"),
 )

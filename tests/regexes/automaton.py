@@ -19,11 +19,11 @@ from functools import cached_property
 from typing import Any
 
 from tests.regexes.syntax import (
+    Alternatives,
     At,
     Atomic,
     Char,
     Chars,
-    Choice,
     Look,
     Node,
     Repeat,
@@ -101,7 +101,7 @@ class Automaton:
                 for part in parts:
                     at = self._build(part, at)
                 return at
-            case Choice(options):
+            case Alternatives(options):
                 after = self._new()
                 for option in options:
                     first = self._new()

@@ -7,7 +7,7 @@ much, and finds the same match, which the tests hold against `re`.
 
 from dataclasses import dataclass
 
-from tests.regexes.syntax import At, Atomic, Char, Choice, Look, Node, Repeat, Sequence
+from tests.regexes.syntax import Alternatives, At, Atomic, Char, Look, Node, Repeat, Sequence
 
 
 class TooManyStepsError(Exception):
@@ -63,7 +63,7 @@ class Matcher:
                 for part in reversed(parts):
                     rest = _Todo(part, rest)
                 return place, rest
-            case Choice(options):
+            case Alternatives(options):
                 stack += [(place, _Todo(option, rest)) for option in reversed(options[1:])]
                 return place, _Todo(options[0], rest)
             case Atomic(body):

@@ -37,7 +37,7 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Alternatives:
     options: tuple["Node", ...]
 
 
@@ -73,7 +73,7 @@ class At:
     kind: str
 
 
-Node = Char | Sequence | Choice | Repeat | Atomic | Look | At
+Node = Char | Sequence | Alternatives | Repeat | Atomic | Look | At
 
 
 def alphabet_of(pattern: "re.Pattern[Any]") -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class _Reader:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN" | "RANGE" | "CATEGORY":
                 return Char(self._chars(op, argument, flags))
             case "BRANCH":
-                return Choice(tuple(self.sequence(each, flags) for each in argument[1]))
+                return Alternatives(tuple(self.sequence(each, flags) for each in argument[1]))
             case "SUBPATTERN":
                 _, add, remove, body = argument
                 return self.sequence(body, (flags | add) & ~remove)

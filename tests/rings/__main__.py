@@ -24,7 +24,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
-from tests.rings.results import Flaky, Result, of_command, report, result, to_rerun
+from tests.rings.results import Flaky, RingResult, of_command, report, result, to_rerun
 
 DIRECTORY = Path("build/rings")
 
@@ -68,11 +68,11 @@ def _run_pytest(directory: Path, name: str, arguments: Sequence[str], seed_optio
         _pytest(directory / f"{name}.again.log", second_record, [*again, *options, "--record-output"])
         second = _read(second_record)
     if first is None:
-        made = Result(name, time.monotonic() - begin, failed=(f"{name}: pytest ended with {code}",))
+        made = RingResult(name, time.monotonic() - begin, failed=(f"{name}: pytest ended with {code}",))
     else:
         made = result(name, time.monotonic() - begin, first, second)
     if code not in (0, 1) and not made.failed:
-        made = Result(name, made.seconds, made.passed, (f"{name}: pytest ended with {code}",))
+        made = RingResult(name, made.seconds, made.passed, (f"{name}: pytest ended with {code}",))
     _keep(directory, made)
     for flaky in made.flaky:
         _say(f"{name}: FLAKY {flaky.test}; both logs are in the report at the end")
@@ -109,7 +109,7 @@ def _stream(command: Sequence[str], log: Path) -> tuple[int, str]:
     return process.returncode, "".join(lines)
 
 
-def _keep(directory: Path, made: Result) -> None:
+def _keep(directory: Path, made: RingResult) -> None:
     document = {"at": time.time(), **asdict(made)}
     (directory / f"{made.name}.json").write_text(json.dumps(document), encoding="utf-8")
 
@@ -127,8 +127,8 @@ def _at(document: Mapping[str, Any]) -> float:
     return at
 
 
-def _result(document: Mapping[str, Any]) -> Result:
-    return Result(
+def _result(document: Mapping[str, Any]) -> RingResult:
+    return RingResult(
         document["name"],
         document["seconds"],
         document["passed"],

@@ -23,7 +23,7 @@ class Flaky:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RingResult:
     """What came of one ring, or of a command that is not pytest's."""
 
     name: str
@@ -43,7 +43,7 @@ def to_rerun(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 def result(
     name: str, seconds: float, first: Mapping[str, Any], second: Mapping[str, Any] | None = None
-) -> Result:
+) -> RingResult:
     """Of a pytest run and, where there was one, of its failed tests' second run."""
     flaky, failed = [], list(first["unlisted"])
     for test, log in first["failed"].items():
@@ -51,7 +51,7 @@ def result(
             flaky.append(Flaky(test, log, second["outputs"][test]))
         else:
             failed.append(test)
-    return Result(
+    return RingResult(
         name,
         seconds,
         # A flaky test fails nothing, so it is counted with those that passed.
@@ -63,16 +63,16 @@ def result(
     )
 
 
-def of_command(name: str, seconds: float, code: int, output: str) -> Result:
+def of_command(name: str, seconds: float, code: int, output: str) -> RingResult:
     """Of a program whose last line may be `N passed, N failed`; else only its exit code counts."""
     counts = _CLOSING.findall(output)
     passed, failed = map(int, counts[-1]) if counts else (0, 0)
     if code != 0 and not failed:
         failed = 1
-    return Result(name, seconds, passed, tuple(f"{name} {number}" for number in range(1, failed + 1)))
+    return RingResult(name, seconds, passed, tuple(f"{name} {number}" for number in range(1, failed + 1)))
 
 
-def report(results: Sequence[Result], expected: Sequence[str]) -> tuple[str, bool]:
+def report(results: Sequence[RingResult], expected: Sequence[str]) -> tuple[str, bool]:
     """The figures of all rings, and whether all is well. Its last line is `N passed, N failed`."""
     missing = [name for name in expected if name not in {one.name for one in results}]
     lines = [f"{'ring':<12}{'seconds':>9}{'passed':>9}{'failed':>9}{'flaky':>9}{'skipped':>9}"]

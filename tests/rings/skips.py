@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowedSkip:
     """`test` and `reason` are regular expressions, of the node id and of what the skip says."""
 
     test: str
@@ -17,9 +17,9 @@ class Allowed:
     why: str
 
 
-ALLOWED: tuple[Allowed, ...] = ()
+ALLOWED: tuple[AllowedSkip, ...] = ()
 
 
-def is_allowed(test: str, reason: str, allowed: tuple[Allowed, ...] = ALLOWED) -> bool:
+def is_allowed(test: str, reason: str, allowed: tuple[AllowedSkip, ...] = ALLOWED) -> bool:
     """Whether the list has this skip."""
     return any(re.search(one.test, test) and re.search(one.reason, reason) for one in allowed)

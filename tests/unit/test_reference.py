@@ -14,7 +14,7 @@ from daemonkit.config import binding
 from daemonkit.config.binding import ConfigError
 from tests.examples import DIRECTORY as EXAMPLES
 from tests.reference import configuration, pages
-from tests.reference.kinds import KINDS, Kind
+from tests.reference.kinds import KINDS, FileKind
 
 Validator = jsonschema.Draft202012Validator
 
@@ -27,18 +27,18 @@ def test_reference_is_current() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_every_key_says_what_it_is(kind: Kind) -> None:
+def test_every_key_says_what_it_is(kind: FileKind) -> None:
     assert [path for path, key in configuration.leaves(kind.cls) if not key.setting.doc] == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_schema_accepts_the_example(kind: Kind) -> None:
+def test_schema_accepts_the_example(kind: FileKind) -> None:
     Validator.check_schema(configuration.schema(kind))
     Validator(configuration.schema(kind)).validate(_example(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_schema_refuses_what_the_daemon_refuses(kind: Kind) -> None:
+def test_schema_refuses_what_the_daemon_refuses(kind: FileKind) -> None:
     """Each value of the example in turn is left out, misspelt, and replaced by one of another type.
 
     What relates keys to each other is the daemon's alone, so it may refuse more.
@@ -56,7 +56,7 @@ def test_schema_refuses_what_the_daemon_refuses(kind: Kind) -> None:
             binding.parse(json.dumps(broken).encode(), kind.cls, kind=kind.name, source="broken")
 
 
-def _example(kind: Kind) -> Any:
+def _example(kind: FileKind) -> Any:
     return yaml.safe_load((EXAMPLES / kind.example).read_text())
 
 

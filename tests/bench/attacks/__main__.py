@@ -23,7 +23,7 @@ from tests.bench.figures import laid_out, number
 from tests.bench.fixture import CONTAINER, NAMESPACE, NODE, PODS, Fixture
 from tests.bench.processes import Process, RunError
 from tests.bench.programs import run_with
-from tests.bench.subjects import Place, Running, VnAgent, start_upstream
+from tests.bench.subjects import BenchMachine, RunningProxy, VnAgent, start_upstream
 
 from .attacker import ATTACKS
 
@@ -35,7 +35,7 @@ _SETTLED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class NeighbourLatency:
     """The neighbour's latencies in one slice."""
 
     p50_ms: float
@@ -43,12 +43,12 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Result:
+class AttackResult:
     """One attack: the neighbour's samples by its kind of load, quiet and attacked, and the daemon's cost."""
 
     name: str
-    quiet: dict[str, list[Sample]] = field(default_factory=dict)
-    attacked: dict[str, list[Sample]] = field(default_factory=dict)
+    quiet: dict[str, list[NeighbourLatency]] = field(default_factory=dict)
+    attacked: dict[str, list[NeighbourLatency]] = field(default_factory=dict)
     rss_mb: float = 0.0
     cpu_share: list[float] = field(default_factory=list)
     audit_lost: float = 0.0
@@ -57,18 +57,18 @@ class Result:
 
 
 @dataclass(slots=True)
-class Bench:
+class AttackBench:
     """The kubelet that all use, and what the programs need."""
 
-    place: Place
+    place: BenchMachine
     files: Fixture
     upstream: str
     command: Sequence[str]
     seconds: float
 
-    def attack(self, name: str, rounds: int) -> Result:
+    def attack(self, name: str, rounds: int) -> AttackResult:
         """A fresh vn-agent with its default limits; quiet and attacked slices in turn."""
-        result = Result(name)
+        result = AttackResult(name)
         agent = VnAgent(self.place, self.files, self.upstream, self.command, has_limits=True).start()
         # As on a node: what it does beside its event loop need not share that one's core.
         os.sched_setaffinity(agent.process.pid, {self.place.proxy_core, self.place.load_core})
@@ -92,7 +92,7 @@ class Bench:
             agent.process.stop()
         return result
 
-    def _neighbour(self, agent: Running, kind: str) -> Sample:
+    def _neighbour(self, agent: RunningProxy, kind: str) -> NeighbourLatency:
         """Raises RunError where it is not served."""
         files = self.files
         targets = self.place.directory / "neighbour-targets"
@@ -121,10 +121,10 @@ class Bench:
             load.finish()
         finally:
             load.stop()
-        return Sample(answer["p50_us"] / 1e3, answer["p99_us"] / 1e3)
+        return NeighbourLatency(answer["p50_us"] / 1e3, answer["p99_us"] / 1e3)
 
     @contextlib.contextmanager
-    def _attacker(self, agent: Running, name: str, result: Result) -> Iterator[None]:
+    def _attacker(self, agent: RunningProxy, name: str, result: AttackResult) -> Iterator[None]:
         files = self.files
         attacker = Process(
             name,
@@ -172,7 +172,7 @@ def main() -> int:
     return 0
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[AttackResult]) -> str:
     """For each attack and kind of load: the neighbour's medians quiet and attacked, and their ratios."""
     rows: list[tuple[str, ...]] = [
         (
@@ -202,14 +202,14 @@ def table(results: Sequence[Result]) -> str:
     return laid_out([row + ("",) * (width - len(row)) for row in rows], {0, 1})
 
 
-def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> list[Result]:
+def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> list[AttackResult]:
     cores = sorted(os.sched_getaffinity(0))
-    place = Place(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
+    place = BenchMachine(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
     files = fixture.make(scratch)
     handshakes.write_chains(files.caller_authority, files.directory)
     upstream, address = start_upstream(place, files)
     try:
-        bench = Bench(place, files, address, shlex.split(arguments.program), arguments.seconds)
+        bench = AttackBench(place, files, address, shlex.split(arguments.program), arguments.seconds)
         results = []
         for name in arguments.only:
             results.append(bench.attack(name, arguments.rounds))

@@ -3,8 +3,8 @@
 
 A process of its own, so that what measures does not wait for what attacks. It prints `ready` when the
 attack is under way, goes on until its standard input ends, and then prints one JSON object with what it
-counted. An attack is a function `async def attack(target: Target) -> None` in `ATTACKS`, which calls
-`target.is_under_way()` once and never returns by itself; `target.count(...)` is for the record.
+counted. An attack is a function `async def attack(target: AttackTarget) -> None` in `ATTACKS`, which calls
+`target.report_under_way()` once and never returns by itself; `target.count(...)` is for the record.
 
 All of it goes to one address on loopback that the bench has started, with a tenant's credential that the
 bench has made, or with none.
@@ -34,7 +34,7 @@ _SETTLE_S = 2.0
 
 
 @dataclass(slots=True)
-class Target:
+class AttackTarget:
     """vn-agent, and who attacks it."""
 
     host: str
@@ -50,7 +50,7 @@ class Target:
     counted: Counter[str] = field(default_factory=Counter)
     _is_ready: bool = False
 
-    def is_under_way(self) -> None:
+    def report_under_way(self) -> None:
         """Tell the bench, once."""
         if not self._is_ready:
             self._is_ready = True
@@ -75,21 +75,21 @@ class Target:
         return f"GET {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n\r\n".encode()
 
 
-Attack = Callable[[Target], Awaitable[None]]
+Attack = Callable[[AttackTarget], Awaitable[None]]
 
 
-async def none(target: Target) -> None:
+async def none(target: AttackTarget) -> None:
     """Nothing: how much the neighbour's figures differ by themselves."""
-    target.is_under_way()
+    target.report_under_way()
     await asyncio.Event().wait()
 
 
-async def pipelined_healthz(target: Target) -> None:
+async def pipelined_healthz(target: AttackTarget) -> None:
     """A tenant's 200 connections, each with 100 requests for /healthz under way all the time."""
     await _many(target, 200, _ask_ahead)
 
 
-async def _ask_ahead(target: Target) -> None:
+async def _ask_ahead(target: AttackTarget) -> None:
     reader, writer = await target.tls()
     try:
         while True:
@@ -106,12 +106,12 @@ async def _ask_ahead(target: Target) -> None:
         writer.close()
 
 
-async def unread_pages(target: Target) -> None:
+async def unread_pages(target: AttackTarget) -> None:
     """A tenant's 200 connections that ask for its own pages, one behind the other, and read nothing."""
     await _many(target, 200, _ask_and_never_read)
 
 
-async def _ask_and_never_read(target: Target) -> None:
+async def _ask_and_never_read(target: AttackTarget) -> None:
     reader, writer = await target.tls()
     cast(asyncio.Transport, writer.transport).pause_reading()
     try:
@@ -124,18 +124,18 @@ async def _ask_and_never_read(target: Target) -> None:
         writer.close()
 
 
-async def pages(target: Target) -> None:
+async def pages(target: AttackTarget) -> None:
     """A tenant's 8 connections that ask for its own pages as fast as they come."""
     await _many(target, 8, _ask_for("/pods"))
 
 
-async def logs(target: Target) -> None:
+async def logs(target: AttackTarget) -> None:
     """A tenant's 8 connections that ask for a log of its own as fast as it comes."""
     await _many(target, 8, _ask_for(f"{target.log_path}?tailLines=10"))
 
 
 def _ask_for(path: str) -> Attack:
-    async def ask(target: Target) -> None:
+    async def ask(target: AttackTarget) -> None:
         reader, writer = await target.tls()
         try:
             while True:
@@ -159,10 +159,10 @@ async def _read_body(reader: asyncio.StreamReader, head: bytes) -> None:
     await reader.readexactly(int(length or b"0"))
 
 
-async def own_handshakes(target: Target) -> None:
+async def own_handshakes(target: AttackTarget) -> None:
     """A tenant's own certificate, 4 handshakes at once, each connection closed when it stands."""
 
-    async def shake(target: Target) -> None:
+    async def shake(target: AttackTarget) -> None:
         while True:
             _, writer = await target.tls()
             target.count("handshakes")
@@ -171,7 +171,7 @@ async def own_handshakes(target: Target) -> None:
     await _many(target, 4, shake)
 
 
-async def _many(target: Target, count: int, each: Attack) -> None:
+async def _many(target: AttackTarget, count: int, each: Attack) -> None:
     """So many at once; one that is cut comes again."""
 
     async def again() -> None:
@@ -187,7 +187,7 @@ async def _many(target: Target, count: int, each: Attack) -> None:
     for number in range(count):
         tasks.spawn(again(), str(number))
     await asyncio.sleep(1.0)  # most of them stand; how long that takes is part of the attack
-    target.is_under_way()
+    target.report_under_way()
     await asyncio.Event().wait()
 
 
@@ -195,12 +195,12 @@ def _by_thread(name: str) -> Attack:
     """One of `tests.bench.handshakes`, at its rate."""
     run, rate = handshakes.ATTACKS[name]
 
-    async def attack(target: Target) -> None:
+    async def attack(target: AttackTarget) -> None:
         # It never ends; a thread of this kind does not keep the process.
         arguments = (target.port, target.chains, rate)
         threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
         await asyncio.sleep(_SETTLE_S)
-        target.is_under_way()
+        target.report_under_way()
         await asyncio.Event().wait()
 
     return attack
@@ -218,7 +218,7 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-async def _run(name: str, target: Target) -> None:
+async def _run(name: str, target: AttackTarget) -> None:
     attack = asyncio.ensure_future(ATTACKS[name](target))  # noqa: TID251 - the one task of a program
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     done, _ = await asyncio.wait([attack, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -247,7 +247,7 @@ def main() -> None:
     host, _, port = chosen.address.rpartition(":")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
-    target = Target(
+    target = AttackTarget(
         host,
         int(port),
         chosen.server_name,

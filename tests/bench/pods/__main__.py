@@ -22,10 +22,10 @@ from tests.k8s.ring import gate_networks, machine, services
 from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.processes import RingError, run
 from tests.k8s.ring.serving import AGENT, KATA
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 from . import rounds
-from .ours import Ours
+from .ours import VcnodeDaemons
 from .report import PEERS, tables
 from .rounds import FULL, OURS, QUICK, Results, Way
 from .starting import Starter
@@ -94,7 +94,7 @@ def _measure(arguments: argparse.Namespace) -> tuple[Results, str]:
             stack.callback(_keep_logs, ring.directory, arguments.keep_logs)
         tenant = ring.tenants[0]
         policies = {tenant.super_namespace(way.place): way.name for way in OURS}
-        ours = Ours(ring, tree, policies)
+        ours = VcnodeDaemons(ring, tree, policies)
         starter = Starter(ring, tenant)
         groups = rounds.groups(starter, ours, has_ways=arguments.ways, has_agent=arguments.channel == "agent")
         stack.enter_context(_filled(ring, tenant, [way for group in groups for way in group.ways]))
@@ -102,7 +102,7 @@ def _measure(arguments: argparse.Namespace) -> tuple[Results, str]:
         return rounds.run(starter, ours, groups, amounts, _say), runtime
 
 
-def _filled(ring: Ring, tenant: Tenant, ways: list[Way]) -> ExitStack:
+def _filled(ring: Ring, tenant: RingTenant, ways: list[Way]) -> ExitStack:
     """Make everything but pods; what is returned takes it down."""
     stack = ExitStack()
     services.create_runtime_classes(ring, KATA, AGENT)

@@ -32,7 +32,7 @@ class Said:
     cpu_s: Mapping[str, float]
 
 
-class Ours:
+class VcnodeDaemons:
     """kata-bridge, kubeproxy-ext and dnsconfig, started and stopped together."""
 
     def __init__(self, ring: Ring, tree: Path | None, policies: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.bench.bounded import Figure, Rounds, Row, p50, p99, row, value
+from tests.bench.bounded import BoundedRow, Figure, Rounds, p50, p99, row, value
 from tests.bench.figures import quartiles
 
 from .rounds import POLICIES, WITHOUT, Results, Turn, total
@@ -12,7 +12,7 @@ PEERS = (WITHOUT,)
 ADDED_MS = 100.0
 
 
-def tables(results: Results) -> list[tuple[str, list[Row]]]:
+def tables(results: Results) -> list[tuple[str, list[BoundedRow]]]:
     """A heading and its rows, of one pod at a time, of many at once, and of what the gate did."""
     at_once = results.amounts.at_once
     titles: list[tuple[str, Callable[[Turn], Sequence[float]]]] = [
@@ -24,7 +24,7 @@ def tables(results: Results) -> list[tuple[str, list[Row]]]:
     return [*made, (f"what the gate did with {results.pods} pods of each policy", _gate(results))]
 
 
-def _started(results: Results, take: Callable[[Turn], Sequence[float]]) -> list[Row]:
+def _started(results: Results, take: Callable[[Turn], Sequence[float]]) -> list[BoundedRow]:
     theirs = [take(turn) for turn in results.turns[WITHOUT]]
     rows = []
     for name in (*POLICIES, *sorted(results.turns.keys() - {*POLICIES, WITHOUT})):
@@ -41,14 +41,14 @@ def _started(results: Results, take: Callable[[Turn], Sequence[float]]) -> list[
 
 def _added(
     figure: Figure, ours: Rounds, theirs: Rounds, statistic: Callable[[Sequence[float]], float]
-) -> Row:
+) -> BoundedRow:
     """The difference of all pods' figures; its quartiles are of the rounds' differences."""
     differences = [statistic(mine) - statistic(other) for mine, other in zip(ours, theirs, strict=True)]
     low, high = quartiles(differences)
     added = statistic([ms for each in ours for ms in each]) - statistic(
         [ms for each in theirs for ms in each]
     )
-    return Row(figure, added, low, high, len(differences))
+    return BoundedRow(figure, added, low, high, len(differences))
 
 
 def _p25(values: Sequence[float]) -> float:
@@ -56,7 +56,7 @@ def _p25(values: Sequence[float]) -> float:
     return quartiles(values)[0]
 
 
-def _cpu(results: Results) -> list[Row]:
+def _cpu(results: Results) -> list[BoundedRow]:
     theirs = results.turns[WITHOUT]
     rows = []
     for name in POLICIES:
@@ -71,7 +71,7 @@ def _cpu(results: Results) -> list[Row]:
     return rows
 
 
-def _gate(results: Results) -> list[Row]:
+def _gate(results: Results) -> list[BoundedRow]:
     rows = []
     for name in POLICIES:
         turns = results.turns[name]

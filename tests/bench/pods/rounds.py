@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from . import ways
-from .ours import Ours, Said
+from .ours import Said, VcnodeDaemons
 from .starting import Starter
 
 K = TypeVar("K")
@@ -45,7 +45,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MethodGroup:
     """Ways that are tried while the same programs run."""
 
     around: Callable[[], AbstractContextManager[None]]
@@ -82,22 +82,29 @@ class Results:
 OURS = tuple(Way(policy, f"bench-{policy}", demands=policy == "enforce") for policy in POLICIES)
 
 
-def groups(starter: Starter, ours: Ours, *, has_ways: bool, has_agent: bool) -> list[Group]:
+def groups(starter: Starter, ours: VcnodeDaemons, *, has_ways: bool, has_agent: bool) -> list[MethodGroup]:
     """Who takes turns; with the two ways of waiting if `has_ways`. `has_agent`: our guests are reached by
     their agents. Pods without us have none: what it costs a pod to start one is ours."""
     chosen = [replace(way, has_agent=has_agent) for way in OURS]
-    found = [Group(nullcontext, (Way(WITHOUT, "bench-without"),)), Group(ours.running, chosen, is_ours=True)]
+    found = [
+        MethodGroup(nullcontext, (Way(WITHOUT, "bench-without"),)),
+        MethodGroup(ours.running, chosen, is_ours=True),
+    ]
     for late_s in LATE_S if has_ways else ():
         when = f"rules after {late_s * 1e3:g} ms"
         found += [
-            Group(_bound(ways.nudged, starter, late_s), (Way(f"refused, {when}", "bench-ways"),)),
-            Group(_bound(ways.hooked, starter, late_s), (Way(f"hook, {when}", "bench-ways"),)),
+            MethodGroup(_bound(ways.nudged, starter, late_s), (Way(f"refused, {when}", "bench-ways"),)),
+            MethodGroup(_bound(ways.hooked, starter, late_s), (Way(f"hook, {when}", "bench-ways"),)),
         ]
     return found
 
 
 def run(
-    starter: Starter, ours: Ours, groups: Sequence[Group], amounts: Amounts, say: Callable[[str], None]
+    starter: Starter,
+    ours: VcnodeDaemons,
+    groups: Sequence[MethodGroup],
+    amounts: Amounts,
+    say: Callable[[str], None],
 ) -> Results:
     """Take turns in shuffled order in each round: what disturbs the machine then disturbs all."""
     luck = random.Random(5)  # noqa: S311 - the order of turns
@@ -116,7 +123,9 @@ def run(
     return results
 
 
-def _turn(starter: Starter, ours: Ours | None, way: Way, amounts: Amounts, luck: random.Random) -> Turn:
+def _turn(
+    starter: Starter, ours: VcnodeDaemons | None, way: Way, amounts: Amounts, luck: random.Random
+) -> Turn:
     nothing = Said({}, {}, {})
     before, began = (ours.said() if ours else nothing), starter.cpu_s()
     single_ms = starter.one_by_one(

@@ -13,7 +13,7 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.serving import AGENT, KATA
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _STARTED_S = 120.0
 # The kubelet looks at its containers once a second: not always at the same point of that.
@@ -25,7 +25,7 @@ class Starter:
     """Makes a tenant's pods, whose guests are reached by their network namespaces or by an agent."""
 
     ring: Ring
-    tenant: Tenant
+    tenant: RingTenant
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds so far of what starts pods without us, CNI's plugins in containerd's."""
@@ -79,7 +79,7 @@ class Starter:
             return items if all(each["status"].get("phase") == "Running" for each in items) else None
 
         items = wait_for("pods run", running, timeout_s=_STARTED_S)
-        runtime = cri.Cri(self.ring.node.cri_socket)
+        runtime = cri.CriClient(self.ring.node.cri_socket)
         took_ms = []
         for item in items:
             (container,) = item["status"]["containerStatuses"]

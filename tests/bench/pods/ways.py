@@ -25,7 +25,7 @@ _REGISTERED_S = 10.0
 _HOOK_S = 30
 
 
-class Waiting(WatchingPlugin):
+class RulesWait(WatchingPlugin):
     """Rules that are in `latency_s` after a sandbox; how one waits for them is a subclass's."""
 
     def __init__(self, ring: Ring, latency_s: float) -> None:
@@ -40,7 +40,7 @@ class Waiting(WatchingPlugin):
         raise NotImplementedError
 
 
-class Nudged(Waiting):
+class Nudged(RulesWait):
     """Refuses until then, and nudges whom it has refused."""
 
     def __init__(self, ring: Ring, latency_s: float) -> None:
@@ -65,7 +65,7 @@ class Nudged(Waiting):
         return Hold("waiting")
 
 
-class Hooked(Waiting):
+class Hooked(RulesWait):
     """Lets each container wait in a hook for a file."""
 
     def ready(self, pod: PodSandbox) -> None:

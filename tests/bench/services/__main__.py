@@ -22,9 +22,9 @@ from tests.k8s.ring.processes import RingError
 from tests.lab.namespaces import SYSTEM_PATH, ProgramError
 
 from . import cluster
-from .guests import Filter
+from .guests import GuestFilter
 from .node import programs
-from .parts import FULL, ON_GUESTS, PARTS, QUICK, Bench, Results, versions
+from .parts import FULL, ON_GUESTS, PARTS, QUICK, Results, ServicesBench, versions
 from .report import PEERS, tables
 
 _PROGRAMS = ("iptables-legacy", "iptables-nft", "nft", "ip", "nsenter", "setpriv", "unshare", "ldconfig")
@@ -57,9 +57,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--guests",
         type=_kinds,
-        default=(Filter.NFT, Filter.LEGACY),
+        default=(GuestFilter.NFT, GuestFilter.LEGACY),
         metavar="KINDS",
-        help=f"of {','.join(kind.value for kind in Filter)}; default nft,legacy",
+        help=f"of {','.join(kind.value for kind in GuestFilter)}; default nft,legacy",
     )
     parser.add_argument("--rounds", type=int, help="rounds of changes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all samples and figures")
@@ -79,9 +79,9 @@ def _parts(text: str) -> tuple[str, ...]:
     return chosen
 
 
-def _kinds(text: str) -> tuple[Filter, ...]:
+def _kinds(text: str) -> tuple[GuestFilter, ...]:
     try:
-        return tuple(Filter(each) for each in text.split(","))
+        return tuple(GuestFilter(each) for each in text.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -96,7 +96,7 @@ def _measure(arguments: argparse.Namespace) -> Results:
         made = cluster.start(binaries, stack, _say)
         if arguments.keep_logs is not None:
             stack.callback(_keep_logs, made.directory, arguments.keep_logs)
-        bench = Bench(made, binaries, programs(arguments.tree), amounts, _say)
+        bench = ServicesBench(made, binaries, programs(arguments.tree), amounts, _say)
         if set(arguments.only) & set(ON_GUESTS):
             bench.run_guests(arguments.guests, arguments.only)
         if "memory" in arguments.only:
@@ -137,7 +137,7 @@ def _document(
     results: Results, made: Tables, share: float, arguments: argparse.Namespace
 ) -> dict[str, object]:
     def plain(value: object) -> object:
-        return value.value if isinstance(value, Filter) else str(value)
+        return value.value if isinstance(value, GuestFilter) else str(value)
 
     samples: object = json.loads(json.dumps(dataclasses.asdict(results), default=plain))
     return {

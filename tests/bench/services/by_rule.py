@@ -16,13 +16,13 @@ from pathlib import Path
 from tests.bench.processes import RunError
 from tests.k8s.ring.api import JsonObject
 
-from .cluster import NODE, Cluster, Tenant
-from .guests import Filter, Guest, create, delete
+from .cluster import NODE, BenchCluster, BenchTenant
+from .guests import BenchGuest, GuestFilter, create, delete
 
 _TIMEOUT_S = 300.0
 
 
-def rules_text(cluster: Cluster, tenant: Tenant) -> str:
+def rules_text(cluster: BenchCluster, tenant: BenchTenant) -> str:
     """The ruleset of a guest of the tenant, for iptables, by `kubeproxy_ext render`."""
     api = cluster.apiserver.api
     items: list[JsonObject] = []
@@ -66,7 +66,7 @@ def calls(text: str, variant: str) -> list[list[str]]:
 
 
 def measure(
-    cluster: Cluster, kind: Filter, tenant: Tenant, text: str, number: int, count: int
+    cluster: BenchCluster, kind: GuestFilter, tenant: BenchTenant, text: str, number: int, count: int
 ) -> tuple[float, int]:
     """Seconds until `count` fresh guests have all rules, one process a rule, all at once; and processes."""
     commands = calls(text, kind.variant)
@@ -90,16 +90,16 @@ def measure(
     return took_s, len(commands)
 
 
-def scan(guests: Sequence[Guest], kind: Filter) -> float:
+def scan(guests: Sequence[BenchGuest], kind: GuestFilter) -> float:
     """Seconds for the paper's periodic scan: all rules of every guest, by a process each."""
-    program = ["nft", "list", "ruleset"] if kind is Filter.NFT else [f"iptables-{kind.variant}-save"]
+    program = ["nft", "list", "ruleset"] if kind is GuestFilter.NFT else [f"iptables-{kind.variant}-save"]
     begun_s = time.monotonic()
     for guest in guests:
         guest.namespace.run(*program)
     return time.monotonic() - begun_s
 
 
-def _shell(guest: Guest, script: str) -> "subprocess.Popen[str]":
+def _shell(guest: BenchGuest, script: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         guest.namespace.command("sh", "-ec", script),
         stdin=subprocess.DEVNULL,
@@ -110,7 +110,7 @@ def _shell(guest: Guest, script: str) -> "subprocess.Popen[str]":
     )
 
 
-def _check(guest: Guest, kind: Filter, tenant: Tenant) -> None:
+def _check(guest: BenchGuest, kind: GuestFilter, tenant: BenchTenant) -> None:
     held = guest.namespace.run(f"iptables-{kind.variant}-save", "-t", "nat")
     for addresses in tenant.services.values():
         if not all(address in held for address in addresses):

@@ -12,10 +12,10 @@ from typing import Protocol
 from tests.bench import usage
 
 from . import churn
-from .cluster import Cluster, Tenant, Writer, Written
-from .guests import Guest
+from .cluster import BenchCluster, BenchTenant, Writer, Written
+from .guests import BenchGuest
 from .kubeproxy import KubeProxy
-from .node import Node
+from .node import BenchNode
 from .witness import Witness, wait_for_all
 
 LIVE_S = 30.0
@@ -30,7 +30,7 @@ _KUBE_PROXY_SETTLE_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MeasuredChange:
     """One change: when it was written, and when each namespace had it. Of `time.monotonic`."""
 
     written: Written
@@ -52,10 +52,10 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ChangeSlice:
     """Changes in a row, and the CPU time of each part of the subject meanwhile."""
 
-    changes: list[Change]
+    changes: list[MeasuredChange]
     cpu_s: dict[str, float]
 
     def cpu_ms_each(self, *parts: str) -> float:
@@ -66,13 +66,13 @@ class Slice:
 class Collected:
     """Slices by what was done (quiet, churn, ...) and by whom; one a round."""
 
-    slices: dict[str, dict[str, list[Slice]]] = field(default_factory=dict)
+    slices: dict[str, dict[str, list[ChangeSlice]]] = field(default_factory=dict)
 
-    def add(self, what: str, who: str, made: Slice) -> None:
+    def add(self, what: str, who: str, made: ChangeSlice) -> None:
         self.slices.setdefault(what, {}).setdefault(who, []).append(made)
 
 
-class Subject(Protocol):
+class ServiceProxy(Protocol):
     """What is measured: it starts up to date, with everything live."""
 
     @property
@@ -88,13 +88,13 @@ class Subject(Protocol):
 
 
 @dataclass(slots=True)
-class Ours:
+class KubeproxyExtProxy:
     """kubeproxy-ext before guests that have rules already. kata-bridge and the agents run all the time."""
 
-    node: Node
+    node: BenchNode
     name: str = "ours"
     gap_s: tuple[float, float] = _GAP_S
-    guest: Guest | None = None
+    guest: BenchGuest | None = None
     """The one that changes get to; None: all."""
 
     @property
@@ -153,7 +153,9 @@ class Theirs:
         self.proxy.stop()
 
 
-def run(cluster: Cluster, subject: Subject, tenant: Tenant, count: int, *, has_churn: bool = False) -> Slice:
+def run(
+    cluster: BenchCluster, subject: ServiceProxy, tenant: BenchTenant, count: int, *, has_churn: bool = False
+) -> ChangeSlice:
     """Start the subject, make `count` changes, stop it, and put everything back.
 
     Half of the Services churn, changes are measured at the others: each gets one endpoint more.
@@ -177,15 +179,15 @@ def run(cluster: Cluster, subject: Subject, tenant: Tenant, count: int, *, has_c
 
 
 def changes(
-    cluster: Cluster,
-    subject: Subject,
-    tenant: Tenant,
+    cluster: BenchCluster,
+    subject: ServiceProxy,
+    tenant: BenchTenant,
     writer: Writer,
     services: Sequence[str],
     gap_s: tuple[float, float],
-) -> Slice:
+) -> ChangeSlice:
     """Change one Service after the other, each when the one before has been live for a while."""
-    made: list[Change] = []
+    made: list[MeasuredChange] = []
     witnesses = subject.witnesses
     before = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
     for name in services:
@@ -198,13 +200,13 @@ def changes(
             witness.arm(address)
         endpoints = (*tenant.services[name], address)
         written = writer.set_endpoints(tenant.namespace, name, tenant.key, endpoints)
-        made.append(Change(written, wait_for_all(witnesses, LIVE_S)))
+        made.append(MeasuredChange(written, wait_for_all(witnesses, LIVE_S)))
     # A change costs CPU time also after it is live: the last one gets the same time as the others.
     time.sleep(gap_s[0])  # no event reports that this work is done
     after = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
-    return Slice(made, {part: after[part] - before[part] for part in after})
+    return ChangeSlice(made, {part: after[part] - before[part] for part in after})
 
 
-def _put_back(writer: Writer, tenant: Tenant, names: Sequence[str]) -> None:
+def _put_back(writer: Writer, tenant: BenchTenant, names: Sequence[str]) -> None:
     for name in dict.fromkeys(names):
         writer.set_endpoints(tenant.namespace, name, tenant.key, tenant.services[name])

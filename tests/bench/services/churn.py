@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.k8s.ring.api import Endpoint
-from tests.k8s.ring.certs import Leaf
+from tests.k8s.ring.api import TlsEndpoint
+from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.processes import Daemon
+from tests.k8s.ring.processes import RingProcess
 
-from .cluster import Cluster, Tenant, Writer
+from .cluster import BenchCluster, BenchTenant, Writer
 from .objects import Addresses
 
 RATE_PER_S = 20.0
@@ -24,7 +24,7 @@ RATE_PER_S = 20.0
 _FIRST_ADDRESS = 2_000_000
 
 
-def start(cluster: Cluster, tenant: Tenant, services: Sequence[str]) -> Daemon:
+def start(cluster: BenchCluster, tenant: BenchTenant, services: Sequence[str]) -> RingProcess:
     """Change the endpoints of these Services of a tenant, one after the other, until it is stopped."""
     endpoint = cluster.apiserver.api.endpoint
     assert endpoint.leaf is not None
@@ -42,7 +42,7 @@ def start(cluster: Cluster, tenant: Tenant, services: Sequence[str]) -> Daemon:
         "services": {name: tenant.services[name] for name in services},
     }
     file.write_text(json.dumps(document))
-    return Daemon(
+    return RingProcess(
         "churn",
         [sys.executable, "-m", "tests.bench.services.churn", str(file)],
         cluster.directory / "churn.log",
@@ -54,12 +54,12 @@ def main() -> None:
     """Write at a steady rate; what is late is not made up for."""
     given = json.loads(Path(sys.argv[1]).read_text())
     writer = Writer(
-        Endpoint(
+        TlsEndpoint(
             NetworkNamespace(given["network"], given["address"]),
             given["address"],
             given["port"],
             given["authority"].encode(),
-            Leaf(given["certificate"].encode(), given["key"].encode()),
+            LeafCertificate(given["certificate"].encode(), given["key"].encode()),
         )
     )
     addresses = Addresses(_FIRST_ADDRESS)

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.bench.processes import RunError
 from tests.k8s.build import Binaries
 from tests.k8s.ring import network
-from tests.k8s.ring.api import Endpoint, JsonObject
+from tests.k8s.ring.api import JsonObject, TlsEndpoint
 from tests.k8s.ring.certs import Authority
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd
 from tests.k8s.ring.network import NetworkNamespace
@@ -44,7 +44,7 @@ class Written:
 class Writer:
     """One connection to the apiserver that stays open. Not for several threads."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: TlsEndpoint) -> None:
         self._connection = http.client.HTTPConnection(endpoint.address, endpoint.port, timeout=_REQUEST_S)
         self._connection.auto_open = 0
         self._connection.sock = endpoint.dial(timeout_s=_REQUEST_S)
@@ -71,7 +71,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class BenchTenant:
     """A tenant's Services: name -> the endpoints that it was made with."""
 
     key: str
@@ -80,7 +80,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class BenchCluster:
     """What runs, and where. `prefix` begins the names of all that this run makes."""
 
     directory: Path
@@ -97,7 +97,7 @@ class Cluster:
     def writer(self) -> Writer:
         return Writer(self.apiserver.api.endpoint)
 
-    def create_tenants(self, keys: Sequence[str], services: int, endpoints: int) -> list[Tenant]:
+    def create_tenants(self, keys: Sequence[str], services: int, endpoints: int) -> list[BenchTenant]:
         """Create tenants of one namespace each, all their Services, and the slices of these."""
         tenants = [self._tenant(key, services, endpoints) for key in keys]
         self._in_parallel(
@@ -120,7 +120,7 @@ class Cluster:
         )
         return tenants
 
-    def delete_tenants(self, tenants: Iterable[Tenant]) -> None:
+    def delete_tenants(self, tenants: Iterable[BenchTenant]) -> None:
         """Delete their Services and slices. Namespaces stay: nobody here would finish them."""
         for tenant in tenants:
             self._in_parallel(
@@ -129,12 +129,12 @@ class Cluster:
                 for path, suffix in ((objects.SLICES, "-1"), (objects.SERVICES, ""))
             )
 
-    def _tenant(self, key: str, services: int, endpoints: int) -> Tenant:
+    def _tenant(self, key: str, services: int, endpoints: int) -> BenchTenant:
         made = {
             f"service-{number:04d}": tuple(self.addresses.next() for _ in range(endpoints))
             for number in range(services)
         }
-        return Tenant(key, f"{key}-default", made)
+        return BenchTenant(key, f"{key}-default", made)
 
     def _in_parallel(self, requests: Iterable[tuple[str, str, JsonObject | None]]) -> None:
         listed = list(requests)
@@ -152,7 +152,7 @@ class Cluster:
                 each.result()
 
 
-def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> Cluster:
+def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> BenchCluster:
     """Start etcd and kube-apiserver in a namespace beside the node's; `stack` takes it all down.
 
     Raises RingError, RunError.
@@ -174,7 +174,7 @@ def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> C
     stack.callback(apiserver.daemon.stop)
     apiserver.wait_ready()
     say("etcd and kube-apiserver run")
-    cluster = Cluster(directory, prefix, control, node, apiserver, objects.Addresses())
+    cluster = BenchCluster(directory, prefix, control, node, apiserver, objects.Addresses())
     apiserver.api.create(objects.NODES, objects.node(NODE, _NODE_ADDRESS))
     return cluster
 

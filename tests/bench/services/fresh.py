@@ -5,8 +5,8 @@ import time
 from dataclasses import dataclass
 
 from .changing import LIVE_S
-from .cluster import Tenant
-from .node import Node, events
+from .cluster import BenchTenant
+from .node import BenchNode, events
 from .witness import wait_for_all
 
 
@@ -33,7 +33,7 @@ class AtOnce:
     renders: int
 
 
-def one(node: Node, tenant: Tenant) -> Fresh:
+def one(node: BenchNode, tenant: BenchTenant) -> Fresh:
     """Start one guest more, and take it away again. kubeproxy-ext has to run."""
     (guest,) = node.add(1)
     try:
@@ -47,7 +47,7 @@ def one(node: Node, tenant: Tenant) -> Fresh:
         node.remove(guest)
 
 
-def at_once(node: Node, tenant: Tenant, count: int) -> AtOnce:
+def at_once(node: BenchNode, tenant: BenchTenant, count: int) -> AtOnce:
     """Replace all guests by `count` new ones, and start kubeproxy-ext before them."""
     renew(node, count)
     for guest in node.guests:
@@ -72,7 +72,7 @@ def at_once(node: Node, tenant: Tenant, count: int) -> AtOnce:
         node.proxy.stop()
 
 
-def renew(node: Node, count: int) -> None:
+def renew(node: BenchNode, count: int) -> None:
     """Replace all guests by `count` new ones, with their agents attached."""
     for guest in tuple(node.guests):
         node.remove(guest)
@@ -82,6 +82,6 @@ def renew(node: Node, count: int) -> None:
     node.wait_attached(made)
 
 
-def _last_endpoint(tenant: Tenant) -> str:
+def _last_endpoint(tenant: BenchTenant) -> str:
     """All rules of a table come in one transaction: any of them will do."""
     return list(tenant.services.values())[-1][-1]

@@ -18,8 +18,8 @@ import yaml
 
 from tests.bench.processes import RunError
 from tests.k8s.ring import network
-from tests.k8s.ring.processes import Daemon, run
-from tests.lab.namespaces import SYSTEM_PATH, Namespace
+from tests.k8s.ring.processes import RingProcess, run
+from tests.lab.namespaces import SYSTEM_PATH, LabNamespace
 
 from .witness import LegacyWitness, NftWitness, Witness
 
@@ -28,7 +28,7 @@ _TOOLS = [f"{family}{name}" for family in ("iptables", "ip6tables") for name in 
 _NFT_PROGRAM = Path("/usr/sbin/nft")
 
 
-class Filter(enum.Enum):
+class GuestFilter(enum.Enum):
     """What a guest's packet filter is; `nft` is what our agent takes where there is all of it."""
 
     NFT = "nft"
@@ -38,20 +38,20 @@ class Filter(enum.Enum):
     @property
     def variant(self) -> str:
         """The iptables that is beside our agent, or the only one: of `iptables-<variant>`."""
-        return "legacy" if self is Filter.LEGACY else "nft"
+        return "legacy" if self is GuestFilter.LEGACY else "nft"
 
-    def witness(self, namespace: Namespace) -> Witness:
-        return LegacyWitness(namespace) if self is Filter.LEGACY else NftWitness(namespace)
+    def witness(self, namespace: LabNamespace) -> Witness:
+        return LegacyWitness(namespace) if self is GuestFilter.LEGACY else NftWitness(namespace)
 
 
 @dataclass(slots=True)
-class Guest:
+class BenchGuest:
     """One guest; `agent` is its agent's process while that runs."""
 
     number: int
-    namespace: Namespace
+    namespace: LabNamespace
     witness: Witness
-    agent: Daemon | None = None
+    agent: RingProcess | None = None
     started_s: float = 0.0
 
     @property
@@ -63,7 +63,7 @@ class Guest:
         return f"10.9.{self.number // 200}.{1 + self.number % 200}"
 
 
-def create(prefix: str, numbers: Iterable[int], kind: Filter, directory: Path) -> list[Guest]:
+def create(prefix: str, numbers: Iterable[int], kind: GuestFilter, directory: Path) -> list[BenchGuest]:
     """Make namespaces, quickly. `delete` removes them."""
     found = list(numbers)
     names = [f"{prefix}-g{number}" for number in found]
@@ -72,12 +72,12 @@ def create(prefix: str, numbers: Iterable[int], kind: Filter, directory: Path) -
     for number, name in zip(found, names, strict=True):
         run(["ip", "-n", name, "link", "set", "lo", "up"])
         environment = {"PATH": SYSTEM_PATH, "XTABLES_LOCKFILE": str(directory / f"{name}.lock")}
-        namespace = Namespace(name, environment)
-        guests.append(Guest(number, namespace, kind.witness(namespace)))
+        namespace = LabNamespace(name, environment)
+        guests.append(BenchGuest(number, namespace, kind.witness(namespace)))
     return guests
 
 
-def delete(guests: Iterable[Guest]) -> None:
+def delete(guests: Iterable[BenchGuest]) -> None:
     """End what runs in guests, and remove them."""
     gone = list(guests)
     for guest in gone:
@@ -87,11 +87,11 @@ def delete(guests: Iterable[Guest]) -> None:
     network.delete([guest.id for guest in gone])
 
 
-def file(guest: Guest, tenant: str, **more: object) -> str:
+def file(guest: BenchGuest, tenant: str, **more: object) -> str:
     """What tells kata-bridge of it."""
     document: dict[str, object] = {
         "apiVersion": "vcnode.io/v1alpha1",
-        "kind": "Guest",
+        "kind": "BenchGuest",
         "namespace": f"{tenant}-default",
         "name": guest.id,
         "tenant": tenant,
@@ -103,7 +103,7 @@ def file(guest: Guest, tenant: str, **more: object) -> str:
 
 
 def start_agent(
-    guest: Guest, kind: Filter, program: list[str], node: Path, credentials: Path, directory: Path
+    guest: BenchGuest, kind: GuestFilter, program: list[str], node: Path, credentials: Path, directory: Path
 ) -> None:
     """Start the agent of a guest, which dials `node`, a unix socket."""
     _hide(kind, directory)
@@ -114,7 +114,7 @@ def start_agent(
     ]
     lines = ["mount -t tmpfs tmpfs /run", *_mounts(kind, directory), f"exec {shlex.join(command)}"]
     guest.started_s = time.time()
-    guest.agent = Daemon(
+    guest.agent = RingProcess(
         f"agent of {guest.id}",
         guest.namespace.command("unshare", "--mount", "sh", "-ec", "\n".join(lines)),
         directory / f"{guest.id}.log",
@@ -122,8 +122,8 @@ def start_agent(
     )
 
 
-def _mounts(kind: Filter, directory: Path) -> list[str]:
-    if kind is Filter.NFT:
+def _mounts(kind: GuestFilter, directory: Path) -> list[str]:
+    if kind is GuestFilter.NFT:
         return []
     return [
         f"mount --bind {_alternatives(kind, directory)} {_ALTERNATIVES}",
@@ -140,14 +140,14 @@ def _nft() -> list[str]:
     return [str(Path(library[1]).resolve()), str(_NFT_PROGRAM)]
 
 
-def _alternatives(kind: Filter, directory: Path) -> Path:
+def _alternatives(kind: GuestFilter, directory: Path) -> Path:
     return directory / f"alternatives-{kind.variant}"
 
 
-def _hide(kind: Filter, directory: Path) -> None:
+def _hide(kind: GuestFilter, directory: Path) -> None:
     """Make a copy of Debian's links in which `iptables` is the variant."""
     target = _alternatives(kind, directory)
-    if target.exists() or kind is Filter.NFT:
+    if target.exists() or kind is GuestFilter.NFT:
         return
     target.mkdir()
     for link in _ALTERNATIVES.iterdir():

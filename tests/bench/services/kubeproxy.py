@@ -6,11 +6,11 @@ import time
 import yaml
 
 from tests.k8s.build import Binaries
-from tests.k8s.ring.processes import Daemon
-from tests.lab.namespaces import SYSTEM_PATH, Namespace
+from tests.k8s.ring.processes import RingProcess
+from tests.lab.namespaces import SYSTEM_PATH, LabNamespace
 
-from .cluster import NODE, Cluster
-from .guests import Filter
+from .cluster import NODE, BenchCluster
+from .guests import GuestFilter
 from .witness import Witness
 
 _MULTI = {"legacy": "/usr/sbin/xtables-legacy-multi", "nft": "/usr/sbin/xtables-nft-multi"}
@@ -23,15 +23,15 @@ class KubeProxy:
     `min_sync` is a duration as Go writes it; "" leaves kube-proxy's default, 1 s.
     """
 
-    def __init__(self, cluster: Cluster, binaries: Binaries, kind: Filter, min_sync: str) -> None:
+    def __init__(self, cluster: BenchCluster, binaries: Binaries, kind: GuestFilter, min_sync: str) -> None:
         self.name = f"kube-proxy {min_sync or 'default'}"
         self._cluster = cluster
         self._program = binaries["kube-proxy"]
         self._kind = kind
         self._min_sync = min_sync
-        self.namespace = Namespace(cluster.node.name, {"PATH": SYSTEM_PATH})
+        self.namespace = LabNamespace(cluster.node.name, {"PATH": SYSTEM_PATH})
         self.witness: Witness = kind.witness(self.namespace)
-        self.daemon: Daemon | None = None
+        self.daemon: RingProcess | None = None
         self.started_s = 0.0
 
     @property
@@ -55,7 +55,7 @@ class KubeProxy:
         config = directory / "config.yaml"
         config.write_text(yaml.safe_dump(self._config()))
         self.started_s = time.monotonic()
-        self.daemon = Daemon(
+        self.daemon = RingProcess(
             self.name,
             [*self._cluster.node.enter, self._program, f"--config={config}"],
             directory / "log",
@@ -68,7 +68,7 @@ class KubeProxy:
             return
         self.daemon.stop()
         self.daemon = None
-        if self._kind is Filter.NFT:
+        if self._kind is GuestFilter.NFT:
             self.namespace.run("nft", "flush", "ruleset")
             return
         for table in ("nat", "filter", "mangle"):
@@ -81,12 +81,12 @@ class KubeProxy:
 
     def saved(self) -> str:
         """Its IPv4 rules, as iptables-save or nft prints them."""
-        if self._kind is Filter.NFT:
+        if self._kind is GuestFilter.NFT:
             return self.namespace.run("nft", "list", "table", "ip", "kube-proxy")
         return self.namespace.run(f"iptables-{self._kind.variant}-save")
 
     def _config(self) -> dict[str, object]:
-        mode = "nftables" if self._kind is Filter.NFT else "iptables"
+        mode = "nftables" if self._kind is GuestFilter.NFT else "iptables"
         pace = {"minSyncPeriod": self._min_sync} if self._min_sync else {}
         return {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tests.bench import usage
 
-from .changing import Ours, Slice, Subject, changes
-from .cluster import Cluster, Tenant
+from .changing import ChangeSlice, KubeproxyExtProxy, ServiceProxy, changes
+from .cluster import BenchCluster, BenchTenant
 
 # How long a proxy has to come to rest; it does not say when it has.
 _SETTLE_S = 2.0
@@ -21,19 +21,19 @@ class Cost:
     """Of one proxy. `start_cpu_s` is until it has come to rest, `memory` after the changes."""
 
     start_cpu_s: float
-    started: usage.Memory
-    memory: usage.Memory
-    here: Slice | None
+    started: usage.MemoryUsage
+    memory: usage.MemoryUsage
+    here: ChangeSlice | None
     elsewhere_cpu_ms: float | None
     """CPU time for each change of another node's tenant."""
 
 
 def cost(
-    cluster: Cluster,
-    subject: Subject,
-    tenant: Tenant,
+    cluster: BenchCluster,
+    subject: ServiceProxy,
+    tenant: BenchTenant,
     count: int,
-    elsewhere: Sequence[Tenant] = (),
+    elsewhere: Sequence[BenchTenant] = (),
 ) -> Cost:
     """Start a proxy, make `count` changes of one tenant and as many of tenants that are not here."""
     writer = cluster.writer()
@@ -69,5 +69,5 @@ def cost(
         writer.close()
 
 
-def bridge_memory(ours: Ours) -> usage.Memory:
+def bridge_memory(ours: KubeproxyExtProxy) -> usage.MemoryUsage:
     return usage.memory(ours.node.bridge.pid)

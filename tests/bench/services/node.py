@@ -14,11 +14,11 @@ from typing import Any
 import yaml
 
 from daemonkit.status.server import StatusError, fetch
-from tests.k8s.ring.processes import SYSTEM_PATH, Daemon, wait_for
+from tests.k8s.ring.processes import SYSTEM_PATH, RingProcess, wait_for
 
 from . import guests as making
-from .cluster import NODE, Cluster
-from .guests import Filter, Guest
+from .cluster import NODE, BenchCluster
+from .guests import BenchGuest, GuestFilter
 
 ROOT = Path(__file__).parents[3]
 API_VERSION = "vcnode.io/v1alpha1"
@@ -51,10 +51,10 @@ def events(log: Path, message: str) -> Iterator[dict[str, Any]]:
             yield {**event, "at": datetime.fromisoformat(event["time"]).timestamp()}
 
 
-class Bridge:
+class KataBridgeProcess:
     """kata-bridge and the guests that it is told of, by files."""
 
-    def __init__(self, cluster: Cluster, command: Programs, name: str) -> None:
+    def __init__(self, cluster: BenchCluster, command: Programs, name: str) -> None:
         self.directory = cluster.directory / name
         self.directory.mkdir()
         self._files = self.directory / "guests"
@@ -64,7 +64,7 @@ class Bridge:
         self.socket = self.directory / "bridge.sock"
         self.agents = self.directory / "agents.sock"
         self._status = self.directory / "bridge-status.sock"
-        self.daemon: Daemon | None = None
+        self.daemon: RingProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -95,20 +95,20 @@ class Bridge:
         if self.daemon is not None:
             self.daemon.stop()
 
-    def place(self, guest: Guest, tenant: str, **more: object) -> None:
+    def place(self, guest: BenchGuest, tenant: str, **more: object) -> None:
         """Tell it of a guest; it looks every 2 s."""
         path = self._files / f"{guest.id}.yaml"
         beside = self._files / f".{guest.id}.new"
         beside.write_text(making.file(guest, tenant, **more))
         beside.rename(path)
 
-    def remove(self, guest: Guest) -> None:
+    def remove(self, guest: BenchGuest) -> None:
         (self._files / f"{guest.id}.yaml").unlink(missing_ok=True)
 
-    def credentials(self, guest: Guest) -> Path:
+    def credentials(self, guest: BenchGuest) -> Path:
         return self.directory / "state" / "sandboxes" / guest.id
 
-    def wait_for_credentials(self, guests: Iterable[Guest]) -> None:
+    def wait_for_credentials(self, guests: Iterable[BenchGuest]) -> None:
         for guest in guests:
             made = self.credentials(guest) / "tls.key"
             wait_for(f"credentials of {guest.id}", made.exists, timeout_s=_READY_S)
@@ -122,7 +122,7 @@ class Bridge:
         found = json.loads(fetch(self._status, "/status", _STATUS_S)[1])
         return {guest["id"]: guest for guest in found["guests"]}
 
-    def are_current(self, guests: Sequence[Guest]) -> bool:
+    def are_current(self, guests: Sequence[BenchGuest]) -> bool:
         known = self.guests()
         return all(known.get(guest.id, {}).get("state") == "current" for guest in guests)
 
@@ -132,12 +132,12 @@ class Proxy:
 
     name = "kubeproxy-ext"
 
-    def __init__(self, cluster: Cluster, command: Programs, bridge: Bridge) -> None:
+    def __init__(self, cluster: BenchCluster, command: Programs, bridge: KataBridgeProcess) -> None:
         self._cluster = cluster
         self._command = command
         self._bridge = bridge
         self._status = bridge.directory / "proxy-status.sock"
-        self.daemon: Daemon | None = None
+        self.daemon: RingProcess | None = None
         self.started_s = 0.0
 
     @property
@@ -187,21 +187,23 @@ class Proxy:
 
 
 @dataclass(slots=True)
-class Node:
+class BenchNode:
     """A kata-bridge with guests of one kind, and the kubeproxy-ext beside it."""
 
-    cluster: Cluster
+    cluster: BenchCluster
     command: Programs
-    kind: Filter
+    kind: GuestFilter
     tenant: str
-    bridge: Bridge
+    bridge: KataBridgeProcess
     proxy: Proxy
-    guests: list[Guest] = field(default_factory=list)
+    guests: list[BenchGuest] = field(default_factory=list)
     _numbered: int = 0
 
     @classmethod
-    def make(cls, cluster: Cluster, command: Programs, kind: Filter, tenant: str, name: str) -> "Node":
-        bridge = Bridge(cluster, command, name)
+    def make(
+        cls, cluster: BenchCluster, command: Programs, kind: GuestFilter, tenant: str, name: str
+    ) -> "BenchNode":
+        bridge = KataBridgeProcess(cluster, command, name)
         return cls(cluster, command, kind, tenant, bridge, Proxy(cluster, command, bridge))
 
     def stop(self) -> None:
@@ -210,7 +212,7 @@ class Node:
         self.guests.clear()
         self.bridge.stop()
 
-    def add(self, count: int) -> list[Guest]:
+    def add(self, count: int) -> list[BenchGuest]:
         """New guests that the bridge knows; their agents do not run yet."""
         numbers = range(self._numbered, self._numbered + count)
         self._numbered += count
@@ -223,7 +225,7 @@ class Node:
         self.bridge.wait_for_credentials(made)
         return made
 
-    def start_agent(self, guest: Guest) -> None:
+    def start_agent(self, guest: BenchGuest) -> None:
         making.start_agent(
             guest,
             self.kind,
@@ -233,12 +235,12 @@ class Node:
             self.bridge.directory,
         )
 
-    def remove(self, guest: Guest) -> None:
+    def remove(self, guest: BenchGuest) -> None:
         self.bridge.remove(guest)
         making.delete([guest])
         self.guests.remove(guest)
 
-    def wait_attached(self, guests: Sequence[Guest]) -> dict[str, float]:
+    def wait_attached(self, guests: Sequence[BenchGuest]) -> dict[str, float]:
         """When each agent attached, in seconds since 1970."""
 
         def found() -> dict[str, float]:
@@ -252,10 +254,10 @@ class Node:
         wait_for("all guests current", lambda: self.bridge.are_current(self.guests), timeout_s=_READY_S)
 
 
-def _daemon(name: str, cluster: Cluster, command: list[str], config: Path) -> Daemon:
+def _daemon(name: str, cluster: BenchCluster, command: list[str], config: Path) -> RingProcess:
     log = config.with_suffix(".log")
     path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
-    return Daemon(name, [*cluster.node.enter, *command, str(config)], log, path=path, directory=ROOT)
+    return RingProcess(name, [*cluster.node.enter, *command, str(config)], log, path=path, directory=ROOT)
 
 
 def _is_ready(socket: Path) -> bool:

@@ -11,13 +11,13 @@ from tests.k8s.build import Binaries
 from tests.k8s.ring.processes import run as run_program
 
 from . import asking, by_rule, fresh, guests, large
-from .changing import LIVE_S, Collected, Ours, Subject, Theirs, run
-from .cluster import Cluster, Tenant
+from .changing import LIVE_S, Collected, KubeproxyExtProxy, ServiceProxy, Theirs, run
+from .cluster import BenchCluster, BenchTenant
 from .fresh import AtOnce, Fresh
-from .guests import Filter
+from .guests import GuestFilter
 from .kubeproxy import KubeProxy, saved_rules
 from .large import Cost
-from .node import Node, Programs
+from .node import BenchNode, Programs
 from .witness import wait_for_all
 
 ON_GUESTS = ("fresh", "change", "churn", "drift")
@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 class OfKind:
     """Everything that was measured with guests of one kind."""
 
-    kind: Filter
+    kind: GuestFilter
     fresh: list[Fresh] = field(default_factory=list)
     at_once: list[AtOnce] = field(default_factory=list)
     rule_one_s: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ class OfKind:
     delta_bytes: list[int] = field(default_factory=list)
     kube_proxy_rules: int = 0
     kube_proxy_bytes: int = 0
-    memory: dict[str, list[usage.Memory]] = field(default_factory=dict)
+    memory: dict[str, list[usage.MemoryUsage]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -82,15 +82,15 @@ class Results:
     memory: dict[str, Cost] = field(default_factory=dict)
     few: dict[str, Cost] = field(default_factory=dict)
     many: dict[str, Cost] = field(default_factory=dict)
-    bridge: usage.Memory | None = None
+    bridge: usage.MemoryUsage | None = None
     tenants: int = 0
 
 
 @dataclass(slots=True)
-class Bench:
+class ServicesBench:
     """One run on one cluster."""
 
-    cluster: Cluster
+    cluster: BenchCluster
     binaries: Binaries
     programs: Programs
     amounts: Amounts
@@ -98,7 +98,7 @@ class Bench:
     results: Results = field(default_factory=Results)
     _nodes: int = 0
 
-    def run_guests(self, kinds: Sequence[Filter], parts: Sequence[str]) -> None:
+    def run_guests(self, kinds: Sequence[GuestFilter], parts: Sequence[str]) -> None:
         """The parts that are about guests, for each kind of guest."""
         (tenant,) = self.cluster.create_tenants(["bench-guests"], SERVICES, ENDPOINTS)
         text = by_rule.rules_text(self.cluster, tenant)
@@ -122,14 +122,14 @@ class Bench:
                     self._drift(node, tenant, found)
         self.cluster.delete_tenants([tenant])
 
-    def run_memory(self, kind: Filter) -> None:
+    def run_memory(self, kind: GuestFilter) -> None:
         """1 000 Services x 5, 30 guests."""
         (tenant,) = self.cluster.create_tenants(["bench-large"], self.amounts.large_services, 5)
         with ExitStack() as stack:
             node = self._node(kind, tenant, stack)
             fresh.renew(node, GUESTS)
-            ours = Ours(node)
-            subjects: list[Subject] = [ours, self._kube_proxy(kind, "", tenant, stack)]
+            ours = KubeproxyExtProxy(node)
+            subjects: list[ServiceProxy] = [ours, self._kube_proxy(kind, "", tenant, stack)]
             for subject in subjects:
                 self.results.memory[_who(subject)] = large.cost(
                     self.cluster, subject, tenant, self._count(subject, self.amounts.large_changes)
@@ -138,7 +138,7 @@ class Bench:
             self.results.bridge = large.bridge_memory(ours)
         self.cluster.delete_tenants([tenant])
 
-    def run_scale(self, kind: Filter) -> None:
+    def run_scale(self, kind: GuestFilter) -> None:
         """Five tenants on the node: alone in the cluster, and among many more."""
         keys = [f"bench-{number:03d}" for number in range(self.amounts.tenants)]
         here = self.cluster.create_tenants(keys[:5], SERVICES, ENDPOINTS)
@@ -150,8 +150,8 @@ class Bench:
             node.guests += made
             for guest, tenant in zip(made, here, strict=True):
                 node.bridge.place(guest, tenant.key, netns=str(guest.namespace.path))
-            subjects: list[Subject] = [
-                Ours(node, guest=made[0]),
+            subjects: list[ServiceProxy] = [
+                KubeproxyExtProxy(node, guest=made[0]),
                 self._kube_proxy(kind, "", here[0], stack),
             ]
             for subject in subjects:
@@ -162,7 +162,7 @@ class Bench:
                 self.results.many[_who(subject)] = self._scale_cost(subject, here[0], others)
         self.results.tenants = len(keys)
 
-    def _scale_cost(self, subject: Subject, tenant: Tenant, others: Sequence[Tenant]) -> Cost:
+    def _scale_cost(self, subject: ServiceProxy, tenant: BenchTenant, others: Sequence[BenchTenant]) -> Cost:
         made = large.cost(
             self.cluster, subject, tenant, self._count(subject, self.amounts.large_changes), others
         )
@@ -171,7 +171,7 @@ class Bench:
 
     # ---- with guests of one kind
 
-    def _fresh(self, node: Node, tenant: Tenant, found: OfKind, text: str) -> None:
+    def _fresh(self, node: BenchNode, tenant: BenchTenant, found: OfKind, text: str) -> None:
         amounts, kind = self.amounts, node.kind
         node.proxy.start()
         node.proxy.wait_ready()
@@ -187,10 +187,10 @@ class Bench:
             found.rule_all_s.append(by_rule.measure(self.cluster, kind, tenant, text, 0, GUESTS)[0])
         self.say(f"{kind.value}: one process a rule")
 
-    def _changes(self, node: Node, tenant: Tenant, found: OfKind, what: str) -> None:
+    def _changes(self, node: BenchNode, tenant: BenchTenant, found: OfKind, what: str) -> None:
         with ExitStack() as stack:
             theirs = [self._kube_proxy(node.kind, min_sync, tenant, stack) for min_sync in ("", NO_MINIMUM)]
-            subjects: list[Subject] = [Ours(node), *theirs]
+            subjects: list[ServiceProxy] = [KubeproxyExtProxy(node), *theirs]
             for number in range(self.amounts.rounds):
                 for subject in random.sample(subjects, k=len(subjects)):
                     count = self._count(subject, self.amounts.changes)
@@ -199,9 +199,9 @@ class Bench:
                 self.say(f"{node.kind.value}: {what}: round {number + 1} of {self.amounts.rounds}")
             found.kube_proxy_start_s += [took_s for each in theirs for took_s in each.took_s]
 
-    def _drift(self, node: Node, tenant: Tenant, found: OfKind) -> None:
+    def _drift(self, node: BenchNode, tenant: BenchTenant, found: OfKind) -> None:
         """Drift checks, sizes, and what is resident."""
-        ours = Ours(node)
+        ours = KubeproxyExtProxy(node)
         ours.start()
         found.drift_ms = asking.check_drift(node.bridge.socket, GUESTS, self.amounts.drift_checks)
         ids = [guest.id for guest in node.guests]
@@ -223,7 +223,7 @@ class Bench:
             found.memory["kube-proxy"] = [usage.memory(theirs.proxy.pid)]
         self.say(f"{node.kind.value}: drift, sizes, memory")
 
-    def _sizes(self, ours: Ours, tenant: Tenant) -> tuple[asking.Size, list[int]]:
+    def _sizes(self, ours: KubeproxyExtProxy, tenant: BenchTenant) -> tuple[asking.Size, list[int]]:
         """The ruleset, and the deltas of an endpoint that comes and goes."""
         guest, bridge = ours.node.guests[0], ours.node.bridge
         before = asking.desired(bridge.socket, guest.id)
@@ -245,24 +245,24 @@ class Bench:
 
     # ----
 
-    def _node(self, kind: Filter, tenant: Tenant, stack: ExitStack) -> Node:
+    def _node(self, kind: GuestFilter, tenant: BenchTenant, stack: ExitStack) -> BenchNode:
         self._nodes += 1
-        node = Node.make(self.cluster, self.programs, kind, tenant.key, f"node{self._nodes}")
+        node = BenchNode.make(self.cluster, self.programs, kind, tenant.key, f"node{self._nodes}")
         stack.callback(node.stop)
         node.bridge.start()
         return node
 
-    def _kube_proxy(self, kind: Filter, min_sync: str, tenant: Tenant, stack: ExitStack) -> Theirs:
+    def _kube_proxy(self, kind: GuestFilter, min_sync: str, tenant: BenchTenant, stack: ExitStack) -> Theirs:
         proxy = KubeProxy(self.cluster, self.binaries, kind, min_sync)
         stack.callback(proxy.close)
         return Theirs(proxy, list(tenant.services.values())[-1][-1])
 
-    def _count(self, subject: Subject, count: int) -> int:
+    def _count(self, subject: ServiceProxy, count: int) -> int:
         is_slow = isinstance(subject, Theirs) and not subject.proxy.has_no_minimum
         return min(count, self.amounts.slow_changes) if is_slow else count
 
 
-def _who(subject: Subject) -> str:
+def _who(subject: ServiceProxy) -> str:
     if isinstance(subject, Theirs):
         return "no minimum" if subject.proxy.has_no_minimum else "kube-proxy"
     return "ours"

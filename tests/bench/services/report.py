@@ -3,10 +3,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.bench.bounded import Figure, Rounds, Row, p50, p99, row, value
-from tests.bench.usage import Memory
+from tests.bench.bounded import BoundedRow, Figure, Rounds, p50, p99, row, value
+from tests.bench.usage import MemoryUsage
 
-from .changing import Slice
+from .changing import ChangeSlice
 from .large import Cost
 from .parts import ALL, ALONE, CHURN, GUESTS, SERVICES, OfKind, Results
 
@@ -15,7 +15,7 @@ PEERS = (KUBE_PROXY, NO_MINIMUM, BY_RULE)
 _NAMES = {"kube-proxy": KUBE_PROXY, "no minimum": NO_MINIMUM}
 
 
-def tables(results: Results) -> list[tuple[str, list[Row]]]:
+def tables(results: Results) -> list[tuple[str, list[BoundedRow]]]:
     """A heading and its rows for each kind of guest, then what no kind is part of."""
     made = [(_TITLES[found.kind.value], _of_kind(found)) for found in results.by_kind]
     rest = [*_memory(results), *_scale(results)]
@@ -31,11 +31,11 @@ _TITLES = {
 }
 
 
-def _of_kind(found: OfKind) -> list[Row]:
+def _of_kind(found: OfKind) -> list[BoundedRow]:
     return [*_fresh(found), *_changes(found), *_drift(found), *_processes(found)]
 
 
-def _fresh(found: OfKind) -> list[Row]:
+def _fresh(found: OfKind) -> list[BoundedRow]:
     if not found.fresh:
         return []
     one = [[each.live_ms for each in found.fresh]]
@@ -54,9 +54,9 @@ def _fresh(found: OfKind) -> list[Row]:
     ]
 
 
-def _changes(found: OfKind) -> list[Row]:
+def _changes(found: OfKind) -> list[BoundedRow]:
     slices = found.changes.slices
-    rows: list[Row] = []
+    rows: list[BoundedRow] = []
     if ALONE in slices:
         rows += [
             _timed("endpoint change, one guest", "p50 ms", 20, slices[ALONE], _last),
@@ -80,7 +80,7 @@ def _changes(found: OfKind) -> list[Row]:
     return rows
 
 
-def _cpu(slices: Mapping[str, list[Slice]]) -> list[Row]:
+def _cpu(slices: Mapping[str, list[ChangeSlice]]) -> list[BoundedRow]:
     peers = {_NAMES[who]: _rounds(made, _cpu_of("proxy")) for who, made in slices.items() if who != "ours"}
     ours = slices["ours"]
     return [
@@ -90,7 +90,7 @@ def _cpu(slices: Mapping[str, list[Slice]]) -> list[Row]:
     ]
 
 
-def _drift(found: OfKind) -> list[Row]:
+def _drift(found: OfKind) -> list[BoundedRow]:
     size = found.size
     if size is None:
         return []
@@ -112,7 +112,7 @@ def _drift(found: OfKind) -> list[Row]:
     return rows
 
 
-def _processes(found: OfKind) -> list[Row]:
+def _processes(found: OfKind) -> list[BoundedRow]:
     rows = []
     if found.fresh:
         attach = [[each.attach_ms / 1e3 for each in found.fresh]]
@@ -129,7 +129,7 @@ def _processes(found: OfKind) -> list[Row]:
     return rows
 
 
-def _memory(results: Results) -> list[Row]:
+def _memory(results: Results) -> list[BoundedRow]:
     if not results.memory:
         return []
     ours, theirs = results.memory["ours"], results.memory["kube-proxy"]
@@ -147,7 +147,7 @@ def _memory(results: Results) -> list[Row]:
     return rows
 
 
-def _scale(results: Results) -> list[Row]:
+def _scale(results: Results) -> list[BoundedRow]:
     """Ours among many beside ours alone; the peer's column is kube-proxy among many."""
     if not results.many:
         return []
@@ -196,7 +196,7 @@ def _cost(
     ours: Cost,
     theirs: Cost,
     take: Callable[[Cost], float],
-) -> Row:
+) -> BoundedRow:
     return value(Figure(label, unit, at_most), take(ours), {KUBE_PROXY: take(theirs)})
 
 
@@ -204,49 +204,49 @@ def _timed(
     label: str,
     unit: str,
     at_most: float | None,
-    slices: Mapping[str, list[Slice]],
-    take: Callable[[Slice], list[float]],
+    slices: Mapping[str, list[ChangeSlice]],
+    take: Callable[[ChangeSlice], list[float]],
     statistic: Callable[[Sequence[float]], float] = p50,
-) -> Row:
+) -> BoundedRow:
     peers = {_NAMES[who]: _rounds(made, take) for who, made in slices.items() if who != "ours"}
     return row(Figure(label, unit, at_most), _rounds(slices["ours"], take), peers, statistic)
 
 
-def _rounds(slices: Sequence[Slice], take: Callable[[Slice], list[float]]) -> Rounds:
+def _rounds(slices: Sequence[ChangeSlice], take: Callable[[ChangeSlice], list[float]]) -> Rounds:
     return [take(each) for each in slices]
 
 
-def _last(made: Slice) -> list[float]:
+def _last(made: ChangeSlice) -> list[float]:
     return [change.last_ms for change in made.changes]
 
 
-def _from_before(made: Slice) -> list[float]:
+def _from_before(made: ChangeSlice) -> list[float]:
     return [change.from_before_ms for change in made.changes]
 
 
-def _each(made: Slice) -> list[float]:
+def _each(made: ChangeSlice) -> list[float]:
     return [each for change in made.changes for each in change.each_ms]
 
 
-def _cpu_of(*parts: str) -> Callable[[Slice], list[float]]:
+def _cpu_of(*parts: str) -> Callable[[ChangeSlice], list[float]]:
     return lambda made: [made.cpu_ms_each(*parts)]
 
 
-def _agents_cpu(made: Slice) -> list[float]:
+def _agents_cpu(made: ChangeSlice) -> list[float]:
     return [made.cpu_ms_each("agents") / GUESTS]
 
 
-def _values(memories: Sequence[Memory], take: Callable[[Memory], float]) -> list[float]:
+def _values(memories: Sequence[MemoryUsage], take: Callable[[MemoryUsage], float]) -> list[float]:
     return [take(memory) for memory in memories]
 
 
-def _rss(memory: Memory) -> float:
+def _rss(memory: MemoryUsage) -> float:
     return memory.rss_mb
 
 
-def _pss(memory: Memory) -> float:
+def _pss(memory: MemoryUsage) -> float:
     return memory.pss_mb
 
 
-def _anonymous(memory: Memory) -> float:
+def _anonymous(memory: MemoryUsage) -> float:
     return memory.anonymous_mb

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from tests.bench.processes import RunError
-from tests.lab.namespaces import Namespace
+from tests.lab.namespaces import LabNamespace
 
 # Between two looks at all guests: the resolution of what is measured.
 LOOK_S = 0.0005
@@ -50,7 +50,7 @@ class Witness(Protocol):
 class NftWitness:
     """Of nf_tables: nft and iptables-nft, ours and kube-proxy's."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: LabNamespace) -> None:
         self._socket = namespace.inside(_listen)
         self._needle = b""
 
@@ -93,7 +93,7 @@ class NftWitness:
 class LegacyWitness:
     """Of the nat table of legacy iptables. Asking for it makes it, as iptables itself does."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: LabNamespace) -> None:
         self._socket = namespace.inside(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._needle = b""

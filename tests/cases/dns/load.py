@@ -33,12 +33,12 @@ _OBJECT_KEYS = {
 _DEFAULT_POD: Json = {"of": "a", "network": "blue"}
 
 
-class ShapeError(Exception):
+class DnsFileError(Exception):
     """The file is not of this shape; says which case."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DnsCase:
     """One case. Exactly one of `servers`, `waits` and `is_nothing` says what comes of its pod."""
 
     id: str
@@ -83,29 +83,29 @@ class Case:
         return made
 
 
-def load(path: Path = ISOLATION) -> list[Case]:
+def load(path: Path = ISOLATION) -> list[DnsCase]:
     """Read one file. Raises ShapeError."""
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     if document.keys() != {"version", "cases"} or document["version"] != 1:
-        raise ShapeError(f"{path}: expected version 1 and cases")
+        raise DnsFileError(f"{path}: expected version 1 and cases")
     found = [_case(each) for each in document["cases"]]
     ids = [case.id for case in found]
     if len(set(ids)) != len(ids):
-        raise ShapeError(f"{path}: an id stands there twice")
+        raise DnsFileError(f"{path}: an id stands there twice")
     return found
 
 
-def _case(value: Json) -> Case:
+def _case(value: Json) -> DnsCase:
     name = value.get("id", "?")
     _check(name, value, _KEYS)
     _check(name, value.get("pod", {}), _POD_KEYS)
     for each in value.get("objects", ()):
         _check(name, {key: item for key, item in each.items() if key != "kind"}, _OBJECT_KEYS[each["kind"]])
     if sum(key in value for key in ("servers", "waits", "nothing")) != 1:
-        raise ShapeError(f"{name}: expected one of servers, waits and nothing")
+        raise DnsFileError(f"{name}: expected one of servers, waits and nothing")
     if value.get("api", "refuses") != "refuses":
-        raise ShapeError(f"{name}: api: {value['api']!r}")
-    return Case(
+        raise DnsFileError(f"{name}: api: {value['api']!r}")
+    return DnsCase(
         name,
         value["tenants"],
         tuple(value.get("objects", ())),
@@ -119,7 +119,7 @@ def _case(value: Json) -> Case:
 
 def _check(name: str, value: Json, known: frozenset[str]) -> None:
     if unknown := value.keys() - known:
-        raise ShapeError(f"{name}: unknown {', '.join(sorted(unknown))}")
+        raise DnsFileError(f"{name}: unknown {', '.join(sorted(unknown))}")
 
 
 def _object(value: Json, prefix: str) -> Json:

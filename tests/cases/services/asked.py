@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ruleset.model import Endpoint, Protocol
 from ruletrace.packet import Outcome, Packet, PacketVerdict
-from tests.cases.services.shape import Check, State, World
+from tests.cases.services.shape import ApiState, Check, FlowOrigin
 
 _CONFIG_WORDS = frozenset({"masquerade_all", "detector", "localhost_nodeports", "nodeport_addresses"})
 UNREACH = "unreach"
@@ -39,7 +39,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GuestQuestions:
     """The questions of a group, by the guest's address, and how many checks are no guest's, by why."""
 
     questions: dict[str, tuple[Question, ...]]
@@ -50,7 +50,7 @@ class Asked:
         return sum(len(questions) for questions in self.questions.values())
 
 
-def of_flow(checks: Iterable[Check], state: State, world: World) -> Asked:
+def of_flow(checks: Iterable[Check], state: ApiState, world: FlowOrigin) -> GuestQuestions:
     """The questions of a flow group, as kube-proxy answered it on a node."""
     questions: dict[str, list[Question]] = {}
     left_out: Counter[str] = Counter()
@@ -62,7 +62,7 @@ def of_flow(checks: Iterable[Check], state: State, world: World) -> Asked:
         is_at_node_port = check.destination in world.node_ips and check.port in _node_ports(state, check)
         wanted = frozenset({PacketVerdict.PASS}) if is_at_node_port else _wanted(check)
         questions.setdefault(check.source, []).append(Question(check.name, _packet(check), wanted))
-    return Asked({source: tuple(found) for source, found in questions.items()}, left_out)
+    return GuestQuestions({source: tuple(found) for source, found in questions.items()}, left_out)
 
 
 def of_guest(checks: Iterable[Check], pod: str, how: str) -> tuple[Question, ...]:
@@ -103,7 +103,7 @@ def split(cidrs: str) -> tuple[str, ...]:
     return tuple(cidr.strip() for cidr in cidrs.split(",") if cidr.strip())
 
 
-def _not_of_a_guest(source: str, world: World) -> str:
+def _not_of_a_guest(source: str, world: FlowOrigin) -> str:
     address = ipaddress.ip_address(source)
     if address.is_loopback or source in world.node_ips:
         return "from the node"
@@ -112,7 +112,7 @@ def _not_of_a_guest(source: str, world: World) -> str:
     return "" if is_pod else "from outside"
 
 
-def _node_ports(state: State, check: Check) -> set[int]:
+def _node_ports(state: ApiState, check: Check) -> set[int]:
     found = {service.health_port for service in state.services if service.health_port}
     for service in state.services:
         found |= {p.node_port for p in service.ports if p.proto.lower() == check.protocol and p.node_port}

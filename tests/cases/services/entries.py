@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kubeproxy_ext.compute.stale_flows import StaleFlow
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 
 _FIELD = re.compile(r"(src|dst|sport|dport)=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KernelEntry:
     """`state` is TCP's, empty for others."""
 
     protocol: str
@@ -24,19 +24,19 @@ class Entry:
     has_reply: bool = True
 
 
-def entries_to(guest: Namespace, destination: str) -> list[Entry]:
+def entries_to(guest: ThreadedNamespace, destination: str) -> list[KernelEntry]:
     """The entries of a guest whose packets were sent to `destination`. Raises NamespaceError."""
     family = "ipv6" if ":" in destination else "ipv4"
     listed = guest.run("conntrack", "-L", "-f", family, "--orig-dst", destination)
     return [entry for line in listed.splitlines() if (entry := _read(line)) is not None]
 
 
-def is_stale(entry: Entry, flows: Iterable[StaleFlow]) -> bool:
+def is_stale(entry: KernelEntry, flows: Iterable[StaleFlow]) -> bool:
     """Whether one of these says that the entry goes: `bridge_api/bridge.proto`, message Flow."""
     return any(_is_meant(entry, flow) for flow in flows)
 
 
-def delete(guest: Namespace, flows: Iterable[StaleFlow]) -> list[Entry]:
+def delete(guest: ThreadedNamespace, flows: Iterable[StaleFlow]) -> list[KernelEntry]:
     """Delete the stale entries by original destination and port and the replies' source."""
     flows = tuple(flows)
     found = [
@@ -54,14 +54,14 @@ def delete(guest: Namespace, flows: Iterable[StaleFlow]) -> list[Entry]:
     return found
 
 
-def _read(line: str) -> Entry | None:
+def _read(line: str) -> KernelEntry | None:
     words = line.split()
     fields = _FIELD.findall(line)
     if len(fields) != 8:
         return None
     original, reply = dict(fields[:4]), dict(fields[4:])
     state = words[3] if words[0] == "tcp" else ""
-    return Entry(
+    return KernelEntry(
         words[0],
         original["dst"],
         int(original["dport"]),
@@ -72,7 +72,7 @@ def _read(line: str) -> Entry | None:
     )
 
 
-def _is_meant(entry: Entry, flow: StaleFlow) -> bool:
+def _is_meant(entry: KernelEntry, flow: StaleFlow) -> bool:
     if (entry.protocol, entry.destination, entry.port) != (flow.protocol.value, flow.destination, flow.port):
         return False
     source = (entry.reply_source, entry.reply_port)

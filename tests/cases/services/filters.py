@@ -9,13 +9,13 @@ from ruleset.installed.rules import InstalledRules, read_installed
 from ruleset.model import Family
 from ruleset.names import NFT_TABLE, Backend
 from ruleset.restore.script import full_restore
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 
 _NFT_FAMILY = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class KernelFilter:
     """One way into the kernel. `variant` is empty for nft."""
 
     name: str
@@ -39,32 +39,32 @@ class Filter:
             return "nft"
         return f"{'iptables' if family is Family.IPV4 else 'ip6tables'}-{self.variant}-restore"
 
-    def load(self, guest: Namespace, family: Family, text: str) -> None:
+    def load(self, guest: ThreadedNamespace, family: Family, text: str) -> None:
         """Run a text, leaving others' rules alone. Raises NamespaceError."""
         if self.backend is Backend.NFT:
             guest.run("nft", "-f", "-", text=text)
         else:
             guest.run(self.restorer(family), "--noflush", "-w", "5", text=text)
 
-    def change(self, guest: Namespace, family: Family, text: str) -> None:
+    def change(self, guest: ThreadedNamespace, family: Family, text: str) -> None:
         """Bring what the guest holds to `text`, as the guest's agent would: in one transaction a table."""
         wanted: Document = parse(text, family, self.backend)
         self.load(guest, family, full_restore(wanted, self.held(guest, family)))
 
-    def clear(self, guest: Namespace, family: Family) -> None:
+    def clear(self, guest: ThreadedNamespace, family: Family) -> None:
         """Take all rules out, with all memory of clients."""
         if self.backend is Backend.NFT:
             guest.run("nft", "flush", "ruleset")
         else:
             guest.run(self.restorer(family), "-w", "5", text="*filter\nCOMMIT\n*nat\nCOMMIT\n")
 
-    def save(self, guest: Namespace, family: Family) -> str:
+    def save(self, guest: ThreadedNamespace, family: Family) -> str:
         """All the rules of a family that there are."""
         if self.backend is Backend.NFT:
             return guest.run("nft", "-s", "list", "ruleset", _NFT_FAMILY[family])
         return guest.run(self.restorer(family).replace("restore", "save"))
 
-    def held(self, guest: Namespace, family: Family) -> InstalledRules:
+    def held(self, guest: ThreadedNamespace, family: Family) -> InstalledRules:
         """What of it is ours."""
         if self.backend is Backend.NFT:
             listed = guest.tries("nft", "-s", "list", "table", _NFT_FAMILY[family], NFT_TABLE)
@@ -73,7 +73,7 @@ class Filter:
 
 
 FILTERS = (
-    Filter("iptables-legacy", Backend.IPTABLES, "legacy"),
-    Filter("iptables-nft", Backend.IPTABLES, "nft"),
-    Filter("nft", Backend.NFT),
+    KernelFilter("iptables-legacy", Backend.IPTABLES, "legacy"),
+    KernelFilter("iptables-nft", Backend.IPTABLES, "nft"),
+    KernelFilter("nft", Backend.NFT),
 )

@@ -8,7 +8,7 @@ ICMP. So a refusal that a guest gets is one of its own rules.
 import socket
 from collections.abc import Iterable
 
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 from tests.cases.services.probe import Probe
 from tests.cases.services.responder import Responder
 
@@ -45,8 +45,8 @@ class Lab:
         self._pod = pod
         self._responder = responder
         self._listeners: list[socket.socket] = []
-        self.guest = Namespace("guest")
-        self.world = Namespace("world")
+        self.guest = ThreadedNamespace("guest")
+        self.world = ThreadedNamespace("world")
         try:
             self._wire()
             self._quiet(restore)
@@ -97,7 +97,7 @@ class Lab:
         )
         self._batch(self.guest, f"neigh add {gateway} lladdr {_MACS[1]} dev eth0")
 
-    def _batch(self, namespace: Namespace, *commands: str) -> None:
+    def _batch(self, namespace: ThreadedNamespace, *commands: str) -> None:
         flag = "-6" if self._family == socket.AF_INET6 else "-4"
         namespace.run("ip", flag, "-batch", "-", text="\n".join(commands) + "\n")
 

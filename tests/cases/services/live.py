@@ -12,7 +12,7 @@ from ruleset.model import Endpoint
 from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
 from tests.cases.services.asked import Question
 from tests.cases.services.lab import Lab
-from tests.cases.services.probe import DROP_S, PATIENCE_S, Seen
+from tests.cases.services.probe import DROP_S, PATIENCE_S, ProbeResult
 
 MISSED = 1e-9
 _STUCK_TIMES = 8
@@ -61,7 +61,7 @@ def complaints(lab: Lab, question: Question, reload: Callable[[], None] | None =
     return []
 
 
-def _wrong(seen: Seen, question: Question) -> str:
+def _wrong(seen: ProbeResult, question: Question) -> str:
     """Everything about one answer but which of the wanted ends it is."""
     if not question.is_routed:
         return "" if seen.word == "unreach" else f"{seen.word}, not unreach"
@@ -81,7 +81,7 @@ def _wrong(seen: Seen, question: Question) -> str:
     return ""
 
 
-def _not_stuck(lab: Lab, question: Question, first: Seen) -> str:
+def _not_stuck(lab: Lab, question: Question, first: ProbeResult) -> str:
     packet = question.packet
     for _ in range(_STUCK_TIMES):
         again = lab.probe.send(packet.protocol, packet.destination, packet.port)
@@ -91,7 +91,7 @@ def _not_stuck(lab: Lab, question: Question, first: Seen) -> str:
     return ""
 
 
-def _outcome(seen: Seen) -> Outcome:
+def _outcome(seen: ProbeResult) -> Outcome:
     if seen.word == "endpoint" and seen.reached is not None:
         return seen.reached.endpoint
     return {"pass": PacketVerdict.PASS, "reject": PacketVerdict.REJECT, "drop": PacketVerdict.DROP}.get(

@@ -10,27 +10,27 @@ import pytest
 import yaml
 
 from tests.cases.services.shape import (
+    ApiState,
     CaseFile,
     Check,
-    Choice,
+    ChoiceCase,
     ChoiceEndpoint,
     Conntrack,
-    Endpoint,
+    ConntrackEntry,
     EndpointMap,
-    Entry,
-    Flow,
+    EndpointSpec,
+    FlowCase,
+    FlowOrigin,
     GuestCase,
     Ingress,
-    Problem,
+    PortSpec,
     Selection,
-    Service,
-    ServicePort,
-    Slice,
+    ServiceCaseSpec,
     SlicePort,
-    State,
+    SliceSpec,
     Sync,
+    UnreadableCase,
     Word,
-    World,
 )
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "cases" / "service-proxy.yaml"
@@ -45,11 +45,11 @@ _SECTIONS = frozenset(
 _WORDS = frozenset(get_args(Word))
 
 
-class ShapeError(Exception):
+class ServiceFileError(Exception):
     """The file is not of this shape."""
 
 
-_BAD = (AttributeError, KeyError, TypeError, ValueError, ShapeError)
+_BAD = (AttributeError, KeyError, TypeError, ValueError, ServiceFileError)
 _T = TypeVar("_T")
 
 
@@ -57,7 +57,7 @@ def load(path: Path = SHARED) -> CaseFile:
     """Read one file. Raises ShapeError, which names the place."""
     file = read(path)
     if file.problems:
-        raise ShapeError(f"{path}: {file.problems[0].id}: {file.problems[0].text}")
+        raise ServiceFileError(f"{path}: {file.problems[0].id}: {file.problems[0].text}")
     return file
 
 
@@ -76,13 +76,13 @@ def read(path: Path) -> CaseFile:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as problem:
-        raise ShapeError(f"{path}: {problem}") from problem
+        raise ServiceFileError(f"{path}: {problem}") from problem
     if not isinstance(document, dict):
-        raise ShapeError(f"{path}: not a mapping")
+        raise ServiceFileError(f"{path}: not a mapping")
     try:
         return _case_file(path, document)
     except _BAD as problem:
-        raise ShapeError(f"{path}: {type(problem).__name__} {problem}") from problem
+        raise ServiceFileError(f"{path}: {type(problem).__name__} {problem}") from problem
 
 
 def is_of_this_shape(document: Any) -> bool:
@@ -92,7 +92,8 @@ def is_of_this_shape(document: Any) -> bool:
 
 def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
     problems = [
-        Problem(str(name), "an unknown section") for name in sorted(set(document) - _SECTIONS - _GROUND)
+        UnreadableCase(str(name), "an unknown section")
+        for name in sorted(set(document) - _SECTIONS - _GROUND)
     ]
 
     def each(section: str, read_one: Callable[[Any], _T]) -> tuple[_T, ...]:
@@ -103,8 +104,8 @@ def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
             except _BAD as problem:
                 identifier = raw.get("id") if isinstance(raw, dict) else None
                 name = str(identifier or f"{section} {number}")
-                text = str(problem) if isinstance(problem, ShapeError) else repr(problem)
-                problems.append(Problem(name, text))
+                text = str(problem) if isinstance(problem, ServiceFileError) else repr(problem)
+                problems.append(UnreadableCase(name, text))
         return tuple(found)
 
     raw_conntrack = document.get("conntrack")
@@ -132,7 +133,7 @@ def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
 def _known(raw: Mapping[str, Any], known: Sequence[str], where: object) -> None:
     unknown = sorted(set(raw) - set(known))
     if unknown:
-        raise ShapeError(f"{where}: unknown keys {unknown}")
+        raise ServiceFileError(f"{where}: unknown keys {unknown}")
 
 
 def _plain(kind: Any, raw: Mapping[str, Any], where: object) -> dict[str, Any]:
@@ -141,43 +142,43 @@ def _plain(kind: Any, raw: Mapping[str, Any], where: object) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
 
 
-def _world(raw: Mapping[str, Any]) -> World:
-    return World(**_plain(World, raw, "world"))
+def _world(raw: Mapping[str, Any]) -> FlowOrigin:
+    return FlowOrigin(**_plain(FlowOrigin, raw, "world"))
 
 
-def _service(raw: Mapping[str, Any]) -> Service:
+def _service(raw: Mapping[str, Any]) -> ServiceCaseSpec:
     where = raw.get("svc")
-    plain = _plain(Service, raw, where)
-    plain["ports"] = tuple(ServicePort(**_plain(ServicePort, p, where)) for p in raw.get("ports", ()))
+    plain = _plain(ServiceCaseSpec, raw, where)
+    plain["ports"] = tuple(PortSpec(**_plain(PortSpec, p, where)) for p in raw.get("ports", ()))
     plain["lb"] = tuple(Ingress(**_plain(Ingress, one, where)) for one in raw.get("lb", ()))
-    return Service(**plain)
+    return ServiceCaseSpec(**plain)
 
 
-def _slice(raw: Mapping[str, Any]) -> Slice:
+def _slice(raw: Mapping[str, Any]) -> SliceSpec:
     where = raw.get("svc")
-    plain = _plain(Slice, raw, where)
+    plain = _plain(SliceSpec, raw, where)
     plain["ports"] = tuple(SlicePort(**_plain(SlicePort, p, where)) for p in raw.get("ports", ()))
-    plain["eps"] = tuple(Endpoint(**_plain(Endpoint, ep, where)) for ep in raw.get("eps", ()))
-    return Slice(**plain)
+    plain["eps"] = tuple(EndpointSpec(**_plain(EndpointSpec, ep, where)) for ep in raw.get("eps", ()))
+    return SliceSpec(**plain)
 
 
-def _state(raw: Mapping[str, Any]) -> State:
+def _state(raw: Mapping[str, Any]) -> ApiState:
     services = tuple(_service(one) for one in raw.get("services") or ())
-    return State(services, tuple(_slice(one) for one in raw.get("slices") or ()))
+    return ApiState(services, tuple(_slice(one) for one in raw.get("slices") or ()))
 
 
 def _check(raw: Sequence[Any]) -> Check:
     name, source, protocol, destination, port, expect, masquerade = raw
     if isinstance(expect, str) and expect not in _WORDS:
-        raise ShapeError(f"check {name!r}: unknown expectation {expect!r}")
+        raise ServiceFileError(f"check {name!r}: unknown expectation {expect!r}")
     wanted = expect if isinstance(expect, str) else tuple(expect)
     return Check(str(name), source, protocol.lower(), destination, int(port), wanted, masquerade)  # type: ignore[arg-type]  # one of the words, as checked above
 
 
-def _flow(raw: Mapping[str, Any]) -> Flow:
+def _flow(raw: Mapping[str, Any]) -> FlowCase:
     _known(raw, ("id", "from", "config", "services", "slices", "checks", "note"), raw.get("id"))
     checks = tuple(_check(one) for one in raw["checks"])
-    return Flow(raw["id"], str(raw.get("from", "")), _state(raw), checks, raw.get("config") or {})
+    return FlowCase(raw["id"], str(raw.get("from", "")), _state(raw), checks, raw.get("config") or {})
 
 
 _GUEST_KEYS = ("id", "live", "given", "when", "then", "so", "need", "note", "run")
@@ -228,14 +229,14 @@ def _endpoint_map(raw: Mapping[str, Any]) -> EndpointMap:
 _CHOICE_KEYS = ("id", "me", "zone", "itp", "etp", "node_port", "eps", "cluster", "local", "all", "any", "why")
 
 
-def _choice(raw: Mapping[str, Any]) -> Choice:
+def _choice(raw: Mapping[str, Any]) -> ChoiceCase:
     _known(raw, _CHOICE_KEYS, raw.get("id"))
     endpoints = []
     for name, place, state, *hints in raw["eps"]:
         zones, nodes = (*hints, [], [])[:2]
         endpoints.append(ChoiceEndpoint(name, place == "L", state, tuple(zones), tuple(nodes)))
     plain = {key: raw[key] for key in ("id", "zone", "me", "itp", "etp", "node_port") if key in raw}
-    return Choice(
+    return ChoiceCase(
         endpoints=tuple(endpoints),
         cluster=_names(raw.get("cluster")),
         local=_names(raw.get("local")),
@@ -260,6 +261,8 @@ def _conntrack(raw: Mapping[str, Any]) -> Conntrack:
     return Conntrack(raw["service"], raw["endpoints"], entries, tuple(raw.get("later_fixes") or ()))
 
 
-def _entry(raw: Sequence[Any]) -> Entry:
+def _entry(raw: Sequence[Any]) -> ConntrackEntry:
     protocol, destination, port, reply_source, reply_port, word = raw
-    return Entry(protocol, destination, port, reply_source, reply_port, {"keep": True, "delete": False}[word])
+    return ConntrackEntry(
+        protocol, destination, port, reply_source, reply_port, {"keep": True, "delete": False}[word]
+    )

@@ -3,8 +3,8 @@
 
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.cases.services.filters import Filter
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.filters import KernelFilter
+from tests.cases.services.namespace import ThreadedNamespace
 
 PORT = 15001
 MARK = 0x539
@@ -29,7 +29,7 @@ table {family} mesh {{
 """
 
 
-def load(filter_: Filter, guest: Namespace, family: Family, service_cidr: str) -> None:
+def load(filter_: KernelFilter, guest: ThreadedNamespace, family: Family, service_cidr: str) -> None:
     """Put the mesh's rules for the service range into a guest."""
     template = _NFT if filter_.backend is Backend.NFT else _IPTABLES
     name = "ip6" if family is Family.IPV6 else "ip"

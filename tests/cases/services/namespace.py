@@ -19,7 +19,7 @@ class NamespaceError(Exception):
     """A namespace could not be made, or a command in it failed."""
 
 
-class Namespace:
+class ThreadedNamespace:
     """One network namespace and the one thread that lives in it.
 
     Sockets and processes made on that thread belong to the namespace, wherever they are used.

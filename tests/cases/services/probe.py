@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ruleset.model import Protocol
 from tests.cases.services import sctp
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 from tests.cases.services.reached import Reached, parse
 from tests.cases.services.responder import Responder
 
@@ -29,7 +29,7 @@ _sctp_ports = itertools.cycle(range(_FIRST_PORT, _LAST_PORT))
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbeResult:
     """What one packet came to: `reached`, or else a word of the cases' files."""
 
     reached: Reached | None
@@ -40,7 +40,7 @@ class Seen:
 class Probe:
     """Sends from one guest. `mark` is put on packets (SO_MARK), as a mesh's own proxy does."""
 
-    def __init__(self, guest: Namespace, responder: Responder, source: str) -> None:
+    def __init__(self, guest: ThreadedNamespace, responder: Responder, source: str) -> None:
         self._guest = guest
         self._responder = responder
         self._source = source
@@ -58,7 +58,7 @@ class Probe:
         mark: int = 0,
         *,
         is_watched: bool = False,
-    ) -> Seen:
+    ) -> ProbeResult:
         """Open one flow to a destination.
 
         What is not answered within `patience_s` is "unanswered", and "drop" if the guest is watched
@@ -72,13 +72,13 @@ class Probe:
             try:
                 reached = self._sent(one, protocol, (source, destination, port), patience_s)
             except OSError as problem:
-                return Seen(None, _word(problem), time.monotonic() - begin)
+                return ProbeResult(None, _word(problem), time.monotonic() - begin)
             took_s = time.monotonic() - begin
             if reached is not None:
                 is_itself = (reached.ip, reached.port) == (destination, port)
-                return Seen(reached, "pass" if is_itself else "endpoint", took_s)
+                return ProbeResult(reached, "pass" if is_itself else "endpoint", took_s)
             is_dropped = tap is not None and not _has_seen(tap, protocol, one)
-            return Seen(None, "drop" if is_dropped else "unanswered", took_s)
+            return ProbeResult(None, "drop" if is_dropped else "unanswered", took_s)
 
     def _sent(
         self, one: socket.socket, protocol: Protocol, way: tuple[str, str, int], patience_s: float

@@ -20,13 +20,13 @@ from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
 from tests.cases.services import mesh
 from tests.cases.services.asked import Question
 from tests.cases.services.entries import delete, entries_to
-from tests.cases.services.filters import Filter
+from tests.cases.services.filters import KernelFilter
 from tests.cases.services.lab import Lab
 from tests.cases.services.live import complaints, ports
 from tests.cases.services.probe import PATIENCE_S, ask
 from tests.cases.services.reached import Reached
 from tests.cases.services.reached import parse as parse_reached
-from tests.cases.services.ways import Kernel, Rendered
+from tests.cases.services.ways import LiveKernels, Rendered
 
 _HEAD_START_S = 0.4
 # A SYN is sent again after 1 s, and after 3 s: one of these must meet the rules, or none may.
@@ -37,8 +37,8 @@ _RETRANSMITTED_S = 3.5
 class Scene:
     """What a procedure has to work with: `before` is what was loaded earlier, if anything."""
 
-    kernel: Kernel
-    filter: Filter
+    kernel: LiveKernels
+    filter: KernelFilter
     before: Rendered | None
     now: Rendered
     outcomes: tuple[GuestOutcome, GuestOutcome] | None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.cases.services import sctp
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 from tests.cases.services.reached import Reached
 
 _MAX_ASSOCIATIONS = 4096
@@ -41,7 +41,7 @@ class Responder:
         self._thread.start()
 
     def listen(
-        self, namespace: Namespace, family: socket.AddressFamily, ports: Iterable[int]
+        self, namespace: ThreadedNamespace, family: socket.AddressFamily, ports: Iterable[int]
     ) -> list[socket.socket]:
         """Answer TCP and UDP on these ports of every address, and note SCTP on all.
 

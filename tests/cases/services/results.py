@@ -9,15 +9,15 @@ Job = Callable[[], tuple[list[str], str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class NamedCase:
     id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ServiceCaseResult:
     """One that is left out whole counts as nothing; `note` says why."""
 
-    case: Case
+    case: NamedCase
     complaints: tuple[str, ...]
     took_s: float
     note: str = ""

@@ -9,7 +9,7 @@ from functools import partial
 
 from tests.cases.services import sections, subject
 from tests.cases.services.asked import (
-    Asked,
+    GuestQuestions,
     Question,
     UnknownWordError,
     check_config,
@@ -18,14 +18,14 @@ from tests.cases.services.asked import (
     split,
     with_catch_all,
 )
-from tests.cases.services.filters import FILTERS, Filter
+from tests.cases.services.filters import FILTERS, KernelFilter
 from tests.cases.services.live import MISSED
 from tests.cases.services.namespace import NamespaceError
 from tests.cases.services.procedures import PROCEDURES, Scene
-from tests.cases.services.results import Case, Job, Result
-from tests.cases.services.shape import CaseFile, Flow, GuestCase, State
-from tests.cases.services.subject import Guest, SubjectError
-from tests.cases.services.ways import Kernel, Rendered, by_model, by_texts, render
+from tests.cases.services.results import Job, NamedCase, ServiceCaseResult
+from tests.cases.services.shape import ApiState, CaseFile, FlowCase, GuestCase
+from tests.cases.services.subject import RenderedGuest, SubjectError
+from tests.cases.services.ways import LiveKernels, Rendered, by_model, by_texts, render
 
 
 class Runner:
@@ -36,7 +36,7 @@ class Runner:
         self._file = file
         usable, missing = _usable()
         self.left_out = tuple(missing)
-        self._kernel = Kernel(usable) if usable and with_kernel else None
+        self._kernel = LiveKernels(usable) if usable and with_kernel else None
         if self._kernel is not None:
             names = ", ".join(one.name for one in usable)
             say(f"live answers: {names}; of a set of endpoints one is missed with a chance below {MISSED:g}")
@@ -45,10 +45,10 @@ class Runner:
         if self._kernel is not None:
             self._kernel.close()
 
-    def run(self, wanted: Callable[[Case], bool] = lambda _: True) -> Iterator[Result]:
+    def run(self, wanted: Callable[[NamedCase], bool] = lambda _: True) -> Iterator[ServiceCaseResult]:
         """The wanted cases in the file's order: flows, guests, then the other sections."""
         for identifier, job in self._jobs():
-            if wanted(Case(identifier)):
+            if wanted(NamedCase(identifier)):
                 yield _done(identifier, job)
 
     def _jobs(self) -> Iterator[tuple[str, Job]]:
@@ -60,27 +60,30 @@ class Runner:
             yield case.id, partial(self._guest, case)
         yield from sections.jobs(self._file)
 
-    def _flow(self, flow: Flow) -> tuple[list[str], str]:
+    def _flow(self, flow: FlowCase) -> tuple[list[str], str]:
         check_config(flow.config)
         world = self._file.world
         asked = of_flow(flow.checks, flow.state, world)
         data = subject.objects_list(flow.state, world.node)
         found: list[str] = []
         for pod, questions in asked.questions.items():
-            found += self._four_ways(data, Guest(pod, world.node), questions)
+            found += self._four_ways(data, RenderedGuest(pod, world.node), questions)
             cidrs = _of_family(world.service_cidr, pod)
             refused = tuple(with_catch_all(question, cidrs) for question in questions)
             # With the catch-all nothing else may change: the kernel is asked again where something does.
             found += [
                 f"with the catch-all: {one}"
                 for one in self._four_ways(
-                    data, Guest(pod, world.node, service_cidrs=cidrs), refused, is_live=refused != questions
+                    data,
+                    RenderedGuest(pod, world.node, service_cidrs=cidrs),
+                    refused,
+                    is_live=refused != questions,
                 )
             ]
         return found, _flow_note(asked)
 
     def _four_ways(
-        self, data: bytes, guest: Guest, questions: tuple[Question, ...], *, is_live: bool = True
+        self, data: bytes, guest: RenderedGuest, questions: tuple[Question, ...], *, is_live: bool = True
     ) -> list[str]:
         rendered = render(data, guest)
         found = by_model(rendered, questions) + by_texts(rendered, questions)
@@ -97,7 +100,7 @@ class Runner:
         world = self._file.guest_world
         pod = case.pod or world.pod
         cidrs = _of_family(world.service_cidr, pod)
-        guest = Guest(
+        guest = RenderedGuest(
             pod,
             world.node,
             tenant=case.tenant,
@@ -117,7 +120,7 @@ class Runner:
             outcomes = (old, new)
         within_s = None if case.within_ms is None else case.within_ms / 1000
 
-        def play(kernel: Kernel, filter_: Filter) -> list[str]:
+        def play(kernel: LiveKernels, filter_: KernelFilter) -> list[str]:
             scene = Scene(kernel, filter_, before, now, outcomes, questions, within_s, cidrs[0])
             return [_named(filter_, said) for said in procedure(scene)]
 
@@ -129,11 +132,11 @@ def _unreadable(text: str) -> tuple[list[str], str]:
     return [text], ""
 
 
-def _rendered(state: State, guest: Guest) -> Rendered:
+def _rendered(state: ApiState, guest: RenderedGuest) -> Rendered:
     return render(subject.objects_list(state, guest.node), guest)
 
 
-def _named(filter_: Filter, said: str) -> str:
+def _named(filter_: KernelFilter, said: str) -> str:
     return said if said.startswith(filter_.name) else f"{filter_.name}, live: {said}"
 
 
@@ -141,12 +144,12 @@ def _of_family(cidrs: str, pod: str) -> tuple[str, ...]:
     return tuple(cidr for cidr in split(cidrs) if (":" in cidr) == (":" in pod))
 
 
-def _flow_note(asked: Asked) -> str:
+def _flow_note(asked: GuestQuestions) -> str:
     left = ", ".join(f"{count} {why}" for why, count in sorted(asked.left_out.items()))
     return f"{asked.count} checks" + (f"; not a guest's: {left}" if left else "")
 
 
-def _done(identifier: str, job: Job) -> Result:
+def _done(identifier: str, job: Job) -> ServiceCaseResult:
     """Run one case. Whatever goes wrong is a complaint of it."""
     begin = time.monotonic()
     note = ""
@@ -155,10 +158,12 @@ def _done(identifier: str, job: Job) -> Result:
     except (NamespaceError, OSError, SubjectError, UnknownWordError, ValueError) as problem:
         complaints = [f"{type(problem).__name__}: {problem}"]
     is_left_out = not complaints and note.startswith(("0 checks", "left out"))
-    return Result(Case(identifier), tuple(complaints), time.monotonic() - begin, note, is_left_out)
+    return ServiceCaseResult(
+        NamedCase(identifier), tuple(complaints), time.monotonic() - begin, note, is_left_out
+    )
 
 
-def _usable() -> tuple[tuple[Filter, ...], list[str]]:
+def _usable() -> tuple[tuple[KernelFilter, ...], list[str]]:
     """The packet filters that can be asked here, and what to say of the others."""
     if os.geteuid() != 0:
         return (), ["LEFT OUT: the live kernel, because this is not root: no case is answered by packets"]

@@ -11,24 +11,24 @@ from ruleset.names import chain_hash
 from ruleset.render.iptables import weight
 from tests.cases.services import slice_rules, subject, sync
 from tests.cases.services.asked import UnknownWordError
-from tests.cases.services.entries import Entry, is_stale
+from tests.cases.services.entries import KernelEntry, is_stale
 from tests.cases.services.results import Job
 from tests.cases.services.shape import (
+    ApiState,
     CaseFile,
-    Choice,
+    ChoiceCase,
     ChoiceEndpoint,
     Conntrack,
-    Endpoint,
     EndpointMap,
+    EndpointSpec,
     Ingress,
+    PortSpec,
     Selection,
-    Service,
-    ServicePort,
-    Slice,
+    ServiceCaseSpec,
     SlicePort,
-    State,
+    SliceSpec,
 )
-from tests.cases.services.subject import Guest
+from tests.cases.services.subject import RenderedGuest
 
 _NODE = "test-node"
 _POD = "10.0.0.2"
@@ -88,11 +88,11 @@ def _selection(case: Selection) -> tuple[list[str], str]:
     slices = []
     for ip in ("10.1.0.3", *(("fd00:10::3",) if is_six else ())):
         ports = tuple(SlicePort(port.name, port.proto, port.port) for port in service.ports)
-        slices.append(Slice(service.svc, ports, (Endpoint(ip),)))
-    data = subject.objects_list(State((service,), tuple(slices)), _NODE)
+        slices.append(SliceSpec(service.svc, ports, (EndpointSpec(ip),)))
+    data = subject.objects_list(ApiState((service,), tuple(slices)), _NODE)
     found = []
     for pod, wanted in ((_POD, case.ipv4), (_POD_6, case.ipv6)):
-        frontends = list(subject.rules_for(data, Guest(pod, _NODE)).frontends())
+        frontends = list(subject.rules_for(data, RenderedGuest(pod, _NODE)).frontends())
         addresses = {frontend.ip for frontend in frontends}
         if wanted is not None and addresses != {wanted}:
             found.append(f"frontends {sorted(addresses)}, not {wanted}")
@@ -109,7 +109,9 @@ def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
     outcomes = []
     found = []
     for mapping in (case.before, case.after):
-        outcome = subject.outcome_for(subject.objects_list(_state_of(mapping), _NODE), Guest(_POD, _NODE))
+        outcome = subject.outcome_for(
+            subject.objects_list(_state_of(mapping), _NODE), RenderedGuest(_POD, _NODE)
+        )
         outcomes.append(outcome)
         seen = {
             frontend.service_port: tuple(str(endpoint) for endpoint in frontend.to.endpoints)
@@ -125,20 +127,20 @@ def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
     return found, "order of endpoints, and what conntrack is rid of"
 
 
-def _state_of(mapping: Mapping[str, tuple[str, ...]]) -> State:
+def _state_of(mapping: Mapping[str, tuple[str, ...]]) -> ApiState:
     """A Service and slices, of UDP ports, that come to this map of service ports to endpoints."""
-    services: dict[str, list[ServicePort]] = {}
+    services: dict[str, list[PortSpec]] = {}
     slices = []
     for number, (name, endpoints) in enumerate(sorted(mapping.items())):
         svc, _, port = name.partition(":")
-        services.setdefault(svc, []).append(ServicePort(port, "UDP", 1000 + number))
+        services.setdefault(svc, []).append(PortSpec(port, "UDP", 1000 + number))
         for endpoint in reversed(endpoints):  # the order is the daemon's to make
             ip, _, number_of_port = endpoint.rpartition(":")
             ports = (SlicePort(port, "UDP", int(number_of_port)),)
-            slices.append(Slice(svc, ports, (Endpoint(ip.strip("[]")),)))
-    return State(
+            slices.append(SliceSpec(svc, ports, (EndpointSpec(ip.strip("[]")),)))
+    return ApiState(
         tuple(
-            Service(svc, vip=(f"172.30.7.{number}",), ports=tuple(ports))
+            ServiceCaseSpec(svc, vip=(f"172.30.7.{number}",), ports=tuple(ports))
             for number, (svc, ports) in enumerate(sorted(services.items()), 1)
         ),
         tuple(slices),
@@ -149,24 +151,24 @@ def _state_of(mapping: Mapping[str, tuple[str, ...]]) -> State:
 _STATES = {"ready": (True, True, False), "dead": (False, False, False), "term": (False, True, True)}
 
 
-def _choice(case: Choice) -> tuple[list[str], str]:
+def _choice(case: ChoiceCase) -> tuple[list[str], str]:
     """The cluster IP shows one set, a load balancer's address the other: a guest is a pod, so that a
     Local external policy lets it reach all endpoints (service-proxy.md 1.3, "short circuit")."""
     me = case.me or _NODE
     ips = {endpoint.name: f"10.1.0.{number}" for number, endpoint in enumerate(case.endpoints, 1)}
     is_external = bool(case.node_port)
-    service = Service(
+    service = ServiceCaseSpec(
         "ns/svc",
         "LoadBalancer" if is_external else "ClusterIP",
         (_VIP,),
-        (ServicePort("p", "TCP", 80, case.node_port),),
+        (PortSpec("p", "TCP", 80, case.node_port),),
         case.itp,
         case.etp,
         lb=(Ingress(_LB),) if is_external else (),
     )
     endpoints = tuple(_endpoint(one, ips[one.name], me) for one in case.endpoints)
-    state = State((service,), (Slice("ns/svc", (SlicePort("p", "TCP", 80),), endpoints),))
-    guest = Guest(_POD, me, zone=case.zone)
+    state = ApiState((service,), (SliceSpec("ns/svc", (SlicePort("p", "TCP", 80),), endpoints),))
+    guest = RenderedGuest(_POD, me, zone=case.zone)
     rules = subject.rules_for(subject.objects_list(state, me), guest)
     frontends = {frontend.ip: frontend for frontend in rules.frontends()}
     internal = case.local if case.itp == "Local" else case.cluster
@@ -176,14 +178,14 @@ def _choice(case: Choice) -> tuple[list[str], str]:
     return found, "from inside and outside" if is_external else "from inside"
 
 
-def _endpoint(one: ChoiceEndpoint, ip: str, me: str) -> Endpoint:
+def _endpoint(one: ChoiceEndpoint, ip: str, me: str) -> EndpointSpec:
     node = me if one.is_local else f"not-{me}"
     ready, serving, terminating = _STATES[one.state]
-    return Endpoint(ip, node, None, ready, serving, terminating, one.zones, one.nodes)
+    return EndpointSpec(ip, node, None, ready, serving, terminating, one.zones, one.nodes)
 
 
 def _chosen(
-    where: str, frontend: Frontend, wanted: frozenset[str] | None, case: Choice, ips: dict[str, str]
+    where: str, frontend: Frontend, wanted: frozenset[str] | None, case: ChoiceCase, ips: dict[str, str]
 ) -> list[str]:
     if wanted:
         expected: object = {ips[name] for name in wanted}
@@ -209,7 +211,7 @@ def _conntrack(case: Conntrack) -> tuple[list[str], str]:
         if entry.destination == "*":
             left_out += 1
             continue
-        asked = Entry(
+        asked = KernelEntry(
             entry.protocol,
             entry.destination,
             entry.port,
@@ -225,7 +227,7 @@ def _conntrack(case: Conntrack) -> tuple[list[str], str]:
     return found, f"{count} entries; {left_out} of node ports, which guests have not"
 
 
-def _is_ours_alone(entry: Entry, flows: Sequence[StaleFlow]) -> bool:
+def _is_ours_alone(entry: KernelEntry, flows: Sequence[StaleFlow]) -> bool:
     """TCP entries that were never translated go too: upstream leaves them, and the connection hangs."""
     return entry.protocol == "tcp" and is_stale(entry, [flow for flow in flows if flow.never_translated])
 
@@ -240,7 +242,7 @@ def _later(case: Conntrack, fix: Mapping[str, str]) -> list[str]:
     flows = stale_flows(_serving_outcome(case, ("serving",)), states[fix["when"]])
     ip, _, port = case.endpoints["serving"].rpartition(":")
     service = case.service
-    entry = Entry("udp", service["vip"], service["service_port"], ip, int(port))
+    entry = KernelEntry("udp", service["vip"], service["service_port"], ip, int(port))
     return [] if is_stale(entry, flows) else [f"{fix['when']}: its entries stay"]
 
 
@@ -252,17 +254,17 @@ def _serving_outcome(case: Conntrack, names: tuple[str, ...] | None) -> Outcome:
         ip, _, port = text.rpartition(":")
         is_serving = names is not None and name in names
         if is_serving or name == "not_serving":
-            endpoints.append((int(port), Endpoint(ip, ready=is_serving, serving=is_serving)))
-    made = Service(
+            endpoints.append((int(port), EndpointSpec(ip, ready=is_serving, serving=is_serving)))
+    made = ServiceCaseSpec(
         service["svc"],
         "LoadBalancer",
         (service["vip"],),
-        (ServicePort("p", "UDP", service["service_port"], service.get("node_port", 0)),),
+        (PortSpec("p", "UDP", service["service_port"], service.get("node_port", 0)),),
         external_ips=(service["external_ip"],),
         lb=(Ingress(service["lb_ip"]),),
     )
     slices = tuple(
-        Slice(service["svc"], (SlicePort("p", "UDP", port),), (endpoint,)) for port, endpoint in endpoints
+        SliceSpec(service["svc"], (SlicePort("p", "UDP", port),), (endpoint,)) for port, endpoint in endpoints
     )
-    state = State((made,) if names is not None else (), slices)
-    return subject.outcome_for(subject.objects_list(state, _NODE), Guest(_POD, _NODE))
+    state = ApiState((made,) if names is not None else (), slices)
+    return subject.outcome_for(subject.objects_list(state, _NODE), RenderedGuest(_POD, _NODE))

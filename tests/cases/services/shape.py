@@ -2,7 +2,7 @@
 """What stands in a file of service cases, as values with the file's own words.
 
 The shape is explained at the head of ../shared/cases/service-proxy.yaml. What an API server would
-hold for a `State` is made by `State.objects`: plain JSON objects.
+hold for a `ApiState` is made by `ApiState.objects`: plain JSON objects.
 """
 
 import ipaddress
@@ -15,7 +15,7 @@ Word = Literal["reject", "drop", "accept", "pass", "unreach"]
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class FlowOrigin:
     """Where the flows run. `pod` and `outside` are sources; `nodeport_addresses` is "all" or a list."""
 
     node: str = "test-node"
@@ -30,7 +30,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class ServicePort:
+class PortSpec:
     name: str = ""
     proto: str = "TCP"
     port: int = 0
@@ -44,13 +44,13 @@ class Ingress:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceCaseSpec:
     """`tenant_vip` and `tenant_namespace`: what the tenant calls its cluster IPs and the namespace."""
 
     svc: str
     type: str = "ClusterIP"
     vip: tuple[str, ...] = ()
-    ports: tuple[ServicePort, ...] = ()
+    ports: tuple[PortSpec, ...] = ()
     itp: str = "Cluster"
     etp: str = "Cluster"
     external_ips: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Service:
             metadata["annotations"] = {"tenancy.x-k8s.io/clusterIP": ",".join(self.tenant_vip)}
         return {
             "apiVersion": "v1",
-            "kind": "Service",
+            "kind": "ServiceCaseSpec",
             "metadata": metadata,
             "spec": spec,
             "status": {"loadBalancer": {"ingress": ingress} if ingress else {}},
@@ -109,7 +109,7 @@ class SlicePort:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class EndpointSpec:
     """`node` None: not on this node. `serving` None: as `ready`."""
 
     ip: str
@@ -140,10 +140,10 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SliceSpec:
     svc: str
     ports: tuple[SlicePort, ...] = ()
-    eps: tuple[Endpoint, ...] = ()
+    eps: tuple[EndpointSpec, ...] = ()
     tenant: str | None = None
     network: str | None = None
 
@@ -161,16 +161,16 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ApiState:
     """What the API server holds at one time."""
 
-    services: tuple[Service, ...] = ()
-    slices: tuple[Slice, ...] = ()
+    services: tuple[ServiceCaseSpec, ...] = ()
+    slices: tuple[SliceSpec, ...] = ()
 
     def objects(self, node: str = "test-node") -> list[dict[str, Any]]:
         """The items of a v1 List: the Node, the Namespaces with their tenants, Services and slices."""
         tenants: dict[str, str | None] = {}
-        both: tuple[Slice | Service, ...] = (*self.slices, *self.services)
+        both: tuple[SliceSpec | ServiceCaseSpec, ...] = (*self.slices, *self.services)
         for one in both:
             tenants[one.svc.partition("/")[0]] = one.tenant
         own = {one.svc.partition("/")[0]: one.tenant_namespace for one in self.services}
@@ -197,12 +197,12 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowCase:
     """A group of packets through one state, as kube-proxy on a node answers them."""
 
     id: str
     origin: str
-    state: State
+    state: ApiState
     checks: tuple[Check, ...]
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -214,10 +214,10 @@ class GuestCase:
     id: str
     is_live: bool
     given: str
-    state: State
+    state: ApiState
     checks: tuple[Check, ...]
     how: str = "load"
-    before: State | None = None
+    before: ApiState | None = None
     has_catch_all: bool = True
     networks: tuple[str, ...] = ()
     tenant: str | None = None
@@ -230,7 +230,7 @@ class Selection:
     """Whether a Service is proxied at all; `ipv4` and `ipv6` are its addresses where that matters."""
 
     why: str
-    service: Service
+    service: ServiceCaseSpec
     is_proxied: bool
     service_ports: int | None = None
     ipv4: str | None = None
@@ -259,7 +259,7 @@ class ChoiceEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceCase:
     """Which endpoints are used; None: that set is not computed at all."""
 
     id: str
@@ -276,7 +276,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ConntrackEntry:
     """A conntrack entry; `destination` "*" is any address of the node."""
 
     protocol: str
@@ -293,7 +293,7 @@ class Conntrack:
 
     service: Mapping[str, Any]
     endpoints: Mapping[str, str]
-    entries: tuple[Entry, ...]
+    entries: tuple[ConntrackEntry, ...]
     later: tuple[Mapping[str, str], ...] = ()
 
 
@@ -307,7 +307,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class UnreadableCase:
     """A group that cannot be read, and why."""
 
     id: str
@@ -319,19 +319,19 @@ class CaseFile:
     """`problems` are the groups that could not be read."""
 
     path: Path
-    world: World = World()
-    guest_world: World = World()
+    world: FlowOrigin = FlowOrigin()
+    guest_world: FlowOrigin = FlowOrigin()
     chain_names: Mapping[str, str] = field(default_factory=dict)
     probabilities: Mapping[int, str] = field(default_factory=dict)
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[FlowCase, ...] = ()
     guest: tuple[GuestCase, ...] = ()
     selection: tuple[Selection, ...] = ()
     slice_rules: Mapping[str, str] = field(default_factory=dict)
     endpoint_map: tuple[EndpointMap, ...] = ()
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ChoiceCase, ...] = ()
     conntrack: Conntrack | None = None
     sync: tuple[Sync, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[UnreadableCase, ...] = ()
 
 
 def _family(ip: str) -> str:
@@ -342,7 +342,7 @@ def _family(ip: str) -> str:
         return "IPv6" if ":" in ip else "IPv4"
 
 
-def _service_port(port: ServicePort) -> dict[str, Any]:
+def _service_port(port: PortSpec) -> dict[str, Any]:
     found: dict[str, Any] = {"protocol": port.proto, "port": port.port}
     if port.name:
         found["name"] = port.name

@@ -9,14 +9,14 @@ from typing import Any
 from ruleset.model import EndpointSet
 from tests.cases.services import subject
 from tests.cases.services.asked import UnknownWordError
-from tests.cases.services.shape import Endpoint, Service, ServicePort, Slice, SlicePort, State
-from tests.cases.services.subject import Guest
+from tests.cases.services.shape import ApiState, EndpointSpec, PortSpec, ServiceCaseSpec, SlicePort, SliceSpec
+from tests.cases.services.subject import RenderedGuest
 
 _NODE = "test-node"
 _POD = "10.0.0.2"
-_STATE = State(
-    (Service("a/s", vip=("172.30.0.41",), ports=(ServicePort("p", port=80),), itp="Cluster"),),
-    (Slice("a/s", (SlicePort("p", port=8080),), (Endpoint("10.1.0.3"), Endpoint("10.1.0.4"))),),
+_STATE = ApiState(
+    (ServiceCaseSpec("a/s", vip=("172.30.0.41",), ports=(PortSpec("p", port=80),), itp="Cluster"),),
+    (SliceSpec("a/s", (SlicePort("p", port=8080),), (EndpointSpec("10.1.0.3"), EndpointSpec("10.1.0.4"))),),
 )
 _BOTH = {"10.1.0.3:8080", "10.1.0.4:8080"}
 _SECOND = {"10.1.0.4:8080"}
@@ -86,13 +86,13 @@ def _duplicate(effect: str) -> tuple[list[str], str]:
         raise UnknownWordError(f"the runner does not know the slice rule {_DUPLICATE!r}: {effect!r}")
     found = []
     for is_local_first in (True, False):
-        copies = (Endpoint("10.1.0.3", "elsewhere"), Endpoint("10.1.0.3", _NODE))
+        copies = (EndpointSpec("10.1.0.3", "elsewhere"), EndpointSpec("10.1.0.3", _NODE))
         ports = (SlicePort("p", port=8080),)
         slices = tuple(
-            Slice("a/s", ports, (one,)) for one in (reversed(copies) if is_local_first else copies)
+            SliceSpec("a/s", ports, (one,)) for one in (reversed(copies) if is_local_first else copies)
         )
-        service = Service("a/s", vip=("172.30.0.41",), ports=(ServicePort("p", port=80),), itp="Local")
-        found += _compared(State((service,), slices).objects(_NODE), {"10.1.0.3:8080"})
+        service = ServiceCaseSpec("a/s", vip=("172.30.0.41",), ports=(PortSpec("p", port=80),), itp="Local")
+        found += _compared(ApiState((service,), slices).objects(_NODE), {"10.1.0.3:8080"})
     return found, effect
 
 
@@ -108,7 +108,7 @@ def _compared(items: list[dict[str, Any]], wanted: set[str]) -> list[str]:
     data = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
     seen = {
         str(endpoint)
-        for frontend in subject.rules_for(data, Guest(_POD, _NODE)).frontends()
+        for frontend in subject.rules_for(data, RenderedGuest(_POD, _NODE)).frontends()
         if isinstance(frontend.to, EndpointSet)
         for endpoint in frontend.to.endpoints
     }

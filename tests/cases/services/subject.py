@@ -10,7 +10,7 @@ from kubeproxy_ext.compute.guest_view import GuestView, Outcome
 from ruleset.document import Document, parse
 from ruleset.model import Family, GuestRules
 from ruleset.names import Backend
-from tests.cases.services.shape import State
+from tests.cases.services.shape import ApiState
 
 
 class SubjectError(Exception):
@@ -18,7 +18,7 @@ class SubjectError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class RenderedGuest:
     """Who asks for rules."""
 
     pod: str
@@ -56,13 +56,13 @@ class Guest:
         return found
 
 
-def objects_list(state: State, node: str) -> bytes:
+def objects_list(state: ApiState, node: str) -> bytes:
     """A v1 List, as `kubectl get -o json` prints it."""
     items = state.objects(node)
     return json.dumps({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}).encode()
 
 
-def text_for(data: bytes, guest: Guest, backend: Backend) -> str:
+def text_for(data: bytes, guest: RenderedGuest, backend: Backend) -> str:
     """The text that `kubeproxy-ext render` prints. Raises SubjectError."""
     said, problems = io.StringIO(), io.StringIO()
     try:
@@ -74,15 +74,15 @@ def text_for(data: bytes, guest: Guest, backend: Backend) -> str:
     return said.getvalue()
 
 
-def document_for(data: bytes, guest: Guest, backend: Backend) -> Document:
+def document_for(data: bytes, guest: RenderedGuest, backend: Backend) -> Document:
     return parse(text_for(data, guest, backend), guest.family, backend)
 
 
-def rules_for(data: bytes, guest: Guest) -> GuestRules:
+def rules_for(data: bytes, guest: RenderedGuest) -> GuestRules:
     return outcome_for(data, guest).rules
 
 
-def outcome_for(data: bytes, guest: Guest) -> Outcome:
+def outcome_for(data: bytes, guest: RenderedGuest) -> Outcome:
     """The model. Raises SubjectError."""
     try:
         return render.read_world(data).outcome_for(guest.view())

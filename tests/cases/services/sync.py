@@ -17,11 +17,19 @@ from ruleset.model import EndpointSet, Protocol
 from ruleset.names import Backend, endpoint_set_chain
 from tests.cases.services import subject
 from tests.cases.services.asked import UnknownWordError
-from tests.cases.services.shape import Endpoint, Service, ServicePort, Slice, SlicePort, State, Sync
-from tests.cases.services.subject import Guest
+from tests.cases.services.shape import (
+    ApiState,
+    EndpointSpec,
+    PortSpec,
+    ServiceCaseSpec,
+    SlicePort,
+    SliceSpec,
+    Sync,
+)
+from tests.cases.services.subject import RenderedGuest
 
 _NODE = "test-node"
-_GUEST = Guest("10.0.0.2", _NODE)
+_GUEST = RenderedGuest("10.0.0.2", _NODE)
 _DISPATCH, _REFUSALS = "nat/VCN-SERVICES", "filter/VCN-SERVICES"
 _STEP_WORDS = frozenset(
     {
@@ -190,17 +198,19 @@ def _vip(name: str) -> str:
 
 
 def _document(services: Mapping[str, int]) -> Document:
-    made = tuple(Service(name, vip=(_vip(name),), ports=(ServicePort("p80", port=80),)) for name in services)
+    made = tuple(
+        ServiceCaseSpec(name, vip=(_vip(name),), ports=(PortSpec("p80", port=80),)) for name in services
+    )
     slices = tuple(
-        Slice(
+        SliceSpec(
             name,
             (SlicePort("p80", port=80),),
             tuple(
-                Endpoint(f"10.{20 + int(_vip(name).rpartition('.')[2])}.{n // 250}.{n % 250}")
+                EndpointSpec(f"10.{20 + int(_vip(name).rpartition('.')[2])}.{n // 250}.{n % 250}")
                 for n in range(count)
             ),
         )
         for name, count in services.items()
     )
-    data = subject.objects_list(State(made, slices), _NODE)
+    data = subject.objects_list(ApiState(made, slices), _NODE)
     return subject.document_for(data, _GUEST, Backend.IPTABLES)

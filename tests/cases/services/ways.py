@@ -15,11 +15,11 @@ from ruletrace.nft.trace import trace_tables as trace_nft
 from ruletrace.packet import Outcome, Packet, Trace, format_outcomes
 from tests.cases.services.asked import Question
 from tests.cases.services.consistency import problems
-from tests.cases.services.filters import FILTERS, Filter
+from tests.cases.services.filters import FILTERS, KernelFilter
 from tests.cases.services.lab import Lab
 from tests.cases.services.live import complaints, ports
 from tests.cases.services.responder import Responder
-from tests.cases.services.subject import Guest, rules_for, text_for
+from tests.cases.services.subject import RenderedGuest, rules_for, text_for
 
 Tracer = Callable[[Packet], Trace]
 _SHARE_DIGITS = 6
@@ -29,7 +29,7 @@ _SHARE_DIGITS = 6
 class Rendered:
     """What a guest gets: the model, and a text for each packet filter."""
 
-    guest: Guest
+    guest: RenderedGuest
     rules: GuestRules
     texts: Mapping[Backend, str]
 
@@ -38,7 +38,7 @@ class Rendered:
         return self.guest.family
 
 
-def render(data: bytes, guest: Guest) -> Rendered:
+def render(data: bytes, guest: RenderedGuest) -> Rendered:
     """Ask kubeproxy-ext for everything. Raises SubjectError."""
     texts = {backend: text_for(data, guest, backend) for backend in Backend}
     return Rendered(guest, rules_for(data, guest), texts)
@@ -66,30 +66,30 @@ def by_texts(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
     return found
 
 
-class Kernel:
+class LiveKernels:
     """The live ways. `filters` are those that this machine can run."""
 
-    def __init__(self, filters: Iterable[Filter] = FILTERS) -> None:
+    def __init__(self, filters: Iterable[KernelFilter] = FILTERS) -> None:
         self.filters = tuple(filters)
         self.responder = Responder()
 
     def close(self) -> None:
         self.responder.close()
 
-    def side_by_side(self, ask: "Callable[[Kernel, Filter], list[str]]") -> list[str]:
+    def side_by_side(self, ask: "Callable[[LiveKernels, KernelFilter], list[str]]") -> list[str]:
         """Ask all filters at once: what takes time is waiting for programs and for packets."""
         with ThreadPoolExecutor(len(self.filters)) as threads:
             said = threads.map(lambda filter_: ask(self, filter_), self.filters)
             return [complaint for complaints in said for complaint in complaints]
 
     def lab(
-        self, rendered: Rendered, listened: Iterable[int], filter_: Filter, *, is_routed: bool = True
+        self, rendered: Rendered, listened: Iterable[int], filter_: KernelFilter, *, is_routed: bool = True
     ) -> Lab:
         """A guest without rules, and a world that listens on these ports."""
         restorer = filter_.restorer(rendered.family)
         return Lab(self.responder, rendered.guest.pod, listened, restorer, is_routed=is_routed)
 
-    def answers(self, rendered: Rendered, questions: Iterable[Question], filter_: Filter) -> list[str]:
+    def answers(self, rendered: Rendered, questions: Iterable[Question], filter_: KernelFilter) -> list[str]:
         """Load the text, send packets, and trace what the kernel says that it holds."""
         questions = list(questions)
         lab = self.lab(rendered, ports(questions), filter_)
@@ -99,7 +99,7 @@ class Kernel:
             lab.close()
 
     def answers_in(
-        self, lab: Lab, rendered: Rendered, questions: Iterable[Question], filter_: Filter
+        self, lab: Lab, rendered: Rendered, questions: Iterable[Question], filter_: KernelFilter
     ) -> list[str]:
         """`answers`, in a guest that is there."""
         questions = list(questions)

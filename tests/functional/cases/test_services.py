@@ -17,11 +17,11 @@ from tests.cases.__main__ import MORE_SERVICES, main
 from tests.cases.daemon import ROOT
 from tests.cases.services import live, sctp, subject, ways
 from tests.cases.services.asked import of_flow
-from tests.cases.services.entries import Entry, is_stale
-from tests.cases.services.load import SHARED, ShapeError, is_of_this_shape, load, read
+from tests.cases.services.entries import KernelEntry, is_stale
+from tests.cases.services.load import SHARED, ServiceFileError, is_of_this_shape, load, read
 from tests.cases.services.runner import Runner
 from tests.cases.services.shape import CaseFile
-from tests.cases.services.subject import Guest
+from tests.cases.services.subject import RenderedGuest
 
 FLOW = {
     "id": "F",
@@ -101,7 +101,7 @@ def test_right_rules_are_right(tmp_path: Path) -> None:
 def test_wrong_rules_are_noticed(
     backend: Backend, old: str, new: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoilt(data: bytes, guest: Guest, asked: Backend) -> str:
+    def spoilt(data: bytes, guest: RenderedGuest, asked: Backend) -> str:
         text = subject.text_for(data, guest, asked)
         if asked is not backend:
             return text
@@ -156,7 +156,7 @@ def test_a_word_that_is_not_known_fails_its_case(
 
 
 def test_a_strict_reader_refuses_what_the_runner_complains_of(tmp_path: Path) -> None:
-    with pytest.raises(ShapeError, match="colour"):
+    with pytest.raises(ServiceFileError, match="colour"):
         load(written(tmp_path / "it.yaml", flows=[flow(colour="red")]))
 
 
@@ -255,7 +255,7 @@ def test_a_hand_made_sctp_packet() -> None:
 )
 def test_which_entries_are_stale(entry: tuple[str, str, int, bool], flow_: StaleFlow, wanted: bool) -> None:
     protocol, source, port, has_reply = entry
-    asked = Entry(protocol, "172.30.0.41", 53, source, port, has_reply=has_reply)
+    asked = KernelEntry(protocol, "172.30.0.41", 53, source, port, has_reply=has_reply)
     assert is_stale(asked, [flow_]) is wanted
 
 
@@ -271,7 +271,7 @@ def test_the_program_prints_what_the_runner_is_given(tmp_path: Path) -> None:
     """One group through `python -m kubeproxy_ext render`, as other programs ask."""
     file = read(written(tmp_path / "it.yaml", flows=[FLOW]))
     data = subject.objects_list(file.flows[0].state, "test-node")
-    guest = Guest("10.0.0.2", "test-node", service_cidrs=("172.30.0.0/16",))
+    guest = RenderedGuest("10.0.0.2", "test-node", service_cidrs=("172.30.0.0/16",))
     for backend in Backend:
         done = subprocess.run(
             [sys.executable, "-m", "kubeproxy_ext", "render", *guest.arguments(backend)],

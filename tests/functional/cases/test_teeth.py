@@ -11,7 +11,7 @@ import yaml
 
 from tests.cases.daemon import ROOT
 from tests.cases.runner import Runner
-from tests.cases.shape import Case, load
+from tests.cases.shape import RequestCase, load
 
 GROUND = ROOT / "tests" / "cases" / "more.yaml"
 LOGS = "GET /containerLogs/web/bank/app HTTP/1.1"
@@ -173,7 +173,7 @@ def test_a_case_that_wants_an_optional_part_needs_an_otherwise(faulty: Runner, t
 
 def test_the_same_cases_hold_for_the_real_agent(tmp_path: Path) -> None:
     """The complaints above are the agent's doing, not the harness'."""
-    cases: tuple[Case, ...] = load(
+    cases: tuple[RequestCase, ...] = load(
         write(
             tmp_path / "cases.yaml",
             {

@@ -18,7 +18,7 @@ from dnsconfig.cluster.objects import PodObject, decode_object
 from dnsconfig.cluster.state import world_of
 from dnsconfig.events import EVENTS
 from dnsconfig.resolve.decision import decide, node_of
-from tests.cases.dns.load import HOST, NOBODYS, Case, load
+from tests.cases.dns.load import HOST, NOBODYS, DnsCase, load
 from tests.functional.daemon_node import NAME, running
 from tests.functional.dnsconfig.node import Node
 
@@ -32,7 +32,7 @@ def prefix(number: int) -> str:
     return f"c{number:03}"
 
 
-def reason(case: Case, key: str) -> str:
+def reason(case: DnsCase, key: str) -> str:
     """What the pod's author is told; empty where it does not wait."""
     pod = decode_object(case.pod(key))
     assert isinstance(pod, PodObject)
@@ -49,7 +49,7 @@ def uids_of_events(here: Node, reason: str) -> set[str]:
 async def test_nobody_becomes_anothers_resolver(tmp_path: Path) -> None:
     here = Node(tmp_path)
     here.resolv_conf.write_text(HOST)
-    pods: list[tuple[Case, str, str]] = []
+    pods: list[tuple[DnsCase, str, str]] = []
     too_large: set[str] = set()
     for number, case in enumerate(CASES):
         key = prefix(number)

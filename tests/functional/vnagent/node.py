@@ -16,9 +16,9 @@ from devkit.kubelet.pods import StandInPod, pod_list
 from devkit.kubelet.server import StandInKubelet, kubelet_context
 from devkit.pki import Authority, Leaf
 from tenancy import keys
-from tests.cases.client import Client
-from tests.cases.daemon import Daemon, wait_for
-from tests.cases.replies import Reply, parse_reply
+from tests.cases.client import CaseClient
+from tests.cases.daemon import VnAgentProcess, wait_for
+from tests.cases.replies import ReceivedReply, parse_reply
 from tests.cases.world import replace_file
 
 NAME = "node-1"
@@ -91,7 +91,7 @@ class Node:
         self._contexts: dict[str, ssl.SSLContext] = {}
         self.kubelet = StandInKubelet(pods, tls=self.kubelet_tls())
         self.front_port: int | None = None  # where the agent dials, if the kubelet is not there
-        self.daemon = Daemon(directory / "config.yaml", directory / "status.sock")
+        self.daemon = VnAgentProcess(directory / "config.yaml", directory / "status.sock")
 
     # ---- life
 
@@ -200,19 +200,19 @@ class Node:
         self._contexts.clear()
 
     @contextlib.contextmanager
-    def client(self, key: str, leaf: Leaf | None = None) -> Iterator[Client]:
+    def client(self, key: str, leaf: Leaf | None = None) -> Iterator[CaseClient]:
         """A connection of a tenant's that has shaken hands."""
-        with Client(("127.0.0.1", self.daemon.port), self.context(key, leaf), sni=NAME) as client:
+        with CaseClient(("127.0.0.1", self.daemon.port), self.context(key, leaf), sni=NAME) as client:
             client.handshake()
             yield client
 
-    def ask(self, key: str, line: str, *headers: str, leaf: Leaf | None = None) -> Reply | None:
+    def ask(self, key: str, line: str, *headers: str, leaf: Leaf | None = None) -> ReceivedReply | None:
         """One request on a connection of its own. None if the agent ends it without a reply."""
         with self.client(key, leaf) as client:
             client.send(head(line, *headers))
             return reply_of(client, line.partition(" ")[0])
 
-    def logs(self, key: str, namespace: str, name: str, query: str = "") -> Reply | None:
+    def logs(self, key: str, namespace: str, name: str, query: str = "") -> ReceivedReply | None:
         return self.ask(key, f"GET /containerLogs/{namespace}/{name}/app{query}")
 
 
@@ -220,7 +220,7 @@ def head(line: str, *headers: str) -> bytes:
     return "\r\n".join([f"{line} HTTP/1.1", f"Host: {NAME}", *headers, "", ""]).encode("latin-1")
 
 
-def reply_of(client: Client, method: str = "GET", timeout_s: float = DEADLINE_S) -> Reply | None:
+def reply_of(client: CaseClient, method: str = "GET", timeout_s: float = DEADLINE_S) -> ReceivedReply | None:
     """Receive until the first reply is complete; None if it never is."""
     end = time.monotonic() + timeout_s
     while True:
@@ -232,7 +232,7 @@ def reply_of(client: Client, method: str = "GET", timeout_s: float = DEADLINE_S)
             return None
 
 
-def received(client: Client, wanted: bytes, timeout_s: float = DEADLINE_S) -> bool:
+def received(client: CaseClient, wanted: bytes, timeout_s: float = DEADLINE_S) -> bool:
     """Receive until `wanted` is among the bytes."""
     end = time.monotonic() + timeout_s
     while wanted not in client.received:

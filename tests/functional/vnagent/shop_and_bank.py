@@ -5,8 +5,8 @@ served."""
 import contextlib
 from collections.abc import Iterator
 
-from tests.cases.client import Client
-from tests.cases.replies import Reply
+from tests.cases.client import CaseClient
+from tests.cases.replies import ReceivedReply
 from tests.functional.vnagent.node import SPDY, Node, head, received, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")
@@ -18,7 +18,9 @@ CUT_WITHIN_S = 5.0
 
 
 @contextlib.contextmanager
-def many(node: Node, key: str, line: str, marker: str, *headers: str, count: int) -> Iterator[list[Client]]:
+def many(
+    node: Node, key: str, line: str, marker: str, *headers: str, count: int
+) -> Iterator[list[CaseClient]]:
     """So many streams of one kind, each of which has brought its first bytes."""
     with contextlib.ExitStack() as stack:
         clients = []
@@ -44,12 +46,12 @@ def serves(node: Node) -> bool:
         return reply is not None and reply.status == 200 and received(client, SHOP.marker.encode(), 2.0)
 
 
-def echoes(client: Client, data: bytes) -> bool:
+def echoes(client: CaseClient, data: bytes) -> bool:
     """Whether a stream still goes both ways."""
     client.send(data)
     return received(client, data)
 
 
-def status_of(reply: Reply | None) -> int | None:
+def status_of(reply: ReceivedReply | None) -> int | None:
     """None where there is no reply."""
     return None if reply is None else reply.status

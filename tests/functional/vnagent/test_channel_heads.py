@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
-from tests.cases.client import End
+from tests.cases.client import PeerEnd
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, reply_of, tenant_pod
@@ -88,7 +88,7 @@ def test_stream_data_behind_the_request_is_dropped_when_the_upgrade_fails(node: 
         assert reply is not None
         assert reply.status == 502
         assert client.receive_until_end(DEADLINE_S)
-        assert client.end is End.CLOSE_NOTIFY
+        assert client.end is PeerEnd.CLOSE_NOTIFY
         assert bytes(client.received).count(b"HTTP/1.1") == 1
     seen = [each for each in node.kubelet.exchanges[before:] if each.path != "/pods"]
     assert [each.path for each in seen] == ["/exec/ten-a-web/shop/app"]
@@ -121,7 +121,7 @@ def test_output_and_the_end_behind_the_101_both_arrive(node: Node) -> None:
     with node.client("ten-a") as client:
         client.send(head(EXEC, *SPDY))
         assert client.receive_until_end(DEADLINE_S)
-        assert client.end is End.CLOSE_NOTIFY
+        assert client.end is PeerEnd.CLOSE_NOTIFY
         assert bytes(client.received).endswith(b"\r\n\r\n" + output)
 
 

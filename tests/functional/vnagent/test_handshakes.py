@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from daemonkit.admission.handshake_accounts import EXPENSIVE_S, MAX_BEGUN_INLINE
 from daemonkit.tls.openssl import limit_groups
 from tests.cases import client_hello as hellos
-from tests.cases.client import Client
+from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.attacks import (
     chain_bytes,
@@ -52,7 +52,10 @@ def show_chain(node: Node, chain_pem: bytes, line: str = "GET /healthz") -> int 
 
 def answered(node: Node, context: ssl.SSLContext, line: str = "GET /healthz") -> int | None:
     """The status of a request; None if the agent hangs up."""
-    with Client(("127.0.0.1", node.daemon.port), context, sni=NAME) as client, contextlib.suppress(OSError):
+    with (
+        CaseClient(("127.0.0.1", node.daemon.port), context, sni=NAME) as client,
+        contextlib.suppress(OSError),
+    ):
         if not client.handshake():
             return None
         with contextlib.suppress(Exception):
@@ -343,7 +346,10 @@ def test_keys_on_custom_curves_are_not_decoded(node: Node) -> None:
     assert neighbour_is_served(node)
     context = client_context(node.serving, chain, leaf)
     begin_s = handshake_cpu_s(node)
-    with Client(("127.0.0.1", node.daemon.port), context, sni=NAME) as client, contextlib.suppress(OSError):
+    with (
+        CaseClient(("127.0.0.1", node.daemon.port), context, sni=NAME) as client,
+        contextlib.suppress(OSError),
+    ):
         if client.handshake():
             reply_of(client)
     failures = "vcnode_handshake_failures_total"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from devkit.pki import Authority, Leaf
-from tests.cases.client import Client
-from tests.cases.daemon import Daemon, wait_for
+from tests.cases.client import CaseClient
+from tests.cases.daemon import VnAgentProcess, wait_for
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")
@@ -41,7 +41,7 @@ def status(node: Node, key: str, line: str, *headers: str, leaf: Leaf | None = N
     return None if reply is None else reply.status
 
 
-def is_cut(client: Client, since_s: float) -> bool:
+def is_cut(client: CaseClient, since_s: float) -> bool:
     """Whether the agent has ended the connection within the contract's time."""
     client.receive_until_end(CUT_S - (time.monotonic() - since_s))
     return client.end is not None
@@ -134,7 +134,7 @@ def test_a_removed_tenant_loses_everything_live_and_nobody_else_does(node: Node)
         assert wait_for(lambda: all(e.ended_s is not None for e in streams), CUT_S)
         other.send(b"goes on")
         assert received(other, b"goes on")
-    with Client(("127.0.0.1", node.daemon.port), node.context("ten-a")) as again:
+    with CaseClient(("127.0.0.1", node.daemon.port), node.context("ten-a")) as again:
         again.handshake()
         assert again.receive_until_end(DEADLINE_S)
         assert again.received == b""
@@ -153,7 +153,7 @@ def test_connections_and_streams_end_with_their_certificate(tmp_path: Path) -> N
     """With SPIFFE a short life is the only revocation there is. What was opened by a certificate that is
     still valid goes on, of the same caller too."""
     node = Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK])
-    node.daemon = Daemon(node.daemon.config, node.daemon.socket, is_clock_movable=True)
+    node.daemon = VnAgentProcess(node.daemon.config, node.daemon.socket, is_clock_movable=True)
     with node:
         tenant = node.tenants["ten-a"]
         end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=100)

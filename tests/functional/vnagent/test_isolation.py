@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from devkit.kubelet.pods import MACHINE_ID, StandInPod
 from devkit.pki import Leaf
 from tenancy import keys, names
-from tests.cases.client import Client, SendFailed
+from tests.cases.client import CaseClient, SendFailed
 from tests.cases.daemon import wait_for
-from tests.cases.replies import Reply, parse_reply
+from tests.cases.replies import ReceivedReply, parse_reply
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, reply_of
 
 TENANTS = ("a", "a-b", "a-b-c")
@@ -87,14 +87,14 @@ def test_no_byte_of_one_tenant_reaches_another(
 ) -> None:
     # One connection of each tenant stays through all of it: what it remembers must not outlive events.
     with contextlib.ExitStack() as stack:
-        kept: dict[str, Client] = {}
+        kept: dict[str, CaseClient] = {}
         _play(node, steps, kept, stack)
 
 
 def _play(
     node: Node,
     steps: Sequence[tuple[Sequence[tuple[str, str, str]], str | None]],
-    kept: dict[str, Client],
+    kept: dict[str, CaseClient],
     stack: contextlib.ExitStack,
 ) -> None:
     for number, (places, absent) in enumerate(steps):
@@ -135,7 +135,7 @@ def assert_nothing(node: Node, tenant: str) -> None:
             assert client.received == b""
 
 
-def assert_its_own(node: Node, tenant: str, running: Sequence[StandInPod], client: Client) -> None:
+def assert_its_own(node: Node, tenant: str, running: Sequence[StandInPod], client: CaseClient) -> None:
     mine = {place[1:]: each for each in running if (place := owner(each)) and place[0] == tenant}
     super_names = {(each.namespace, each.name) for each in (*running, HOST_POD)}
     wanted = {(namespace, name) for namespace in NAMESPACES for name in PODS} | super_names
@@ -171,7 +171,7 @@ def assert_its_own(node: Node, tenant: str, running: Sequence[StandInPod], clien
         assert markers(refused.body) == set()
 
 
-def _is_own_page(client: Client, path: str, mine: Sequence[StandInPod]) -> bool:
+def _is_own_page(client: CaseClient, path: str, mine: Sequence[StandInPod]) -> bool:
     """Ask for a page, which must never hold what is not the tenant's; whether it holds all that is.
 
     The kubelet's page may be some seconds old, and is shared among tenants.
@@ -186,7 +186,7 @@ def _is_own_page(client: Client, path: str, mine: Sequence[StandInPod]) -> bool:
     return markers(reply.body) == own or not has_uids
 
 
-def _ask(client: Client, line: str) -> Reply:
+def _ask(client: CaseClient, line: str) -> ReceivedReply:
     """One of several requests on a connection."""
     client.received.clear()
     client.send(head(line))

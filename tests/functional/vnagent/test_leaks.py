@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.client import Client
+from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
 from vnagent.transport.poller import Channels
@@ -89,7 +89,7 @@ def read_logs(node: Node, count: int) -> None:
                     _receive(other, marker, 1)
 
 
-def _receive(client: Client, marker: bytes, count: int) -> None:
+def _receive(client: CaseClient, marker: bytes, count: int) -> None:
     while client.received.count(marker) < count:
         assert client.receive(DEADLINE_S), "the agent stopped answering"
 
@@ -141,7 +141,7 @@ def test_clients_that_never_finish_anything_leave_nothing(node: Node) -> None:
     address = ("127.0.0.1", node.daemon.port)
     for round_number in range(3):
         for _ in range(100):
-            with Client(address, None) as bare:
+            with CaseClient(address, None) as bare:
                 bare.send(b"\x16\x03\x01\x02\x00")
             with node.client("ten-a") as client:
                 client.send(head(LOGS)[:20])

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cases.client import End, SendFailed
-from tests.cases.daemon import ROOT, Daemon, DaemonError, wait_for
+from tests.cases.client import PeerEnd, SendFailed
+from tests.cases.daemon import ROOT, DaemonError, VnAgentProcess, wait_for
 from tests.cases.world import replace_file
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
 
@@ -177,7 +177,7 @@ def test_503_until_the_pods_have_been_read_once(tmp_path: Path) -> None:
         node.stop()
 
 
-def is_listening(daemon: Daemon) -> bool:
+def is_listening(daemon: VnAgentProcess) -> bool:
     try:
         daemon.port = daemon.listen_port()
     except DaemonError:
@@ -268,7 +268,7 @@ def test_a_daemon_without_streams_ends_at_once(node: Node) -> None:
         assert node.daemon.wait(DEADLINE_S) == 0
         assert time.monotonic() - begin < 1.5
         assert idle.receive_until_end(1)
-        assert idle.end is End.CLOSE_NOTIFY
+        assert idle.end is PeerEnd.CLOSE_NOTIFY
 
 
 def test_nothing_of_a_life_is_on_stdout_and_no_trace_in_the_log(node: Node) -> None:

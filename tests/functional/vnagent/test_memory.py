@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from devkit.kubelet.pods import StandInPod, pod_list
 from devkit.kubelet.replies import Exchange, Reply, Tunnel, switching
 from devkit.pki import common_name
-from tests.cases.client import Client
+from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.attacks import chain_bytes, client_context
 from tests.functional.vnagent.node import (
@@ -85,13 +85,13 @@ def running(directory: Path, *pods: StandInPod, max_age_s: int = 2, **limits: in
 
 
 @contextlib.contextmanager
-def readers(node: Node, count: int, key: str = "ten-a") -> Iterator[list[Client]]:
+def readers(node: Node, count: int, key: str = "ten-a") -> Iterator[list[CaseClient]]:
     """Connections that read nothing but what a test asks them to; their kernel takes little for them."""
     clients = []
     try:
         for _ in range(count):
             address = ("127.0.0.1", node.daemon.port)
-            client = Client(address, node.context(key), sni=NAME, receive_buffer_bytes=4096)
+            client = CaseClient(address, node.context(key), sni=NAME, receive_buffer_bytes=4096)
             client.handshake()
             clients.append(client)
         yield clients
@@ -153,8 +153,8 @@ def test_chains_that_take_much_memory(tmp_path: Path) -> None:
         context = client_context(node.serving, leaf, tenant.leaf)
         most = MAX_TENANT_HANDSHAKE_BYTES // chain_bytes(leaf)
 
-        def ask() -> Client:
-            client = Client(("127.0.0.1", node.daemon.port), context, sni=NAME)
+        def ask() -> CaseClient:
+            client = CaseClient(("127.0.0.1", node.daemon.port), context, sni=NAME)
             stack.callback(client.reset)
             client.handshake()
             client.send(head("GET /healthz"))

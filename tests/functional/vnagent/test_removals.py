@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases.client import Client, SendFailed
+from tests.cases.client import CaseClient, SendFailed
 from tests.cases.daemon import ROOT, wait_for
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
 
@@ -57,12 +57,12 @@ def lose_all(node: Node) -> None:
     assert wait_for(lambda: retained(node) == ["ten-a", "ten-b"], DEADLINE_S)
 
 
-def echoes(stream: Client, word: bytes) -> bool:
+def echoes(stream: CaseClient, word: bytes) -> bool:
     stream.send(word)
     return received(stream, word)
 
 
-def has_ended(stream: Client) -> bool:
+def has_ended(stream: CaseClient) -> bool:
     stream.receive(0.1)
     return stream.end is not None
 

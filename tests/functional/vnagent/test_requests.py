@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
-from tests.cases.client import Client
+from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
 from tests.functional.vnagent.far_end import FarEnd
@@ -302,7 +302,7 @@ def test_a_page_that_was_read_for_one_tenant_never_reaches_another(tmp_path: Pat
 # ---- limits
 
 
-def open_tunnel(node: Node, key: str, client: Client) -> int | None:
+def open_tunnel(node: Node, key: str, client: CaseClient) -> int | None:
     namespace, name = ("web", "shop") if key == "ten-a" else ("web", "bank")
     client.send(head(f"POST /exec/{namespace}/{name}/app?command=cat&input=1&output=1", *SPDY))
     reply = reply_of(client)
@@ -333,11 +333,11 @@ def test_a_tenants_tunnels_are_limited_and_given_back(tmp_path: Path) -> None:
 
 def test_a_tenants_connections_are_limited_and_no_other_tenants(tmp_path: Path) -> None:
     node = start_node(tmp_path, limits={"connectionsPerTenant": 3})
-    clients: list[Client] = []
+    clients: list[CaseClient] = []
     try:
         statuses = []
         for _ in range(5):
-            client = Client(("127.0.0.1", node.daemon.port), node.context("ten-a"))
+            client = CaseClient(("127.0.0.1", node.daemon.port), node.context("ten-a"))
             clients.append(client)
             client.handshake()
             client.send(head("GET /healthz"))

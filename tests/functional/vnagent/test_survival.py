@@ -12,7 +12,7 @@ import pytest
 
 from devkit.kubelet.replies import Exchange, Reply
 from devkit.pki import Authority
-from tests.cases.client import End
+from tests.cases.client import PeerEnd
 from tests.cases.daemon import DaemonError, wait_for
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, Tenant
 from tests.functional.vnagent.shop_and_bank import (
@@ -67,7 +67,7 @@ def _kill_and_serve_again(node: Node, key: str, marker: str, saved: set[str]) ->
         # Nobody is left hanging: neither the tenants nor the kubelet.
         for client in (*follows, *tunnels):
             assert client.receive_until_end(DEADLINE_S)
-            assert client.end in {End.EOF, End.RESET}
+            assert client.end in {PeerEnd.EOF, PeerEnd.RESET}
         assert wait_for(lambda: node.kubelet.connections_open == 0, DEADLINE_S)
     confirmed_at = {
         name: json.loads((node.directory / "state" / f"{name}.json").read_bytes())["confirmedAt"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devkit.pki import Authority
-from tests.cases.client import Client
+from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.cases.world import replace_file
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
@@ -43,7 +43,7 @@ def test_the_agents_serving_certificate_is_replaced_under_live_streams(node: Nod
         # Who trusts the new authority alone gets in, who trusts the old one alone does not.
         node.forget_contexts()
         assert serves(node)
-        with Client(("127.0.0.1", node.daemon.port), before, sni=NAME) as client:
+        with CaseClient(("127.0.0.1", node.daemon.port), before, sni=NAME) as client:
             assert not client.handshake()
         node.kubelet.append_log(SHOP.namespace, SHOP.name, "app", "a line after the rotation")
         for client in follows:

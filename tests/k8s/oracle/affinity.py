@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ruletrace.packet import Outcome, format_outcomes
 from tests.k8s.oracle.asking import times
 from tests.k8s.oracle.laboratory import Laboratory, Pair
-from tests.k8s.oracle.memory import Memory
+from tests.k8s.oracle.memory import AffinityMemory
 from tests.k8s.oracle.questions import Question
 from tests.k8s.oracle.volley import Volleys
 
@@ -35,7 +35,7 @@ def ask_clients(pair: Pair, asked: Sequence[Question]) -> list[str]:
 
 
 def _ask(volleys: Volleys, pair: Pair, asked: Sequence[Question]) -> list[str]:
-    memory, problems = Memory(volleys.side.ruled), list[str]()
+    memory, problems = AffinityMemory(volleys.side.ruled), list[str]()
     seen: dict[Question, set[Outcome]] = {one: set() for one in asked}
     wanted = {one: set(pair.guest.expected(one.flow)) for one in asked}
     for _ in range(max((times(ends, _SURE) for ends in wanted.values()), default=0)):

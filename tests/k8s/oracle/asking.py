@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ruleset.model import Endpoint
 from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
-from tests.k8s.oracle.volley import Flow, Seen, Volleys
+from tests.k8s.oracle.volley import AskedFlow, FlowOutcomes, Volleys
 
 # That an end which nobody expects shows in the first round: there are thousands of questions, and a
 # fault shows in more than one.
@@ -25,7 +25,7 @@ _MOST_FLOWS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PacketAnswer:
     """Where packets ended, and the senders' addresses that were seen there."""
 
     ends: frozenset[Outcome]
@@ -50,10 +50,10 @@ class Hint:
 
 
 def ask_all(
-    volleys: Volleys, flows: Sequence[Flow], hint: Callable[[Flow], Hint], *, may_forget: bool
-) -> dict[Flow, Answer]:
+    volleys: Volleys, flows: Sequence[AskedFlow], hint: Callable[[AskedFlow], Hint], *, may_forget: bool
+) -> dict[AskedFlow, PacketAnswer]:
     """The answers of one side. `may_forget`: nobody needs the flows that are under way there."""
-    found: dict[Flow, Seen] = {flow: Seen() for flow in flows}
+    found: dict[AskedFlow, FlowOutcomes] = {flow: FlowOutcomes() for flow in flows}
     left, certainty = list(flows), _SHOWN
     for _ in range(1 + _ROUNDS):
         for part in _parts(left, hint, certainty):
@@ -65,7 +65,7 @@ def ask_all(
                     found[flow].outcomes.pop(PacketVerdict.DROP, None)
                 found[flow].add(seen)
         left, certainty = [flow for flow in left if not hint(flow).explains(found[flow].ends)], _SURE
-    return {flow: Answer(seen.ends, frozenset(seen.sources)) for flow, seen in found.items()}
+    return {flow: PacketAnswer(seen.ends, frozenset(seen.sources)) for flow, seen in found.items()}
 
 
 def times(ends: Iterable[Outcome], certainty: float) -> int:
@@ -75,9 +75,9 @@ def times(ends: Iterable[Outcome], certainty: float) -> int:
 
 
 def _parts(
-    flows: Sequence[Flow], hint: Callable[[Flow], Hint], certainty: float
-) -> Iterable[list[tuple[Flow, int]]]:
-    part: list[tuple[Flow, int]] = []
+    flows: Sequence[AskedFlow], hint: Callable[[AskedFlow], Hint], certainty: float
+) -> Iterable[list[tuple[AskedFlow, int]]]:
+    part: list[tuple[AskedFlow, int]] = []
     count = 0
     for flow in flows:
         hinted = hint(flow)

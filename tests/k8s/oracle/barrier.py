@@ -13,7 +13,7 @@ from ruleset.model import Endpoint, Protocol
 from tests.k8s.oracle.changes import SERVICES, SLICES
 from tests.k8s.oracle.draw import ZONES, Json
 from tests.k8s.oracle.store import Store
-from tests.k8s.oracle.volley import Flow, Volleys
+from tests.k8s.oracle.volley import AskedFlow, Volleys
 from tests.k8s.ring.processes import wait_for
 
 _NAMESPACE = "barriers"
@@ -54,22 +54,22 @@ class Barrier:
         number = _FIRST_ZONE + ZONES.index(zone)
         self._wait(f"{volleys.side.name} is in {zone}", volleys, self._zoned, number)
 
-    def _wait(self, what: str, volleys: Volleys, flows: Sequence[Flow], number: int) -> None:
+    def _wait(self, what: str, volleys: Volleys, flows: Sequence[AskedFlow], number: int) -> None:
         """Until these flows end at the endpoint of that number and at no other."""
         ends = {flow: Endpoint(_address(number, ":" in flow.destination), _PORT) for flow in flows}
         wait_for(what, partial(_is_there, volleys, ends), timeout_s=_PASSED_S)
 
-    def _make(self, name: str, endpoints: Mapping[int, Json]) -> list[Flow]:
+    def _make(self, name: str, endpoints: Mapping[int, Json]) -> list[AskedFlow]:
         """A Service with these endpoints, by their numbers, in both families; the flows to it."""
         service = self._store.create(SERVICES, _service(name))
         flows = []
         for ip in service["spec"]["clusterIPs"]:
             self._store.create(SLICES, _slice(name, endpoints, is_six=":" in ip))
-            flows.append(Flow(Protocol.TCP, ip, _PORT))
+            flows.append(AskedFlow(Protocol.TCP, ip, _PORT))
         return flows
 
 
-def _is_there(volleys: Volleys, ends: Mapping[Flow, Endpoint]) -> bool:
+def _is_there(volleys: Volleys, ends: Mapping[AskedFlow, Endpoint]) -> bool:
     # More than once each: one of three endpoints may be the right one by chance.
     seen = volleys.ask([(flow, 16) for flow in ends])
     return all(one.ends == {end} for one, end in zip(seen, ends.values(), strict=True))

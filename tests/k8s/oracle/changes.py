@@ -7,21 +7,21 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 
-from tests.k8s.oracle.draw import NODES, Drawing, Json, World, ingress, rules_left_to_chance
+from tests.k8s.oracle.draw import NODES, Drawing, DrawnNamespace, Json, ingress, rules_left_to_chance
 
 SERVICES, SLICES = "services", "endpointslices"
 _MOST_SERVICES = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """A write that makes the objects of `before` those of `after`.
 
     `value` is the object, or with the verb "patch" a JSON merge patch of it or of its status.
     """
 
-    before: World
-    after: World
+    before: DrawnNamespace
+    after: DrawnNamespace
     verb: str
     kind: str
     name: str
@@ -48,7 +48,7 @@ class Change:
         return f"{self}\n    was {was}\n    is  {now}"
 
 
-def draw_change(choose: random.Random, world: World) -> Change:
+def draw_change(choose: random.Random, world: DrawnNamespace) -> ObjectChange:
     """Some change of a world, which stays as it is."""
     while True:
         after = deepcopy(world)
@@ -58,7 +58,7 @@ def draw_change(choose: random.Random, world: World) -> Change:
             return made
 
 
-def _flip(drawing: Drawing, before: World) -> Change | None:
+def _flip(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """An endpoint becomes ready, begins to end, moves."""
     one = _some_slice(drawing)
     if one is None or not one["endpoints"]:
@@ -74,7 +74,7 @@ def _flip(drawing: Drawing, before: World) -> Change | None:
     return _replaced(drawing, before, one)
 
 
-def _resize(drawing: Drawing, before: World) -> Change | None:
+def _resize(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """An endpoint more or less."""
     one = _some_slice(drawing)
     if one is None:
@@ -86,7 +86,7 @@ def _resize(drawing: Drawing, before: World) -> Change | None:
     return _replaced(drawing, before, one)
 
 
-def _renumber(drawing: Drawing, before: World) -> Change | None:
+def _renumber(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """Endpoints keep their addresses and change their ports."""
     one = _some_slice(drawing)
     service = one and one["metadata"]["labels"]["kubernetes.io/service-name"]
@@ -96,13 +96,13 @@ def _renumber(drawing: Drawing, before: World) -> Change | None:
     return _replaced(drawing, before, one)
 
 
-def _remake_slice(drawing: Drawing, before: World) -> Change | None:
+def _remake_slice(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """A slice goes; or one comes."""
     one = _some_slice(drawing)
     if one is not None and drawing.chance(0.5):
         name = one["metadata"]["name"]
         del drawing.world.slices[name]
-        return Change(before, drawing.world, "delete", SLICES, name, {})
+        return ObjectChange(before, drawing.world, "delete", SLICES, name, {})
     service = drawing.choose.choice(sorted(drawing.world.services) or ["svc-0"])
     if service not in drawing.world.services:
         return None
@@ -111,10 +111,10 @@ def _remake_slice(drawing: Drawing, before: World) -> Change | None:
     if name in drawing.world.slices:
         return None
     drawing.world.slices[name] = made
-    return Change(before, drawing.world, "create", SLICES, name, made)
+    return ObjectChange(before, drawing.world, "create", SLICES, name, made)
 
 
-def _edit_service(drawing: Drawing, before: World) -> Change | None:
+def _edit_service(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """A field of a Service's specification."""
     name, service = _some_service(drawing)
     if service is None or service["spec"]["type"] == "ExternalName":
@@ -135,10 +135,10 @@ def _edit_service(drawing: Drawing, before: World) -> Change | None:
         case _:
             patch = {"ports": drawing.ports()}
     spec |= patch
-    return Change(before, drawing.world, "patch", SERVICES, name, {"spec": patch})
+    return ObjectChange(before, drawing.world, "patch", SERVICES, name, {"spec": patch})
 
 
-def _edit_status(drawing: Drawing, before: World) -> Change | None:
+def _edit_status(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """Load balancer addresses come and go."""
     name, service = _some_service(drawing)
     if service is None or service["spec"]["type"] != "LoadBalancer":
@@ -147,7 +147,7 @@ def _edit_status(drawing: Drawing, before: World) -> Change | None:
     if ingress(service) == balancer["ingress"]:
         return None
     service["status"] = {"loadBalancer": balancer}
-    return Change(
+    return ObjectChange(
         before,
         drawing.world,
         "patch",
@@ -158,7 +158,7 @@ def _edit_status(drawing: Drawing, before: World) -> Change | None:
     )
 
 
-def _relabel(drawing: Drawing, before: World) -> Change | None:
+def _relabel(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """A Service is handed to another proxy, or comes back."""
     name, service = _some_service(drawing)
     if service is None:
@@ -170,25 +170,25 @@ def _relabel(drawing: Drawing, before: World) -> Change | None:
         del service["metadata"]["labels"][key]
     else:
         service["metadata"]["labels"][key] = value
-    return Change(before, drawing.world, "patch", SERVICES, name, patch)
+    return ObjectChange(before, drawing.world, "patch", SERVICES, name, patch)
 
 
-def _remake_service(drawing: Drawing, before: World) -> Change | None:
+def _remake_service(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """A Service goes, and its slices stay for now; or one comes."""
     names = sorted(drawing.world.services)
     if len(names) > 2 and drawing.chance(0.5):
         name = drawing.choose.choice(names)
         del drawing.world.services[name]
-        return Change(before, drawing.world, "delete", SERVICES, name, {})
+        return ObjectChange(before, drawing.world, "delete", SERVICES, name, {})
     free = [name for number in range(_MOST_SERVICES) if (name := f"svc-{number}") not in names]
     if not free:
         return None
     name = drawing.choose.choice(free)
     made = drawing.world.services[name] = drawing.service(name)
-    return Change(before, drawing.world, "create", SERVICES, name, made)
+    return ObjectChange(before, drawing.world, "create", SERVICES, name, made)
 
 
-_Draw = Callable[[Drawing, World], Change | None]
+_Draw = Callable[[Drawing, DrawnNamespace], ObjectChange | None]
 _DRAWN: tuple[_Draw, ...] = (
     *(_flip, _resize, _renumber, _remake_slice, _edit_service, _edit_status, _relabel, _remake_service),
 )
@@ -208,6 +208,6 @@ def _some_service(drawing: Drawing) -> tuple[str, Json | None]:
     return name, drawing.world.services[name]
 
 
-def _replaced(drawing: Drawing, before: World, one: Json) -> Change:
+def _replaced(drawing: Drawing, before: DrawnNamespace, one: Json) -> ObjectChange:
     name = one["metadata"]["name"]
-    return Change(before, drawing.world, "put", SLICES, name, one)
+    return ObjectChange(before, drawing.world, "put", SLICES, name, one)

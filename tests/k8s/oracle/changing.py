@@ -3,14 +3,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tests.k8s.oracle.changes import Change, draw_change
-from tests.k8s.oracle.draw import ZONES, Json, World
+from tests.k8s.oracle.changes import ObjectChange, draw_change
+from tests.k8s.oracle.draw import ZONES, DrawnNamespace, Json
 from tests.k8s.oracle.following import Followers
 from tests.k8s.oracle.judging import judge
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.questions import Question, of_service
 from tests.k8s.oracle.shapes import SHAPES
-from tests.k8s.oracle.volley import Flow
+from tests.k8s.oracle.volley import AskedFlow
 
 _BATCH = 20
 # Changes meet each other where many of them are in one world.
@@ -61,7 +61,7 @@ class Changing:
             for pair, asked in zip(self._laboratory.pairs, self._asked, strict=True)
         ]
 
-    def _change(self, wanted: Iterable[Change | None]) -> list[str]:
+    def _change(self, wanted: Iterable[ObjectChange | None]) -> list[str]:
         before = dict(self._laboratory.store.services)
         changes = [change for change in wanted if change is not None]
         self.made += len(changes)
@@ -78,18 +78,18 @@ class Changing:
             problems.append("after " + "\n".join(one.whole() for one in of_these or changes))
         return problems
 
-    def _some_change(self) -> Change | None:
+    def _some_change(self) -> ObjectChange | None:
         """Make one; None if the API server does not want it."""
         number = self._choose.choice(self._changing)
         change = draw_change(self._choose, self._laboratory.worlds[number])
         return change if self._made(number, change) else None
 
-    def _shape(self, number: int, make: Callable[[World], Change]) -> Change:
+    def _shape(self, number: int, make: Callable[[DrawnNamespace], ObjectChange]) -> ObjectChange:
         change = make(self._laboratory.worlds[number])
         assert self._made(number, change), self._laboratory.store.refused[-1]
         return change
 
-    def _made(self, number: int, change: Change) -> bool:
+    def _made(self, number: int, change: ObjectChange) -> bool:
         """Whether the API server took it."""
         if not self._laboratory.store.apply(change):
             return False
@@ -103,7 +103,7 @@ class Changing:
         self, pair: Pair, touched: set[tuple[str, str]], before: dict[tuple[str, str], Json]
     ) -> list[Question]:
         """About Services as they were and as they are, and about some that were left alone."""
-        found: dict[Flow, Question] = {}
+        found: dict[AskedFlow, Question] = {}
         for services in (self._laboratory.store.services, before):
             for key in sorted(touched & services.keys()):
                 for one in of_service(services[key], pair.place):

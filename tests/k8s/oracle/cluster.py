@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 from tests.k8s.build import Binaries
 from tests.k8s.oracle.draw import Json
 from tests.k8s.ring import network, traces
-from tests.k8s.ring.api import Endpoint
+from tests.k8s.ring.api import TlsEndpoint
 from tests.k8s.ring.certs import Authority
 from tests.k8s.ring.controlplane import start_apiserver, start_etcd
 from tests.k8s.ring.network import NetworkNamespace
@@ -29,12 +29,12 @@ _QUIRK = b"duplicate nodePort"
 _REFUSED = (http.HTTPStatus.UNPROCESSABLE_ENTITY, http.HTTPStatus.BAD_REQUEST)
 
 
-class RefusedError(Exception):
+class InvalidObjectError(Exception):
     """The API server says that there can be no such object."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class OracleCluster:
     """`directory` is the run's own, for all that its programs write."""
 
     directory: Path
@@ -46,7 +46,7 @@ class Cluster:
 class Api:
     """Writes on one connection, thousands of times."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: TlsEndpoint) -> None:
         self._endpoint = endpoint
         self._connection: http.client.HTTPConnection | None = None
         self._used_at = 0.0
@@ -90,14 +90,14 @@ class Api:
             connection.close()
             self._connection = None
         if response.status in _REFUSED or _QUIRK in text:
-            raise RefusedError(json.loads(text).get("message", ""))
+            raise InvalidObjectError(json.loads(text).get("message", ""))
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             raise RingError(f"{method} {path}: {response.status} {text[:500]!r}")
         found: Json = json.loads(text)
         return found
 
 
-def start_cluster(binaries: Binaries, stack: ExitStack) -> Cluster:
+def start_cluster(binaries: Binaries, stack: ExitStack) -> OracleCluster:
     """Start both; `stack` takes them away again. Raises RingError."""
     directory, prefix = traces.open_directory(stack)
     control = NetworkNamespace(f"{prefix}-cp", _ADDRESS)
@@ -124,10 +124,10 @@ def start_cluster(binaries: Binaries, stack: ExitStack) -> Cluster:
     made.wait_ready()
     api = Api(made.api.endpoint)
     stack.callback(api.close)
-    return Cluster(directory, control, made.kubeconfig, api)
+    return OracleCluster(directory, control, made.kubeconfig, api)
 
 
-def link_node(cluster: Cluster, node: Namespace, number: int) -> None:
+def link_node(cluster: OracleCluster, node: ThreadedNamespace, number: int) -> None:
     """Let a node's namespace reach the API server."""
     ours, its = f"node{number}", f"10.70.1.{number}"
     run(

@@ -11,16 +11,16 @@ from kubeproxy_ext.compute.addresses import canonical_ip
 from ruleset.model import Endpoint
 from ruletrace.packet import PacketVerdict
 from tests.k8s.oracle.draw import Json, ingress
-from tests.k8s.oracle.questions import Kind, Question
-from tests.k8s.oracle.sides import Place
+from tests.k8s.oracle.questions import DestinationKind, Question
+from tests.k8s.oracle.sides import NodeAndPod
 
 IPTABLES, NFTABLES = "iptables", "nftables"
-_OUTER = frozenset({Kind.EXTERNAL_IP, Kind.BALANCER_IP, Kind.NODE_PORT})
+_OUTER = frozenset({DestinationKind.EXTERNAL_IP, DestinationKind.BALANCER_IP, DestinationKind.NODE_PORT})
 _ANY = frozenset[PacketVerdict]()
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ComparedQuestion:
     """One question with both answers. `service` is the object, None where the question is of none;
     `is_captured` whether our rules have its destination."""
 
@@ -40,12 +40,12 @@ class Difference:
     name: str
     reason: str
     modes: tuple[str, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[DestinationKind, ...]
     theirs: frozenset[PacketVerdict]
     ours: frozenset[PacketVerdict]
-    only_if: Callable[[Case], bool] = lambda _: True
+    only_if: Callable[[ComparedQuestion], bool] = lambda _: True
 
-    def covers(self, case: Case) -> bool:
+    def covers(self, case: ComparedQuestion) -> bool:
         return (
             case.mode in self.modes
             and case.question.kind in self.kinds
@@ -67,11 +67,11 @@ def has_local_policy(service: Json | None) -> bool:
     return service is not None and service["spec"].get("externalTrafficPolicy") == "Local"
 
 
-def _is_ranged(case: Case) -> bool:
+def _is_ranged(case: ComparedQuestion) -> bool:
     return has_source_ranges(case.service, case.question.flow.destination)
 
 
-def _is_both(case: Case) -> bool:
+def _is_both(case: ComparedQuestion) -> bool:
     ips = {canonical_ip(one["ip"]) for one in ingress(case.service or {"spec": {}})}
     return case.question.flow.destination in ips
 
@@ -82,7 +82,7 @@ DIFFERENCES = (
         reason="to a guest its own address is its own; a packet to the node's goes to the node, whose "
         "own kube-proxy is none of a VPC's",
         modes=(IPTABLES, NFTABLES),
-        kinds=(Kind.NODE_PORT,),
+        kinds=(DestinationKind.NODE_PORT,),
         theirs=_ANY,
         ours=frozenset({PacketVerdict.PASS}),
     ),
@@ -92,7 +92,12 @@ DIFFERENCES = (
         "Service's of its own; a guest rejects it, as a SYN that beats its Service's rules is then "
         "tried again at once and not after a timeout",
         modes=(NFTABLES,),
-        kinds=(Kind.UNALLOCATED, Kind.CLUSTER_IP, Kind.WRONG_PORT, Kind.WRONG_PROTOCOL),
+        kinds=(
+            DestinationKind.UNALLOCATED,
+            DestinationKind.CLUSTER_IP,
+            DestinationKind.WRONG_PORT,
+            DestinationKind.WRONG_PROTOCOL,
+        ),
         theirs=frozenset({PacketVerdict.DROP}),
         ours=frozenset({PacketVerdict.REJECT}),
         only_if=lambda case: not case.is_captured,
@@ -102,7 +107,7 @@ DIFFERENCES = (
         reason="kube-proxy's modes differ: iptables rejects where there are no endpoints before it looks at "
         "source ranges, nftables looks at these first; a guest does as iptables",
         modes=(NFTABLES,),
-        kinds=(Kind.BALANCER_IP,),
+        kinds=(DestinationKind.BALANCER_IP,),
         theirs=frozenset({PacketVerdict.DROP}),
         ours=frozenset({PacketVerdict.REJECT}),
         only_if=_is_ranged,
@@ -113,7 +118,7 @@ DIFFERENCES = (
         "in mode iptables takes the first for it, and filters no sources; nftables filters. A guest does "
         "as iptables",
         modes=(NFTABLES,),
-        kinds=(Kind.EXTERNAL_IP,),
+        kinds=(DestinationKind.EXTERNAL_IP,),
         theirs=frozenset({PacketVerdict.DROP}),
         ours=_ANY,
         only_if=lambda case: _is_ranged(case) and _is_both(case),
@@ -148,7 +153,7 @@ NOT_ASKED = {
 """What is not drawn, and why."""
 
 
-def accepted(case: Case) -> Difference | None:
+def accepted(case: ComparedQuestion) -> Difference | None:
     """The difference that covers a case; None if there is none."""
     return next((one for one in DIFFERENCES if one.covers(case)), None)
 
@@ -158,7 +163,7 @@ def wrong_sources(
     ends: frozenset[Endpoint | PacketVerdict],
     theirs: Iterable[str],
     ours: Iterable[str],
-    place: Place,
+    place: NodeAndPod,
 ) -> str:
     """What is wrong with the addresses that endpoints saw as the sender's; "" if nothing is."""
     is_six = ":" in question.flow.destination

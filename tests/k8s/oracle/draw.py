@@ -34,7 +34,7 @@ _RANGES = (
 
 
 @dataclass(slots=True)
-class World:
+class DrawnNamespace:
     """One namespace: its objects by name, as they were last written."""
 
     index: int
@@ -52,16 +52,16 @@ class World:
                 yield one
 
 
-def draw_world(seed: int, index: int) -> World:
+def draw_world(seed: int, index: int) -> DrawnNamespace:
     """The world of that number under that seed, always the same."""
     choose = random.Random(f"{seed}/{index}")  # noqa: S311 - worlds, not secrets
-    drawing = Drawing(choose, World(index))
+    drawing = Drawing(choose, DrawnNamespace(index))
     for number in range(drawing.choose.randint(3, 6)):
         drawing.add_service(f"svc-{number}")
     return drawing.world
 
 
-def rules_left_to_chance(world: World) -> str:
+def rules_left_to_chance(world: DrawnNamespace) -> str:
     """What of a world kube-proxy answers by the order of a Go map, so that nobody can be held to it; ""
     if there is nothing.
 
@@ -104,7 +104,7 @@ def ingress(service: Json) -> list[Json]:
 class Drawing:
     """Draws into one world."""
 
-    def __init__(self, choose: random.Random, world: World) -> None:
+    def __init__(self, choose: random.Random, world: DrawnNamespace) -> None:
         self.choose = choose
         self.world = world
 

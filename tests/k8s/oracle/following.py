@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ruleset.model import Endpoint, Frontend, Protocol
 from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
-from tests.k8s.oracle.changes import SERVICES, Change
+from tests.k8s.oracle.changes import SERVICES, ObjectChange
 from tests.k8s.oracle.differences import (
     IPTABLES,
     LEFT_BEHIND,
@@ -23,11 +23,11 @@ from tests.k8s.oracle.differences import (
 )
 from tests.k8s.oracle.laboratory import Laboratory, Pair
 from tests.k8s.oracle.ours import choices
-from tests.k8s.oracle.questions import Kind, Question
+from tests.k8s.oracle.questions import DestinationKind, Question
 from tests.k8s.oracle.volley import Volleys
 
 _SOURCE_PORT = 1024
-_KINDS = (Kind.CLUSTER_IP, Kind.EXTERNAL_IP, Kind.BALANCER_IP)
+_KINDS = (DestinationKind.CLUSTER_IP, DestinationKind.EXTERNAL_IP, DestinationKind.BALANCER_IP)
 # SCTP's entries of an INIT are gone after three seconds.
 _PROTOCOLS = (Protocol.TCP, Protocol.UDP)
 _REFUSALS = frozenset[Outcome]({PacketVerdict.REJECT, PacketVerdict.DROP})
@@ -67,7 +67,7 @@ class Followers:
         for side in pair.sides:
             side.forget_flows()
         self._sides = tuple(
-            _Side(laboratory, volleys, pair, flows, clients, is_theirs=volleys is pair.theirs)
+            _FollowedSide(laboratory, volleys, pair, flows, clients, is_theirs=volleys is pair.theirs)
             for volleys in (pair.theirs, pair.ours)
         )
         self._count = len(flows) + len(clients)
@@ -75,7 +75,7 @@ class Followers:
     def __len__(self) -> int:
         return self._count
 
-    def follow(self, changes: Sequence[Change]) -> list[str]:
+    def follow(self, changes: Sequence[ObjectChange]) -> list[str]:
         """After these changes: send again; what is wrong with where the packets came to."""
         happened = _Happened(
             frozenset(_reference(one) for one in changes if one.kind == SERVICES),
@@ -89,7 +89,7 @@ class Followers:
         return problems
 
 
-class _Side:
+class _FollowedSide:
     """One side's flows and clients, and what they came to last."""
 
     def __init__(
@@ -189,9 +189,12 @@ class _Side:
         for the want of a local endpoint, as if it came from outside the cluster, and in mode iptables one
         to a load balancer address of a Service with source ranges, as if it were not admitted."""
         service = self._laboratory.service(one.service)
-        if has_local_policy(service) and one.kind in (Kind.EXTERNAL_IP, Kind.BALANCER_IP):
+        if has_local_policy(service) and one.kind in (
+            DestinationKind.EXTERNAL_IP,
+            DestinationKind.BALANCER_IP,
+        ):
             return True
-        is_filtered = self._pair.mode == IPTABLES and one.kind is Kind.BALANCER_IP
+        is_filtered = self._pair.mode == IPTABLES and one.kind is DestinationKind.BALANCER_IP
         return is_filtered and has_source_ranges(service, one.flow.destination)
 
     def _remember(self) -> None:
@@ -265,7 +268,7 @@ class _Side:
         return {one: next(iter(of.ends)) for one, of in zip(asked, seen, strict=True)}
 
 
-def _reference(change: Change) -> str:
+def _reference(change: ObjectChange) -> str:
     return f"{change.after.namespace}/{change.service}"
 
 

@@ -5,12 +5,12 @@ import json
 from collections.abc import Callable, Sequence
 
 from ruletrace.packet import PacketVerdict
-from tests.k8s.oracle.asking import Answer, Hint, ask_all
-from tests.k8s.oracle.differences import MASQUERADED, Case, accepted, wrong_sources
+from tests.k8s.oracle.asking import Hint, PacketAnswer, ask_all
+from tests.k8s.oracle.differences import MASQUERADED, ComparedQuestion, accepted, wrong_sources
 from tests.k8s.oracle.draw import Json
 from tests.k8s.oracle.laboratory import Laboratory, Pair
-from tests.k8s.oracle.questions import Kind, Question
-from tests.k8s.oracle.volley import Flow
+from tests.k8s.oracle.questions import DestinationKind, Question
+from tests.k8s.oracle.volley import AskedFlow
 
 _SHOWN = 12
 _SHOWN_WHOLE = 2
@@ -20,7 +20,7 @@ def judge(
     laboratory: Laboratory, pair: Pair, asked: Sequence[Question], *, may_forget: bool = True
 ) -> list[str]:
     """Ask both sides; what is wrong with the answers, a text each."""
-    node_ports = {one.flow for one in asked if one.kind is Kind.NODE_PORT}
+    node_ports = {one.flow for one in asked if one.kind is DestinationKind.NODE_PORT}
     flows = [one.flow for one in asked]
     their_hint, our_hint = _hints(pair, node_ports)
     theirs = ask_all(pair.theirs, flows, their_hint, may_forget=may_forget)
@@ -46,11 +46,13 @@ def told(laboratory: Laboratory, problems: Sequence[str]) -> str:
     return f"{len(problems)} disagreements; again with: {command}\n{shown}{more}"
 
 
-def _hints(pair: Pair, node_ports: set[Flow]) -> tuple[Callable[[Flow], Hint], Callable[[Flow], Hint]]:
-    def ours(flow: Flow) -> Hint:
+def _hints(
+    pair: Pair, node_ports: set[AskedFlow]
+) -> tuple[Callable[[AskedFlow], Hint], Callable[[AskedFlow], Hint]]:
+    def ours(flow: AskedFlow) -> Hint:
         return Hint(pair.guest.expected(flow), pair.guest.has_affinity(flow))
 
-    def theirs(flow: Flow) -> Hint:
+    def theirs(flow: AskedFlow) -> Hint:
         # Known to be other ends: asking more often would make them no clearer.
         is_free = pair.guest.frontend(flow) is None and pair.guest.expected(flow) == {PacketVerdict.REJECT}
         return Hint(None) if flow in node_ports or is_free else ours(flow)
@@ -58,17 +60,19 @@ def _hints(pair: Pair, node_ports: set[Flow]) -> tuple[Callable[[Flow], Hint], C
     return theirs, ours
 
 
-def _judge(laboratory: Laboratory, pair: Pair, question: Question, theirs: Answer, ours: Answer) -> str:
+def _judge(
+    laboratory: Laboratory, pair: Pair, question: Question, theirs: PacketAnswer, ours: PacketAnswer
+) -> str:
     """What is wrong with two answers; "" if nothing is."""
     flow, guest = question.flow, pair.guest
     model = guest.expected(flow)
     pair.agreed.pop(question, None)
     if not Hint(model, guest.has_affinity(flow)).explains(ours.ends):
-        return f"our rules' answer is {ours}, our model's {Answer(model, frozenset())}"
+        return f"our rules' answer is {ours}, our model's {PacketAnswer(model, frozenset())}"
     if _is_same(theirs, ours, model, is_sticky=guest.has_affinity(flow)):
         pair.agreed[question] = model
     else:
-        case = Case(
+        case = ComparedQuestion(
             question=question,
             mode=pair.mode,
             theirs=theirs.ends,
@@ -86,7 +90,7 @@ def _judge(laboratory: Laboratory, pair: Pair, question: Question, theirs: Answe
     return problem
 
 
-def _is_same(theirs: Answer, ours: Answer, model: frozenset[object], *, is_sticky: bool) -> bool:
+def _is_same(theirs: PacketAnswer, ours: PacketAnswer, model: frozenset[object], *, is_sticky: bool) -> bool:
     """With affinity either side has its own choice, and keeps to it."""
     if is_sticky and len(theirs.ends) == len(ours.ends) == 1:
         return theirs.ends <= model and ours.ends <= model

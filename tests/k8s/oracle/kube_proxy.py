@@ -7,15 +7,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.k8s.build import Binaries
-from tests.k8s.oracle.cluster import Cluster
+from tests.k8s.oracle.cluster import OracleCluster
 from tests.k8s.oracle.draw import CLUSTER_CIDRS
 from tests.k8s.oracle.sides import Side
-from tests.k8s.ring.processes import SYSTEM_PATH, Daemon
+from tests.k8s.ring.processes import SYSTEM_PATH, RingProcess
 
 _XTABLES = ("iptables", "ip6tables")
 
 
-def start_kube_proxy(side: Side, mode: str, cluster: Cluster, binaries: Binaries, stack: ExitStack) -> Daemon:
+def start_kube_proxy(
+    side: Side, mode: str, cluster: OracleCluster, binaries: Binaries, stack: ExitStack
+) -> RingProcess:
     """Start one that knows its node's pods by their range, and writes at once what it hears of.
 
     In mode "iptables" it gets legacy iptables: with thousands of Services iptables-nft takes seconds.
@@ -46,7 +48,7 @@ def start_kube_proxy(side: Side, mode: str, cluster: Cluster, binaries: Binaries
             }
         )
     )
-    daemon = Daemon(
+    daemon = RingProcess(
         f"kube-proxy {node}",
         [
             *("nsenter", f"--net={side.ruled.path}", "setpriv", "--pdeathsig", "KILL"),

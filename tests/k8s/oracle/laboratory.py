@@ -14,19 +14,19 @@ from tests.k8s.build import Binaries
 from tests.k8s.oracle.barrier import Barrier
 from tests.k8s.oracle.cluster import SERVICE_CIDRS, link_node, start_cluster
 from tests.k8s.oracle.differences import IPTABLES, NFTABLES
-from tests.k8s.oracle.draw import NODES, PODS, ZONES, Json, World, draw_world
+from tests.k8s.oracle.draw import NODES, PODS, ZONES, DrawnNamespace, Json, draw_world
 from tests.k8s.oracle.kube_proxy import start_kube_proxy
-from tests.k8s.oracle.ours import OurGuest, Ours
+from tests.k8s.oracle.ours import OracleGuests, OurGuest
 from tests.k8s.oracle.questions import Question, cluster_ips, questions
 from tests.k8s.oracle.shapes import SHAPES
-from tests.k8s.oracle.sides import Place, Side, guest_side, host_side
+from tests.k8s.oracle.sides import NodeAndPod, Side, guest_side, host_side
 from tests.k8s.oracle.store import Store
 from tests.k8s.oracle.volley import Volleys
-from tests.k8s.ring.processes import Daemon
+from tests.k8s.ring.processes import RingProcess
 
 _PLACES = (
-    Place(NODES[0], ZONES[0], ("10.71.0.1", "fd00:71::1"), PODS[0]),
-    Place(NODES[1], ZONES[1], ("10.71.0.2", "fd00:71::2"), PODS[1]),
+    NodeAndPod(NODES[0], ZONES[0], ("10.71.0.1", "fd00:71::1"), PODS[0]),
+    NodeAndPod(NODES[1], ZONES[1], ("10.71.0.2", "fd00:71::2"), PODS[1]),
 )
 _MODES = (IPTABLES, NFTABLES)
 
@@ -38,9 +38,9 @@ class Pair:
     `agreed` are the answers that both sides gave alike when they were asked last.
     """
 
-    place: Place
+    place: NodeAndPod
     mode: str
-    proxy: Daemon
+    proxy: RingProcess
     theirs: Volleys
     guest: OurGuest
     ours: Volleys
@@ -69,10 +69,10 @@ class Laboratory:
     seed: int
     drawn: int
     store: Store
-    ours: Ours
+    ours: OracleGuests
     barrier: Barrier
     pairs: tuple[Pair, ...]
-    worlds: list[World]
+    worlds: list[DrawnNamespace]
     figures: Figures = field(default_factory=Figures)
 
     def follow(self) -> None:
@@ -90,7 +90,7 @@ class Laboratory:
         namespace, _, name = reference.partition("/")
         return self.store.services.get((namespace, name))
 
-    def questions(self, pair: Pair, worlds: Iterable[World]) -> list[Question]:
+    def questions(self, pair: Pair, worlds: Iterable[DrawnNamespace]) -> list[Question]:
         """All about these worlds, from one node."""
         taken = cluster_ips(self.store.services.values())
         return questions(worlds, self.store.services, pair.place, taken)
@@ -115,7 +115,7 @@ def build_laboratory(seed: int, count: int, binaries: Binaries, stack: ExitStack
     guests = [guest_side(place, stack, is_legacy=place is _PLACES[0]) for place in _PLACES]
     for number, host in enumerate(hosts, 1):
         link_node(cluster, host.ruled, number)
-    ours = Ours()
+    ours = OracleGuests()
     store = Store(cluster.api, ours.see, ours.forget)
     # One guest by iptables, without the catch-all: it has to answer as kube-proxy does, wrong ports
     # and all. One by nft, with it.

@@ -4,17 +4,17 @@
 import re
 from pathlib import Path
 
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 
 _RECENT = Path("/proc/thread-self/net/xt_recent")
 _TABLE = re.compile(r"^table (\S+) (\S+) \{")
 _OBJECT = re.compile(r"^\t(set|map|chain) (\S+) \{")
 
 
-class Memory:
+class AffinityMemory:
     """What the rules that a namespace has now remember."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: ThreadedNamespace) -> None:
         self._namespace = namespace
         sets = _dynamic_sets(namespace.run("nft", "-t", "list", "ruleset"))
         self._flush = "".join(f"flush set {one}\n" for one in sets)

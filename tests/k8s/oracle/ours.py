@@ -27,7 +27,7 @@ from tests.k8s.oracle.changes import SERVICES
 from tests.k8s.oracle.draw import Json
 from tests.k8s.oracle.sides import Side
 from tests.k8s.oracle.store import TENANT
-from tests.k8s.oracle.volley import Flow as Asking
+from tests.k8s.oracle.volley import AskedFlow as Asking
 
 _Address = tuple[str, int, Protocol]
 
@@ -81,7 +81,7 @@ class OurGuest:
         )
 
 
-class Ours:
+class OracleGuests:
     """All our guests. Nothing happens until `settle`."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PacketRefused:
     """The sender was told so, by a RST or an ICMP error; `is_port` if by the usual one of these."""
 
     number: int
@@ -87,7 +87,7 @@ def template(source: str, protocol: Protocol, destination: str, port: int) -> Te
     return Template(protocol, head, port, _ones(pseudo + fixed))
 
 
-def read(packet: bytes) -> Arrived | Refused | None:
+def read(packet: bytes) -> Arrived | PacketRefused | None:
     """What a packet on a link tells; None if it is none of ours."""
     split = _split(packet)
     if split is None:
@@ -99,7 +99,7 @@ def read(packet: bytes) -> Arrived | Refused | None:
     if protocol is None or len(body) < 12:
         return None
     if protocol is Protocol.TCP and body[13] & _RST:
-        return Refused((int.from_bytes(body[8:12]) - 1) & 0xFFFFFFFF)
+        return PacketRefused((int.from_bytes(body[8:12]) - 1) & 0xFFFFFFFF)
     found = _number(protocol, body)
     if found is None:
         return None
@@ -133,7 +133,7 @@ def _split(packet: bytes) -> tuple[int, int, bytes, bytes, bytes] | None:
     return None
 
 
-def _error(version: int, number: int, body: bytes) -> Refused | None:
+def _error(version: int, number: int, body: bytes) -> PacketRefused | None:
     """An ICMP error about a packet of ours; another ICMP message is none."""
     unreachable, port = _PORT_UNREACHABLE[version]
     if len(body) < 8 or body[0] != unreachable or (number == _ICMP6) != (version == 6):
@@ -143,7 +143,7 @@ def _error(version: int, number: int, body: bytes) -> Refused | None:
     if inner is None or protocol is None:
         return None
     found = _number(protocol, inner[4])
-    return None if found is None else Refused(found, is_port=body[1] == port)
+    return None if found is None else PacketRefused(found, is_port=body[1] == port)
 
 
 def _number(protocol: Protocol, body: bytes) -> int | None:

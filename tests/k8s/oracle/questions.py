@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from kubeproxy_ext.compute.addresses import canonical_ip
 from ruleset.model import Protocol
-from tests.k8s.oracle.draw import Json, World, ingress
-from tests.k8s.oracle.sides import Place
-from tests.k8s.oracle.volley import Flow
+from tests.k8s.oracle.draw import DrawnNamespace, Json, ingress
+from tests.k8s.oracle.sides import NodeAndPod
+from tests.k8s.oracle.volley import AskedFlow
 
 WRONG_PORT = 7777
 
 
-class Kind(enum.Enum):
+class DestinationKind(enum.Enum):
     """What a packet's destination is."""
 
     CLUSTER_IP = "a cluster IP and a port of the Service"
@@ -33,20 +33,23 @@ class Kind(enum.Enum):
 class Question:
     """`service` is `namespace/name`; in an unallocated address's case the namespace alone."""
 
-    kind: Kind
+    kind: DestinationKind
     service: str
-    flow: Flow
+    flow: AskedFlow
 
     def __str__(self) -> str:
         return f"{self.flow.protocol.value} {self.flow.endpoint}, {self.kind.value}: {self.service}"
 
 
 def questions(
-    worlds: Iterable[World], services: dict[tuple[str, str], Json], place: Place, taken: set[str]
+    worlds: Iterable[DrawnNamespace],
+    services: dict[tuple[str, str], Json],
+    place: NodeAndPod,
+    taken: set[str],
 ) -> list[Question]:
     """All questions about these worlds, each flow once. `services` are as the API server has them,
     `taken` the addresses in the service ranges that are some Service's."""
-    found: dict[Flow, Question] = {}
+    found: dict[AskedFlow, Question] = {}
     for world in worlds:
         for name in world.services:
             service = services.get((world.namespace, name))
@@ -57,46 +60,48 @@ def questions(
     return list(found.values())
 
 
-def of_service(service: Json, place: Place) -> Iterator[Question]:
+def of_service(service: Json, place: NodeAndPod) -> Iterator[Question]:
     """The questions about one Service; its own addresses first."""
     spec, metadata = service["spec"], service["metadata"]
     reference = f"{metadata['namespace']}/{metadata['name']}"
     ports = [(Protocol[one["protocol"]], one["port"]) for one in spec.get("ports") or ()]
     cluster_ips = [ip for ip in spec.get("clusterIPs") or () if ip not in ("", "None")]
     outer = {
-        Kind.EXTERNAL_IP: _canonical(spec.get("externalIPs") or ()),
-        Kind.BALANCER_IP: _canonical(one["ip"] for one in ingress(service)),
+        DestinationKind.EXTERNAL_IP: _canonical(spec.get("externalIPs") or ()),
+        DestinationKind.BALANCER_IP: _canonical(one["ip"] for one in ingress(service)),
     }
-    for kind, ips in ((Kind.CLUSTER_IP, cluster_ips), *outer.items()):
+    for kind, ips in ((DestinationKind.CLUSTER_IP, cluster_ips), *outer.items()):
         for ip in ips:
             for protocol, port in ports:
-                yield Question(kind, reference, Flow(protocol, ip, port))
+                yield Question(kind, reference, AskedFlow(protocol, ip, port))
     for ip in cluster_ips:
         for protocol, port in ports[:1]:
-            yield Question(Kind.WRONG_PORT, reference, Flow(protocol, ip, WRONG_PORT))
+            yield Question(DestinationKind.WRONG_PORT, reference, AskedFlow(protocol, ip, WRONG_PORT))
             for other in [each for each in Protocol if (each, port) not in ports][:1]:
-                yield Question(Kind.WRONG_PROTOCOL, reference, Flow(other, ip, port))
+                yield Question(DestinationKind.WRONG_PROTOCOL, reference, AskedFlow(other, ip, port))
     for ips in outer.values():
         for ip in ips[:1]:
-            yield Question(Kind.WRONG_OUTER_PORT, reference, Flow(Protocol.TCP, ip, WRONG_PORT))
+            yield Question(
+                DestinationKind.WRONG_OUTER_PORT, reference, AskedFlow(Protocol.TCP, ip, WRONG_PORT)
+            )
     for one in spec.get("ports") or ():
         if one.get("nodePort"):
             for ip in place.node_ips:
-                flow = Flow(Protocol[one["protocol"]], ip, one["nodePort"])
-                yield Question(Kind.NODE_PORT, reference, flow)
+                flow = AskedFlow(Protocol[one["protocol"]], ip, one["nodePort"])
+                yield Question(DestinationKind.NODE_PORT, reference, flow)
 
 
-def _of_world(world: World, taken: set[str]) -> Iterator[Question]:
+def _of_world(world: DrawnNamespace, taken: set[str]) -> Iterator[Question]:
     for ip in (
         f"10.96.{200 + world.index % 50}.{world.index // 50 + 1}",
         f"fd00:10:96::{0xF000 + world.index:x}",
     ):
         if ip not in taken:
-            yield Question(Kind.UNALLOCATED, world.namespace, Flow(Protocol.TCP, ip, 80))
+            yield Question(DestinationKind.UNALLOCATED, world.namespace, AskedFlow(Protocol.TCP, ip, 80))
     for one in list(world.slices.values())[:1]:
         for endpoint in one["endpoints"][:1]:
             for ip in _canonical(endpoint["addresses"][:1]):
-                yield Question(Kind.ENDPOINT, world.namespace, Flow(Protocol.UDP, ip, 53))
+                yield Question(DestinationKind.ENDPOINT, world.namespace, AskedFlow(Protocol.UDP, ip, 53))
 
 
 def _canonical(texts: Iterable[str]) -> list[str]:

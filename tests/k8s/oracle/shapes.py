@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
-from tests.k8s.oracle.changes import SERVICES, SLICES, Change
-from tests.k8s.oracle.draw import NODES, ZONES, Json, World
+from tests.k8s.oracle.changes import SERVICES, SLICES, ObjectChange
+from tests.k8s.oracle.draw import NODES, ZONES, DrawnNamespace, Json
 
-Step = Callable[[World], Change] | None
+Step = Callable[[DrawnNamespace], ObjectChange] | None
 
 _SERVICE = "svc-0"
 _PROXY_NAME = "service.kubernetes.io/service-proxy-name"
@@ -24,23 +24,23 @@ class Shape:
     """`fill` puts the objects into an empty world; `steps` are what then happens to it."""
 
     name: str
-    fill: Callable[[World], None]
+    fill: Callable[[DrawnNamespace], None]
     steps: Sequence[Step]
 
-    def world(self, index: int) -> World:
-        made = World(index)
+    def world(self, index: int) -> DrawnNamespace:
+        made = DrawnNamespace(index)
         self.fill(made)
         return made
 
 
-def _balancer(world: World, mode: str) -> Json:
+def _balancer(world: DrawnNamespace, mode: str) -> Json:
     return {"ingress": [{"ip": f"fd00:ffff:{world.index + 1:x}::70", "ipMode": mode}]}
 
 
-def _ranged(protocol: str, mode: str) -> Callable[[World], None]:
+def _ranged(protocol: str, mode: str) -> Callable[[DrawnNamespace], None]:
     """A load balancer address of that mode, source ranges that hold every pod, an endpoint."""
 
-    def fill(world: World) -> None:
+    def fill(world: DrawnNamespace) -> None:
         made = _service(
             world,
             [_port("p0", 443, protocol)],
@@ -53,11 +53,11 @@ def _ranged(protocol: str, mode: str) -> Callable[[World], None]:
     return fill
 
 
-def _elsewhere(protocol: str) -> Callable[[World], None]:
+def _elsewhere(protocol: str) -> Callable[[DrawnNamespace], None]:
     """Another proxy's Service with an external IP and a load balancer address, local endpoints alone
     admitted from outside, and an endpoint on a node that is not asked."""
 
-    def fill(world: World) -> None:
+    def fill(world: DrawnNamespace) -> None:
         made = _service(
             world,
             [_port("p0", 443, protocol)],
@@ -72,21 +72,21 @@ def _elsewhere(protocol: str) -> Callable[[World], None]:
     return fill
 
 
-def _sticky(protocol: str) -> Callable[[World], None]:
+def _sticky(protocol: str) -> Callable[[DrawnNamespace], None]:
     """A Service with affinity, and so many endpoints that a client who is forgotten goes elsewhere."""
 
-    def fill(world: World) -> None:
+    def fill(world: DrawnNamespace) -> None:
         _service(world, [_port("p0", 443, protocol)], **_remembering(600)["spec"])
         _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, n) for n in range(3, 23)])
 
     return fill
 
 
-def _sticky_at_home(node: str) -> Callable[[World], None]:
+def _sticky_at_home(node: str) -> Callable[[DrawnNamespace], None]:
     """A Service with affinity and node ports, whose cluster IP leads to endpoints of the own node: all of
     them are on this one."""
 
-    def fill(world: World) -> None:
+    def fill(world: DrawnNamespace) -> None:
         ports = [_port("p0", 443, "TCP")]
         kind = {"type": "NodePort", "internalTrafficPolicy": "Local"}
         _service(world, ports, **kind, **_remembering(600)["spec"])
@@ -96,14 +96,14 @@ def _sticky_at_home(node: str) -> Callable[[World], None]:
     return fill
 
 
-def _hinted(world: World) -> Change:
+def _hinted(world: DrawnNamespace) -> ObjectChange:
     """Of the endpoints only the first one is for a zone that has nodes."""
     after = deepcopy(world)
     name = f"{_SERVICE}-one"
     for number, one in enumerate(after.slices[name]["endpoints"]):
         zones = ("nowhere",) if number else ZONES
         one["hints"] = {"forZones": [{"name": zone} for zone in zones]}
-    return Change(world, after, "put", SLICES, name, after.slices[name])
+    return ObjectChange(world, after, "put", SLICES, name, after.slices[name])
 
 
 def _remembering(timeout_s: int) -> Json:
@@ -123,7 +123,7 @@ def _admitting(*ranges: str) -> Step:
     return lambda world: _patched(world, {"spec": {"loadBalancerSourceRanges": list(ranges)}})
 
 
-def _service(world: World, ports: list[Json], **spec: object) -> Json:
+def _service(world: DrawnNamespace, ports: list[Json], **spec: object) -> Json:
     made: Json = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -134,7 +134,7 @@ def _service(world: World, ports: list[Json], **spec: object) -> Json:
     return made
 
 
-def _slice(world: World, ports: list[Json], endpoints: list[Json], name: str = "one") -> Json:
+def _slice(world: DrawnNamespace, ports: list[Json], endpoints: list[Json], name: str = "one") -> Json:
     made: Json = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -155,46 +155,48 @@ def _port(name: str, port: int, protocol: str) -> Json:
     return {"name": name, "port": port, "protocol": protocol}
 
 
-def _endpoint(world: World, number: int, **conditions: bool) -> Json:
+def _endpoint(world: DrawnNamespace, number: int, **conditions: bool) -> Json:
     ip = f"fd00:eeee:{world.index + 1:x}::{number:x}"
     return {"addresses": [ip], "nodeName": NODES[2], "conditions": {"ready": True, **conditions}}
 
 
-def _patched(world: World, patch: Json, *, is_status: bool = False) -> Change:
+def _patched(world: DrawnNamespace, patch: Json, *, is_status: bool = False) -> ObjectChange:
     """With a patch of the Service, one level below its top."""
     after = deepcopy(world)
     for part, fields in patch.items():
         after.services[_SERVICE].setdefault(part, {}).update(fields)
-    return Change(world, after, "patch", SERVICES, _SERVICE, patch, is_status)
+    return ObjectChange(world, after, "patch", SERVICES, _SERVICE, patch, is_status)
 
 
-def _handed_over(world: World) -> Change:
+def _handed_over(world: DrawnNamespace) -> ObjectChange:
     """The other proxy's Service becomes kube-proxy's and ours."""
     after = deepcopy(world)
     del after.services[_SERVICE]["metadata"]["labels"][_PROXY_NAME]
-    return Change(world, after, "patch", SERVICES, _SERVICE, {"metadata": {"labels": {_PROXY_NAME: None}}})
+    return ObjectChange(
+        world, after, "patch", SERVICES, _SERVICE, {"metadata": {"labels": {_PROXY_NAME: None}}}
+    )
 
 
-def _with_endpoints(*made: Callable[[World], Json]) -> Step:
+def _with_endpoints(*made: Callable[[DrawnNamespace], Json]) -> Step:
     """The first slice has these endpoints instead."""
 
-    def step(world: World) -> Change:
+    def step(world: DrawnNamespace) -> ObjectChange:
         after = deepcopy(world)
         name = f"{_SERVICE}-one"
         after.slices[name]["endpoints"] = [one(world) for one in made]
-        return Change(world, after, "put", SLICES, name, after.slices[name])
+        return ObjectChange(world, after, "put", SLICES, name, after.slices[name])
 
     return step
 
 
-def _deleted(world: World) -> Change:
+def _deleted(world: DrawnNamespace) -> ObjectChange:
     """The Service goes, its slices stay."""
     after = deepcopy(world)
     del after.services[_SERVICE]
-    return Change(world, after, "delete", SERVICES, _SERVICE, {})
+    return ObjectChange(world, after, "delete", SERVICES, _SERVICE, {})
 
 
-def _at(number: int, **conditions: bool) -> Callable[[World], Json]:
+def _at(number: int, **conditions: bool) -> Callable[[DrawnNamespace], Json]:
     return lambda world: _endpoint(world, number, **conditions)
 
 

@@ -11,7 +11,7 @@ import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 from tests.k8s.oracle.packets import TRAFFIC_CLASS
 
 _ETH_P_ALL = 3
@@ -78,7 +78,7 @@ table inet silent {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeAndPod:
     """A node, and a pod on it; addresses of both, IPv4 first."""
 
     node: str
@@ -95,10 +95,10 @@ class Side:
     """
 
     name: str
-    place: Place
-    near: Namespace
-    ruled: Namespace
-    far: Namespace
+    place: NodeAndPod
+    near: ThreadedNamespace
+    ruled: ThreadedNamespace
+    far: ThreadedNamespace
     senders: dict[int, socket.socket]
     taps: tuple[socket.socket, socket.socket]
 
@@ -107,7 +107,7 @@ class Side:
         self.ruled.run("conntrack", "-F")
 
 
-def host_side(place: Place, stack: ExitStack) -> Side:
+def host_side(place: NodeAndPod, stack: ExitStack) -> Side:
     """A pod, its node without rules yet, and everywhere. `ruled` is the node."""
     pod, node, far = (_namespace(f"{place.node}-{name}", stack) for name in ("pod", "node", "far"))
     for path, value in _ROUTER_SETTINGS.items():
@@ -123,7 +123,7 @@ def host_side(place: Place, stack: ExitStack) -> Side:
     return _side(f"kube-proxy on {place.node}", place, pod, node, far, stack)
 
 
-def guest_side(place: Place, stack: ExitStack, *, is_legacy: bool) -> Side:
+def guest_side(place: NodeAndPod, stack: ExitStack, *, is_legacy: bool) -> Side:
     """A guest without rules of ours, and everywhere. `is_legacy`: its iptables is the legacy one."""
     guest, far = (_namespace(f"{place.node}-guest{name}", stack) for name in ("", "-far"))
     _link(guest, "eth0", far, "eth0", 3)
@@ -138,7 +138,12 @@ def guest_side(place: Place, stack: ExitStack, *, is_legacy: bool) -> Side:
 
 
 def _side(
-    name: str, place: Place, near: Namespace, ruled: Namespace, far: Namespace, stack: ExitStack
+    name: str,
+    place: NodeAndPod,
+    near: ThreadedNamespace,
+    ruled: ThreadedNamespace,
+    far: ThreadedNamespace,
+    stack: ExitStack,
 ) -> Side:
     for path, value in _CONNTRACK_SETTINGS.items():
         ruled.call(_set, path, value)
@@ -151,8 +156,8 @@ def _side(
     return Side(name, place, near, ruled, far, senders, taps)
 
 
-def _namespace(name: str, stack: ExitStack) -> Namespace:
-    made = Namespace(name)
+def _namespace(name: str, stack: ExitStack) -> ThreadedNamespace:
+    made = ThreadedNamespace(name)
     stack.callback(made.close)
     for path, value in _SETTINGS.items():
         made.call(_set, path, value)
@@ -164,7 +169,9 @@ def _mac(link: int, end: int) -> str:
     return f"02:00:00:00:{link:02x}:{end:02x}"
 
 
-def _link(one: Namespace, device: str, other: Namespace, others_device: str, link: int) -> None:
+def _link(
+    one: ThreadedNamespace, device: str, other: ThreadedNamespace, others_device: str, link: int
+) -> None:
     """A link whose number is `link`, `one` at its first end; both ends know each other already."""
     one.run(
         *("ip", "link", "add", device, "address", _mac(link, 1), "type", "veth"),
@@ -174,7 +181,9 @@ def _link(one: Namespace, device: str, other: Namespace, others_device: str, lin
     other.run("ip", "link", "set", others_device, "up")
 
 
-def _lead(namespace: Namespace, device: str, ips: tuple[str, str], where: tuple[str, ...], link: int) -> None:
+def _lead(
+    namespace: ThreadedNamespace, device: str, ips: tuple[str, str], where: tuple[str, ...], link: int
+) -> None:
     """Give the device at the first end its addresses, and let all go to the other end."""
     for ip, gateway in zip(ips, _GATEWAYS, strict=True):
         flag, dad = ("-6", ["nodad"]) if ":" in ip else ("-4", [])
@@ -184,13 +193,13 @@ def _lead(namespace: Namespace, device: str, ips: tuple[str, str], where: tuple[
             namespace.run("ip", flag, "route", "add", one, "via", gateway, "dev", device, "onlink")
 
 
-def _route_to(namespace: Namespace, device: str, ip: str, link: int) -> None:
+def _route_to(namespace: ThreadedNamespace, device: str, ip: str, link: int) -> None:
     """From the second end to an address at the first."""
     namespace.run("ip", "-6" if ":" in ip else "-4", "route", "add", ip, "dev", device)
     namespace.run("ip", "neigh", "add", ip, "lladdr", _mac(link, 1), "dev", device)
 
 
-def _be_everywhere(far: Namespace, but: tuple[str, ...], link: int) -> None:
+def _be_everywhere(far: ThreadedNamespace, but: tuple[str, ...], link: int) -> None:
     """Have all addresses but these, which are at the first end of the link."""
     # Or it could not answer from the addresses that it was asked at, which it has by route alone.
     far.call(_set, "net/ipv6/ip_nonlocal_bind", "1")

@@ -4,10 +4,10 @@
 from collections.abc import Callable
 
 from tenancy import keys
-from tests.k8s.oracle.changes import SERVICES, SLICES, Change
-from tests.k8s.oracle.cluster import Api, RefusedError
-from tests.k8s.oracle.draw import Json, World
-from tests.k8s.oracle.sides import Place
+from tests.k8s.oracle.changes import SERVICES, SLICES, ObjectChange
+from tests.k8s.oracle.cluster import Api, InvalidObjectError
+from tests.k8s.oracle.draw import DrawnNamespace, Json
+from tests.k8s.oracle.sides import NodeAndPod
 
 TENANT = "tenant-1-70b001-oracle"
 _GROUPS = {SERVICES: "/api/v1", SLICES: "/apis/discovery.k8s.io/v1"}
@@ -29,7 +29,7 @@ class Store:
         self.services: dict[tuple[str, str], Json] = {}
         """As they are, by namespace and name."""
 
-    def put_node(self, place: Place) -> None:
+    def put_node(self, place: NodeAndPod) -> None:
         """A Node of that zone; later, the same Node in another zone."""
         metadata = {"name": place.node, "labels": {"topology.kubernetes.io/zone": place.zone}}
         value: Json = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
@@ -49,14 +49,14 @@ class Store:
         value: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         self._see(self._api.create("/api/v1/namespaces", value))
 
-    def put_world(self, world: World) -> None:
+    def put_world(self, world: DrawnNamespace) -> None:
         """Write all of a world; what the API server refuses is taken out of it."""
         self.put_namespace(world.namespace)
         for kind, objects in ((SERVICES, world.services), (SLICES, world.slices)):
             for name, value in list(objects.items()):
                 try:
                     self.create(kind, value)
-                except RefusedError as error:
+                except InvalidObjectError as error:
                     self.refused.append(f"{world.namespace}/{name}: {error}")
                     del objects[name]
 
@@ -69,13 +69,13 @@ class Store:
             name = value["metadata"]["name"]
             try:
                 made = self._api.patch(f"{path}/{name}/status", {"status": value["status"]})
-            except RefusedError:
+            except InvalidObjectError:
                 self._api.delete(f"{path}/{name}")
                 raise
         self._saw(kind, made)
         return made
 
-    def apply(self, change: Change) -> bool:
+    def apply(self, change: ObjectChange) -> bool:
         """Whether the API server took the change."""
         path = _path(change.kind, change.after.namespace)
         one = f"{path}/{change.name}"
@@ -90,7 +90,7 @@ class Store:
                     self._saw(change.kind, self._api.patch(target, change.value))
                 case _:
                     self.delete(change.kind, change.after.namespace, change.name)
-        except RefusedError as error:
+        except InvalidObjectError as error:
             self.refused.append(f"{change}: {error}")
             return False
         return True

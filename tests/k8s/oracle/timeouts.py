@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ruleset.model import EndpointSet, NoBackendAction
-from tests.cases.services.namespace import Namespace
+from tests.cases.services.namespace import ThreadedNamespace
 from tests.k8s.oracle.laboratory import Pair
 
 _CHECKED = re.compile(r"^-A \S+ .*-m recent --rcheck --seconds (\d+) --reap .*-j (\S+)$", re.MULTILINE)
@@ -54,7 +54,7 @@ def _targets(pair: Pair) -> Iterator[EndpointSet | NoBackendAction]:
     return (frontend.to for frontend in pair.guest.frontends.values())
 
 
-def remembered(namespace: Namespace) -> frozenset[Remembered]:
+def remembered(namespace: ThreadedNamespace) -> frozenset[Remembered]:
     """Of both packet filters in a namespace."""
     found = set(_in_nft(namespace.run("nft", "list", "ruleset")))
     for save in ("iptables-legacy-save", "ip6tables-legacy-save"):

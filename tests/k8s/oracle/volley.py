@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ruleset.model import Endpoint, Protocol
 from ruletrace.packet import Outcome, PacketVerdict
-from tests.k8s.oracle.packets import Arrived, Refused, Template, read, template
+from tests.k8s.oracle.packets import Arrived, PacketRefused, Template, read, template
 from tests.k8s.oracle.sides import Side
 
 # A veth link hands a packet over within the call that sends it, or to the same processor's next
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class AskedFlow:
     """What is asked: the first packet of a flow to there."""
 
     protocol: Protocol
@@ -42,7 +42,7 @@ class Flow:
 
 
 @dataclass(slots=True)
-class Seen:
+class FlowOutcomes:
     """What became of the packets of one flow's kind: how many, and who the receivers thought sent them."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -52,7 +52,7 @@ class Seen:
     def ends(self) -> frozenset[Outcome]:
         return frozenset(self.outcomes)
 
-    def add(self, other: "Seen") -> None:
+    def add(self, other: "FlowOutcomes") -> None:
         self.outcomes += other.outcomes
         self.sources |= other.sources
 
@@ -63,10 +63,10 @@ class Volleys:
     def __init__(self, side: Side) -> None:
         self.side = side
         self.sent = 0
-        self._templates: dict[Flow, Template] = {}
-        self._ports: Counter[Flow] = Counter()
+        self._templates: dict[AskedFlow, Template] = {}
+        self._ports: Counter[AskedFlow] = Counter()
 
-    def ask(self, asked: Sequence[tuple[Flow, int]]) -> list[Seen]:
+    def ask(self, asked: Sequence[tuple[AskedFlow, int]]) -> list[FlowOutcomes]:
         """Send so many packets of each flow; what came of them, in the same order."""
         return self._fire(
             [(flow, self._next_port(flow)) for flow, times in asked for _ in range(times)],
@@ -74,14 +74,14 @@ class Volleys:
             len(asked),
         )
 
-    def ask_from(self, asked: Sequence[tuple[Flow, int]]) -> list[Seen]:
+    def ask_from(self, asked: Sequence[tuple[AskedFlow, int]]) -> list[FlowOutcomes]:
         """Send one packet of each flow, from a source port: a flow may be one that there was before."""
         return self._fire(list(asked), list(range(len(asked))), len(asked))
 
-    def _fire(self, packets: list[tuple[Flow, int]], whose: list[int], count: int) -> list[Seen]:
+    def _fire(self, packets: list[tuple[AskedFlow, int]], whose: list[int], count: int) -> list[FlowOutcomes]:
         self._drain({})
-        under_way: dict[int, tuple[Flow, int]] = {}
-        came: dict[int, Arrived | Refused] = {}
+        under_way: dict[int, tuple[AskedFlow, int]] = {}
+        came: dict[int, Arrived | PacketRefused] = {}
         for at, (flow, source_port) in enumerate(packets):
             number = next(_numbers) & 0xFFFFFFFF
             under_way[number] = (flow, whose[at])
@@ -90,12 +90,12 @@ class Volleys:
                 self._drain(came)
         self.sent += len(packets)
         self._wait(came, len(under_way))
-        seen = [Seen() for _ in range(count)]
+        seen = [FlowOutcomes() for _ in range(count)]
         for number, (flow, index) in under_way.items():
             _note(seen[index], flow, came.get(number))
         return seen
 
-    def _send(self, flow: Flow, source_port: int, number: int) -> None:
+    def _send(self, flow: AskedFlow, source_port: int, number: int) -> None:
         made = self._templates.get(flow)
         if made is None:
             version = 6 if ":" in flow.destination else 4
@@ -107,11 +107,11 @@ class Volleys:
         except PermissionError:
             return  # refused or dropped in OUTPUT: which of them, the taps tell
 
-    def _next_port(self, flow: Flow) -> int:
+    def _next_port(self, flow: AskedFlow) -> int:
         self._ports[flow] += 1
         return _FIRST_PORT + self._ports[flow] % _PORTS
 
-    def _wait(self, came: dict[int, Arrived | Refused], wanted: int) -> None:
+    def _wait(self, came: dict[int, Arrived | PacketRefused], wanted: int) -> None:
         """Until all are answered for, or nothing more comes."""
         poll = select.poll()
         for tap in self.side.taps:
@@ -121,7 +121,7 @@ class Volleys:
         while len(came) < wanted and time.monotonic() < deadline and poll.poll(_QUIET_S * 1000):
             self._drain(came)
 
-    def _drain(self, came: dict[int, Arrived | Refused]) -> None:
+    def _drain(self, came: dict[int, Arrived | PacketRefused]) -> None:
         for tap in self.side.taps:
             while True:
                 try:
@@ -136,11 +136,11 @@ class Volleys:
                     came[told.number] = told
 
 
-def _note(seen: Seen, flow: Flow, told: Arrived | Refused | None) -> None:
+def _note(seen: FlowOutcomes, flow: AskedFlow, told: Arrived | PacketRefused | None) -> None:
     match told:
         case None:
             seen.outcomes[PacketVerdict.DROP] += 1
-        case Refused(is_port=is_port):
+        case PacketRefused(is_port=is_port):
             seen.outcomes[PacketVerdict.REJECT if is_port else PacketVerdict.UNKNOWN] += 1
         case Arrived(endpoint=endpoint, source=source):
             seen.outcomes[PacketVerdict.PASS if endpoint == flow.endpoint else endpoint] += 1

@@ -14,8 +14,8 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.certs import CertificateFiles, replace_file
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.node import KUBELET_PORT
-from tests.k8s.ring.processes import Daemon
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.processes import RingProcess
+from tests.k8s.ring.tenants import RingTenant
 
 AGENT_PORT = 10550
 _READY_TIMEOUT_S = 15.0
@@ -30,7 +30,7 @@ class AgentIdentity:
     kubelet_authority: Path
 
 
-class Agent:
+class VnAgentDaemon:
     """A vn-agent with a directory of tenants and the kubelet as the source of pods."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Agent:
         self._tenants = directory / "tenants"
         self._status = directory / "vn-agent.sock"
         self.audit = directory / "audit.jsonl"
-        self.daemon: Daemon | None = None
+        self.daemon: RingProcess | None = None
         self._tenants.mkdir()
         (directory / "agent-state").mkdir()
         configuration = shipped.configuration(
@@ -79,7 +79,7 @@ class Agent:
 
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
-        self.daemon = Daemon(
+        self.daemon = RingProcess(
             "vn-agent",
             [*self.namespace.enter, self._python, "-m", "vnagent", "--config", str(self._config)],
             self._directory / "vn-agent.log",
@@ -92,15 +92,15 @@ class Agent:
         if self.daemon is not None:
             self.daemon.stop()
 
-    def register(self, tenant: Tenant, registration: JsonObject) -> None:
+    def register(self, tenant: RingTenant, registration: JsonObject) -> None:
         """Write a tenant's file; the agent notices by itself."""
         self.register_text(tenant, json.dumps(registration).encode())
 
-    def register_text(self, tenant: Tenant, content: bytes) -> None:
+    def register_text(self, tenant: RingTenant, content: bytes) -> None:
         """Write whatever bytes into a tenant's file."""
         replace_file(self._tenants / f"{tenant.key}.yaml", content)
 
-    def remove(self, tenant: Tenant) -> None:
+    def remove(self, tenant: RingTenant) -> None:
         """Take a tenant's file away."""
         (self._tenants / f"{tenant.key}.yaml").unlink()
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.k8s.ring.certs import Leaf
+from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingError
 
@@ -22,14 +22,14 @@ _MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class TlsEndpoint:
     """A TLS server, from where it is dialled, and with which certificate."""
 
     namespace: NetworkNamespace
     address: str
     port: int
     authority_pem: bytes
-    leaf: Leaf | None
+    leaf: LeafCertificate | None
     # What its certificate is to be for, where that is not the address.
     server_name: str = ""
 
@@ -77,14 +77,14 @@ class Endpoint:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
         timeout_s: float = 20.0,
-    ) -> Answer:
+    ) -> HttpResponse:
         """One request on a connection of its own, the body read to its end."""
         connection = http.client.HTTPConnection(self.address, self.port, timeout=timeout_s)
         connection.sock = self.dial(timeout_s=timeout_s)
         try:
             connection.request(method, path, body, {"Connection": "close", **(headers or {})})
             response = connection.getresponse()
-            return Answer(
+            return HttpResponse(
                 response.status,
                 {name.lower(): value for name, value in response.getheaders()},
                 b"" if response.status == http.HTTPStatus.SWITCHING_PROTOCOLS else response.read(),
@@ -106,7 +106,7 @@ def _is_whole(answer: bytearray) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A response: status, headers by lower-case name, whole body."""
 
     status: int
@@ -128,7 +128,7 @@ class Answer:
 class KubernetesApi:
     """What the ring needs of a kube-apiserver: get, create, patch, delete; `headers` go with each."""
 
-    endpoint: Endpoint
+    endpoint: TlsEndpoint
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, path: str) -> JsonObject:

@@ -26,7 +26,7 @@ class CertificateFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class LeafCertificate:
     """A certificate with its private key, both PEM."""
 
     certificate_pem: bytes
@@ -75,7 +75,7 @@ class Authority:
         organizations: tuple[str, ...] = (),
         addresses: tuple[str, ...] = (),
         names: tuple[str, ...] = (),
-    ) -> Leaf:
+    ) -> LeafCertificate:
         """A leaf for `common_name`: a server's when it has an address or a name, else a client's."""
         key = ec.generate_private_key(ec.SECP256R1())
         is_server = bool(addresses or names)
@@ -106,7 +106,7 @@ class Authority:
                 critical=False,
             )
         certificate = builder.sign(self._key, hashes.SHA256())
-        return Leaf(certificate.public_bytes(serialization.Encoding.PEM), _private_pem(key))
+        return LeafCertificate(certificate.public_bytes(serialization.Encoding.PEM), _private_pem(key))
 
 
 def signing_key_pem() -> bytes:

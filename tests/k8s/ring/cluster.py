@@ -10,15 +10,15 @@ from pathlib import Path
 
 from tests.k8s.build import Binaries
 from tests.k8s.ring import network, shipped, traces
-from tests.k8s.ring.agent import AGENT_PORT, Agent, AgentIdentity
-from tests.k8s.ring.api import Endpoint
-from tests.k8s.ring.certs import Authority, CertificateFiles, Leaf
+from tests.k8s.ring.agent import AGENT_PORT, AgentIdentity, VnAgentDaemon
+from tests.k8s.ring.api import TlsEndpoint
+from tests.k8s.ring.certs import Authority, CertificateFiles, LeafCertificate
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd, write_kubeconfig
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.node import KUBELET_PORT, KubeletIdentity, Node
+from tests.k8s.ring.node import KUBELET_PORT, KubeletIdentity, RealNode
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import HandSyncer, Tenant
+from tests.k8s.ring.tenants import HandSyncer, RingTenant
 
 NODE = "worker-1"
 _CONTROL_ADDRESS, _NODE_ADDRESS = "10.70.0.1", "10.70.0.11"
@@ -50,16 +50,16 @@ class Ring:
     authorities: Authorities
     super_cluster: Apiserver
     super_kubectl: Kubectl
-    node: Node
+    node: RealNode
     kubelet_identity: KubeletIdentity
-    tenants: tuple[Tenant, Tenant]
+    tenants: tuple[RingTenant, RingTenant]
     syncer: HandSyncer
-    agent: Agent
-    agent_kubelet_leaf: Leaf
+    agent: VnAgentDaemon
+    agent_kubelet_leaf: LeafCertificate
 
-    def kubelet(self, leaf: Leaf | None = None) -> Endpoint:
+    def kubelet(self, leaf: LeafCertificate | None = None) -> TlsEndpoint:
         """The real kubelet, dialled as the agent dials it, or with another certificate."""
-        return Endpoint(
+        return TlsEndpoint(
             self.node.namespace,
             self.node.namespace.address,
             KUBELET_PORT,
@@ -67,9 +67,9 @@ class Ring:
             leaf or self.agent_kubelet_leaf,
         )
 
-    def agent_as(self, leaf: Leaf | None) -> Endpoint:
+    def agent_as(self, leaf: LeafCertificate | None) -> TlsEndpoint:
         """vn-agent, dialled from where the tenants' control planes are."""
-        return Endpoint(
+        return TlsEndpoint(
             self.control,
             self.node.namespace.address,
             AGENT_PORT,
@@ -77,11 +77,11 @@ class Ring:
             leaf,
         )
 
-    def issue_agent_kubelet_leaf(self, authority: Authority | None = None) -> Leaf:
+    def issue_agent_kubelet_leaf(self, authority: Authority | None = None) -> LeafCertificate:
         """A new client certificate with which the agent may use the kubelet."""
         return (authority or self.authorities.kubelet_clients).issue(_AGENT_USER)
 
-    def issue_kubelet_serving(self) -> Leaf:
+    def issue_kubelet_serving(self) -> LeafCertificate:
         """A new serving certificate for the kubelet."""
         return self.authorities.kubelet_serving.issue(
             f"system:node:{NODE}", addresses=(_NODE_ADDRESS,), names=(NODE,)
@@ -125,9 +125,9 @@ def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
         stack.callback(tenant.apiserver.daemon.stop)
 
     identity = _kubelet_identity(authorities, super_cluster, directory)
-    node = Node(NODE, worker, binaries, directory, identity)
+    node = RealNode(NODE, worker, binaries, directory, identity)
     agent_leaf = authorities.kubelet_clients.issue(_AGENT_USER)
-    agent = Agent(
+    agent = VnAgentDaemon(
         NODE,
         worker,
         sys.executable,
@@ -169,7 +169,7 @@ def _start_tenant(
     binaries: Binaries,
     directory: Path,
     authorities: Authorities,
-) -> Tenant:
+) -> RingTenant:
     """Start a tenant's apiserver. Both tenants' authorities have the same subject, as upstream's."""
     authority = Authority("kubernetes")
     client = authority.issue("kube-apiserver-kubelet-client")
@@ -183,7 +183,7 @@ def _start_tenant(
         kubelet_authority_pem=authorities.agent_serving.pem,
         authority=authority,
     )
-    return Tenant(
+    return RingTenant(
         key,
         apiserver,
         Kubectl(control, binaries["kubectl"], apiserver.kubeconfig),
@@ -205,7 +205,7 @@ def _kubelet_identity(authorities: Authorities, super_cluster: Apiserver, direct
     return KubeletIdentity(serving, clients, kubeconfig)
 
 
-def _agent_identity(authorities: Authorities, leaf: Leaf, directory: Path) -> AgentIdentity:
+def _agent_identity(authorities: Authorities, leaf: LeafCertificate, directory: Path) -> AgentIdentity:
     serving = authorities.agent_serving.issue(
         f"system:node:{NODE}", addresses=(_NODE_ADDRESS,), names=(NODE,)
     ).write(CertificateFiles(directory / "agent-serving.crt", directory / "agent-serving.key"))

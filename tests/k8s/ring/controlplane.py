@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.k8s.build import Binaries
-from tests.k8s.ring.api import Endpoint, KubernetesApi
-from tests.k8s.ring.certs import Authority, CertificateFiles, Leaf, signing_key_pem
+from tests.k8s.ring.api import KubernetesApi, TlsEndpoint
+from tests.k8s.ring.certs import Authority, CertificateFiles, LeafCertificate, signing_key_pem
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.processes import Daemon, RingError
+from tests.k8s.ring.processes import RingError, RingProcess
 
 _APISERVER_PORT = 6443
 _ETCD_URL = "http://127.0.0.1:2379"
@@ -22,7 +22,7 @@ class Apiserver:
     """A kube-apiserver and what its clients need."""
 
     name: str
-    daemon: Daemon
+    daemon: RingProcess
     authority: Authority
     api: KubernetesApi
     kubeconfig: Path
@@ -33,9 +33,9 @@ class Apiserver:
         self.daemon.wait_until(self.api.is_ready, timeout_s=_READY_TIMEOUT_S)
 
 
-def start_etcd(namespace: NetworkNamespace, binaries: Binaries, directory: Path) -> Daemon:
+def start_etcd(namespace: NetworkNamespace, binaries: Binaries, directory: Path) -> RingProcess:
     """Start etcd on the namespace's loopback; every control plane has a prefix of its own in it."""
-    daemon = Daemon(
+    daemon = RingProcess(
         "etcd",
         [
             *namespace.enter,
@@ -73,7 +73,7 @@ def start_apiserver(
     directory: Path,
     *,
     authority: Authority,
-    kubelet_client: Leaf | None = None,
+    kubelet_client: LeafCertificate | None = None,
     kubelet_authority_pem: bytes | None = None,
     service_cidrs: tuple[str, ...] = ("10.96.0.0/16",),
     accounts_of: Path | None = None,
@@ -102,9 +102,9 @@ def start_apiserver(
         *([] if accounts_of is None else ["--enable-aggregator-routing=true"]),
     ]
     admin = authority.issue(f"{name}-admin", organizations=("system:masters",))
-    endpoint = Endpoint(namespace, address, _APISERVER_PORT, authority.pem, admin)
+    endpoint = TlsEndpoint(namespace, address, _APISERVER_PORT, authority.pem, admin)
     kubeconfig = write_kubeconfig(home / "admin", f"https://{address}:{_APISERVER_PORT}", endpoint)
-    daemon = Daemon(
+    daemon = RingProcess(
         f"kube-apiserver {name}",
         [
             *namespace.enter,
@@ -137,7 +137,7 @@ def start_apiserver(
     return Apiserver(name, daemon, authority, KubernetesApi(endpoint), kubeconfig, client)
 
 
-def write_kubeconfig(stem: Path, server: str, endpoint: Endpoint) -> Path:
+def write_kubeconfig(stem: Path, server: str, endpoint: TlsEndpoint) -> Path:
     """Write a kubeconfig for the endpoint's client certificate, and the files it names."""
     assert endpoint.leaf is not None
     files = endpoint.leaf.write(CertificateFiles(stem.with_suffix(".crt"), stem.with_suffix(".key")))

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.dns_servers import ServerPlace, start_controller, start_server
 from tests.k8s.ring.processes import run
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkDns:
     """The DNS server of one network."""
 
-    tenant: Tenant
+    tenant: RingTenant
     network: str
     address: str
 

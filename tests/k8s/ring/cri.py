@@ -130,12 +130,12 @@ class ContainerStatusResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Empty:
+class EmptyMessage:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedContainer:
     """A container that has run to its end: times since 1970, and all that it said."""
 
     sandbox_up_s: float
@@ -144,7 +144,7 @@ class Ended:
     text: str
 
 
-class Cri:
+class CriClient:
     """A hand on the runtime at `socket`."""
 
     def __init__(self, socket: Path) -> None:
@@ -159,7 +159,9 @@ class Cri:
         """Start a sandbox and return its id."""
         return self._call("RunPodSandbox", RunPodSandboxRequest(config, handler), PodSandboxId).pod_sandbox_id
 
-    def run_container(self, sandbox: str, config: PodSandboxConfig, image: str, *command: str) -> Ended:
+    def run_container(
+        self, sandbox: str, config: PodSandboxConfig, image: str, *command: str
+    ) -> FinishedContainer:
         """Run a container of that sandbox to its end, with nothing in between that takes time."""
         up_s = time.time()
         name = f"c-{up_s:.6f}"
@@ -172,7 +174,7 @@ class Cri:
             ),
             ContainerId,
         )
-        self._call("StartContainer", made, Empty)
+        self._call("StartContainer", made, EmptyMessage)
 
         def ended() -> ContainerStatus | None:
             status = self._call("ContainerStatus", made, ContainerStatusResponse).status
@@ -182,7 +184,7 @@ class Cri:
         log = (Path(config.log_directory) / f"{name}.log").read_text()
         # Each line begins with its time, the stream and whether it is whole.
         text = "".join(line.split(" ", 3)[3] for line in log.splitlines(keepends=True))
-        return Ended(up_s, status.started_at / 1e9, status.exit_code, text)
+        return FinishedContainer(up_s, status.started_at / 1e9, status.exit_code, text)
 
     def started_at_s(self, container: str) -> float:
         """When a container was started, since 1970."""
@@ -193,7 +195,7 @@ class Cri:
     def remove_pod(self, sandbox: str) -> None:
         """Stop a sandbox and remove it."""
         for method in ("StopPodSandbox", "RemovePodSandbox"):
-            self._call(method, PodSandboxId(sandbox), Empty)
+            self._call(method, PodSandboxId(sandbox), EmptyMessage)
 
     def _call(self, method: str, request: object, reply: type[A]) -> A:
         call = self._channel.unary_unary(

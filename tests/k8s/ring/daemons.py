@@ -16,7 +16,7 @@ from tests.k8s.ring import shipped
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.node import KATA_HANDLERS
-from tests.k8s.ring.processes import Daemon
+from tests.k8s.ring.processes import RingProcess
 
 # Where the agents in guests reach the node.
 AGENT_PORT = 10560
@@ -50,7 +50,7 @@ class NodeDaemon:
         program = [python, "-m", module] if tree is None else [str(tree / "bin" / name)]
         self._argv = [*wrapper, *program, "--config", str(self._config)]
         self._ring = ring
-        self.process: Daemon | None = None
+        self.process: RingProcess | None = None
 
     def configure(
         self, example: str, settings: Mapping[str, object], *, without: tuple[str, ...] = ()
@@ -60,9 +60,11 @@ class NodeDaemon:
         document = shipped.configuration(example, here, without=without)
         self._config.write_text(json.dumps(document, indent=1))  # JSON is YAML
 
-    def launch(self) -> Daemon:
+    def launch(self) -> RingProcess:
         """Start the process; does not wait for it."""
-        return Daemon(self.name, self._argv, self._log, directory=self.directory, enters_pid_namespace=True)
+        return RingProcess(
+            self.name, self._argv, self._log, directory=self.directory, enters_pid_namespace=True
+        )
 
     def start(self, *, is_ready: bool = True) -> None:
         """Start it and wait until it says that it is ready, or at least alive."""

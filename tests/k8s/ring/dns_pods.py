@@ -22,7 +22,7 @@ _MAX_SERVERS, _MAX_SEARCHES, _MAX_SEARCH_CHARACTERS, _MAX_PATH = 3, 32, 2048, 25
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class KubeletDns:
     """What a kubelet is told, and so are we: its servers, its domain and its node's resolv.conf."""
 
     name: str
@@ -40,13 +40,13 @@ class Setting:
 
 
 SETTINGS = (
-    Setting(
+    KubeletDns(
         "plain",
         ("10.32.0.10",),
         "cluster.local",
         "# the node's\nnameserver 8.8.8.8\nsearch host.domain\noptions timeout:2\n",
     ),
-    Setting(
+    KubeletDns(
         "crowded",
         ("10.32.0.10", "fd00:32::a"),
         "kubernetes.io",
@@ -55,7 +55,7 @@ SETTINGS = (
         f"search host.domain . tail. {' '.join(f'h{n}.example' for n in range(26))}\n"
         "options ndots:3 edns0\nsortlist 10.0.0.0\n",
     ),
-    Setting("bare", ("10.32.0.10",), "", None),
+    KubeletDns("bare", ("10.32.0.10",), "", None),
 )
 
 

@@ -14,7 +14,7 @@ from tenancy import keys
 from tests.k8s.build import Binaries
 from tests.k8s.ring.controlplane import Apiserver
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.processes import Daemon
+from tests.k8s.ring.processes import RingProcess
 
 DOMAIN = "cluster.local"
 # CoreDNS answers from nothing until it has listed; `ready` tells when it has.
@@ -53,9 +53,9 @@ class ServerPlace:
 
 def start_controller(
     name: str, namespace: NetworkNamespace, binaries: Binaries, apiserver: Apiserver, directory: Path
-) -> Daemon:
+) -> RingProcess:
     """Start the endpointslice controller of a control plane; does not wait for it."""
-    return Daemon(
+    return RingProcess(
         f"kube-controller-manager {name}",
         [
             *namespace.enter,
@@ -72,7 +72,7 @@ def start_controller(
 
 def start_server(
     name: str, network: str, place: ServerPlace, binaries: Binaries, apiserver: Apiserver, directory: Path
-) -> Daemon:
+) -> RingProcess:
     """Start CoreDNS for a network of a control plane, and wait until it has heard of everything.
 
     Raises:
@@ -91,7 +91,7 @@ def start_server(
             network=network,
         )
     )
-    daemon = Daemon(
+    daemon = RingProcess(
         stem,
         [*place.namespace.enter, binaries["coredns"], "-conf", str(corefile)],
         directory / f"{stem}.log",

@@ -24,10 +24,10 @@ from tests.k8s.ring import gate_networks, gating, guests, services
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon, credentials_of
-from tests.k8s.ring.gate_networks import Network
+from tests.k8s.ring.gate_networks import TenantNetwork
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, STOCK, Node, serving, web_address
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, STOCK, ServingNode, serving, web_address
+from tests.k8s.ring.tenants import RingTenant
 
 AT_ONCE = 14
 # Of a guest that is never reached; they wait all the time.
@@ -53,16 +53,16 @@ _CLEARED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LoadedNode:
     """A node with all of us, and two networks of one tenant.
 
     A Service has the same address in both, and another page; each has a DNS server of its own.
     """
 
-    node: Node
+    node: ServingNode
     names: NodeDaemon
     agents: guests.GuestAgents
-    networks: dict[str, Network]
+    networks: dict[str, TenantNetwork]
     pages: dict[str, str]
     resolv_confs: Path
 
@@ -72,7 +72,7 @@ class Place:
 
 
 @contextmanager
-def placed(ring: Ring, tenant: Tenant) -> Iterator[Place]:
+def placed(ring: Ring, tenant: RingTenant) -> Iterator[LoadedNode]:
     """The node with everything that pods need."""
     directory = ring.directory / "pods-load"
     gate: JsonObject = {
@@ -91,7 +91,7 @@ def placed(ring: Ring, tenant: Tenant) -> Iterator[Place]:
             name: stack.enter_context(gate_networks.network(ring, tenant, name, gating.DNS_ADDRESS))
             for name in ("default", "blue")
         }
-        yield Place(node, names, agents, networks, {"default": "acme", "blue": "only"}, directory)
+        yield LoadedNode(node, names, agents, networks, {"default": "acme", "blue": "only"}, directory)
 
 
 class Unrest:
@@ -123,7 +123,7 @@ class Unrest:
             self.count += 1
 
 
-def unrest(place: Place, luck: random.Random, ends_s: list[float]) -> tuple[Unrest, Unrest, Unrest]:
+def unrest(place: LoadedNode, luck: random.Random, ends_s: list[float]) -> tuple[Unrest, Unrest, Unrest]:
     """Ends of kata-bridge, ends of dnsconfig, and a network that is not ready for a while.
 
     `ends_s` gets the times at which kata-bridge was ended.
@@ -152,10 +152,10 @@ def unrest(place: Place, luck: random.Random, ends_s: list[float]) -> tuple[Unre
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedPod:
     """One pod, as it was seen. `kind` is its handler, or where its agent is."""
 
-    pod: services.Pod
+    pod: services.TenantPod
     kind: str
     network: str
     began_s: float
@@ -195,9 +195,9 @@ def lists(ring: Ring, namespace: str) -> dict[str, JsonObject]:
 class Load:
     """Starts pods in waves and watches each until it ends."""
 
-    def __init__(self, place: Place, tenant: Tenant, luck: random.Random) -> None:
-        self.ended: list[Seen] = []
-        self.lost: list[Seen] = []
+    def __init__(self, place: LoadedNode, tenant: RingTenant, luck: random.Random) -> None:
+        self.ended: list[ObservedPod] = []
+        self.lost: list[ObservedPod] = []
         self.failures: list[str] = []
         self.stuck: dict[str, set[str]] = {}
         self.fates: Counter[str] = Counter()
@@ -220,13 +220,13 @@ class Load:
         return self._tenant.super_namespace("default")
 
     @contextmanager
-    def lose(self) -> Iterator[Sequence[Seen]]:
+    def lose(self) -> Iterator[Sequence[ObservedPod]]:
         """Pods whose guests are never reached: they have to wait as long as they are there."""
         place = self._place
         for number in range(LOST):
             spec = place.first_act("default")
             made = gating.gated_pod(self._ring, self._tenant, f"lost-{number}", AGENT, spec)
-            self.lost.append(Seen(made, AGENT, "default", time.monotonic()))
+            self.lost.append(ObservedPod(made, AGENT, "default", time.monotonic()))
         try:
             yield self.lost
         finally:
@@ -236,7 +236,7 @@ class Load:
     def run(self, numbers: Sequence[int]) -> None:
         """Start the pods of these numbers, `AT_ONCE` at once, and wait until all have ended, or are stuck."""
         ring = self._ring
-        waiting: dict[str, Seen] = {}
+        waiting: dict[str, ObservedPod] = {}
         makes = iter(numbers)
         remaining = len(numbers)
         end_s = time.monotonic() + _FIRST_S + _POD_S * len(numbers)
@@ -260,7 +260,7 @@ class Load:
             for seen in waiting.values():
                 ring.super_cluster.api.delete(seen.pod.path)
 
-    def _start(self, number: int) -> Seen:
+    def _start(self, number: int) -> ObservedPod:
         name, luck = f"load-{number}", self.luck
         self._boot_s[name] = luck.choice([0.0, 1.0, 4.0])
         self._deaf_s[name] = luck.choice([0.0, 0.0, 2.0])
@@ -276,9 +276,9 @@ class Load:
             self._in_image.add(name)
         handler = AGENT if has_agent else kind
         made = gating.gated_pod(self._ring, self._tenant, name, handler, spec, network=network)
-        return Seen(made, kind, network, time.monotonic())
+        return ObservedPod(made, kind, network, time.monotonic())
 
-    def _end(self, seen: Seen, status: JsonObject) -> None:
+    def _end(self, seen: ObservedPod, status: JsonObject) -> None:
         seen.took_s = time.monotonic() - seen.began_s
         (container,) = status["containerStatuses"]
         complaint = container["state"]["terminated"].get("message", "")
@@ -288,7 +288,7 @@ class Load:
         self._ring.super_cluster.api.delete(seen.pod.path)
         self.ended.append(seen)
 
-    def unreasonable(self, seen: Seen) -> list[str]:
+    def unreasonable(self, seen: ObservedPod) -> list[str]:
         """What a pod said that is no reason, but for what an end of kata-bridge leaves for one try."""
         return [
             f"{seen.pod.name}: {said}, for {last_s - first_s:.1f} s"
@@ -330,7 +330,7 @@ class Footprint:
     tasks: int
 
     @classmethod
-    def of(cls, place: Place) -> Footprint:
+    def of(cls, place: LoadedNode) -> Footprint:
         """As it is now; the daemon runs."""
         bridge = place.node.bridge
         assert bridge.process is not None
@@ -342,7 +342,7 @@ class Footprint:
         return cls(bridge.process.pid, int(sizes["VmRSS:"]), descriptors, tasks)
 
 
-def files_of_the_gone(place: Place) -> list[Path]:
+def files_of_the_gone(place: LoadedNode) -> list[Path]:
     """What kata-bridge keeps of sandboxes of the load's pods; all of these pods are deleted."""
     gone = {pod.id for what, pod in place.agents.events if what == "run" and not pod.name.startswith("lost-")}
     state = credentials_of(place.node.bridge).parent
@@ -350,7 +350,7 @@ def files_of_the_gone(place: Place) -> list[Path]:
     return [path for each in directories for path in each.iterdir() if path.name.partition(".")[0] in gone]
 
 
-def wait_cleared(place: Place) -> None:
+def wait_cleared(place: LoadedNode) -> None:
     """Wait until nothing is left of pods that are gone. Raises `RingError`."""
     try:
         wait_for("no files of sandboxes", lambda: not files_of_the_gone(place), timeout_s=_CLEARED_S)

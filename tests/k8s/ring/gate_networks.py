@@ -22,7 +22,7 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon
 from tests.k8s.ring.processes import RingError, wait_for
 from tests.k8s.ring.services import network_label
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 _CRD = Path(__file__).resolve().parents[3] / "packaging" / "crds" / "networks.yaml"
 _GROUP = "arktos.futurewei.com/v1"
@@ -31,7 +31,7 @@ _PORT = 53
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class TenantNetwork:
     """A network; `address` is where its pods find its DNS server."""
 
     api: KubernetesApi
@@ -83,7 +83,7 @@ def naming(ring: Ring) -> Iterator[NodeDaemon]:
 
 
 @contextmanager
-def network(ring: Ring, tenant: Tenant, name: str, server: str) -> Iterator[Network]:
+def network(ring: Ring, tenant: RingTenant, name: str, server: str) -> Iterator[TenantNetwork]:
     """A network of a tenant that is ready, with a DNS server at the address `server`."""
     ring.syncer.create_namespace(tenant, "kube-system")
     namespace = tenant.super_namespace("kube-system")
@@ -94,14 +94,14 @@ def network(ring: Ring, tenant: Tenant, name: str, server: str) -> Iterator[Netw
     networks = f"/apis/{_GROUP}/namespaces/{namespace}/networks"
     api.create(
         networks,
-        {"apiVersion": _GROUP, "kind": "Network", "metadata": {"name": name}, "spec": {"type": "flat"}},
+        {"apiVersion": _GROUP, "kind": "TenantNetwork", "metadata": {"name": name}, "spec": {"type": "flat"}},
     )
     metadata: JsonObject = {"name": service, "labels": labels, "annotations": annotations}
     made = api.create(
         f"/api/v1/namespaces/{namespace}/services",
         {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}},
     )
-    found = Network(api, namespace, name, made["spec"]["clusterIP"])
+    found = TenantNetwork(api, namespace, name, made["spec"]["clusterIP"])
     try:
         api.create(
             f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",

@@ -15,8 +15,8 @@ from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import bridge_socket
 from tests.k8s.ring.pods import container
-from tests.k8s.ring.processes import Daemon
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.processes import RingProcess
+from tests.k8s.ring.tenants import RingTenant
 
 # The bridge that CNI makes on the node: the first thing that a pod can reach.
 DNS_ADDRESS = "10.88.0.1"
@@ -41,10 +41,10 @@ while True:
 """
 
 
-def start_dns_server(ring: Ring) -> Daemon:
+def start_dns_server(ring: Ring) -> RingProcess:
     """Start it on the node; stop it when done."""
     argv = [*ring.node.enter, sys.executable, "-c", _DNS_SERVER]
-    return Daemon("dns", argv, ring.directory / "dns.log", enters_pid_namespace=True)
+    return RingProcess("dns", argv, ring.directory / "dns.log", enters_pid_namespace=True)
 
 
 def allow_bridge(ring: Ring) -> JsonObject:
@@ -90,18 +90,18 @@ grep -q '^nameserver {server}$' /etc/resolv.conf || cat /etc/resolv.conf >> /dev
 
 def gated_pod(
     ring: Ring,
-    tenant: Tenant,
+    tenant: RingTenant,
     name: str,
     handler: str,
     spec: JsonObject,
     *,
     namespace: str = "",
     network: str = "",
-) -> services.Pod:
+) -> services.TenantPod:
     """Create a tenant's pod that demands the plugin; without a `network` it is in the default one."""
     value = services.pod_value(tenant, name, ring.node.name, handler, spec, network)
     value["metadata"]["annotations"] |= REQUIRED
-    made = services.Pod(ring, namespace or tenant.super_namespace("default"), name)
+    made = services.TenantPod(ring, namespace or tenant.super_namespace("default"), name)
     ring.super_cluster.api.create(made.path.rpartition("/")[0], value)
     return made
 

@@ -14,7 +14,7 @@ _TIMEOUT_S = 45.0
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class KubectlResult:
     """How a command ended and what it said."""
 
     code: int
@@ -31,7 +31,7 @@ class Result:
         """Standard error as text."""
         return self.err.decode()
 
-    def check(self) -> Result:
+    def check(self) -> KubectlResult:
         """Fail the test when the command failed."""
         assert self.code == 0, f"kubectl: exit {self.code}: {self.complaint}{self.text[-500:]}"
         return self
@@ -69,7 +69,9 @@ class Kubectl:
             "KUBECTL_PORT_FORWARD_WEBSOCKETS": choice,
         }
 
-    def __call__(self, *arguments: str, stdin: bytes | None = None, timeout_s: float = _TIMEOUT_S) -> Result:
+    def __call__(
+        self, *arguments: str, stdin: bytes | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> KubectlResult:
         """Run to the end."""
         done = subprocess.run(
             self.argv(*arguments),
@@ -79,7 +81,7 @@ class Kubectl:
             timeout=timeout_s,
             check=False,
         )
-        return Result(done.returncode, done.stdout, done.stderr)
+        return KubectlResult(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start without waiting; the caller ends it."""

@@ -19,7 +19,7 @@ from tests.k8s.build import Binaries
 from tests.k8s.ring import cgroups, images
 from tests.k8s.ring.certs import CertificateFiles
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.processes import SYSTEM_PATH, Daemon, RingError, run
+from tests.k8s.ring.processes import SYSTEM_PATH, RingError, RingProcess, run
 
 KUBELET_PORT = 10250
 POD_NETWORK = "10.88.0.0/24"
@@ -82,7 +82,7 @@ class KubeletIdentity:
     kubeconfig: Path
 
 
-class Node:
+class RealNode:
     """Namespaces, containerd, images and a kubelet, in the order in which they start."""
 
     def __init__(
@@ -99,9 +99,9 @@ class Node:
         self._directory = directory
         self._identity = identity
         self._group = directory.name
-        self._init: Daemon | None = None
-        self._containerd: Daemon | None = None
-        self.kubelet: Daemon | None = None
+        self._init: RingProcess | None = None
+        self._containerd: RingProcess | None = None
+        self.kubelet: RingProcess | None = None
         self._kubelet_settings: dict[str, object] = {}
         self._has_nri = True
 
@@ -130,7 +130,7 @@ class Node:
 
     def start_kubelet(self) -> None:
         """Start the kubelet and wait until it serves."""
-        self.kubelet = Daemon(
+        self.kubelet = RingProcess(
             "kubelet",
             [
                 *self.enter,
@@ -253,7 +253,7 @@ class Node:
         ]
 
     def _start_init(self) -> None:
-        self._init = Daemon(
+        self._init = RingProcess(
             "node",
             [
                 *("setpriv", "--pdeathsig", "KILL"),
@@ -328,7 +328,7 @@ SystemdCgroup = false
 
     def start_containerd(self) -> None:
         """Start containerd and wait until it answers; it finds the containers of an earlier one."""
-        self._containerd = Daemon(
+        self._containerd = RingProcess(
             "containerd",
             [
                 *self.enter,

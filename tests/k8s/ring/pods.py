@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.images import BUSYBOX
-from tests.k8s.ring.tenants import HandSyncer, Tenant
+from tests.k8s.ring.tenants import HandSyncer, RingTenant
 
 HTTP_PORT = 8080
 LINES = 20
@@ -93,7 +93,7 @@ def has_ended() -> JsonObject:
     }
 
 
-def create_all(syncer: HandSyncer, acme: Tenant, acme_x: Tenant) -> None:
+def create_all(syncer: HandSyncer, acme: RingTenant, acme_x: RingTenant) -> None:
     """Create every pod of the ring and wait until each is as its test wants it."""
     sidecar = container(SIDECAR, ["sh", "-c", "echo sidecar; exec sleep 100000"])
     syncer.create_pod(acme, "default", "web", web("acme"), injected=(sidecar,))

@@ -62,7 +62,7 @@ def run(argv: list[str], *, stdin: bytes | None = None, timeout_s: float = 60.0)
     return done.stdout
 
 
-class Daemon:
+class RingProcess:
     """A process that runs until it is stopped, with its output in a file.
 
     `enters_pid_namespace` says that `argv` is an nsenter that forks: the program is then its only

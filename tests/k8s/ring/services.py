@@ -19,14 +19,14 @@ from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.pods import HTTP_PORT, container
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.tenants import RingTenant
 
 PORT = 80
 _STARTED_S = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class RingService:
     """A Service of the super cluster with one slice."""
 
     api: KubernetesApi
@@ -58,8 +58,8 @@ class Service:
 
 @contextmanager
 def service(
-    ring: Ring, tenant: Tenant, *addresses: str, own_ip: str = "", network: str = ""
-) -> Iterator[Service]:
+    ring: Ring, tenant: RingTenant, *addresses: str, own_ip: str = "", network: str = ""
+) -> Iterator[RingService]:
     """A Service of a tenant in its `default`, with the cluster IP `own_ip` in its own control plane.
 
     Without a `network` it is the default one's.
@@ -71,12 +71,12 @@ def service(
         annotations[keys.CLUSTER_IP] = own_ip
     value = {
         "apiVersion": "v1",
-        "kind": "Service",
+        "kind": "RingService",
         "metadata": {"name": name, "annotations": annotations, "labels": network_label(network)},
         "spec": {"ports": [{"name": "http", "port": PORT, "protocol": "TCP"}]},
     }
     made = api.create(f"/api/v1/namespaces/{namespace}/services", value)
-    found = Service(api, namespace, name, made["spec"]["clusterIP"])
+    found = RingService(api, namespace, name, made["spec"]["clusterIP"])
     try:
         found.lead_to(*addresses)
         yield found
@@ -85,7 +85,7 @@ def service(
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class TenantPod:
     """A pod of a tenant in the super cluster."""
 
     ring: Ring
@@ -137,23 +137,23 @@ def network_label(network: str) -> dict[str, str]:
 
 
 def pod_value(
-    tenant: Tenant, name: str, node: str, handler: str, spec: JsonObject, network: str = ""
+    tenant: RingTenant, name: str, node: str, handler: str, spec: JsonObject, network: str = ""
 ) -> JsonObject:
     """The super pod of a tenant's pod in its `default`."""
     annotations = {keys.CLUSTER: tenant.key, keys.NAMESPACE: "default", keys.UID: secrets.token_hex(8)}
     runtime = {"runtimeClassName": handler} if handler else {}
     return {
         "apiVersion": "v1",
-        "kind": "Pod",
+        "kind": "TenantPod",
         "metadata": {"name": name, "annotations": annotations, "labels": network_label(network)},
         "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, **runtime, **spec},
     }
 
 
 @contextmanager
-def pod(ring: Ring, tenant: Tenant, handler: str, spec: JsonObject) -> Iterator[Pod]:
+def pod(ring: Ring, tenant: RingTenant, handler: str, spec: JsonObject) -> Iterator[TenantPod]:
     """A tenant's pod in the super cluster; it need not start."""
-    made = Pod(ring, tenant.super_namespace("default"), f"g-{secrets.token_hex(3)}")
+    made = TenantPod(ring, tenant.super_namespace("default"), f"g-{secrets.token_hex(3)}")
     value = pod_value(tenant, made.name, ring.node.name, handler, spec)
     ring.super_cluster.api.create(made.path.rpartition("/")[0], value)
     try:

@@ -20,8 +20,8 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon
 from tests.k8s.ring.node import KATA_HANDLERS
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.services import Service
-from tests.k8s.ring.tenants import Tenant
+from tests.k8s.ring.services import RingService
+from tests.k8s.ring.tenants import RingTenant
 
 KATA, AGENT, STOCK = KATA_HANDLERS
 WAYS = {KATA: "netns", AGENT: "agent", STOCK: "shim"}
@@ -31,24 +31,24 @@ CHANGED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ServingNode:
     """The ring with both daemons on its node, and a Service of each tenant with the same own IP."""
 
     ring: Ring
     bridge: NodeDaemon
     proxy: NodeDaemon
     stock: guests.StockKata
-    of_acme: Service
-    of_acme_x: Service
+    of_acme: RingService
+    of_acme_x: RingService
 
-    def web_address(self, tenant: Tenant, name: str = "web") -> str:
+    def web_address(self, tenant: RingTenant, name: str = "web") -> str:
         """Where a pod of the ring says whose it is."""
         return web_address(self.ring, tenant, name)
 
     @contextmanager
     def guest(
-        self, tenant: Tenant, handler: str, spec: dict[str, Any] | None = None
-    ) -> Iterator[services.Pod]:
+        self, tenant: RingTenant, handler: str, spec: dict[str, Any] | None = None
+    ) -> Iterator[services.TenantPod]:
         """A pod of that handler, with what has to be in it; it need not start."""
         spec = services.sleeper() if spec is None else spec
         if handler == AGENT:
@@ -56,7 +56,7 @@ class Node:
         with services.pod(self.ring, tenant, handler, spec) as made:
             yield made
 
-    def sandbox_of(self, pod: services.Pod) -> Seen:
+    def sandbox_of(self, pod: services.TenantPod) -> Seen:
         """The sandbox of a pod that runs, as the runtime tells of it."""
 
         async def ask() -> list[Seen]:
@@ -107,7 +107,7 @@ class Node:
 
 
 @contextmanager
-def serving(ring: Ring, gate: dict[str, Any] | None = None) -> Iterator[Node]:
+def serving(ring: Ring, gate: dict[str, Any] | None = None) -> Iterator[ServingNode]:
     """Start both daemons, and stock Kata for the handler of that name; `gate` is kata-bridge's setting."""
     services.create_runtime_classes(ring, *KATA_HANDLERS)
     bridge = daemons.kata_bridge(ring, sys.executable, gate)
@@ -122,10 +122,10 @@ def serving(ring: Ring, gate: dict[str, Any] | None = None) -> Iterator[Node]:
             stack.enter_context(services.service(ring, tenant, web_address(ring, tenant), own_ip=OWN_IP))
             for tenant in ring.tenants
         )
-        yield Node(ring, bridge, proxy, stock, of_acme, of_acme_x)
+        yield ServingNode(ring, bridge, proxy, stock, of_acme, of_acme_x)
 
 
-def web_address(ring: Ring, tenant: Tenant, name: str = "web") -> str:
+def web_address(ring: Ring, tenant: RingTenant, name: str = "web") -> str:
     """Where a pod of the ring says whose it is."""
     return str(ring.syncer.super_pod(tenant, "default", name)["status"]["podIP"])
 

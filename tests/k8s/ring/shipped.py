@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.certs import Leaf
+from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.controlplane import Apiserver, write_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -93,7 +93,7 @@ def apply_rights(api: KubernetesApi, node: str, *names: str) -> None:
             api.create(f"/apis/{group}/{kind}", value, may_exist=True)
 
 
-def issue_user(cluster: Apiserver, daemon: str, node: str) -> Leaf:
+def issue_user(cluster: Apiserver, daemon: str, node: str) -> LeafCertificate:
     """A client certificate as the README asks for it, by which a daemon is known to the cluster."""
     return cluster.authority.issue(f"vcnode:{daemon}:{node}", organizations=(f"vcnode:{daemon}s",))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.certs import Leaf
+from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.controlplane import Apiserver
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.processes import wait_for
@@ -25,15 +25,15 @@ _POD_READY_TIMEOUT_S = 40.0
 
 
 @dataclass(slots=True)
-class Tenant:
+class RingTenant:
     """A tenant as its owner sees it, and the name that the super cluster has for it."""
 
     key: str
     apiserver: Apiserver
     kubectl: Kubectl
     # The leaf that its apiserver shows to the node, and one that its administrator made alone.
-    client: Leaf
-    unregistered: Leaf
+    client: LeafCertificate
+    unregistered: LeafCertificate
     namespaces: set[str] = field(default_factory=set)
 
     @property
@@ -45,11 +45,11 @@ class Tenant:
         """What its namespace is called in the super cluster (names here are all short)."""
         return f"{self.key}-{namespace}"
 
-    def registration(self, *more: Leaf) -> JsonObject:
+    def registration(self, *more: LeafCertificate) -> JsonObject:
         """Its file for the agent's directory of tenants, with further leaves registered."""
         return {
             "apiVersion": "vcnode.io/v1alpha1",
-            "kind": "Tenant",
+            "kind": "RingTenant",
             "metadata": {"name": self.key},
             "spec": {
                 "certificateAuthority": self.apiserver.authority.pem.decode(),
@@ -68,7 +68,7 @@ class HandSyncer:
     super_api: KubernetesApi
     node: str
 
-    def create_vnode(self, tenant: Tenant, address: str, port: int) -> None:
+    def create_vnode(self, tenant: RingTenant, address: str, port: int) -> None:
         """Make the node that the tenant sees, its kubelet at `address` and `port`."""
         tenant.api.create(
             "/api/v1/nodes",
@@ -93,7 +93,7 @@ class HandSyncer:
             },
         )
 
-    def create_namespace(self, tenant: Tenant, namespace: str) -> None:
+    def create_namespace(self, tenant: RingTenant, namespace: str) -> None:
         """Make a namespace in the tenant and its counterpart in the super cluster."""
         if namespace in tenant.namespaces:
             return
@@ -105,7 +105,7 @@ class HandSyncer:
             api.create("/api/v1/namespaces", _object("Namespace", metadata), may_exist=True)
         tenant.namespaces.add(namespace)
 
-    def create_ghost(self, tenant: Tenant, namespace: str, name: str) -> None:
+    def create_ghost(self, tenant: RingTenant, namespace: str, name: str) -> None:
         """A pod that the tenant claims to have on the node, and that nobody ever ran there.
 
         A tenant may write what it likes into its own apiserver, so this is how its kubectl is made
@@ -139,7 +139,7 @@ class HandSyncer:
 
     def create_pod(
         self,
-        tenant: Tenant,
+        tenant: RingTenant,
         namespace: str,
         name: str,
         spec: JsonObject,
@@ -170,17 +170,17 @@ class HandSyncer:
         pod["spec"] = {**pod["spec"], "containers": containers, **(changed or {})}
         self.super_api.create(f"/api/v1/namespaces/{tenant.super_namespace(namespace)}/pods", pod)
 
-    def super_pod(self, tenant: Tenant, namespace: str, name: str) -> JsonObject:
+    def super_pod(self, tenant: RingTenant, namespace: str, name: str) -> JsonObject:
         """The pod as the super cluster has it."""
         return self.super_api.get(f"/api/v1/namespaces/{tenant.super_namespace(namespace)}/pods/{name}")
 
-    def wait_running(self, tenant: Tenant, namespace: str, name: str) -> None:
+    def wait_running(self, tenant: RingTenant, namespace: str, name: str) -> None:
         """Wait until every container of the pod runs, then copy its status up."""
         self.wait_status(tenant, namespace, name, _all_run)
 
     def wait_status(
         self,
-        tenant: Tenant,
+        tenant: RingTenant,
         namespace: str,
         name: str,
         condition: Callable[[JsonObject], bool],
@@ -196,7 +196,7 @@ class HandSyncer:
 
         wait_for(f"pod {namespace}/{name} as awaited", met, timeout_s=_POD_READY_TIMEOUT_S)
 
-    def copy_ephemeral_containers(self, tenant: Tenant, namespace: str, name: str) -> None:
+    def copy_ephemeral_containers(self, tenant: RingTenant, namespace: str, name: str) -> None:
         """Bring what `kubectl debug` added to the tenant's pod down to the super pod."""
         pod = tenant.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         wanted = pod["spec"].get("ephemeralContainers", [])
@@ -205,7 +205,7 @@ class HandSyncer:
         current["spec"]["ephemeralContainers"] = wanted
         self.super_api.put(f"{target}/ephemeralcontainers", current)
 
-    def delete_pod(self, tenant: Tenant, namespace: str, name: str) -> None:
+    def delete_pod(self, tenant: RingTenant, namespace: str, name: str) -> None:
         """Remove a pod from both."""
         for api, where in (
             (tenant.api, namespace),
@@ -213,7 +213,7 @@ class HandSyncer:
         ):
             api.delete(f"/api/v1/namespaces/{where}/pods/{name}")
 
-    def _copy_status(self, tenant: Tenant, namespace: str, name: str, pod: JsonObject) -> None:
+    def _copy_status(self, tenant: RingTenant, namespace: str, name: str, pod: JsonObject) -> None:
         status: dict[str, Any] = {
             key: pod["status"][key]
             for key in (

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import yaml
 
-from tests.k8s.ring.agent import Agent
+from tests.k8s.ring.agent import VnAgentDaemon
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import NODE, Ring
-from tests.k8s.ring.processes import Daemon, RingError, wait_for
+from tests.k8s.ring.processes import RingError, RingProcess, wait_for
 
 SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "crds"
 GROUP = "tenancy.x-k8s.io/v1alpha1"
@@ -58,7 +58,7 @@ def manifest(name: str, spec: JsonObject | None = None, status: JsonObject | Non
     return found if status is None else {**found, "status": status}
 
 
-class VirtualClusterAgent(Agent):
+class VirtualClusterAgent(VnAgentDaemon):
     """A second vn-agent of the node, at `port`, whose tenants come by the kubeconfig."""
 
     def __init__(self, ring: Ring, directory: Path, port: int, kubeconfig: Path) -> None:
@@ -73,7 +73,7 @@ class VirtualClusterAgent(Agent):
 
     def start(self) -> None:
         """Start it and wait until it is alive: ready it is when its sources have synced."""
-        self.daemon = Daemon(
+        self.daemon = RingProcess(
             "vn-agent with VirtualClusters",
             [
                 *self.namespace.enter,

@@ -26,7 +26,7 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import AGENT_PORT
 from tests.k8s.ring.nri import WatchingPlugin
 from tests.k8s.ring.processes import SYSTEM_PATH, wait_for
-from tests.lab.namespaces import Namespace
+from tests.lab.namespaces import LabNamespace
 from tests.lab_vm.image import Image, make_root
 from tests.lab_vm.kernels import DEBIAN
 from tests.lab_vm.machine import Machine
@@ -39,7 +39,7 @@ _SANDBOX_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class PodNamespace(Namespace):
+class PodNamespace(LabNamespace):
     """A pod's network namespace, which has its name in the node's own /run."""
 
     file: Path = field(kw_only=True)
@@ -114,7 +114,7 @@ class Admissions(WatchingPlugin):
 class Vm:
     """The VM of one pod: not there until `machine` is started."""
 
-    def __init__(self, pod: services.Pod, sandboxes: VmSandboxes, admissions: Admissions) -> None:
+    def __init__(self, pod: services.TenantPod, sandboxes: VmSandboxes, admissions: Admissions) -> None:
         self.pod = pod
         self.machine: Machine
         self._sandboxes, self._admissions = sandboxes, admissions
@@ -167,7 +167,7 @@ class Vm:
 
 
 @contextmanager
-def vm_of(pod: services.Pod, sandboxes: VmSandboxes, admissions: Admissions) -> Iterator[Vm]:
+def vm_of(pod: services.TenantPod, sandboxes: VmSandboxes, admissions: Admissions) -> Iterator[Vm]:
     """The VM of a pod; what was started of it is ended."""
     made = Vm(pod, sandboxes, admissions)
     made.sandbox()

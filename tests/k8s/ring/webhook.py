@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from dns_webhook.registration import NAME, PATH
-from tests.k8s.ring.api import Endpoint, JsonObject, KubernetesApi
+from tests.k8s.ring.api import JsonObject, KubernetesApi, TlsEndpoint
 from tests.k8s.ring.certs import replace_file
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon
@@ -123,9 +123,9 @@ def daemon(ring: Ring, address: str) -> NodeDaemon:
     return made
 
 
-def port(ring: Ring, address: str, authority_pem: bytes) -> Endpoint:
+def port(ring: Ring, address: str, authority_pem: bytes) -> TlsEndpoint:
     """Its port, for whoever is no apiserver; the certificate has the name of the Service alone."""
-    return Endpoint(ring.control, address, _PORT, authority_pem, None, f"{SERVICE}.{NAMESPACE}.svc")
+    return TlsEndpoint(ring.control, address, _PORT, authority_pem, None, f"{SERVICE}.{NAMESPACE}.svc")
 
 
 def registered(ring: Ring) -> JsonObject:
@@ -138,5 +138,5 @@ def registered(ring: Ring) -> JsonObject:
 def as_itself(ring: Ring, text: str) -> KubernetesApi:
     """The super cluster with the webhook's token and nothing else."""
     endpoint = ring.super_cluster.api.endpoint
-    bare = Endpoint(endpoint.namespace, endpoint.address, endpoint.port, endpoint.authority_pem, None)
+    bare = TlsEndpoint(endpoint.namespace, endpoint.address, endpoint.port, endpoint.authority_pem, None)
     return KubernetesApi(bare, {"Authorization": f"Bearer {text}"})

@@ -23,7 +23,7 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver
 from tests.k8s.ring.kubectl import Kubectl
-from tests.k8s.ring.processes import Daemon, RingError, run
+from tests.k8s.ring.processes import RingError, RingProcess, run
 from tests.k8s.ring.shipped import ROOT
 from tests.k8s.ring.webhook import NAMESPACE, SERVICE
 
@@ -91,7 +91,7 @@ def door(ring: Ring) -> Iterator[Apiserver]:
             "--leader-elect=false",
             "--secure-port=0",
         ]
-        stack.callback(Daemon("controllers", argv, ring.directory / "controllers-super.log").stop)
+        stack.callback(RingProcess("controllers", argv, ring.directory / "controllers-super.log").stop)
         yield made
 
 

@@ -11,13 +11,13 @@ from ruleset.names import Backend
 from ruletrace.packet import Packet, PacketVerdict
 from tests.cases.services import subject, ways
 from tests.cases.services.asked import Question, endpoint, of_flow
-from tests.cases.services.filters import FILTERS, Filter
+from tests.cases.services.filters import FILTERS, KernelFilter
 from tests.cases.services.lab import Lab
 from tests.cases.services.live import complaints
 from tests.cases.services.load import read
 from tests.cases.services.responder import Responder
-from tests.cases.services.subject import Guest
-from tests.cases.services.ways import Kernel, render
+from tests.cases.services.subject import RenderedGuest
+from tests.cases.services.ways import LiveKernels, render
 
 CASES = """\
 world: {pod_cidr: 10.0.0.0/8}
@@ -48,25 +48,25 @@ flows:
 
 
 @pytest.fixture
-def kernel() -> Iterator[Kernel]:
-    made = Kernel()
+def kernel() -> Iterator[LiveKernels]:
+    made = LiveKernels()
     yield made
     made.close()
 
 
-def answered(kernel: Kernel, filter_: Filter, path: Path, only: str = "") -> list[str]:
+def answered(kernel: LiveKernels, filter_: KernelFilter, path: Path, only: str = "") -> list[str]:
     """The live complaints about the group above."""
     path.write_text(CASES, encoding="utf-8")
     flow = read(path).flows[0]
     asked = of_flow(flow.checks, flow.state, read(path).world)
     ((pod, questions),) = asked.questions.items()
-    rendered = render(subject.objects_list(flow.state, "test-node"), Guest(pod, "test-node"))
+    rendered = render(subject.objects_list(flow.state, "test-node"), RenderedGuest(pod, "test-node"))
     wanted = [question for question in questions if question.name.startswith(only)]
     return [said for said in kernel.answers(rendered, wanted, filter_) if ", live: " in said]
 
 
 @pytest.mark.parametrize("filter_", FILTERS, ids=lambda one: one.name)
-def test_right_rules_are_right(filter_: Filter, kernel: Kernel, tmp_path: Path) -> None:
+def test_right_rules_are_right(filter_: KernelFilter, kernel: LiveKernels, tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     assert answered(kernel, filter_, tmp_path / "it.yaml") == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
@@ -95,11 +95,11 @@ def test_wrong_rules_are_noticed(
     new: str,
     only: str,
     wanted: str,
-    kernel: Kernel,
+    kernel: LiveKernels,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def spoilt(data: bytes, guest: Guest, asked: Backend) -> str:
+    def spoilt(data: bytes, guest: RenderedGuest, asked: Backend) -> str:
         text = subject.text_for(data, guest, asked)
         if asked is FILTERS[number].backend:
             assert old in text

@@ -8,8 +8,8 @@ from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render import iptables, nft
-from tests.lab.guest_agent.conftest import Guest, Node
-from tests.lab.namespaces import Namespace
+from tests.lab.guest_agent.conftest import LabGuest, LabNode
+from tests.lab.namespaces import LabNamespace
 
 LEGACY, IPTABLES_NFT, NFT = "iptables-legacy", "iptables-nft", "nft"
 WAYS = (LEGACY, IPTABLES_NFT, NFT)
@@ -42,19 +42,19 @@ def change(old: Ruleset, new: Ruleset) -> RulesetDelta:
     return delta
 
 
-def prepared(guest: Guest, way: str) -> Guest:
+def prepared(guest: LabGuest, way: str) -> LabGuest:
     """Make the guest one in which somebody uses this iptables already, behind whom we have to stand."""
     if way in (LEGACY, IPTABLES_NFT):
         guest.namespace.run(way, "-t", "nat", "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "ACCEPT")
     return guest
 
 
-def held(namespace: Namespace, way: str) -> str:
+def held(namespace: LabNamespace, way: str) -> str:
     if way == NFT:
         return namespace.run("nft", "list", "table", "ip", "vcnode")
     return namespace.run(f"{way}-save")
 
 
-async def attached(node: Node, guest: Guest, sandbox: str) -> AgentChannel:
+async def attached(node: LabNode, guest: LabGuest, sandbox: str) -> AgentChannel:
     guest.start()
     return await node.channel(sandbox)

@@ -19,7 +19,7 @@ from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import GuestState
 from kata_bridge.credentials import Credentials
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.namespaces import Lab, LabNamespace
 
 _DEADLINE_S = 30.0
 _REPOSITORY = Path(__file__).parents[3]
@@ -33,10 +33,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @dataclass
-class Guest:
+class LabGuest:
     """A namespace with an agent in it, which outlives its agents."""
 
-    namespace: Namespace
+    namespace: LabNamespace
     credentials: Path
     files: Path
     node: Path
@@ -82,7 +82,7 @@ def libnftables() -> Path:
     return next(Path("/usr/lib").rglob(name)).resolve()
 
 
-class Node:
+class LabNode:
     """The node's side of all guests of a test."""
 
     def __init__(self, directory: Path, lab: Lab) -> None:
@@ -99,13 +99,13 @@ class Node:
             on_state=lambda channel, state: self.states.append((channel.sandbox, state)),
         )
 
-    def guest(self, sandbox: str, namespace: Namespace | None = None) -> Guest:
+    def guest(self, sandbox: str, namespace: LabNamespace | None = None) -> LabGuest:
         """A guest whose agent is not started yet."""
         files = self.directory / f"files-{sandbox}"
         files.mkdir()
         made = namespace or self.lab.namespace(sandbox)
         issued = self.credentials.issue(sandbox)
-        return Guest(made, issued.directory, files, self.directory / "node.sock", self.lab)
+        return LabGuest(made, issued.directory, files, self.directory / "node.sock", self.lab)
 
     async def channel(self, sandbox: str, *, after: AgentChannel | None = None) -> AgentChannel:
         """Wait for the agent of a guest, another one than `after`."""
@@ -123,8 +123,8 @@ def directory() -> Iterator[Path]:
 
 
 @pytest_asyncio.fixture
-async def node(directory: Path, lab: Lab) -> AsyncIterator[Node]:
-    made = Node(directory, lab)
+async def node(directory: Path, lab: Lab) -> AsyncIterator[LabNode]:
+    made = LabNode(directory, lab)
     await made.links.start()
     await made.links.listen_unix(directory / "node.sock")
     yield made

@@ -23,13 +23,13 @@ from tests.lab.guest_agent.backends import (
     prepared,
     ruleset,
 )
-from tests.lab.guest_agent.conftest import Node, until
+from tests.lab.guest_agent.conftest import LabNode, until
 
 pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_ruleset_and_a_change(node: Node, way: str) -> None:
+async def test_a_ruleset_and_a_change(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     capabilities = await channel.probe()
@@ -65,7 +65,7 @@ STRANGERS: list[tuple[str, Callable[[str], tuple[str, ...]]]] = [
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stranger", [each[1] for each in STRANGERS], ids=[each[0] for each in STRANGERS])
 async def test_a_stranger_is_noticed_and_undone(
-    node: Node, way: str, stranger: Callable[[str], tuple[str, ...]]
+    node: LabNode, way: str, stranger: Callable[[str], tuple[str, ...]]
 ) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
@@ -80,7 +80,7 @@ async def test_a_stranger_is_noticed_and_undone(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_check_sees_what_happened_a_moment_ago(node: Node, way: str) -> None:
+async def test_a_check_sees_what_happened_a_moment_ago(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     await channel.apply(ruleset(way, 1, 2), [])
@@ -108,7 +108,7 @@ async def test_a_check_sees_what_happened_a_moment_ago(node: Node, way: str) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_others_rules_and_traffic_are_no_drift(node: Node, way: str) -> None:
+async def test_others_rules_and_traffic_are_no_drift(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     first = ruleset(way, 1, 2)
@@ -121,7 +121,7 @@ async def test_others_rules_and_traffic_are_no_drift(node: Node, way: str) -> No
     assert await channel.state() == GuestState(1, first.digest, False)
 
 
-async def test_one_backend_gives_way_to_the_other(node: Node) -> None:
+async def test_one_backend_gives_way_to_the_other(node: LabNode) -> None:
     guest = node.guest("sb")
     channel = await attached(node, guest, "sb")
     await channel.apply(ruleset(NFT, 1, 2), [])
@@ -135,7 +135,7 @@ async def test_one_backend_gives_way_to_the_other(node: Node) -> None:
 
 
 @pytest.mark.parametrize("way", [LEGACY, IPTABLES_NFT, NFT])
-async def test_what_the_kernel_refuses_leaves_what_was_there(node: Node, way: str) -> None:
+async def test_what_the_kernel_refuses_leaves_what_was_there(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     first = ruleset(way, 1, 2)
@@ -153,7 +153,7 @@ async def test_what_the_kernel_refuses_leaves_what_was_there(node: Node, way: st
     assert await channel.read_back() == first.documents
 
 
-async def test_another_guests_certificate_is_refused(node: Node) -> None:
+async def test_another_guests_certificate_is_refused(node: LabNode) -> None:
     guest, other = node.guest("sb"), node.guest("other")
     guest.credentials = node.directory / "copy"
     shutil.copytree(other.credentials, guest.credentials)

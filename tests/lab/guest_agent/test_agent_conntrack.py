@@ -13,12 +13,12 @@ from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render import nft
 from tests.lab.guest_agent.backends import NFT, attached, ruleset
-from tests.lab.guest_agent.conftest import Node
+from tests.lab.guest_agent.conftest import LabNode
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_connection_to_a_service_and_stale_entries_of_conntrack(node: Node) -> None:
+async def test_a_connection_to_a_service_and_stale_entries_of_conntrack(node: LabNode) -> None:
     guest = node.guest("sb")
     peer = node.lab.namespace("peer")
     node.lab.link(guest.namespace, peer, ["10.1.0.2/24"], ["10.1.0.1/24", "10.1.0.3/24"])
@@ -62,7 +62,7 @@ def _echo(server: socket.socket, name: bytes) -> None:
             return
 
 
-async def test_an_entry_that_was_never_translated(node: Node) -> None:
+async def test_an_entry_that_was_never_translated(node: LabNode) -> None:
     guest = node.guest("sb")
     peer = node.lab.namespace("peer")
     node.lab.link(guest.namespace, peer, ["10.1.0.2/24"], ["10.1.0.1/24"])

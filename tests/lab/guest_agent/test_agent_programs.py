@@ -13,7 +13,7 @@ from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
 from tests.lab.guest_agent.backends import LEGACY, NFT, attached, change, prepared, ruleset
-from tests.lab.guest_agent.conftest import Node, libnftables
+from tests.lab.guest_agent.conftest import LabNode, libnftables
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,7 +31,7 @@ def some_programs(directory: Path, *names: str) -> Path:
 V4 = ("iptables-legacy-restore", "iptables-legacy-save")
 
 
-async def test_a_guest_with_nothing_but_legacy_iptables_for_ipv4(node: Node) -> None:
+async def test_a_guest_with_nothing_but_legacy_iptables_for_ipv4(node: LabNode) -> None:
     guest = node.guest("sb")
     guest.programs = some_programs(node.directory / "sbin", *V4)
     guest.has_libnftables = False
@@ -46,7 +46,7 @@ async def test_a_guest_with_nothing_but_legacy_iptables_for_ipv4(node: Node) -> 
     assert await channel.apply(first, []) == GuestState(1, first.digest, False)
 
 
-async def test_a_guest_without_any_packet_filter(node: Node) -> None:
+async def test_a_guest_without_any_packet_filter(node: LabNode) -> None:
     guest = node.guest("sb")
     guest.programs = some_programs(node.directory / "sbin")
     guest.has_libnftables = False
@@ -55,7 +55,7 @@ async def test_a_guest_without_any_packet_filter(node: Node) -> None:
         await channel.probe()
 
 
-async def test_nft_without_its_library(node: Node) -> None:
+async def test_nft_without_its_library(node: LabNode) -> None:
     """As with an nft that is linked with it; ours here needs a copy of it to run."""
     guest = node.guest("sb")
     copy = node.directory / "nft"
@@ -79,7 +79,7 @@ async def test_nft_without_its_library(node: Node) -> None:
     assert await channel.read_back() == second.documents
 
 
-async def test_a_full_disk_where_the_lock_is(node: Node) -> None:
+async def test_a_full_disk_where_the_lock_is(node: LabNode) -> None:
     guest = prepared(node.guest("sb"), LEGACY)
     guest.run_options = "ro"
     channel = await attached(node, guest, "sb")

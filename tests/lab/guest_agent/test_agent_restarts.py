@@ -7,13 +7,13 @@ import pytest
 
 from kata_bridge.channels.port import GuestState
 from tests.lab.guest_agent.backends import NFT, WAYS, attached, change, held, prepared, ruleset
-from tests.lab.guest_agent.conftest import Node
+from tests.lab.guest_agent.conftest import LabNode
 
 pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_agent_that_was_killed_finds_its_rules_and_applies_nothing(node: Node, way: str) -> None:
+async def test_an_agent_that_was_killed_finds_its_rules_and_applies_nothing(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     first, second = ruleset(way, 1, 2), ruleset(way, 2, 1)
@@ -33,7 +33,7 @@ def _rules(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_guest_that_was_rebooted_holds_nothing_and_says_so(node: Node, way: str) -> None:
+async def test_a_guest_that_was_rebooted_holds_nothing_and_says_so(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     first = ruleset(way, 1, 2)
@@ -48,7 +48,7 @@ async def test_a_guest_that_was_rebooted_holds_nothing_and_says_so(node: Node, w
     assert await again.apply(first, []) == GuestState(1, first.digest, False)
 
 
-async def test_rules_that_went_while_the_agent_was_away(node: Node) -> None:
+async def test_rules_that_went_while_the_agent_was_away(node: LabNode) -> None:
     guest = node.guest("sb")
     channel = await attached(node, guest, "sb")
     first = ruleset(NFT, 1, 2)

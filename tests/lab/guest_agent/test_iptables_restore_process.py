@@ -22,8 +22,8 @@ from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from tests.lab.guest_agent.backends import LEGACY, attached, change, held, prepared, ruleset
-from tests.lab.guest_agent.conftest import Guest, Node, until
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.guest_agent.conftest import LabGuest, LabNode, until
+from tests.lab.namespaces import Lab, LabNamespace
 
 _PROGRAM = "iptables-legacy-restore"
 
@@ -31,7 +31,7 @@ _PROGRAM = "iptables-legacy-restore"
 class Inside:
     """iptables-restore of a namespace, as a program by itself; `lock` is the file that it locks."""
 
-    def __init__(self, namespace: Namespace, directory: Path) -> None:
+    def __init__(self, namespace: LabNamespace, directory: Path) -> None:
         self.namespace = namespace
         self.lock = directory / "lock"
         self.path = directory / _PROGRAM
@@ -137,7 +137,7 @@ def test_it_does_not_grow(restorer: Restorer) -> None:
     assert resident_kb() - before <= 16
 
 
-def kept(guest: Guest) -> list[int]:
+def kept(guest: LabGuest) -> list[int]:
     """The processes that an agent keeps."""
     assert guest.agent is not None
     tasks = Path(f"/proc/{guest.agent.pid}/task").iterdir()
@@ -153,7 +153,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.asyncio
-async def test_an_agent_keeps_one_for_each_family(node: Node) -> None:
+async def test_an_agent_keeps_one_for_each_family(node: LabNode) -> None:
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
     assert kept(guest) == []
@@ -173,7 +173,7 @@ async def test_an_agent_keeps_one_for_each_family(node: Node) -> None:
 FIRST, SECOND = ruleset(LEGACY, 1, 1), ruleset(LEGACY, 2, 2)
 
 
-async def keeping(node: Node) -> tuple[AgentChannel, int]:
+async def keeping(node: LabNode) -> tuple[AgentChannel, int]:
     """An agent that has applied `FIRST`, and the one process that it keeps since."""
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
@@ -183,7 +183,7 @@ async def keeping(node: Node) -> tuple[AgentChannel, int]:
 
 
 @pytest.mark.asyncio
-async def test_it_is_killed_between_two_changes(node: Node) -> None:
+async def test_it_is_killed_between_two_changes(node: LabNode) -> None:
     channel, pid = await keeping(node)
     os.kill(pid, signal.SIGKILL)
     await until(lambda: is_gone(pid))
@@ -192,7 +192,7 @@ async def test_it_is_killed_between_two_changes(node: Node) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_is_killed_in_the_middle_of_one(node: Node) -> None:
+async def test_it_is_killed_in_the_middle_of_one(node: LabNode) -> None:
     channel, pid = await keeping(node)
     os.kill(pid, signal.SIGSTOP)
     applying = Tasks("test").spawn(channel.apply(change(FIRST, SECOND), []), "applying")
@@ -207,7 +207,7 @@ async def test_it_is_killed_in_the_middle_of_one(node: Node) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_refusal_by_it_leaves_what_was_there(node: Node) -> None:
+async def test_a_refusal_by_it_leaves_what_was_there(node: LabNode) -> None:
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
     sets = [ruleset(LEGACY, number, number) for number in (1, 2, 3)]

@@ -10,7 +10,7 @@ import pytest
 
 from guest_agent.kernel.xtables import Xtables
 from ruleset.model import Family
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.namespaces import Lab, LabNamespace
 
 FAMILIES = {
     Family.IPV4: ("iptables-legacy", "127.0.0.1", "192.0.2.%d", socket.AF_INET),
@@ -19,7 +19,7 @@ FAMILIES = {
 
 
 @pytest.fixture
-def guest(lab: Lab) -> Namespace:
+def guest(lab: Lab) -> LabNamespace:
     return lab.namespace("sb")
 
 
@@ -31,7 +31,7 @@ def xtables() -> Iterator[Xtables]:
 
 
 @pytest.mark.parametrize("family", list(Family))
-def test_what_moves_it_and_what_does_not(guest: Namespace, xtables: Xtables, family: Family) -> None:
+def test_what_moves_it_and_what_does_not(guest: LabNamespace, xtables: Xtables, family: Family) -> None:
     program, loopback, address, kind = FAMILIES[family]
 
     def states() -> str:

@@ -18,7 +18,7 @@ import yaml
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult
 from daemonkit.status.server import StatusError, fetch
-from tests.lab.namespaces import Namespace
+from tests.lab.namespaces import LabNamespace
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 20.0
@@ -26,7 +26,7 @@ PROGRAM = (sys.executable, "-m", "kata_bridge")
 
 
 @dataclass
-class Daemon:
+class LabKataBridge:
     """A kata-bridge process and its files, in `directory`."""
 
     directory: Path
@@ -38,7 +38,7 @@ class Daemon:
     def socket(self) -> Path:
         return self.directory / "bridge.sock"
 
-    def guest(self, name: str, namespace: Namespace) -> None:
+    def guest(self, name: str, namespace: LabNamespace) -> None:
         self.file(name, netns=str(namespace.path))
 
     def file(self, name: str, **keys: object) -> None:
@@ -108,8 +108,8 @@ class Daemon:
 
 
 @contextmanager
-def running(directory: Path, **settings: Any) -> Iterator[Daemon]:
-    daemon = Daemon(directory, settings=settings)
+def running(directory: Path, **settings: Any) -> Iterator[LabKataBridge]:
+    daemon = LabKataBridge(directory, settings=settings)
     (directory / "guests").mkdir()
     try:
         yield daemon
@@ -119,7 +119,7 @@ def running(directory: Path, **settings: Any) -> Iterator[Daemon]:
             daemon.process.wait()
 
 
-def push(daemon: Daemon, guests: list[str], *rulesets: Any) -> list[dict[str, GuestResult]]:
+def push(daemon: LabKataBridge, guests: list[str], *rulesets: Any) -> list[dict[str, GuestResult]]:
     """Set rulesets one after another; the results of each by guest."""
 
     async def all_of(stream: AsyncIterator[GuestResult]) -> dict[str, GuestResult]:

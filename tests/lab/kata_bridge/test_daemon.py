@@ -14,8 +14,8 @@ from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render.iptables import render
-from tests.lab.kata_bridge.daemon import DEADLINE_S, ROOT, Daemon, push, running
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.kata_bridge.daemon import DEADLINE_S, ROOT, LabKataBridge, push, running
+from tests.lab.namespaces import Lab, LabNamespace
 
 
 def to(address: str, port: int) -> Ruleset:
@@ -36,7 +36,7 @@ while True:
 CLIENT = 'import socket; socket.create_connection(("10.96.0.1", 80), 3)'
 
 
-def connects(guest: Namespace) -> bool:
+def connects(guest: LabNamespace) -> bool:
     tried = subprocess.run(guest.command(sys.executable, "-c", CLIENT), capture_output=True, check=False)
     return tried.returncode == 0
 
@@ -118,7 +118,7 @@ def test_guests_come_and_go_and_bad_ones_are_named(lab: Lab, tmp_path: Path) -> 
         daemon.until(lambda: "good" not in daemon.status())
 
 
-def start_agent(lab: Lab, daemon: Daemon, guest: Namespace, name: str) -> "subprocess.Popen[str]":
+def start_agent(lab: Lab, daemon: LabKataBridge, guest: LabNamespace, name: str) -> "subprocess.Popen[str]":
     """Our agent in the guest, with the certificate that the daemon made for it."""
     return lab.start(
         guest,

@@ -20,7 +20,7 @@ from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.namespaces import Lab, LabNamespace
 
 pytestmark = pytest.mark.asyncio
 
@@ -45,7 +45,7 @@ async def namespaces() -> AsyncIterator[NetnsExecutor]:
     made.close()
 
 
-def _channel(guest: Namespace, namespaces: NetnsExecutor, notes: Path | None = None) -> NetnsChannel:
+def _channel(guest: LabNamespace, namespaces: NetnsExecutor, notes: Path | None = None) -> NetnsChannel:
     counter = Registry().counter("vcnode_state_errors_total", "x")
     return NetnsChannel(_sandbox(guest.path), namespaces, notes, counter)
 

@@ -14,7 +14,7 @@ from ruleset.render.iptables import render as render_iptables
 from ruleset.render.nft import render as render_nft
 from ruleset.restore.script import full_restore
 from ruleset.syntax.nft import FAMILIES, table
-from tests.lab.namespaces import Namespace
+from tests.lab.namespaces import LabNamespace
 
 LEGACY, COMPATIBLE, NATIVE = "iptables-legacy", "iptables-nft", "nft"
 KINDS = (LEGACY, COMPATIBLE, NATIVE)
@@ -24,10 +24,10 @@ _COUNTERS = re.compile(r" \[\d+:\d+\]$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class LabFilter:
     """One packet filter and one family of it."""
 
-    namespace: Namespace
+    namespace: LabNamespace
     kind: str
     family: Family
 

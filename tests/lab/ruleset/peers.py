@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 
 from ruleset.model import Endpoint
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.namespaces import Lab, LabNamespace
 
 STREAM, DATAGRAM = socket.SOCK_STREAM, socket.SOCK_DGRAM
 
@@ -31,7 +31,7 @@ class Servers:
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def listen(
-        self, namespace: Namespace, endpoints: Iterable[Endpoint], kind: socket.SocketKind = STREAM
+        self, namespace: LabNamespace, endpoints: Iterable[Endpoint], kind: socket.SocketKind = STREAM
     ) -> None:
         """Serve at these endpoints of `namespace`; all before `start`."""
         for endpoint in endpoints:
@@ -66,7 +66,7 @@ class Servers:
 
 
 def ask(
-    guest: Namespace, ip: str, port: int, kind: socket.SocketKind = STREAM, *, wait_s: float = 5.0
+    guest: LabNamespace, ip: str, port: int, kind: socket.SocketKind = STREAM, *, wait_s: float = 5.0
 ) -> str:
     """What the server behind `ip:port` says. Raises ConnectionRefusedError, TimeoutError."""
     with guest.socket(_family(ip), kind) as client:
@@ -78,7 +78,7 @@ def ask(
 
 
 def wait_until_reachable(
-    guest: Namespace, endpoints: Iterable[Endpoint], *, deadline_s: float = 10.0
+    guest: LabNamespace, endpoints: Iterable[Endpoint], *, deadline_s: float = 10.0
 ) -> None:
     """Connect to each until it answers: neighbours on a fresh link have to find each other first."""
     end = time.monotonic() + deadline_s
@@ -88,7 +88,7 @@ def wait_until_reachable(
                 raise TimeoutError(f"{endpoint} is not reached")
 
 
-def outcome(guest: Namespace, ip: str, port: int, kind: socket.SocketKind = STREAM) -> str:
+def outcome(guest: LabNamespace, ip: str, port: int, kind: socket.SocketKind = STREAM) -> str:
     """Where a connection ends: the server's address, `reject` or `drop`.
 
     What is refused is refused at once: an answer that comes with a retransmission (1 s) is none.

@@ -11,7 +11,7 @@ from ruleset.render.iptables import HOOKS
 from ruleset.restore.script import delta_restore, full_restore, removal
 from ruleset.restore.whole_tables import whole_tables, without_ours
 from tests.lab.namespaces import Lab
-from tests.lab.ruleset.filters import COMPATIBLE, LEGACY, NATIVE, Filter
+from tests.lab.ruleset.filters import COMPATIBLE, LEGACY, NATIVE, LabFilter
 from tests.unit.ruleset.models import everything, services
 
 
@@ -28,7 +28,7 @@ def _models(family: Family) -> list[GuestRules]:
     ]
 
 
-def _mesh(filter_: Filter) -> None:
+def _mesh(filter_: LabFilter) -> None:
     """Rules as a mesh's init container makes them, in nat and filter."""
     filter_.restore(
         "*filter\n:OTHERS - [0:0]\n-A OUTPUT -j OTHERS\n-A INPUT -p tcp -m tcp --dport 9 -j DROP\nCOMMIT\n"
@@ -38,7 +38,7 @@ def _mesh(filter_: Filter) -> None:
     )
 
 
-def test_whole_rulesets_load_and_are_held_exactly(filter_: Filter) -> None:
+def test_whole_rulesets_load_and_are_held_exactly(filter_: LabFilter) -> None:
     for rules in _models(filter_.family):
         made = filter_.apply(rules)
         held = filter_.held()
@@ -46,13 +46,13 @@ def test_whole_rulesets_load_and_are_held_exactly(filter_: Filter) -> None:
         assert held.matches(made.documents[0])
 
 
-def test_canonical_text_loads_into_a_fresh_guest(filter_: Filter) -> None:
+def test_canonical_text_loads_into_a_fresh_guest(filter_: LabFilter) -> None:
     document = filter_.render(everything(filter_.family))
     filter_.load(document.text())
     assert filter_.held() == expected(document)
 
 
-def test_deltas_lead_where_whole_rulesets_do(filter_: Filter) -> None:
+def test_deltas_lead_where_whole_rulesets_do(filter_: LabFilter) -> None:
     first, *others = _models(filter_.family)
     old = filter_.apply(first)
     for rules in [*others, first]:
@@ -67,7 +67,7 @@ def test_deltas_lead_where_whole_rulesets_do(filter_: Filter) -> None:
         old = new
 
 
-def test_applied_twice_nothing_changes(filter_: Filter) -> None:
+def test_applied_twice_nothing_changes(filter_: LabFilter) -> None:
     _mesh(filter_)
     made = filter_.apply(everything(filter_.family))
     once = filter_.save()
@@ -75,7 +75,7 @@ def test_applied_twice_nothing_changes(filter_: Filter) -> None:
     assert filter_.save() == once
 
 
-def test_what_is_not_ours_stays_in_its_place_and_removal_leaves_nothing(filter_: Filter) -> None:
+def test_what_is_not_ours_stays_in_its_place_and_removal_leaves_nothing(filter_: LabFilter) -> None:
     _mesh(filter_)
     before = filter_.save()
     for rules in _models(filter_.family):
@@ -107,7 +107,7 @@ def test_what_is_not_ours_stays_in_its_place_and_removal_leaves_nothing(filter_:
 )
 @pytest.mark.parametrize("kind", [LEGACY, COMPATIBLE])
 def test_damage_is_repaired_and_only_that(lab: Lab, kind: str, damage: str) -> None:
-    filter_ = Filter(lab.namespace("guest"), kind, Family.IPV4)
+    filter_ = LabFilter(lab.namespace("guest"), kind, Family.IPV4)
     _mesh(filter_)
     made = filter_.apply(everything(Family.IPV4))
     filter_.restore(damage, "--noflush")
@@ -122,7 +122,7 @@ def test_damage_is_repaired_and_only_that(lab: Lab, kind: str, damage: str) -> N
 )
 @pytest.mark.parametrize("family", Family)
 def test_a_flushed_table_of_nft_is_repaired(lab: Lab, family: Family, command: str) -> None:
-    filter_ = Filter(lab.namespace("guest"), NATIVE, family)
+    filter_ = LabFilter(lab.namespace("guest"), NATIVE, family)
     made = filter_.apply(everything(family))
     ours = "ip vcnode" if family is Family.IPV4 else "ip6 vcnode"
     filter_.load(command.format(ours) + "\n")
@@ -131,7 +131,7 @@ def test_a_flushed_table_of_nft_is_repaired(lab: Lab, family: Family, command: s
     assert filter_.held() == expected(made.documents[0], made.digest)
 
 
-def test_a_flush_of_everything_is_repaired(filter_: Filter) -> None:
+def test_a_flush_of_everything_is_repaired(filter_: LabFilter) -> None:
     made = filter_.apply(everything(filter_.family))
     if filter_.kind == NATIVE:
         filter_.load("flush ruleset\n")
@@ -145,7 +145,7 @@ def test_a_flush_of_everything_is_repaired(filter_: Filter) -> None:
 @pytest.mark.parametrize("family", Family)
 def test_whole_tables_for_a_stock_guest(lab: Lab, kind: str, family: Family) -> None:
     """As Kata's agent applies them: `iptables-restore` without `--noflush`."""
-    filter_ = Filter(lab.namespace("guest"), kind, family)
+    filter_ = LabFilter(lab.namespace("guest"), kind, family)
     _mesh(filter_)
     before = filter_.save()
 

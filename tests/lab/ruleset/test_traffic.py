@@ -11,17 +11,17 @@ import pytest
 from ruleset.installed.rules import state_digest
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, NoBackendAction, ServiceRules
 from tests.lab.namespaces import Lab
-from tests.lab.ruleset.filters import Filter
+from tests.lab.ruleset.filters import LabFilter
 from tests.lab.ruleset.peers import DATAGRAM, Servers, ask, outcome, wait_until_reachable
 from tests.unit.ruleset.models import TCP, everything
 
 ROUNDS = 60
 
 
-class World:
+class TrafficLab:
     """A guest, what it reaches, and the addresses of `models.everything`, in the guest's family."""
 
-    def __init__(self, lab: Lab, filter_: Filter) -> None:
+    def __init__(self, lab: Lab, filter_: LabFilter) -> None:
         self.filter = filter_
         self.guest = filter_.namespace
         self.is_six = filter_.family is Family.IPV6
@@ -55,15 +55,15 @@ class World:
 
 
 @pytest.fixture
-def world(lab: Lab, filter_: Filter) -> World:
-    return World(lab, filter_)
+def world(lab: Lab, filter_: LabFilter) -> TrafficLab:
+    return TrafficLab(lab, filter_)
 
 
 def _service(ip: str, port: int, to: EndpointSet | NoBackendAction) -> ServiceRules:
     return ServiceRules("a/s", (Frontend(ip, port, TCP, "a/s", to),))
 
 
-def test_every_kind_of_service(world: World) -> None:
+def test_every_kind_of_service(world: TrafficLab) -> None:
     world.filter.apply(everything(world.filter.family))
     web = {world.end(3), world.end(4), world.end(5)}
     assert world.ends(world.vip(43), 80) == web
@@ -81,7 +81,7 @@ def test_every_kind_of_service(world: World) -> None:
     assert outcome(world.guest, world.vip(47), 80) == "drop"
 
 
-def test_catch_all(world: World) -> None:
+def test_catch_all(world: TrafficLab) -> None:
     rules = everything(world.filter.family)
     world.filter.apply(rules)
     assert outcome(world.guest, world.vip(43), 81) == "reject", "unknown port"
@@ -96,7 +96,7 @@ def test_catch_all(world: World) -> None:
     assert outcome(world.guest, outside, 80) == str(Endpoint(outside, 80)), "off where no range is known"
 
 
-def test_an_endpoint_in_the_service_range_is_reached(world: World) -> None:
+def test_an_endpoint_in_the_service_range_is_reached(world: TrafficLab) -> None:
     """What was translated is not asked again, though it is addressed to the range."""
     inside = Endpoint(world.ip("172.30.9.9", "fd00:172::909"), 80)
     target = EndpointSet("a/s", TCP, False, (inside,))
@@ -109,14 +109,14 @@ def test_an_endpoint_in_the_service_range_is_reached(world: World) -> None:
     assert outcome(world.guest, world.vip(50), 80) == str(inside)
 
 
-def test_load_is_shared(world: World) -> None:
+def test_load_is_shared(world: TrafficLab) -> None:
     world.filter.apply(everything(world.filter.family))
     counts = Counter(outcome(world.guest, world.vip(43), 80) for _ in range(300))
     # Binomial(300, 1/3): five standard deviations are 41.
     assert all(59 <= count <= 141 for count in counts.values()), counts
 
 
-def test_affinity_and_its_memory(world: World) -> None:
+def test_affinity_and_its_memory(world: TrafficLab) -> None:
     family = world.filter.family
     rules = everything(family)
     world.filter.apply(rules)
@@ -129,7 +129,7 @@ def test_affinity_and_its_memory(world: World) -> None:
     assert world.ends(world.vip(44), 80) == {first}
 
 
-def test_traffic_does_not_change_the_state(world: World) -> None:
+def test_traffic_does_not_change_the_state(world: TrafficLab) -> None:
     world.filter.apply(everything(world.filter.family))
     before = state_digest([world.filter.held()])
     for last, port in ((43, 80), (44, 80), (46, 80), (41, 53), (99, 80)):
@@ -137,14 +137,14 @@ def test_traffic_does_not_change_the_state(world: World) -> None:
     assert state_digest([world.filter.held()]) == before
 
 
-def test_a_pod_reaches_itself_by_its_service(world: World) -> None:
+def test_a_pod_reaches_itself_by_its_service(world: TrafficLab) -> None:
     own = Endpoint(world.own, 8080)
     target = EndpointSet("a/s", TCP, False, (own,))
     world.filter.apply(GuestRules(world.filter.family, (_service(world.vip(50), 80, target),)))
     assert ask(world.guest, world.vip(50), 80) == f"{own} {world.own}"
 
 
-def test_a_pods_own_port_is_its_own(world: World) -> None:
+def test_a_pods_own_port_is_its_own(world: TrafficLab) -> None:
     """`models.everything` has captures of loopback and of any address at 30080, which nobody may write."""
     world.filter.apply(everything(world.filter.family))
     own = world.ip("127.0.0.1", "::1")
@@ -153,7 +153,7 @@ def test_a_pods_own_port_is_its_own(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_later", [False, True], ids=["mesh first", "mesh later"])
-def test_a_mesh_sees_cluster_ips_first(world: World, is_later: bool) -> None:
+def test_a_mesh_sees_cluster_ips_first(world: TrafficLab, is_later: bool) -> None:
     rules = everything(world.filter.family)
     if is_later:
         world.filter.apply(rules)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.functional.vcnode.test_explain_dns import reply
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.namespaces import Lab, LabNamespace
 from vcnode.dns_message import Type
 from vcnode.dns_query import PORT, ask_all
 
@@ -17,7 +17,7 @@ ADDRESS, ADDRESS6 = "10.96.0.53", "fd00:96::53"
 
 
 @contextlib.contextmanager
-def serving(where: Namespace, says: str) -> Iterator[None]:
+def serving(where: LabNamespace, says: str) -> Iterator[None]:
     """A DNS server in a namespace that answers every name with one address."""
     families = {socket.AF_INET: ADDRESS, socket.AF_INET6: ADDRESS6}
     where.run("ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo")

@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from tests.rings.results import MOST_RERUN, Flaky, Result, of_command, report, result, to_rerun
-from tests.rings.skips import Allowed, is_allowed
+from tests.rings.results import MOST_RERUN, Flaky, RingResult, of_command, report, result, to_rerun
+from tests.rings.skips import AllowedSkip, is_allowed
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -25,12 +25,12 @@ def test_a_skip_that_fails_the_run_is_not_tried_again() -> None:
 
 def test_passed_the_second_time_is_flaky_with_both_logs() -> None:
     made = result("lab", 9.0, record(failed={"a": "first"}), record(outputs={"a": "second"}))
-    assert made == Result("lab", 9.0, 4, (), (Flaky("a", "first", "second"),))
+    assert made == RingResult("lab", 9.0, 4, (), (Flaky("a", "first", "second"),))
 
 
 def test_failed_twice_is_failed() -> None:
     made = result("lab", 9.0, record(failed={"a": "first"}), record(failed={"a": "second"}))
-    assert made == Result("lab", 9.0, 3, ("a",))
+    assert made == RingResult("lab", 9.0, 3, ("a",))
 
 
 def test_not_run_the_second_time_is_failed() -> None:
@@ -45,25 +45,25 @@ def test_passed_and_then_failed_in_its_teardown_is_failed() -> None:
 
 
 def test_commands_are_counted_by_their_closing_line() -> None:
-    assert of_command("cases", 1.0, 0, "ok\n366 passed, 0 failed\n") == Result("cases", 1.0, 366)
+    assert of_command("cases", 1.0, 0, "ok\n366 passed, 0 failed\n") == RingResult("cases", 1.0, 366)
     assert of_command("cases", 1.0, 1, "3 passed, 2 failed\n").failed == ("cases 1", "cases 2")
     assert of_command("mypy", 1.0, 1, "error: no\n").failed == ("mypy 1",)
-    assert of_command("mypy", 1.0, 0, "Success\n") == Result("mypy", 1.0)
+    assert of_command("mypy", 1.0, 0, "Success\n") == RingResult("mypy", 1.0)
 
 
 def test_the_report_ends_with_the_count_of_all() -> None:
-    text, is_well = report([Result("unit", 2.0, 10), Result("lab", 3.0, 5)], ["unit", "lab"])
+    text, is_well = report([RingResult("unit", 2.0, 10), RingResult("lab", 3.0, 5)], ["unit", "lab"])
     assert (text.splitlines()[-1], is_well) == ("15 passed, 0 failed", True)
 
 
 def test_a_ring_without_a_result_fails_the_report() -> None:
-    text, is_well = report([Result("unit", 2.0, 10)], ["unit", "lab"])
+    text, is_well = report([RingResult("unit", 2.0, 10)], ["unit", "lab"])
     assert text.splitlines()[-2:] == ["NOT RUN: lab", "10 passed, 1 failed"]
     assert not is_well
 
 
 def test_flaky_tests_fail_nothing_and_show_both_logs() -> None:
-    flaky = Result("lab", 3.0, 5, flaky=(Flaky("tests/lab/a.py::test", "too slow", "fast enough"),))
+    flaky = RingResult("lab", 3.0, 5, flaky=(Flaky("tests/lab/a.py::test", "too slow", "fast enough"),))
     text, is_well = report([flaky], ["lab"])
     assert is_well
     lines = text.splitlines()
@@ -80,7 +80,7 @@ def test_flaky_tests_fail_nothing_and_show_both_logs() -> None:
 
 
 def test_skips_are_allowed_by_test_and_reason() -> None:
-    listed = (Allowed(r"test_vsock\.py", "loop back", "no vsock_loopback in this kernel"),)
+    listed = (AllowedSkip(r"test_vsock\.py", "loop back", "no vsock_loopback in this kernel"),)
     assert is_allowed("tests/lab/test_vsock.py::test_a", "cannot loop back", listed)
     assert not is_allowed("tests/lab/test_vsock.py::test_a", "needs root", listed)
     assert not is_allowed("tests/lab/test_other.py::test_a", "cannot loop back", listed)

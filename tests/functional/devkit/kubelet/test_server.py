@@ -17,7 +17,7 @@ from devkit.kubelet import server as kubelet_server
 from devkit.kubelet.replies import Ending, Reply, Tunnel, switching
 from devkit.kubelet.server import StandInKubelet, StandInPod, kubelet_context
 from devkit.pki import Authority
-from tests.cases.client import Client, End
+from tests.cases.client import CaseClient, PeerEnd
 
 pytestmark = pytest.mark.functional
 
@@ -73,10 +73,10 @@ def test_it_demands_a_client_certificate(peer: Peer) -> None:
     stranger = ssl.create_default_context()
     stranger.check_hostname = False
     stranger.verify_mode = ssl.CERT_NONE
-    with Client(("127.0.0.1", peer.kubelet.port), stranger) as client:
+    with CaseClient(("127.0.0.1", peer.kubelet.port), stranger) as client:
         client.handshake()
         assert client.receive_until_end(5)
-    assert client.end in (End.ALERT, End.EOF)  # asyncio may close before the alert is out
+    assert client.end in (PeerEnd.ALERT, PeerEnd.EOF)  # asyncio may close before the alert is out
     assert client.received == b""
     assert peer.kubelet.exchanges == []
 
@@ -155,14 +155,14 @@ def test_a_follow_goes_on_until_the_client_leaves(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("ending", "seen"),
     [
-        (Ending.CLOSE, End.CLOSE_NOTIFY),
-        (Ending.ABORT, End.EOF),
-        (Ending.RESET, End.RESET),
+        (Ending.CLOSE, PeerEnd.CLOSE_NOTIFY),
+        (Ending.ABORT, PeerEnd.EOF),
+        (Ending.RESET, PeerEnd.RESET),
     ],
 )
-def test_the_three_ways_to_end_look_different(peer: Peer, ending: Ending, seen: End) -> None:
+def test_the_three_ways_to_end_look_different(peer: Peer, ending: Ending, seen: PeerEnd) -> None:
     peer.kubelet.script = lambda _: Reply(raw=b"half a rep", ending=ending)
-    with Client(("127.0.0.1", peer.kubelet.port), peer.context, sni="node-1") as client:
+    with CaseClient(("127.0.0.1", peer.kubelet.port), peer.context, sni="node-1") as client:
         assert client.handshake()
         client.send(b"GET /pods HTTP/1.1\r\nHost: n\r\n\r\n")
         assert client.receive_until_end(5)

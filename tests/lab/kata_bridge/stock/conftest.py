@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from devkit.kata.guest_tables import NamespaceTables
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.namespaces import Lab, LabNamespace
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def guest(lab: Lab) -> Namespace:
+def guest(lab: Lab) -> LabNamespace:
     """The guest's network."""
     return lab.namespace("guest")
 
@@ -29,6 +29,6 @@ def variant(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def tables(guest: Namespace, variant: str) -> NamespaceTables:
+def tables(guest: LabNamespace, variant: str) -> NamespaceTables:
     """The guest's real iptables."""
     return NamespaceTables(guest.path, variant, guest.environment)

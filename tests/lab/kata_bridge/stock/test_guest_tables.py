@@ -8,7 +8,7 @@ import pytest
 from devkit.kata.guest_tables import FakeTables, IptablesTools, NamespaceTables
 from kata_bridge.channels.stock.faults import CallFailedError, Fault, classify
 from kata_bridge.ttrpc.status import Code
-from tests.lab.namespaces import Namespace
+from tests.lab.namespaces import LabNamespace
 
 pytestmark = pytest.mark.asyncio
 
@@ -86,7 +86,7 @@ async def test_the_save_tool_takes_no_wait_and_says_so(tables: NamespaceTables) 
     ],
 )
 async def test_what_real_ones_refuse_is_a_rule_that_was_refused(
-    tables: NamespaceTables, guest: Namespace, rules: str
+    tables: NamespaceTables, guest: LabNamespace, rules: str
 ) -> None:
     guest.run(f"iptables-{tables.variant}", "-t", "nat", "-N", "KEPT")
     text = f"*nat\n:VCN-A - [0:0]\n{rules}\nCOMMIT\n"
@@ -99,7 +99,7 @@ async def test_what_real_ones_refuse_is_a_rule_that_was_refused(
     assert "KEPT" in (await tables.run("iptables-save", (), b"")).stdout.decode()
 
 
-async def test_each_variant_sees_its_own(guest: Namespace) -> None:
+async def test_each_variant_sees_its_own(guest: LabNamespace) -> None:
     legacy, nft = (NamespaceTables(guest.path, name, guest.environment) for name in ("legacy", "nft"))
     await legacy.run("iptables-restore", _WAIT, b"*nat\n:OLD - [0:0]\nCOMMIT\n")
     await nft.run("iptables-restore", _WAIT, b"*nat\n:NEW - [0:0]\nCOMMIT\n")

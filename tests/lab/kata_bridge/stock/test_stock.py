@@ -18,7 +18,7 @@ from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.names import Backend
 from ruleset.render.iptables import HOOKS, render
-from tests.lab.namespaces import Lab, Namespace
+from tests.lab.namespaces import Lab, LabNamespace
 
 pytestmark = pytest.mark.asyncio
 
@@ -74,14 +74,14 @@ def to(port: int) -> Ruleset:
 
 
 @pytest.fixture
-def backend(lab: Lab, guest: Namespace) -> Namespace:
+def backend(lab: Lab, guest: LabNamespace) -> LabNamespace:
     """Another pod, which the guest reaches; the guest's default route leads there."""
     made = lab.namespace("backend")
     lab.link(guest, made, ["10.0.0.1/24", "fd00:10::1/64"], ["10.0.0.2/24", "fd00:10::2/64"])
     return made
 
 
-def answered(guest: Namespace, address: str, listener: socket.socket) -> bytes:
+def answered(guest: LabNamespace, address: str, listener: socket.socket) -> bytes:
     """Connect from the guest to a Service's address; return what the listener says."""
     with guest.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as client:
         client.settimeout(10)
@@ -93,7 +93,7 @@ def answered(guest: Namespace, address: str, listener: socket.socket) -> bytes:
 
 
 async def test_packets_go_where_the_rules_say(
-    place: Path, tables: NamespaceTables, guest: Namespace, backend: Namespace
+    place: Path, tables: NamespaceTables, guest: LabNamespace, backend: LabNamespace
 ) -> None:
     with backend.socket(socket.AF_INET6, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -119,17 +119,17 @@ COMMIT
 """
 
 
-def foreign(guest: Namespace, variant: str) -> list[str]:
+def foreign(guest: LabNamespace, variant: str) -> list[str]:
     printed = guest.run(f"iptables-{variant}-save").splitlines()
     return [line for line in printed if line.startswith("-A") and "VCN-" not in line]
 
 
-def hooks(guest: Namespace, variant: str) -> list[str]:
+def hooks(guest: LabNamespace, variant: str) -> list[str]:
     return guest.run(f"iptables-{variant}", "-t", "nat", "-S", "OUTPUT").splitlines()[1:]
 
 
 async def test_a_meshs_rules_keep_their_places(
-    place: Path, tables: NamespaceTables, guest: Namespace
+    place: Path, tables: NamespaceTables, guest: LabNamespace
 ) -> None:
     guest.run(f"iptables-{tables.variant}-restore", stdin=MESH)
     before = foreign(guest, tables.variant)
@@ -168,7 +168,7 @@ async def test_a_meshs_rules_keep_their_places(
     ],
 )
 async def test_a_stranger_is_seen_and_repaired(
-    place: Path, tables: NamespaceTables, guest: Namespace, command: str, *, is_remembered: bool
+    place: Path, tables: NamespaceTables, guest: LabNamespace, command: str, *, is_remembered: bool
 ) -> None:
     ruleset = sample(7, 3)
     async with FakeKata(place, tables) as kata:
@@ -187,7 +187,7 @@ async def test_a_stranger_is_seen_and_repaired(
 
 
 async def test_counters_and_packets_are_no_drift(
-    place: Path, tables: NamespaceTables, guest: Namespace, backend: Namespace
+    place: Path, tables: NamespaceTables, guest: LabNamespace, backend: LabNamespace
 ) -> None:
     ruleset = sample(7, 3, affinity_s=60)
     async with FakeKata(place, tables) as kata:
@@ -205,7 +205,7 @@ async def test_counters_and_packets_are_no_drift(
 
 
 async def test_a_guest_that_was_rebooted_has_nothing(
-    place: Path, tables: NamespaceTables, guest: Namespace
+    place: Path, tables: NamespaceTables, guest: LabNamespace
 ) -> None:
     async with FakeKata(place, tables) as kata:
         one = channel(kata)
@@ -219,7 +219,7 @@ async def test_a_guest_that_was_rebooted_has_nothing(
 
 @pytest.mark.parametrize("flavour", Flavour)
 async def test_the_bug_of_ipv6_leaves_ipv4(
-    place: Path, tables: NamespaceTables, guest: Namespace, flavour: Flavour
+    place: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
 ) -> None:
     async with FakeKata(place, tables, flavour=flavour, quirks=Quirks(places=MISSPELT)) as kata:
         one = channel(kata)
@@ -246,7 +246,7 @@ async def test_a_policy_without_the_rules_and_one_with_them(
 
 @pytest.mark.parametrize("flavour", Flavour)
 async def test_a_rule_that_the_kernels_tools_refuse_is_shown(
-    place: Path, tables: NamespaceTables, guest: Namespace, flavour: Flavour
+    place: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
 ) -> None:
     bad = "-d 10.96.0.2/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 999.0.0.1:8080"
     document = Document(

@@ -46,7 +46,7 @@ def names(endpoints: tuple[Endpoint, ...] | None) -> frozenset[str] | None:
 
 
 @pytest.mark.parametrize("case", CASES.choices, ids=lambda case: case.id)
-def test_choice(case: shape.Choice) -> None:
+def test_choice(case: shape.ChoiceCase) -> None:
     """The sets that kube-proxy computes; whether it does, it says for its own uses of them."""
     is_external = case.node_port > 0
     found = choose(

@@ -22,7 +22,7 @@ from ruleset.model import (
     ServiceRules,
 )
 from tests.cases.services.load import load_shared
-from tests.cases.services.shape import Check, Flow, GuestCase, State
+from tests.cases.services.shape import ApiState, Check, FlowCase, GuestCase
 from tests.unit.kubeproxy_ext.compute.feed import put
 
 CASES = load_shared()
@@ -167,7 +167,7 @@ def ask(rules: GuestRules, check: Check) -> object:
 
 
 def rules(
-    state: State,
+    state: ApiState,
     *,
     pod: str,
     node: str,
@@ -189,7 +189,7 @@ def from_a_pod(check: Check) -> bool:
 
 
 @pytest.mark.parametrize("flow", CASES.flows, ids=lambda flow: flow.id)
-def test_flows(flow: Flow) -> None:
+def test_flows(flow: FlowCase) -> None:
     for check in filter(from_a_pod, flow.checks):
         found = rules(flow.state, pod=check.source, node=CASES.world.node)
         is_node_port = check.destination in CASES.world.node_ips and check.port >= 3000

@@ -18,7 +18,7 @@ from ruleset.model import (
     ServiceRules,
 )
 from tests.cases.services.load import load_shared
-from tests.cases.services.shape import EndpointMap, Entry
+from tests.cases.services.shape import ConntrackEntry, EndpointMap
 from tests.unit.kubeproxy_ext.compute import feed
 
 CASES = load_shared()
@@ -117,7 +117,7 @@ def test_other_entries_go_only_if_they_never_worked(protocol: Protocol) -> None:
     assert stale_flows(one, NOTHING) == ()
 
 
-def is_deleted(entry: Entry, flows: tuple[StaleFlow, ...]) -> bool:
+def is_deleted(entry: ConntrackEntry, flows: tuple[StaleFlow, ...]) -> bool:
     """What the bridge's interface says of a flow. The entries of the data have all been replied to."""
     return any(
         (entry.protocol, entry.destination, entry.port) == (flow.protocol.value, flow.destination, flow.port)
@@ -165,7 +165,7 @@ VIEW = GuestView(None, (), ("10.1.0.2",), "here", "", (), Family.IPV4)
 
 
 @pytest.mark.parametrize("entry", CONNTRACK.entries, ids=str)
-def test_entries_of_the_case_data(entry: Entry) -> None:
+def test_entries_of_the_case_data(entry: ConntrackEntry) -> None:
     flows = stale_flows(None, cleanup_world(with_endpoints=True))
     # A guest has no node ports: what a host would clean of them is not our Service's here.
     is_kept = entry.is_kept or entry.destination == "*"
