@@ -126,8 +126,8 @@ class AuditLog:
             return False
         return 2 * self._held.get(tenant, 0) >= MAX_WAITING_BYTES - self._size
 
-    def reserve(self, tenant: str) -> bool:
-        """Keep room for a line that comes later; False if there is none.
+    def try_reserve(self, tenant: str) -> bool:
+        """Reserve room for a later line; False if there is none.
 
         As long as the file does not fail there is always room, beside that of the lines: a stream that is
         being opened has far more memory than its line, and tenants that open many must keep no other's out.
@@ -146,7 +146,7 @@ class AuditLog:
     # ---- lines
 
     def write(self, line: bytes, tenant: str, *, is_reserved: bool = False) -> None:
-        """Add a line, line end included. `is_reserved`: `reserve` kept room for it."""
+        """Add a line, line end included. `is_reserved`: `try_reserve` has room for it."""
         if is_reserved:
             self.release(tenant)
         size = len(line)

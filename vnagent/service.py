@@ -2,30 +2,39 @@
 """One running vn-agent: builds the parts, starts them in order, drains them at the end."""
 
 import asyncio
+import functools
 import signal
 import sys
 import time
 
 from daemonkit import logs
+from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from daemonkit.files.watched import Watched
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.run.process_limits import raise_descriptor_limit
 from daemonkit.status.server import Readiness
 from daemonkit.tls.contexts import TlsError
+from tenancy.registry import Registry
+from vnagent import live_metrics
 from vnagent.audit_log import AuditLog
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.limits import Limits
+from vnagent.dispatch import Dispatcher
+from vnagent.downstream.admission import Admission
+from vnagent.downstream.client_connection import open_client
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.downstream.listener import Listener
 from vnagent.exchange.page_service import PageService
 from vnagent.metrics import Metrics
 from vnagent.reload import Reloadable, Reloader
+from vnagent.request_log import RequestLog
 from vnagent.saved_state import SavedState
-from vnagent.sources.publisher import Feeds
-from vnagent.state import Agent
-from vnagent.transport.poller import Channels
-from vnagent.trust import kubelet_context
+from vnagent.sources.configured import ConfiguredSources
+from vnagent.sources.publisher import Publisher
+from vnagent.state import AgentState
+from vnagent.transport.poller import SocketPoller
+from vnagent.trust import kubelet_context, spiffe_trust
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 
 # How long a start waits for the first word of its sources before it listens all the same: until
@@ -51,15 +60,13 @@ class Service:
         self._tasks = self._shell.tasks
         self._audit_log = AuditLog(loop, config.audit.path, self._metrics.audit_lost)
         self._audit_log.open()
-        self._channels = Channels(loop)
+        self._poller = SocketPoller(loop)
         kubelet = config.kubelet
         address = KubeletAddress(kubelet.address, kubelet.port, kubelet.server_name or kubelet.address)
-        self._kubelet = KubeletPool(self._channels, address, kubelet_context(config))
+        self._kubelet = KubeletPool(self._poller, address, kubelet_context(config))
         self._pages = PageService(self._kubelet, config.pages.max_age_seconds, self._tasks)
-        self.agent = Agent(
-            channels=self._channels,
-            kubelet=self._kubelet,
-            pages=self._pages,
+        self.state = AgentState(
+            poller=self._poller,
             limits=Limits(
                 config.limits.connections_per_tenant,
                 config.limits.tunnels_per_tenant,
@@ -67,23 +74,30 @@ class Service:
                 config.limits.buffered_bytes_per_tenant,
             ),
             metrics=self._metrics,
-            audit_log=self._audit_log,
-            tasks=self._tasks,
+            request_log=RequestLog(self._audit_log, self._metrics),
+            registry=Registry(spiffe=spiffe_trust(config)),
+        )
+        self._saved = None
+        if config.state_directory is not None:
+            self._saved = SavedState(config.state_directory, self._metrics.state_errors)
+            self._saved.prepare()
+        self._publisher = Publisher(config, self.state, self._saved)
+        self._sources = ConfiguredSources(config, self.state, self._publisher, self._kubelet, self._tasks)
+        live_metrics.watch(self._metrics.registry, self.state, self._kubelet, self._publisher, self._sources)
+        self._reloadables = (*self._certificates(), *self._sources.reloadables)
+        self._reloader = Reloader(self._reloadables, self._metrics.reloads)
+        dispatcher = Dispatcher(
+            self.state,
+            self._kubelet,
+            self._pages,
+            self._tasks,
+            refreshable=self._sources.refreshable,
+            are_pods_stale=self._sources.are_pods_stale,
             is_audit_required=config.audit.required,
         )
-        self._state = None
-        if config.state_directory is not None:
-            self._state = SavedState(config.state_directory, self._metrics.state_errors)
-            self._state.prepare()
-        self._feeds = Feeds(config, self.agent, self._state, self._tasks)
-        self.agent.ages, self.agent.saved = self._feeds.ages, self._feeds.saved
-        self._sources = (*self._certificates(), *self._feeds.reloadables())
-        self._reloader = Reloader(self._sources, self._metrics.reloads)
-        self._metrics.watch(self.agent)
-        self._metrics.watch_retained(
-            lambda: len(self._feeds.retained_sources), lambda: len(self._feeds.retained_lists)
-        )
-        self._handshakes = Handshakes(loop, self.agent)
+        admission = Admission(self.state, HandshakeAccounts())
+        serve = functools.partial(open_client, self.state, admission, dispatcher)
+        self._handshakes = Handshakes(loop, self.state, admission.accounts, serve)
         self._listener = Listener(
             loop,
             config.listen.address,
@@ -100,7 +114,7 @@ class Service:
         theirs = (kubelet.ca_file, kubelet.client_certificate_file, kubelet.client_key_file)
 
         async def reload_serving() -> str | None:
-            return self._feeds.reload_trust()
+            return self._sources.reload_trust()
 
         async def reload_kubelet() -> str | None:
             try:
@@ -118,16 +132,16 @@ class Service:
 
     def readiness(self) -> Readiness:
         """Ready when both tenants and pods are known, be it from saved state, and not draining."""
-        sources = self._feeds.statuses()
+        sources = self._sources.statuses()
         lines = [each.line() for each in sources]
         lines.append(self._audit_log.report())
-        if self.agent.is_draining:
+        if self.state.is_draining:
             lines.append("draining")
-        is_ready = all(each.age_s is not None for each in sources) and not self.agent.is_draining
+        is_ready = all(each.age_s is not None for each in sources) and not self.state.is_draining
         return Readiness(is_ready, tuple(lines))
 
     def status(self) -> dict[str, object]:
-        agent = self.agent
+        state = self.state
         host, port = self._listener.bound
         return {
             "listen": {"address": host, "port": port},
@@ -135,8 +149,8 @@ class Service:
                 "address": self._kubelet.address.authority,
                 "connections": self._kubelet.open_count,
             },
-            "sources": {each.name: each.document() for each in self._feeds.statuses()},
-            "tenants": sorted(agent.registry.tenants),
+            "sources": {each.name: each.document() for each in self._sources.statuses()},
+            "tenants": sorted(state.registry.tenants),
             "badTenants": [
                 {
                     "source": each.source,
@@ -144,12 +158,12 @@ class Service:
                     "reason": each.reason,
                     "keepsLastGoodState": each.is_kept,
                 }
-                for each in agent.tenant_problems
+                for each in state.tenant_problems
             ],
-            "pods": {"tenants": len(agent.index), "notServed": list(agent.pod_problems)},
-            "connections": len(agent.connections),
-            "tunnels": len(agent.tunnels),
-            "isDraining": agent.is_draining,
+            "pods": {"tenants": len(state.index), "notServed": list(state.pod_problems)},
+            "connections": len(state.connections),
+            "tunnels": len(state.tunnels),
+            "isDraining": state.is_draining,
         }
 
     # ---- life
@@ -161,8 +175,8 @@ class Service:
         sys.setswitchinterval(SWITCH_S)
         life.on_reload(self._reload)
         # A signal of its own: SIGHUP comes from logrotate each night, and must remove no tenant.
-        life.on_signal(signal.SIGUSR1, self._feeds.release_tenants)
-        self._channels.start()
+        life.on_signal(signal.SIGUSR1, self._publisher.release_tenants)
+        self._poller.start()
         await self._shell.start(
             life,
             self._config.status.listen_at,
@@ -170,16 +184,16 @@ class Service:
             readiness=self.readiness,
             status=self.status,
         )
-        self._feeds.restore()
-        for source in self._sources:
+        self._publisher.restore()
+        for source in self._reloadables:
             source.changed()  # what is read now is no change later
         self._handshakes.start()
         self._listener.start()
-        self._feeds.start()
+        self._sources.start()
         await self._read_first()
-        if self._state is not None:
-            self._tasks.spawn(self._state.run(), "state")
-        self._tasks.spawn(self._feeds.run(), "confirm")
+        if self._saved is not None:
+            self._tasks.spawn(self._saved.run(), "state")
+        self._tasks.spawn(self._sources.run(), "confirm")
         self._tasks.spawn(self._reloader.run(), "reload")
         self._tasks.spawn(self._end_expired(), "expiry")
         host, port = self._listener.bound
@@ -191,7 +205,7 @@ class Service:
 
     async def _read_first(self) -> None:
         """Read every source once, so that READY means something; but not for ever."""
-        for source in self._sources[2:]:  # the certificates were read to get here
+        for source in self._reloadables[2:]:  # the certificates were read to get here
             try:
                 async with asyncio.timeout(FIRST_READ_S):
                     problem = await source.reload()
@@ -202,7 +216,7 @@ class Service:
 
     async def _end_expired(self) -> None:
         while True:
-            self.agent.end_expired(time.time())
+            self.state.end_expired(time.time())
             await asyncio.sleep(EXPIRY_PERIOD_S)
 
     def _reload(self) -> None:
@@ -215,13 +229,13 @@ class Service:
     async def _stop(self) -> None:
         self._listener.stop()
         self._handshakes.stop()
-        _log.info("draining", seconds=self._config.drain.seconds, tunnels=len(self.agent.tunnels))
-        await self.agent.drain(self._config.drain.seconds)
+        _log.info("draining", seconds=self._config.drain.seconds, tunnels=len(self.state.tunnels))
+        await self.state.drain(self._config.drain.seconds)
         self._kubelet.close_idle()
         await self._shell.end_tasks()
         self._pages.close()
-        if self._state is not None:
-            await self._state.write_due()
-        self._channels.stop()
+        if self._saved is not None:
+            await self._saved.write_due()
+        self._poller.stop()
         self._audit_log.close()
         await self._shell.stop()

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How current a source is, as a line of /readyz and as a part of /status. Pure."""
+"""How current a source is, as a line of /readyz and as a part of /status."""
 
 from dataclasses import dataclass
 
-from vnagent.sources.port import Failure
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a source cannot be read, and for how long."""
+
+    message: str
+    for_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """Tenants that are served though their source lacks them, and those whose list of clients is missing."""
+    """Tenants that are served though their source lacks them, and tenants whose client list is missing."""
 
     tenants: tuple[str, ...]
     for_s: float
@@ -25,7 +31,7 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """One source. `age_s` is None before it was first read; saved state counts from when it was saved."""
+    """One source. `age_s` is None before it has synced; saved state counts from when it was saved."""
 
     name: str
     age_s: float | None

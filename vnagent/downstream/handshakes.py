@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a connection before it has an identity: it waits for its first byte, then for its turn.
+"""Connections without an identity: they wait for their first byte, then for their handshake.
 
 A silent connection costs a socket and an entry here, and no TLS object. When its first byte comes, the
 accounts (`daemonkit.admission.handshake_accounts`) decide where the handshake runs: on the event loop, where
-it is fastest, or in one thread beside the loop, in which OpenSSL works without the interpreter's lock. That
-thread serves accounts by what they have cost (`daemonkit.admission.fair_queue`): whoever sends expensive
-chains, or many hellos, waits behind all others. Long chains have a queue of their own and half of the thread
-at most, for those who share an address with whoever sends such chains.
+it is fastest, or in one thread beside the loop, in which OpenSSL works without the interpreter's lock. The
+thread serves accounts by their costs (`daemonkit.admission.fair_queue`): one of expensive chains, or of
+many hellos, waits behind all others. Long chains have a queue of their own and at most half of the thread, so
+that short chains from the same address are served meanwhile.
 
 Only the thread's one running step touches that connection's cipher. Sockets belong to the loop.
 """
@@ -18,31 +18,35 @@ import select
 import socket
 import sys
 import termios
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from daemonkit.admission.connection_slots import ConnectionSlots, source_of
 from daemonkit.admission.fair_queue import FairQueue
-from vnagent.state import Agent
+from daemonkit.admission.handshake_accounts import HandshakeAccounts
+from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
 
-# Connections that are silent, or wait for the thread: a socket and 1 KB each. A flood of 1 500 a second needs
-# 2.7 s to come round; an honest client sends its hello within milliseconds.
+# Connections that are silent, or wait for the thread: a socket and 1 KB each. A flood of 1 500 a second
+# evicts one after 2.7 s; an honest client sends its hello within milliseconds.
 MAX_WAITING = 4_096
 # Handshakes that have begun in the thread, of 43 KB each. The source that has most loses its oldest.
 MAX_BEGUN = 512
 # Hello and flight of a short chain: two certificates of RSA-4096, or four of RSA-2048.
 SHORT_BYTES = 6 * 1024
-# From accept to identity, beside the loop. An honest one needs milliseconds; what Go's client waits is 10 s.
+# From accept to identity, beside the loop. An honest one needs milliseconds; Go's client waits 10 s.
 HANDSHAKE_S = 9.0
 _SWEEP_S = 0.5
 _EVENTS = 64
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
+OpenClient = Callable[[socket.socket, str, Cipher | None], None]
+
 
 class _Pending:
-    """A connection without an identity. `account` is by which it waits and is charged."""
+    """A connection without an identity. It waits and is charged by `account`."""
 
     __slots__ = ("account", "bytes_left", "cipher", "deadline", "fd", "is_ended", "is_long", "sock", "source")
 
@@ -59,20 +63,29 @@ class _Pending:
 
 
 class Handshakes:
-    """Between the listener and the agent. `stop` ends what is under way."""
+    """Takes connections from the listener and opens those whose handshake may run."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, agent: Agent) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        state: AgentState,
+        accounts: HandshakeAccounts,
+        open_client: OpenClient,
+    ) -> None:
+        """`open_client` serves a socket from its source, with the cipher of a completed handshake."""
         self._loop = loop
-        self._agent = agent
+        self._state = state
+        self._accounts = accounts
+        self._open_client = open_client
         self._epoll = select.epoll()
         self._by_fd: dict[int, _Pending] = {}  # the oldest first
         self._waiting: ConnectionSlots[_Pending] = ConnectionSlots(MAX_WAITING)
-        self._begun: ConnectionSlots[_Pending] = ConnectionSlots(MAX_BEGUN)
+        self._started: ConnectionSlots[_Pending] = ConnectionSlots(MAX_BEGUN)
         self._short: FairQueue[_Pending] = FairQueue()
         self._long: FairQueue[_Pending] = FairQueue()
         self._next_long_s = 0.0
         self._long_timer: asyncio.TimerHandle | None = None
-        # Its thread starts with the first handshake that is not the loop's.
+        # Its thread starts with the first handshake beside the loop.
         self._executor = ThreadPoolExecutor(1, "handshakes")
         self._is_busy = False
         self._is_stopped = False
@@ -83,6 +96,7 @@ class Handshakes:
         self._sweep()
 
     def stop(self) -> None:
+        """End all handshakes in progress."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -96,14 +110,14 @@ class Handshakes:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
-        """Connections that have no identity yet and are not the agent's."""
+        """Connections whose handshake is to begin, or runs beside the loop."""
         return len(self._by_fd)
 
     # ---- before the first byte
 
     def accept(self, sock: socket.socket, host: str) -> None:
-        """Take a connection from the listener, or close it if nobody could be served."""
-        if self._agent.context is None or self._agent.is_draining or self._is_stopped:
+        """Take a connection from the listener, or close it while no tenant is served."""
+        if self._state.context is None or self._state.is_draining or self._is_stopped:
             sock.close()
             return
         one = _Pending(sock, source_of(host), self._loop.time() + HANDSHAKE_S)
@@ -118,37 +132,37 @@ class Handshakes:
 
     def make_room(self) -> bool:
         """Close one connection, for its descriptor; False if there is none."""
-        evicted = self._waiting.evict() or self._begun.evict()
+        evicted = self._waiting.evict() or self._started.evict()
         if evicted is None:
             return False
         self._evict(evicted)
         return True
 
     def _dispatch(self) -> None:
-        has_begun = False
+        has_started = False
         for fd, events in self._epoll.poll(0, _EVENTS):
             one = self._by_fd.get(fd)
             if one is None:
                 continue
             if events & _GONE:
                 self._end(one)
-            elif has_begun and one.cipher is None:
-                # One for each turn of the loop: connections that stand are served between two of them.
+            elif has_started and one.cipher is None:
+                # One for each iteration of the loop: open connections are served between two of them.
                 # This one is still readable, and reported again.
                 continue
-            elif one.cipher is None and self._agent.accounts.try_begin_inline(one.source, self._loop.time()):
-                has_begun = True
+            elif one.cipher is None and self._accounts.try_begin_inline(one.source, self._loop.time()):
+                has_started = True
                 self._epoll.unregister(fd)
                 self._release(one)
-                self._agent.metrics.handshakes["loop"].inc()
-                self._agent.connect(one.sock, one.source)
+                self._state.metrics.handshakes["loop"].inc()
+                self._open_client(one.sock, one.source, None)
             else:
                 self._epoll.modify(fd, 0)
-                self._wait(one)
+                self._enqueue(one)
                 self._advance()
 
-    def _wait(self, one: _Pending) -> None:
-        one.account = self._agent.accounts.account_of(one.source)
+    def _enqueue(self, one: _Pending) -> None:
+        one.account = self._accounts.account_of(one.source)
         arrived_bytes = int.from_bytes(fcntl.ioctl(one.sock, termios.FIONREAD, bytes(4)), sys.byteorder)
         one.is_long = MAX_HANDSHAKE_BYTES - one.bytes_left + arrived_bytes > SHORT_BYTES
         (self._long if one.is_long else self._short).add(one, one.account)
@@ -156,7 +170,7 @@ class Handshakes:
     # ---- beside the loop
 
     def _advance(self) -> None:
-        """Give the thread its next step, if it has none. What came waits in the socket until then."""
+        """Give the thread its next step, if it has none. Data waits in the socket until then."""
         while not self._is_busy and not self._is_stopped:
             one = self._next()
             if one is None:
@@ -168,7 +182,7 @@ class Handshakes:
                 continue
             self._is_busy = True
             future = self._loop.run_in_executor(self._executor, _step, one, data)
-            future.add_done_callback(functools.partial(self._stepped, one))
+            future.add_done_callback(functools.partial(self._on_step_done, one))
 
     def _next(self) -> _Pending | None:
         now_s = self._loop.time()
@@ -197,59 +211,59 @@ class Handshakes:
         return data
 
     def _begin(self, one: _Pending) -> bool:
-        context = self._agent.context
+        context = self._state.context
         if context is None:
             self._end(one)
             return False
         self._waiting.discard(one)
-        evicted = self._begun.add(one, one.source)
+        evicted = self._started.add(one, one.source)
         if evicted is not None:
             self._evict(evicted)
-        self._agent.metrics.handshakes["thread"].inc()
+        self._state.metrics.handshakes["thread"].inc()
         one.cipher = Cipher(context, is_server=True, has_own_bios=True)
         return True
 
-    def _stepped(self, one: _Pending, done: "asyncio.Future[tuple[str | None, float]]") -> None:
+    def _on_step_done(self, one: _Pending, done: "asyncio.Future[tuple[str | None, float]]") -> None:
         if done.cancelled() or self._is_stopped:
             return
         error = done.exception()
         if error is not None:
             self._loop.call_exception_handler({"message": "a handshake failed", "exception": error})
         failed, spent_s = ("handshake-failed", 0.0) if error is not None else done.result()
-        self._agent.metrics.handshake_seconds["thread"].inc(spent_s)
+        self._state.metrics.handshake_seconds["thread"].inc(spent_s)
         (self._long if one.is_long else self._short).charge(one.account, spent_s)
         cipher = one.cipher
         if cipher is None:
             raise AssertionError("a step has a cipher")
         if one.is_long:
-            # Others have the thread, or its core, for as long as this took.
+            # Short chains have the thread, or its core, for as long as this took.
             self._next_long_s = self._loop.time() + spent_s
         self._is_busy = False
         try:
             if one.is_ended:
                 self._charge(one, cipher)
             else:
-                self._go_on(one, cipher, failed)
+                self._continue(one, cipher, failed)
         finally:
             self._advance()
 
-    def _go_on(self, one: _Pending, cipher: Cipher, failed: str | None) -> None:
-        if failed is None and cipher.is_handshaken:
+    def _continue(self, one: _Pending, cipher: Cipher, failed: str | None) -> None:
+        if failed is None and cipher.is_handshake_done:
             self._epoll.unregister(one.fd)
             self._forget(one)
-            self._agent.connect(one.sock, one.source, cipher)
+            self._open_client(one.sock, one.source, cipher)
             return
-        sealed, cipher.sealed = cipher.sealed, None
+        outgoing, cipher.outgoing = cipher.outgoing, None
         try:
-            # A flight or an alert: some 4 KB into the empty buffer of a new socket, or the peer is odd.
-            if sealed is not None and one.sock.send(b"".join(sealed)) < sum(map(len, sealed)):
+            # A flight or an alert: some 4 KB, which fit into the empty buffer of a new socket.
+            if outgoing is not None and one.sock.send(b"".join(outgoing)) < sum(map(len, outgoing)):
                 failed = failed or "handshake-failed"
         except OSError:
             failed = failed or "handshake-failed"
         if failed is None and one.bytes_left:
             self._epoll.modify(one.fd, _READ)
             return
-        self._agent.metrics.handshake_failures.inc()
+        self._state.metrics.handshake_failures.inc()
         self._end(one)
 
     # ---- the end
@@ -258,16 +272,16 @@ class Handshakes:
         self._release(one)
         self._short.discard(one)
         self._long.discard(one)
-        self._begun.discard(one)
+        self._started.discard(one)
 
     def _release(self, one: _Pending) -> None:
-        """Forget one that is in no queue of the thread's."""
+        """Forget a connection that is in no queue of the thread."""
         one.is_ended = True
         del self._by_fd[one.fd]
         self._waiting.discard(one)
 
     def _evict(self, one: _Pending) -> None:
-        self._agent.metrics.evictions.inc()
+        self._state.metrics.evictions.inc()
         self._end(one)
 
     def _end(self, one: _Pending) -> None:
@@ -280,7 +294,7 @@ class Handshakes:
 
     def _charge(self, one: _Pending, cipher: Cipher) -> None:
         now_s = self._loop.time()
-        self._agent.accounts.charge(one.source, "", cipher.cost, now_s, is_inline=False)
+        self._accounts.charge(one.source, "", cipher.cost, now_s, is_inline=False)
 
     def _sweep(self) -> None:
         now_s = self._loop.time()
@@ -295,10 +309,10 @@ class Handshakes:
 
 
 def _step(one: _Pending, data: bytes) -> tuple[str | None, float]:
-    """In the thread: go on with a handshake. Returns why it failed, if it did, and its CPU seconds."""
+    """In the thread: continue a handshake. Returns the reason of a failure, and its CPU seconds."""
     cipher = one.cipher
     if cipher is None:
         raise AssertionError("a step has a cipher")
     before_s = cipher.cost.cpu_s
-    failed = cipher.shake(data)
+    failed = cipher.handshake(data)
     return failed, cipher.cost.cpu_s - before_s

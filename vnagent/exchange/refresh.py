@@ -1,52 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request about a pod that the index does not know: wait for the next read of the source, then decide."""
+"""A request about a pod that the index does not have: wait for the next read of the source, then decide."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from daemonkit.tasks import Tasks
 from vnagent.core.audit import LEFT_UNDECIDED
+from vnagent.core.limits import TenantUsage
 from vnagent.core.requests import Request
-from vnagent.sources.port import PodFeed
+from vnagent.exchange.port import ClientPort
+from vnagent.request_log import RequestLog
+from vnagent.sources.port import RefreshablePods
 
-if TYPE_CHECKING:
-    from vnagent.downstream.client_connection import ClientConnection
+
+class DecideAgain(Protocol):
+    """Decides and acts on a request after a read; `is_read` is False if the read failed."""
+
+    def __call__(self, client: ClientPort, request: Request, /, *, is_read: bool) -> None: ...
 
 
-class LearningExchange:
-    """Holds the connection until a read that began after the request has ended: a pod that was just created
-    is found, whoever else asks for what. It counts in `Use.lookups`."""
+class RefreshExchange:
+    """Waits for a read that begins after the request, so that it finds a pod that was just created.
+
+    It counts in `TenantUsage.lookups`.
+    """
 
     is_bounded = True
 
-    def __init__(self, client: "ClientConnection", request: Request, feed: PodFeed) -> None:
+    def __init__(
+        self,
+        client: ClientPort,
+        request: Request,
+        source: RefreshablePods,
+        usage: TenantUsage,
+        log: RequestLog,
+        tasks: Tasks,
+        decide_again: DecideAgain,
+    ) -> None:
         self._client = client
         self._request = request
-        self._feed = feed
-        self._use = client.agent.account_of(client.caller)
-        self._use.lookups += 1
-        self._is_waiting = True
+        self._source = source
+        self._usage = usage
+        self._log = log
+        self._tasks = tasks
+        self._decide_again = decide_again
+        self._is_waiting = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = self._client.agent.tasks.spawn(self._run(), "learn")
+        self._client.exchange = self
+        self._usage.lookups += 1
+        self._is_waiting = True
+        self._task = self._tasks.spawn(self._run(), "pods lookup")
 
     async def _run(self) -> None:
         try:
-            is_read = await self._feed.refresh()
+            is_read = await self._source.refresh()
         finally:
             self._stop_waiting()
         client = self._client
-        if client.exchange is not self:
-            return
-        client.exchange = None
-        # What was not read cannot confirm that a pod is missing.
-        decision = client.agent.decide(self._request, client.caller, is_stale=not is_read)
-        client.act(self._request, decision, is_final=True)
+        if client.exchange is self:
+            client.exchange = None
+            self._decide_again(client, self._request, is_read=is_read)
 
     def _stop_waiting(self) -> None:
         if self._is_waiting:
             self._is_waiting = False
-            self._use.lookups -= 1
+            self._usage.lookups -= 1
 
     def on_client_writable(self) -> None:
         """Nothing is being written."""
@@ -56,5 +76,4 @@ class LearningExchange:
         self._stop_waiting()
         if self._task is not None:
             self._task.cancel()
-        agent = self._client.agent
-        agent.audit(self._client.caller, self._request, LEFT_UNDECIDED, 499, agent.next_request_id())
+        self._log.record(self._client.caller, self._request, LEFT_UNDECIDED, 499, self._log.next_request_id())

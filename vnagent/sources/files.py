@@ -16,9 +16,11 @@ from tenancy.document import TenantError, parse_tenant
 from tenancy.ownership import ContainerPolicy, Owned
 from tenancy.registry import Bad
 from tenancy.tenant import Tenant
+from vnagent.core.source_status import Failure
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import owned_pods
-from vnagent.sources.port import Confirmation, Failure, TenantsReading
+from vnagent.sources.port import Confirmation
+from vnagent.tenants.reading import TenantsReading
 
 # A PodList of a node with 250 pods and all their status is 5 MB.
 MAX_POD_LIST_BYTES = 64 << 20

@@ -7,12 +7,12 @@ import asyncio
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from tenancy.ownership import ContainerPolicy
-from vnagent.exchange.page_service import INLINE_BYTES
+from vnagent.core.source_status import Failure
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import OwnedPods, OwnedPodsCollector, owned_pods
-from vnagent.sources.port import Confirmation, Failure, PublishPods
+from vnagent.sources.port import Confirmation, PublishPods
 from vnagent.upstream.kubelet import KubeletPool
-from vnagent.upstream.page_fetch import FetchError, Split, fetch_list
+from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError, SplitList, fetch_list
 
 # Names that nobody knows must not become a stream of reads: those who ask for one wait for the next, and
 # share it. It begins twenty times as long after the last one began as that took: these reads take 1/20 of the
@@ -55,7 +55,7 @@ class KubeletPods:
         self._is_failing = False
 
     def _now(self) -> float:
-        return self._kubelet.channels.loop.time()
+        return self._kubelet.poller.loop.time()
 
     def age_s(self) -> float | None:
         return self._confirmation.age_s()
@@ -63,14 +63,11 @@ class KubeletPods:
     def failure(self) -> Failure | None:
         return self._confirmation.failure()
 
-    def can_refresh(self) -> bool:
-        return True
-
     async def refresh(self) -> bool:
         """Wait for a read that begins from now on, together with all who wait for it; whether it succeeded
         within `REFRESH_S`."""
         if self._awaited is None:
-            self._awaited = self._kubelet.channels.loop.create_future()
+            self._awaited = self._kubelet.poller.loop.create_future()
             self._tasks.spawn(self._begin_when_due(), "pods refresh")
         try:
             async with asyncio.timeout(REFRESH_S):
@@ -139,7 +136,7 @@ class KubeletPods:
     async def _read_list(self) -> tuple[OwnedPods | None, int | None]:
         """The pods, and a digest of a short list; no pods if that is the digest of what is published."""
         listed = await fetch_list(self._kubelet, "/pods", OwnedPodsCollector(self._policy))
-        if isinstance(listed, Split):
+        if isinstance(listed, SplitList):
             return listed.value, None
         # Most reads find nothing new. The siphash of CPython is keyed, and a clash would only
         # delay news until the next status change.

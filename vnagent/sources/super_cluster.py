@@ -13,10 +13,11 @@ from daemonkit import logs
 from daemonkit.kube.client import Client
 from daemonkit.kube.credentials import CredentialsError
 from tenancy.ownership import ContainerPolicy
-from vnagent.sources.port import Confirmation, Failure, PublishPods, PublishTenants, RunningSource
+from vnagent.core.source_status import Failure
+from vnagent.sources.port import Confirmation, PublishPods, PublishTenants, RunningSource
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
-from vnagent.tenants.virtualcluster import Rotation
+from vnagent.tenants.rotation import Rotation
 
 # A credential that something else puts in place after boot is there within seconds.
 RETRY_S = 5.0

@@ -14,8 +14,9 @@ import msgspec
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import PODS, Key, ObjectMeta
 from tenancy.ownership import ContainerPolicy, Owned, owned_pod
+from vnagent.core.source_status import Failure
 from vnagent.pages.podlist import OwnershipAnnotations
-from vnagent.sources.port import Failure, PublishPods
+from vnagent.sources.port import PublishPods
 
 
 class _Container(msgspec.Struct, frozen=True):
@@ -83,14 +84,6 @@ class SuperPods:
     async def run(self) -> None:
         """Follow this node's pods until cancelled."""
         await self._reflector.run()
-
-    def can_refresh(self) -> bool:
-        """Never: a watch has told already what there is to be told."""
-        return False
-
-    async def refresh(self) -> bool:
-        """Do nothing; see `can_refresh`."""
-        return False
 
     def _publish_all(self) -> None:
         owned: list[Owned] = []

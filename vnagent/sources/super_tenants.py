@@ -26,24 +26,22 @@ from daemonkit.kube.store import Change, Deleted, UndecodableDeleted
 from tenancy.names import Refused
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from vnagent.sources.port import Failure, PublishTenants, TenantsReading
+from vnagent.core.source_status import Failure
+from vnagent.sources.port import PublishTenants
+from vnagent.tenants.reading import TenantsReading
+from vnagent.tenants.rotation import OVERLAP_S, Registered, Rotation, rotate, tenant_of
 from vnagent.tenants.virtualcluster import (
     APISERVER_CERTIFICATE,
     CLIENTS,
-    OVERLAP_S,
     ROOT_CA,
     CertificateSecret,
     ClientsConfigMap,
-    Registered,
-    Rotation,
     VirtualCluster,
     is_served,
     key_of,
     key_of_source,
     read,
     source_of,
-    tenant_of,
-    turn,
 )
 
 _NOT_FOUND, _FORBIDDEN = 404, 403
@@ -249,11 +247,11 @@ class SuperTenants:
             return before
         return inputs, read(cluster, authority, certificate, clients)
 
-    def _overlapped(self, source: str, now_in: Registered | Bad, now_s: float) -> Tenant | Bad:
-        if isinstance(now_in, Bad):
-            return now_in
+    def _overlapped(self, source: str, current: Registered | Bad, now_s: float) -> Tenant | Bad:
+        if isinstance(current, Bad):
+            return current
         before = self._rotations.get(source, Rotation())
-        after = turn(before, now_in, now_s, self._overlap_s)
+        after = rotate(before, current, now_s, self._overlap_s)
         self._rotations[source] = after
         if before.key == after.key and before.apiserver_spki != after.apiserver_spki:
             _log.info(
@@ -263,7 +261,7 @@ class SuperTenants:
                 new=after.apiserver_spki,
                 overlap_s=self._overlap_s,
             )
-        return tenant_of(now_in, after)
+        return tenant_of(current, after)
 
 
 def _at(reflector: Reflector[T], namespace: str, name: str) -> T | str | None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of clients beside VirtualClusters (ConfigMaps `vn-agent-clients`): which removals are believed. Pure.
+"""Client lists beside VirtualClusters (ConfigMaps `vn-agent-clients`): which removals are plausible.
 
-A list of ConfigMaps that lacks all of them leaves every tenant and takes clients from each. So the rule of
+A relist that lacks all ConfigMaps keeps every tenant and removes clients of each. So the rule of
 `tenancy.removals` applies to lists as it does to tenants.
 """
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from tenancy.registry import Bad
 from tenancy.removals import Distrust, judge
 from tenancy.tenant import Role, Tenant
-from vnagent.sources.port import TenantsReading
+from vnagent.tenants.reading import TenantsReading
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLists:
-    """The lists that are served, by the source of their tenant; the `retained` ones are missing there."""
+    """The served lists, by the source of their tenant. The `retained` ones are missing in the cluster."""
 
     served: Mapping[str, Mapping[str, Role]] = field(default_factory=dict)
     retained: frozenset[str] = frozenset()
@@ -26,9 +26,9 @@ class ClientLists:
 def judge_lists(
     before: ClientLists, reading: TenantsReading, retained_tenants: frozenset[str], now_s: float
 ) -> tuple[ClientLists, Mapping[str, Tenant | Bad]]:
-    """The lists after a reading, and its tenants with the clients of the lists that are retained.
+    """The lists after a reading, and its tenants with the clients of retained lists.
 
-    A tenant that is retained or cannot be read keeps its last good state, its list included.
+    A tenant that is retained or invalid keeps its last good state, with its list.
     """
     readable = {source for source, each in reading.tenants.items() if isinstance(each, Tenant)}
     known = {

@@ -31,7 +31,7 @@ RECEIVE_BYTES = 128 * 1024
 # A record holds 16 KiB of plaintext at most (RFC 8446, 5.1).
 _RECORD_BYTES = 16 * 1024
 # What is encrypted at once: the shared BIO stays as large as the largest piece was.
-_SEAL_BYTES = 128 * 1024
+_ENCRYPT_BYTES = 128 * 1024
 # The same, and what is received at once, for a connection with BIOs of its own.
 _OWN_PIECE_BYTES = 16 * 1024
 # Of a record that carries data, what is not data: header, content type and tag (RFC 8446, 5.2).
@@ -68,14 +68,14 @@ class Cipher:
         "_resume",
         "answer_bytes",
         "cost",
-        "ended",
         "handshake_bytes",
         "idle_bytes",
-        "is_handshaken",
+        "is_handshake_done",
         "is_server",
+        "outgoing",
+        "peer_end",
         "piece_bytes",
         "record_count",
-        "sealed",
         "tls",
     )
 
@@ -93,7 +93,7 @@ class Cipher:
         name = None if server_hostname is None else server_hostname.encode("ascii")
         self._in = ssl.MemoryBIO() if has_own_bios else _IN
         self._out = ssl.MemoryBIO() if has_own_bios else _OUT
-        self.piece_bytes = _OWN_PIECE_BYTES if has_own_bios else _SEAL_BYTES
+        self.piece_bytes = _OWN_PIECE_BYTES if has_own_bios else _ENCRYPT_BYTES
         self.tls: ssl.SSLObject = context.wrap_bio(self._in, self._out, is_server, name)
         # The object behind SSLObject, whose read and write only add a call: five of them a request.
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
@@ -101,17 +101,17 @@ class Cipher:
             session.offer(self.tls)
         # Of the inspection of what the client sends next (`daemonkit.tls.openssl`).
         self._resume: Callable[[], None] | None = None
-        self.sealed: list[bytes] | None = None
-        self.ended: str | None = None
+        self.outgoing: list[bytes] | None = None
+        self.peer_end: str | None = None
         self.is_server = is_server
-        self.is_handshaken = False
+        self.is_handshake_done = False
         self.answer_bytes = 0
         self.idle_bytes = 0
         self.record_count = 0
         self.handshake_bytes = 0
         self.cost = NO_COST
 
-    def shake(self, data: bytes | memoryview) -> str | None:
+    def handshake(self, data: bytes | memoryview) -> str | None:
         """Go on with the handshake by `data`; the reason if it has failed.
 
         Once it is done, `unseal(0)` gives what came behind it.
@@ -132,7 +132,7 @@ class Cipher:
                 self._resume()
             try:
                 self._raw.do_handshake()
-                self.is_handshaken = True
+                self.is_handshake_done = True
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLCertVerificationError:
@@ -145,23 +145,23 @@ class Cipher:
             if is_server:
                 spent_s = time.thread_time() - began_s
                 # A step that makes us answer and go on is our own key exchange and signature.
-                is_check = self.is_handshaken or failed is not None or not self._out.pending
+                is_check = self.is_handshake_done or failed is not None or not self._out.pending
                 cpu_s, check_s, chain = self.cost
                 chain = client_chain.take_digest() or chain
                 self.cost = HandshakeCost(cpu_s + spent_s, check_s + spent_s * is_check, chain)
-                if self.is_handshaken and self._resume is not None:
+                if self.is_handshake_done and self._resume is not None:
                     self._resume = None
                     if not chain:  # there was no memory to inspect it
-                        self.is_handshaken, failed = False, "handshake-failed"
+                        self.is_handshake_done, failed = False, "handshake-failed"
             self._take()
-            if not self.is_handshaken:
+            if not self.is_handshake_done:
                 self._in.read()
         except BaseException:
             self._empty()
             raise
         return failed
 
-    def unseal(self, size: int) -> int:
+    def decrypt(self, size: int) -> int:
         """Decrypt the `size` bytes in `CIPHERTEXT` into `PLAINTEXT`; how many bytes that makes.
 
         A small answer and its end are two records, and one piece to whoever gets them.
@@ -195,7 +195,7 @@ class Cipher:
             raise
         return at
 
-    def seal(self, data: bytes | bytearray | memoryview) -> None:
+    def encrypt(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt. Raises `ssl.SSLError` where the connection is broken."""
         try:
             size = len(data)
@@ -211,7 +211,7 @@ class Cipher:
             self._empty()
             raise
 
-    def part(self) -> None:
+    def close_notify(self) -> None:
         """Seal the good-bye (close_notify); the peer's own is not waited for."""
         try:
             with contextlib.suppress(ssl.SSLError):  # "wants to read", or it is broken anyway
@@ -222,7 +222,7 @@ class Cipher:
             raise
 
     def _end(self, how: str) -> None:
-        self.ended = how
+        self.peer_end = how
         self._in.read()  # what lies behind the end is nobody's
 
     def _take(self) -> None:
@@ -230,10 +230,10 @@ class Cipher:
         data = self._out.read()
         if not data:
             return
-        if self.sealed is None:
-            self.sealed = [data]
+        if self.outgoing is None:
+            self.outgoing = [data]
         else:
-            self.sealed.append(data)
+            self.outgoing.append(data)
 
     def _empty(self) -> None:
         """Leave nothing to the next connection, also where memory is short."""

@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who stands behind a channel: who is told of it, and who answers for what its peer has not taken."""
+"""What a TLS connection calls: a handler for its events, and an account for its bytes."""
 
 from typing import Protocol
 
 
-class Owner(Protocol):
-    """What a channel tells its owner. None of these is called after `close` or `abort`."""
+class ConnectionHandler(Protocol):
+    """The callbacks of a connection. None is called after `close` or `abort`."""
 
     def on_handshake(self) -> None: ...
 
     def on_data(self, data: memoryview) -> None: ...
 
     def on_batch_end(self) -> None:
-        """All that had arrived was handed over: the moment to flush what it was relayed to."""
+        """All plaintext of this receive was delivered: flush what it was relayed to."""
 
     def on_writable(self) -> None:
-        """What could not be sent at once has left."""
+        """Data that the socket had refused was sent."""
 
     def on_end(self, reason: str) -> None:
-        """The peer closed, or the connection broke. Called once; the channel is still to be closed."""
+        """The peer closed, or the connection broke. Called once; the handler still has to close."""
 
     def on_deadline(self) -> None:
         """`deadline` passed."""
 
 
-class Account(Protocol):
-    """Whoever answers for the bytes that a channel's peer has not taken yet, and for those of its chain."""
+class ByteAccount(Protocol):
+    """Counts, for a tenant, unsent bytes and handshake bytes of its connections."""
 
     handshake_bytes: int
     unsent_bytes: int
@@ -33,7 +33,7 @@ class Account(Protocol):
 
 
 class _NoAccount:
-    """Counts for nobody."""
+    """Counts for no tenant, without a limit."""
 
     handshake_bytes = 0
     unsent_bytes = 0

@@ -1,100 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All live channels of the process: an epoll for each tenant's sockets, one sweep for all deadlines."""
+"""Polls the sockets of all TLS connections: an epoll for each tenant, one sweep for all deadlines."""
 
 import asyncio
 import contextlib
 import select
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from vnagent.transport.handler import NO_ACCOUNT, Account
+from vnagent.transport.handler import NO_ACCOUNT, ByteAccount
 
-if TYPE_CHECKING:
-    from vnagent.transport.tls_connection import TlsChannel
-
-# Events of a tenant that are handled in one turn of the loop, some 0.05 ms each. A tenant may have a thousand
-# connections that are ready at once; others are served in between. With 4, a tenant that keeps vn-agent busy
-# by itself was served 12 % less.
+# Events of a tenant that are handled in one iteration of the loop, some 0.05 ms each. A tenant may have a
+# thousand connections that are ready at once; others are served in between. With 4, a tenant that keeps
+# vn-agent busy by itself was served 12 % less.
 TENANT_EVENTS = 16
-# Calls of any group in one turn, and requests of a tenant that begin after a wait: 0.05 ms each.
+# Calls of any group in one iteration, and requests of a tenant that begin after a wait: 0.05 ms each.
 CALLS = 4
-# Events of clients that are no tenant's: in their handshake, or without a registered certificate. The end of
+# Events of clients without a tenant: in their handshake, or without a registered certificate. The end of
 # a handshake takes 1 ms: with 16, 150 that ended together delayed a neighbour's log by 39 ms (with 4, by 16).
 SHARED_EVENTS = 4
 # Events of vn-agent's own requests to the kubelet, 128 KiB each.
 OWN_EVENTS = 4
 
 
-class Group:
-    """Channels that take turns with those of other groups: in one turn of the loop each group has so many
-    of its events handled, and a few of its calls made. `size` counts its channels. `account` is the tenant's:
-    above its limit the channels receive little at once."""
+class PolledSocket(ABC):
+    """A socket that a group polls. At `deadline`, by the loop's clock, the poller calls `expire`.
 
-    __slots__ = ("_calls", "_channels", "_events", "_is_scheduled", "account", "epoll", "size")
+    The base class of `TlsConnection` stands here so that the poller imports no connection. It is a class and
+    no Protocol because compiled code calls its methods directly, once an event.
+    """
 
-    def __init__(self, channels: "Channels", events: int) -> None:
+    __slots__ = ("deadline", "group")
+
+    def __init__(self, group: "PollGroup") -> None:
+        self.deadline: float | None = None
+        self.group = group
+
+    @abstractmethod
+    def on_events(self, events: int) -> None:
+        """Epoll reports `events` of the socket."""
+
+    @abstractmethod
+    def expire(self) -> None:
+        """The deadline passed."""
+
+    @abstractmethod
+    def fail(self) -> None:
+        """A callback raised: end the connection and tell its handler."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class PollGroup:
+    """Sockets that share the loop fairly with those of other groups.
+
+    One iteration of the loop handles a bounded number of a group's events and calls. `size` counts its
+    sockets. `account` is the tenant's: above its limit the sockets receive little at once.
+    """
+
+    __slots__ = ("_calls", "_events", "_is_scheduled", "_poller", "account", "epoll", "size")
+
+    def __init__(self, poller: "SocketPoller", events: int) -> None:
         """Raises OSError where no descriptor is left."""
-        self._channels = channels
+        self._poller = poller
         self._events = events
-        self._calls: deque[tuple[TlsChannel, Callable[[], None]]] = deque()
+        self._calls: deque[tuple[PolledSocket, Callable[[], None]]] = deque()
         self._is_scheduled = False
-        self.account: Account = NO_ACCOUNT
+        self.account: ByteAccount = NO_ACCOUNT
         self.epoll = select.epoll()
         self.size = 0
 
     def start(self) -> None:
-        self._channels.loop.add_reader(self.epoll.fileno(), self._dispatch)
+        self._poller.loop.add_reader(self.epoll.fileno(), self._dispatch)
 
     def close(self) -> None:
-        self._channels.loop.remove_reader(self.epoll.fileno())
+        self._poller.loop.remove_reader(self.epoll.fileno())
         self.epoll.close()
 
     @property
     def is_empty(self) -> bool:
         return not self.size and not self._calls
 
-    def soon(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
-        """Call something of a channel when its turn comes, in the next turn of the loop at the earliest."""
-        self._calls.append((channel, call))
+    def call_soon(self, polled: PolledSocket, call: Callable[[], None]) -> None:
+        """Make a call of a socket's in the next iteration of the loop at the earliest."""
+        self._calls.append((polled, call))
         self._schedule()
 
     def _schedule(self) -> None:
         if self._calls and not self._is_scheduled:
             self._is_scheduled = True
-            self._channels.loop.call_soon(self._run_calls)
+            self._poller.loop.call_soon(self._run_calls)
 
     def _run_calls(self) -> None:
         self._is_scheduled = False
         try:
             for _ in range(min(len(self._calls), CALLS)):
-                self._channels.guarded(*self._calls.popleft())
-        finally:  # also after what `guarded` does not catch, or the calls behind it would wait for good
+                self._poller.call_guarded(*self._calls.popleft())
+        finally:  # also after what `call_guarded` does not catch, or the calls behind it would wait for good
             self._schedule()
 
     def _dispatch(self) -> None:
-        by_fd = self._channels.by_fd
-        # Those that are not among them are the first of the next turn: epoll reports in the order in which
-        # they became ready, and puts what was reported behind.
+        by_fd = self._poller.by_fd
+        # Epoll reports sockets in the order in which they became ready, and moves reported ones to the end.
+        # So those beyond `_events` are the first of the next iteration.
         for fd, events in self.epoll.poll(0, self._events):
-            # Gone, by an event before this one? A descriptor that was closed and opened again in
-            # between gets an event too many, which a non-blocking receive takes for nothing.
-            channel = by_fd.get(fd)
-            if channel is not None:
+            # An earlier event may have closed it. A descriptor that was closed and opened again in between
+            # gets a spurious event, which a non-blocking receive ignores.
+            polled = by_fd.get(fd)
+            if polled is not None:
                 try:
-                    channel.on_events(events)
-                # This channel alone ends. The events that follow belong to other connections, and epoll
+                    polled.on_events(events)
+                # This connection alone ends. The events that follow belong to other connections, and epoll
                 # reports some of them only once.
-                except Exception as error:  # noqa: BLE001 - one owner's bug must not lose others' events
-                    self._channels.failed(channel, error)
+                except Exception as error:  # noqa: BLE001 - one handler's bug must not lose others' events
+                    self._poller.end_failed(polled, error)
 
 
-class Channels:
-    """All live channels: their groups, and one sweep for their deadlines.
+class SocketPoller:
+    """All polled sockets: their groups, and one sweep for their deadlines.
 
-    `now` is the loop's clock as of the last sweep. Deadlines are seconds and up; asking the clock for
-    each of them would be a noticeable part of a small request. `shared` is the group of clients that are no
-    tenant's, or not yet. `own` is that of vn-agent's own requests to the kubelet: all tenants' pages wait for
+    `now` is the loop's clock as of the last sweep: deadlines are seconds, and reading the clock for each
+    would be a noticeable part of a small request. `shared` is the group of clients without a tenant, so far.
+    `own` is the group of vn-agent's own requests to the kubelet. All tenants' pages wait for
     these, so clients without an identity must not delay them.
     """
 
@@ -103,10 +132,10 @@ class Channels:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.now = loop.time()
-        self.by_fd: dict[int, TlsChannel] = {}
-        self.shared = Group(self, SHARED_EVENTS)
-        self.own = Group(self, OWN_EVENTS)
-        self._groups: dict[str, Group] = {}
+        self.by_fd: dict[int, PolledSocket] = {}
+        self.shared = PollGroup(self, SHARED_EVENTS)
+        self.own = PollGroup(self, OWN_EVENTS)
+        self._groups: dict[str, PollGroup] = {}
         self._is_empty = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -119,18 +148,18 @@ class Channels:
         """Abort what is left."""
         if self._timer is not None:
             self._timer.cancel()
-        for channel in list(self.by_fd.values()):
-            channel.abort()
+        for polled in list(self.by_fd.values()):
+            polled.abort()
         for group in (self.shared, self.own, *self._groups.values()):
             group.close()
         self._groups.clear()
 
-    def group_of(self, tenant: str, account: Account) -> Group:
+    def group_of(self, tenant: str, account: ByteAccount) -> PollGroup:
         """The tenant's group, with its `account`; the shared one where no descriptor is left for it."""
         group = self._groups.get(tenant)
         if group is None:
             try:
-                group = Group(self, TENANT_EVENTS)
+                group = PollGroup(self, TENANT_EVENTS)
             except OSError:
                 return self.shared
             try:
@@ -143,7 +172,7 @@ class Channels:
         return group
 
     async def wait_closed(self, timeout_s: float) -> None:
-        """Wait until no channel is left, or so long."""
+        """Wait until all sockets are closed, at most so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.by_fd:
@@ -156,24 +185,24 @@ class Channels:
         if not self.by_fd:
             self._is_empty.set()
 
-    def guarded(self, channel: "TlsChannel", call: Callable[[], None]) -> None:
-        """Call something of a channel now; if that fails, this channel alone ends."""
+    def call_guarded(self, polled: PolledSocket, call: Callable[[], None]) -> None:
+        """Make a call of a socket's now; if it fails, this connection alone ends."""
         try:
             call()
-        # The loop calls this, or `_sweep` for each channel.
-        except Exception as error:  # noqa: BLE001 - one owner's bug must not keep others from their calls
-            self.failed(channel, error)
+        # The loop calls this, or `_sweep` for each socket.
+        except Exception as error:  # noqa: BLE001 - one handler's bug must not keep others from their calls
+            self.end_failed(polled, error)
 
-    def failed(self, channel: "TlsChannel", error: Exception) -> None:
-        """End the channel whose owner failed. The loop's handler logs it as it does for any callback."""
-        self.loop.call_exception_handler({"message": "a connection's owner failed", "exception": error})
-        channel.fail()
+    def end_failed(self, polled: PolledSocket, error: Exception) -> None:
+        """End the connection whose handler raised. The loop's exception handler logs it."""
+        self.loop.call_exception_handler({"message": "a connection's handler failed", "exception": error})
+        polled.fail()
 
     def _sweep(self) -> None:
         self.now = now = self.loop.time()
         self._timer = self.loop.call_later(self.PERIOD_S, self._sweep)
         for tenant in [tenant for tenant, group in self._groups.items() if group.is_empty]:
             self._groups.pop(tenant).close()
-        for channel in list(self.by_fd.values()):
-            if channel.deadline is not None and now >= channel.deadline:
-                self.guarded(channel, channel.expire)
+        for polled in list(self.by_fd.values()):
+            if polled.deadline is not None and now >= polled.deadline:
+                self.call_guarded(polled, polled.expire)

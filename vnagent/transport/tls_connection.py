@@ -2,21 +2,20 @@
 """One TLS connection on the asyncio loop: bytes in, bytes out, no streams, no futures.
 
 asyncio's own TLS gives each connection a zero-filled buffer of 256 KiB (cpython 109534), which is
-150 MB for 500 idle tunnels. Here all connections share their buffers (`transport.cipher`), and a tenant's
-sockets are in one epoll of ours, which is one descriptor to the loop: a handle and a selector key for
+150 MB for 500 idle tunnels. Here all connections share their buffers (`transport.cipher`). A tenant's
+sockets are in one epoll, which is one descriptor to the loop: a handle and a selector key for
 each socket would cost 1 KB of memory, and 2 us at each event.
 
 Rules of this file:
-- The plaintext given to `Owner.on_data` lies in a shared buffer: it is valid until `on_data`
-  returns. Nothing may therefore read another channel from within `on_data`; `resume` schedules.
-- The end of a stream that was paused is never announced by the loop again: `resume` schedules a pump. It
-  schedules none where no end was seen: with 100 tunnels of slow readers 65 pumps that had nothing to do
-  waited in front of the tenant's next request.
+- The plaintext given to `ConnectionHandler.on_data` lies in a shared buffer and is valid until `on_data`
+  returns. So nothing may read another connection from within `on_data`; `resume` schedules.
+- The loop announces the end of a paused stream once: `resume` schedules a pump. Without a seen end it
+  schedules none: with 100 tunnels of slow readers, 65 idle pumps delayed the tenant's next request.
 - One event handles one receive. So a stream that never pauses cannot hold the loop.
-- Where an owner fails, what it would go on with has a hole: the channel ends (`fail`).
+- A handler that raised has lost data: the connection ends (`fail`).
 
-The file is long because it is one state machine: reading, writing and ending decide on the same few
-flags. An object apart for what is unsent would also be 100 bytes more of each idle connection.
+The file is one state machine: reading, writing and ending decide on the same few
+flags. A separate object for unsent data would add 100 bytes to each idle connection.
 """
 
 import select
@@ -27,18 +26,17 @@ from typing import cast
 
 from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
 from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
-from vnagent.transport.handler import NO_ACCOUNT, Account, Owner
-from vnagent.transport.poller import Channels, Group
+from vnagent.transport.handler import NO_ACCOUNT, ByteAccount, ConnectionHandler
+from vnagent.transport.poller import PolledSocket, PollGroup, SocketPoller
 
-# What may wait for a peer that is slower than its source: the source stops above the one and goes on
-# below the other.
+# Unsent bytes above which the source is paused, and below which it goes on.
 HIGH_BYTES = 256 * 1024
 LOW_BYTES = 64 * 1024
-# How long a closed connection waits for the peer's FIN before it is reset, so that a reply that is
-# still on its way is not destroyed by the answer to bytes that nobody read (RFC 9112, 9.6).
+# How long a closed connection waits for the peer's FIN before it is reset. A reset in answer to unread bytes
+# would destroy a reply on its way (RFC 9112, 9.6).
 LINGER_S = 1.0
-# How long what a client sent before it left may wait for a kubelet that does not take it.
-LAST_WORDS_S = 10.0
+# How long data of a client that has left may wait for a kubelet that does not read.
+UNDELIVERED_S = 10.0
 # A peer that reads nothing cannot hold a closed connection for longer.
 CLOSE_S = 10.0
 
@@ -46,46 +44,46 @@ CLOSE_S = 10.0
 _IOV_MAX = 1024
 _READ, _WRITE, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
-# Pieces that wait are put together up to here: each is some 260 bytes beside what it holds.
+# Unsent pieces are joined up to here: each costs some 260 bytes beside its content.
 _PIECE_BYTES = 4096
-# What may wait for a peer that makes us answer and does not read the answers: 600 key updates.
+# Unread answers of OpenSSL (to key updates) that one peer may cause: 600.
 _ANSWER_BYTES = 16 * 1024
 # All that a client may send until its handshake is done. A hello has up to 2 KB, an honest chain up to
-# 8 KB (leaf and three intermediates of RSA-4096); OpenSSL alone would take 100 KB, which cost 360 ms of
-# CPU to check and 3.5 MB to keep. What is behind the handshake waits in the socket meanwhile.
+# 8 KB (leaf and three intermediates of RSA-4096). OpenSSL alone would take 100 KB, which cost 360 ms of
+# CPU to check and 3.5 MB to keep. Data behind the handshake waits in the socket meanwhile.
 MAX_HANDSHAKE_BYTES = 12 * 1024
-# What is received at once from a client: little at first and more as data comes, as a receive is handled
-# in one piece, and 128 KiB of key updates would hold everyone up for 40 ms.
+# Bytes received at once from a client: few at first and more as data comes. A receive is handled
+# in one piece, and 128 KiB of key updates would hold up all others for 40 ms.
 FIRST_RECEIVE_BYTES = 4096
 _MAX_RECEIVE_BYTES = 32 * 1024
-# A record costs 1.6 us whatever is in it: 32 KiB in records of a byte take 2.3 ms, and in large ones 0.1 ms.
-# So the next receive has no more bytes than so many records of the size that came last: 4 KiB where each has
+# A record costs 1.6 us whatever its size: 32 KiB in records of a byte take 2.3 ms, in large ones 0.1 ms.
+# So the next receive is bounded to so many records of the last size: 4 KiB where each has
 # a byte of data, as a container's writes or a client's may, 16 KiB where each is a line of a log.
 _MAX_RECORDS = 178
-# From a kubelet more is received at once, as most of what comes is a pod's output. More again only by
-# degrees: who alternates large and small records pays for each receive of many small ones with 2 MiB.
+# A receive from a kubelet may be larger, as it is mostly a pod's output. It grows
+# by degrees: a peer that alternates large and small records pays 2 MiB for each receive of many small ones.
 _KUBELET_GROWTH_BYTES = 4096
-# Records without data: a client may send this much of them, more than one that is incomplete (16 KiB), in
-# so many seconds. That is 38 key updates a second; honest ones come once in gigabytes, or hourly.
+# Bytes in records without data that a client may send in IDLE_S: more than one incomplete record (16 KiB).
+# That is 38 key updates a second; honest ones come once in gigabytes, or hourly.
 IDLE_BYTES = 32 * 1024
 IDLE_S = 32.0
 
 
-class TlsChannel:
-    """A socket, its TLS, and whatever was not sent yet."""
+class TlsConnection(PolledSocket):
+    """A socket, its TLS, and the ciphertext that is not sent yet."""
 
     __slots__ = (
-        "_channels",
         "_cipher",
         "_fd",
+        "_handler",
         "_handshake_bytes",
         "_idle_since",
         "_is_awaited",
         "_is_closing",
-        "_is_mute",
         "_is_reading",
         "_is_server",
-        "_owner",
+        "_is_write_shut",
+        "_poller",
         "_receive_bytes",
         "_registered_mask",
         "_saw_eof",
@@ -93,72 +91,69 @@ class TlsChannel:
         "_unsent",
         "_unsent_bytes",
         "account",
-        "deadline",
-        "group",
     )
 
     def __init__(
         self,
-        channels: Channels,
+        poller: SocketPoller,
         sock: socket.socket,
         cipher: Cipher,
-        owner: Owner,
+        handler: ConnectionHandler,
         *,
-        group: Group | None = None,
+        group: PollGroup | None = None,
     ) -> None:
         """`group`: the shared one, if none is given. The handshake of `cipher` may be done already.
 
-        Raises OSError where the kernel has no room to watch the socket; the caller closes that.
+        Raises OSError where the kernel has no room to watch the socket; the caller then closes it.
         """
-        self._channels = channels
+        super().__init__(group or poller.shared)
+        self._poller = poller
         self._sock = sock
         self._fd = sock.fileno()
         self._cipher: Cipher | None = cipher
-        self._owner: Owner | None = owner
-        self._unsent: list[memoryview] | None = None  # most channels never have any
+        self._handler: ConnectionHandler | None = handler
+        self._unsent: list[memoryview] | None = None  # most connections never have any
         self._unsent_bytes = 0
         self._is_awaited = False
-        self.account: Account = NO_ACCOUNT
+        self.account: ByteAccount = NO_ACCOUNT
         self._handshake_bytes = 0  # that the account answers for
         self._is_server = cipher.is_server
         self._is_reading = True
         self._is_closing = False
-        self._is_mute = False
+        self._is_write_shut = False
         self._saw_eof = False
         # Until the handshake is done: how much of it may come still.
         self._receive_bytes = MAX_HANDSHAKE_BYTES if cipher.is_server else _MAX_RECEIVE_BYTES
-        self._idle_since = channels.now
-        self.deadline: float | None = None
-        self.group = group or channels.shared
+        self._idle_since = poller.now
         # What the group's epoll reports of the socket, None while it is not registered there.
         self._registered_mask: int | None = _READ
-        self.group.epoll.register(self._fd, _READ)  # before anything refers to a channel that may not be
+        self.group.epoll.register(self._fd, _READ)  # may raise: before anything refers to this object
         self.group.size += 1
-        channels.by_fd[self._fd] = self
+        poller.by_fd[self._fd] = self
 
     def start(self) -> None:
-        """Begin the handshake. A socket that is still connecting will do: what is to be sent waits
-        until it is writable, and a refused connect is a failed receive."""
+        """Begin the handshake. The socket may still be connecting: data waits until it is writable, and a
+        refused connect is a failed receive."""
         cipher = self._cipher
         if cipher is None:
             return
-        if cipher.is_handshaken and self._owner is not None:
+        if cipher.is_handshake_done and self._handler is not None:
             self._receive_bytes = FIRST_RECEIVE_BYTES
-            self._owner.on_handshake()
-        if self._is_server and not cipher.is_handshaken:
-            # The hello is here mostly, as a client is accepted once it speaks: to wait for epoll takes a turn
-            # of the loop.
+            self._handler.on_handshake()
+        if self._is_server and not cipher.is_handshake_done:
+            # The hello is mostly here, as a client is served once it sends: waiting for epoll would take an
+            # iteration of the loop.
             self._on_readable()
         else:
             self._pump()
 
     @property
     def tls(self) -> ssl.SSLObject | None:
-        """The SSL object for questions about the peer; None once the channel is gone."""
+        """The SSL object for questions about the peer; None once the connection is closed."""
         return None if self._cipher is None else self._cipher.tls
 
     def take_handshake_cost(self) -> HandshakeCost:
-        """What the handshake has cost since the last call."""
+        """The cost of the handshake since the last call."""
         cipher = self._cipher
         if cipher is None:
             return NO_COST
@@ -167,13 +162,11 @@ class TlsChannel:
 
     @property
     def handshake_bytes(self) -> int:
-        """What the peer has sent for its handshake: OpenSSL keeps its chain, taken apart, for as long as
-        the connection lives."""
+        """The bytes of the peer's handshake. OpenSSL keeps the parsed chain while the connection is open."""
         return 0 if self._cipher is None else self._cipher.handshake_bytes
 
-    def join(self, group: Group) -> None:
-        """Take turns with the channels of `group` from now on; with the same as before if the kernel has no
-        room for it."""
+    def join(self, group: PollGroup) -> None:
+        """Be polled with `group` from now on, or stay where the kernel has no room for it there."""
         if group is self.group or self._cipher is None:
             return
         if self._registered_mask is not None:
@@ -186,11 +179,11 @@ class TlsChannel:
         self.group = group
         group.size += 1
 
-    def soon(self, call: Callable[[], None]) -> None:
-        """Call something of this channel with its group's next turn."""
-        self.group.soon(self, call)
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Make a call for this connection when its group is next served."""
+        self.group.call_soon(self, call)
 
-    def bind(self, account: Account) -> None:
+    def bind(self, account: ByteAccount) -> None:
         """`account` answers for this connection from now on."""
         self.account = account
         self._handshake_bytes = self.handshake_bytes
@@ -198,19 +191,18 @@ class TlsChannel:
 
     @property
     def idle_bytes(self) -> int:
-        """What the peer has lately sent in records without data."""
+        """The bytes that the peer has lately sent in records without data."""
         return 0 if self._cipher is None else self._cipher.idle_bytes
 
     @property
     def is_open(self) -> bool:
         return self._cipher is not None and not self._is_closing
 
-    def is_congested(self) -> bool:
-        """Whether the peer is behind: whoever feeds this channel must then stop until `on_writable`.
+    def await_if_congested(self) -> bool:
+        """Return whether the peer is behind. The source must then pause until `on_writable`, which will come.
 
-        Not at the first byte that the socket did not take: with nothing in hand to send when it
-        takes bytes again, a bulk stream would stop and go. But at the first one where the account
-        holds too much already.
+        The first byte that the socket refuses is no congestion: with nothing to send when the socket is
+        writable again, a bulk stream would stop and go. It is where the account is above its limit.
         """
         unsent, account = self._unsent_bytes, self.account
         limit = account.max_unsent_bytes
@@ -224,16 +216,15 @@ class TlsChannel:
         return self._unsent is not None
 
     def await_drain(self, seconds: float) -> None:
-        """Call `on_writable` as the peer takes what is due to it, and `on_deadline` if it has not
-        taken all within `seconds`."""
+        """Call `on_writable` as the peer reads, and `on_deadline` unless it has read all within `seconds`."""
         self._is_awaited = True
-        self.deadline = self._channels.now + seconds
+        self.deadline = self._poller.now + seconds
 
-    def set_owner(self, owner: Owner) -> None:
-        self._owner = owner
+    def set_handler(self, handler: ConnectionHandler) -> None:
+        self._handler = handler
 
     def on_events(self, events: int) -> None:
-        """What epoll says of the socket."""
+        """Epoll reports `events` of the socket."""
         if events & _WRITE and self._unsent:
             self._on_writable()
         if events & ~_WRITE and self._cipher is not None:  # not aborted by what was to be written
@@ -243,7 +234,7 @@ class TlsChannel:
                 self._on_gone(events)
 
     def _watch(self) -> None:
-        """Tell epoll what is waited for now. A paused channel still hears that its peer is gone."""
+        """Update the epoll registration. A paused connection still learns that its peer is gone."""
         if self._cipher is None:
             return
         mask = self._mask()
@@ -260,46 +251,45 @@ class TlsChannel:
         return mask | _WRITE if self._unsent else mask
 
     def _on_gone(self, events: int) -> None:
-        """The peer of a paused channel has closed or reset.
+        """The peer of a paused connection has closed or reset.
 
-        What a kubelet sent before is still read, at the client's pace, also behind a reset: that may be
-        no more than its kernel's answer to what the client says to a kubelet that is gone. A client's
-        reset ends it; what it sent before a close is still delivered, but not for ever: nobody waits
-        for it any more.
+        A kubelet's data is still read at the client's pace, also after a reset: that may only be
+        its kernel's answer to data for a process that has ended. A client's reset ends the connection.
+        Data that a client sent before its close is delivered within UNDELIVERED_S.
         """
         if events & _BROKEN:
             if self._is_server:
                 self._end("reset")
             else:
-                # Epoll would say so again and again. A resume asks for it.
+                # Epoll would report it again and again. `resume` registers the socket anew.
                 self._registered_mask = None
                 self.group.epoll.unregister(self._fd)
             return
         self._registered_mask = _WRITE if self._unsent else 0
         self.group.epoll.modify(self._fd, self._registered_mask)
         if self._is_server and self.deadline is None:
-            self.deadline = self._channels.now + LAST_WORDS_S
+            self.deadline = self._poller.now + UNDELIVERED_S
 
     # ---- writing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt; nothing leaves before `flush`. Quietly drops data once the channel is closed."""
+        """Encrypt; `flush` sends. Data for a closed connection is dropped."""
         cipher = self._cipher
         if cipher is None or self._is_closing:
             return
         try:
-            cipher.seal(data)
+            cipher.encrypt(data)
         except ssl.SSLError:
             self._break("broken")
 
     def flush(self) -> None:
-        """Send what was encrypted, as far as the socket takes it."""
+        """Send the ciphertext, as far as the socket takes it."""
         cipher = self._cipher
-        if cipher is None or cipher.sealed is None:
+        if cipher is None or cipher.outgoing is None:
             return
-        sealed, cipher.sealed = cipher.sealed, None
-        data = sealed[0] if len(sealed) == 1 else b"".join(sealed)
-        if self._is_mute:
+        outgoing, cipher.outgoing = cipher.outgoing, None
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        if self._is_write_shut:
             return
         if self._unsent:
             self._keep(memoryview(data))
@@ -349,36 +339,35 @@ class TlsChannel:
             if self._is_closing:
                 self._shut()
                 return
-        if self._is_awaited and self._unsent_bytes <= LOW_BYTES and self._owner is not None:
+        if self._is_awaited and self._unsent_bytes <= LOW_BYTES and self._handler is not None:
             self._is_awaited = False
-            self._owner.on_writable()
+            self._handler.on_writable()
 
     def _fail_to_send(self, error: OSError) -> None:
-        """A kubelet that takes nothing more may still have been read only in part: the reading will
-        come to its end. A client that takes nothing more is gone."""
+        """The peer reads no more. A client is gone then; a kubelet's data is still read to its end."""
         if self._is_server or self._is_closing or not isinstance(error, ConnectionError):
             self._break("reset")
             return
-        self._is_mute = True
+        self._is_write_shut = True
         self._unsent = None
         self.account.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
         self._watch()
-        if self._is_awaited and self._owner is not None:
+        if self._is_awaited and self._handler is not None:
             self._is_awaited = False
-            self._owner.on_writable()
+            self._handler.on_writable()
 
     # ---- reading
 
     def pause(self) -> None:
-        """Stop reading: the kernel's buffers fill and the peer has to wait. What came in one receive is
-        still handed over in one piece; its end is not told before `resume`."""
+        """Stop reading: the kernel's buffers fill and the peer has to wait. The data of one receive is
+        still delivered in one piece; its end is reported after `resume`."""
         if self._is_reading and self._cipher is not None and not self._is_closing:
             self._is_reading = False
             self._watch()
 
     def resume(self) -> None:
-        """Read again. An end that has been seen would not be announced again: hand it over, soon."""
+        """Read again. Epoll does not report a seen end again: schedule its delivery."""
         cipher = self._cipher
         if not self._is_reading and cipher is not None and not self._is_closing:
             self._is_reading = True
@@ -387,8 +376,8 @@ class TlsChannel:
             except OSError:  # the kernel has no room to watch it again
                 self.fail()
                 return
-            if self._saw_eof or cipher.ended is not None:
-                self.soon(self._pump)
+            if self._saw_eof or cipher.peer_end is not None:
+                self.call_soon(self._pump)
 
     def _on_readable(self) -> None:
         account, most_bytes = self.group.account, self._receive_bytes
@@ -404,8 +393,8 @@ class TlsChannel:
             self._end("reset")
             return
         if self._is_closing:
-            # Read and forget, until the peer's FIN: then nothing of ours can be lost any more, but for
-            # what is not sent yet. Who says nothing more may still be listening.
+            # Read and drop until the peer's FIN. Then nothing sent can be lost any more; unsent data still
+            # goes to a peer that has closed its side only.
             if size == 0 and self._unsent:
                 self._saw_eof = True
                 self._watch()
@@ -418,44 +407,44 @@ class TlsChannel:
         self._pump(size)
 
     def _pump(self, size: int = 0) -> None:
-        """Go on with `size` bytes of new ciphertext: hand over all plaintext there is. The owner may
-        pause, close or abort in any call."""
-        owner, cipher = self._hearer(), self._cipher
-        if owner is None or cipher is None:
+        """Decrypt `size` bytes of new ciphertext and deliver all plaintext. The handler may pause, close or
+        abort in any call."""
+        handler, cipher = self._active_handler(), self._cipher
+        if handler is None or cipher is None:
             return
-        is_new = not cipher.is_handshaken
+        is_new = not cipher.is_handshake_done
         if is_new:
-            if not self._shake(cipher, size):
+            if not self._handshake(cipher, size):
                 return
             size = 0
-        plaintext_bytes = cipher.unseal(size)
+        plaintext_bytes = cipher.decrypt(size)
         record_count = cipher.record_count
         if record_count > _MAX_RECORDS or (record_count and size == self._receive_bytes):
             self._receive_bytes = self._next_receive_bytes(cipher, size)
         if is_new:
-            owner.on_handshake()
-        if plaintext_bytes and (owner := self._hearer()) is not None:
-            owner.on_data(PLAINTEXT[:plaintext_bytes])
-        if (owner := self._hearer()) is not None:
-            owner.on_batch_end()
-        if cipher.sealed is not None:
+            handler.on_handshake()
+        if plaintext_bytes and (handler := self._active_handler()) is not None:
+            handler.on_data(PLAINTEXT[:plaintext_bytes])
+        if (handler := self._active_handler()) is not None:
+            handler.on_batch_end()
+        if cipher.outgoing is not None:
             self.flush()  # the end of the handshake, a key update, an alert
-        if (cipher.answer_bytes and not self._is_heard(cipher)) or (
-            cipher.idle_bytes > IDLE_BYTES and self._is_server and not self._may_send_idle(cipher)
+        if (cipher.answer_bytes and not self._forgive_read_answers(cipher)) or (
+            cipher.idle_bytes > IDLE_BYTES and self._is_server and not self._renew_idle_allowance(cipher)
         ):
             self._end("broken")
-        elif self._is_reading and (cipher.ended is not None or self._saw_eof):
-            self._end(cipher.ended or "closed")
+        elif self._is_reading and (cipher.peer_end is not None or self._saw_eof):
+            self._end(cipher.peer_end or "closed")
 
-    def _is_heard(self, cipher: Cipher) -> bool:
-        """Whether the peer reads what it makes us answer, or has made us answer little so far."""
+    def _forgive_read_answers(self, cipher: Cipher) -> bool:
+        """Reset the count of answer bytes if all were sent; return whether it is within its limit."""
         if not self._unsent:
             cipher.answer_bytes = 0
         return cipher.answer_bytes <= _ANSWER_BYTES
 
-    def _may_send_idle(self, cipher: Cipher) -> bool:
-        """Whether the client has taken long enough to send so much without data."""
-        now = self._channels.now
+    def _renew_idle_allowance(self, cipher: Cipher) -> bool:
+        """Start a new period of IDLE_S if the last one is over; return whether it was."""
+        now = self._poller.now
         if now - self._idle_since < IDLE_S:
             return False
         self._idle_since = now
@@ -463,22 +452,22 @@ class TlsChannel:
         return True
 
     def _next_receive_bytes(self, cipher: Cipher, size: int) -> int:
-        """How much to receive at once after `size` bytes that were full, or had many records."""
+        """The size of the next receive, after `size` bytes that filled the last one or had many records."""
         if self._is_server:
             most = min(2 * size, _MAX_RECEIVE_BYTES, cipher.piece_bytes)
         else:
             most = min(size + _KUBELET_GROWTH_BYTES, RECEIVE_BYTES)
         return min(most, max(FIRST_RECEIVE_BYTES, size * _MAX_RECORDS // cipher.record_count))
 
-    def _hearer(self) -> Owner | None:
-        """The owner, as long as it wants to hear of anything."""
-        return None if self._is_closing else self._owner
+    def _active_handler(self) -> ConnectionHandler | None:
+        """The handler, or None once the connection is closing."""
+        return None if self._is_closing else self._handler
 
-    def _shake(self, cipher: Cipher, size: int) -> bool:
-        """Go on with the handshake; whether it is done. What is to be sent then leaves with what the
-        owner says first."""
-        failed = cipher.shake(CIPHERTEXT_VIEW[:size])
-        if cipher.is_handshaken:
+    def _handshake(self, cipher: Cipher, size: int) -> bool:
+        """Continue the handshake; return whether it is done. Its last flight leaves with the handler's first
+        data."""
+        failed = cipher.handshake(CIPHERTEXT_VIEW[:size])
+        if cipher.is_handshake_done:
             if self._is_server:
                 self._receive_bytes = FIRST_RECEIVE_BYTES
             return True
@@ -486,7 +475,7 @@ class TlsChannel:
             self._receive_bytes -= size
             if not self._receive_bytes:
                 failed = "handshake-too-large"
-        self.flush()  # of a handshake that failed the alert, so that the peer knows why
+        self.flush()  # a failed handshake sends its alert
         if failed is not None or self._saw_eof:
             self._end(failed or "closed")
         return False
@@ -496,49 +485,48 @@ class TlsChannel:
     def expire(self) -> None:
         """The deadline passed."""
         self.deadline = None
-        if self._is_closing or self._owner is None:
+        if self._is_closing or self._handler is None:
             self.abort()
         else:
-            self._owner.on_deadline()
+            self._handler.on_deadline()
 
     def _break(self, reason: str) -> None:
-        """The connection broke while somebody was writing: tell the owner from a clean stack."""
+        """The connection broke within a write: report it from a clean stack."""
         if self._is_closing:
             self.abort()
         elif self._cipher is not None:
-            self.soon(lambda: self._end(reason))
+            self.call_soon(lambda: self._end(reason))
 
     def fail(self) -> None:
-        """The owner failed at a call of ours, or the socket cannot be watched: end, without handing over what
-        follows."""
+        """The handler raised, or the socket cannot be watched: end, and deliver nothing more."""
         self.pause()
         self._break("broken")
 
     def _end(self, reason: str) -> None:
-        owner = self._owner
-        if self._cipher is None or owner is None or self._is_closing:
+        handler = self._handler
+        if self._cipher is None or handler is None or self._is_closing:
             self.abort()
             return
         self._is_reading = False
-        self._owner = None  # a reset behind a FIN is no second end
-        owner.on_end(reason)
-        self._watch()  # behind on_end: most owners close the channel there, which needs no pause
+        self._handler = None  # a reset behind a FIN must not report a second end
+        handler.on_end(reason)
+        self._watch()  # after on_end: most handlers close there, which needs no pause
 
     def close(self) -> None:
-        """Say good-bye (close_notify), send all that is due, wait for the peer's FIN for LINGER_S."""
+        """Send all unsent data and close_notify, then wait LINGER_S for the peer's FIN."""
         cipher = self._cipher
         if cipher is None or self._is_closing:
             return
-        if not cipher.is_handshaken:
+        if not cipher.is_handshake_done:
             self.abort()
             return
-        cipher.part()
+        cipher.close_notify()
         self.flush()
         if self._cipher is None:
             return
         self._is_closing = True
-        self._owner = None
-        self.deadline = self._channels.now + CLOSE_S
+        self._handler = None
+        self.deadline = self._poller.now + CLOSE_S
         if not self._unsent:
             self._shut()
 
@@ -551,17 +539,17 @@ class TlsChannel:
         if self._saw_eof:
             self.abort()
             return
-        self.deadline = self._channels.now + LINGER_S
+        self.deadline = self._poller.now + LINGER_S
         self._is_reading = True
         self._watch()
 
     def abort(self) -> None:
-        """Close at once; data that is due is lost."""
+        """Close at once; unsent data is lost."""
         if self._cipher is None:
             return
-        self._channels.forget(self._fd)
+        self._poller.forget(self._fd)
         self._sock.close()
-        self._cipher = self._owner = None
+        self._cipher = self._handler = None
         self._unsent = None
         self.account.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
@@ -570,7 +558,7 @@ class TlsChannel:
 
 
 def rest_of(piece: memoryview, sent: int) -> memoryview:
-    """What is left of a piece. A view keeps all of it in memory: less than a half is copied, so that an
-    account has twice of what it answers for at most."""
+    """The rest of a piece. A view keeps the whole piece in memory, so less than half of it is copied: an
+    account holds at most twice the bytes that it counts."""
     rest = piece[sent:]
     return memoryview(bytes(rest)) if 2 * len(rest) < len(cast(bytes, rest.obj)) else rest

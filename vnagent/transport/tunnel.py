@@ -8,7 +8,7 @@ is nothing in them that a decision depends on.
 from collections.abc import Callable
 
 from vnagent.core.access import Caller
-from vnagent.transport.tls_connection import TlsChannel
+from vnagent.transport.tls_connection import TlsConnection
 
 # How long a client that takes nothing may keep the tail of a stream that has ended.
 TAIL_S = 600.0
@@ -28,8 +28,8 @@ class Tunnel:
 
     def __init__(
         self,
-        client: TlsChannel,
-        kubelet: TlsChannel,
+        client: TlsConnection,
+        kubelet: TlsConnection,
         caller: Caller,
         identity: object,
         on_close: Callable[["Tunnel"], None],
@@ -40,8 +40,8 @@ class Tunnel:
         self.caller = caller
         self.identity = identity
         client.deadline = kubelet.deadline = None  # the kubelet cuts at 4 h; we never do
-        client.set_owner(_Side(client, kubelet, self, is_client=True))
-        kubelet.set_owner(_Side(kubelet, client, self, is_client=False))
+        client.set_handler(_Side(client, kubelet, self, is_client=True))
+        kubelet.set_handler(_Side(kubelet, client, self, is_client=False))
 
     def kubelet_ended(self) -> None:
         """The kubelet has said all there is. What the client has not taken yet is still its own, at its
@@ -50,7 +50,7 @@ class Tunnel:
             self.close()
             return
         self._kubelet.close()
-        self._client.set_owner(_Tail(self, self._client))
+        self._client.set_handler(_Tail(self, self._client))
         self._client.await_drain(TAIL_S)
 
     def close(self) -> None:
@@ -77,7 +77,9 @@ class _Side:
 
     __slots__ = ("_from", "_is_client", "_to", "_tunnel", "on_data")
 
-    def __init__(self, source: TlsChannel, target: TlsChannel, tunnel: Tunnel, *, is_client: bool) -> None:
+    def __init__(
+        self, source: TlsConnection, target: TlsConnection, tunnel: Tunnel, *, is_client: bool
+    ) -> None:
         self._tunnel = tunnel
         self._is_client = is_client
         self._from = source
@@ -89,7 +91,7 @@ class _Side:
 
     def on_batch_end(self) -> None:
         self._to.flush()
-        if self._to.is_congested():
+        if self._to.await_if_congested():
             self._from.pause()
 
     def on_writable(self) -> None:
@@ -111,7 +113,7 @@ class _Tail:
 
     __slots__ = ("_client", "_tunnel")
 
-    def __init__(self, tunnel: Tunnel, client: TlsChannel) -> None:
+    def __init__(self, tunnel: Tunnel, client: TlsConnection) -> None:
         self._tunnel = tunnel
         self._client = client
 

@@ -17,8 +17,8 @@ from daemonkit.tls.client_session import ClientSession, clear_errors
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
 from vnagent.transport.cipher import Cipher
-from vnagent.transport.poller import Channels, Group
-from vnagent.transport.tls_connection import TlsChannel
+from vnagent.transport.poller import PollGroup, SocketPoller
+from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.kubelet_session import KubeletSession
 
 # The kubelet drops an idle connection after 90 s (Go's IdleTimeout there); we must be first.
@@ -26,6 +26,8 @@ IDLE_S = 60.0
 MAX_IDLE = 64
 # A kubelet on the same node accepts at once or is not there.
 DIAL_S = 5.0
+# For the body of a refusal, a sentence.
+REFUSAL_S = 5.0
 # Finds peers that vanished without a word, also under tunnels that are idle for hours.
 KEEPALIVE_S = 30
 
@@ -45,7 +47,7 @@ class KubeletAddress:
         object.__setattr__(self, "authority", f"{host}:{self.port}")
 
 
-class Exchange(Protocol):
+class ResponseHandler(Protocol):
     """One request's side of a kubelet connection. After `on_response_end` or `on_failure` the
     connection is not the exchange's any more."""
 
@@ -76,21 +78,21 @@ class KubeletConnection:
         "_pool",
         "_request",
         "_timeout_s",
-        "channel",
         "generation",
         "group",
         "is_reused",
         "offered_session",
+        "transport",
         "verified_at_s",
     )
 
     def __init__(self, pool: "KubeletPool") -> None:
         self._pool = pool
-        self.channel: TlsChannel | None = None
-        self._exchange: Exchange | None = None
+        self.transport: TlsConnection | None = None
+        self._exchange: ResponseHandler | None = None
         self._request = b""
         self._timeout_s: float | None = None
-        self.group = pool.channels.own  # whose turns its events take
+        self.group = pool.poller.own  # whose turns its events take
         self._is_upgrade = False
         self._is_last = False
         self._is_established = False
@@ -105,19 +107,25 @@ class KubeletConnection:
 
     @property
     def can_send(self) -> bool:
-        return self.channel is not None and self.channel.is_open
+        return self.transport is not None and self.transport.is_open
 
     # ---- what exchanges call
 
     def send(
-        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool, group: Group
+        self,
+        exchange: ResponseHandler,
+        request: bytes,
+        *,
+        timeout_s: float | None,
+        is_upgrade: bool,
+        group: PollGroup,
     ) -> None:
         """Send a request, now or as soon as the connection stands. `timeout_s` is how long the
         kubelet may take for each next thing it owes; None for ever (a quiet log is not late)."""
         self._exchange = exchange
         self.group = group
-        if self.channel is not None:
-            self.channel.join(group)
+        if self.transport is not None:
+            self.transport.join(group)
         self._request = request
         self._timeout_s = timeout_s
         self._is_upgrade = is_upgrade
@@ -129,52 +137,52 @@ class KubeletConnection:
             self.set_deadline(DIAL_S)  # dialled ahead, it may have a moment left
 
     def _send_request(self) -> None:
-        channel, timeout_s = self.channel, self._timeout_s
-        if channel is not None:
-            channel.deadline = None if timeout_s is None else self._pool.channels.now + timeout_s
-            channel.write(self._request)
-            channel.flush()
+        transport, timeout_s = self.transport, self._timeout_s
+        if transport is not None:
+            transport.deadline = None if timeout_s is None else self._pool.poller.now + timeout_s
+            transport.write(self._request)
+            transport.flush()
 
     def set_deadline(self, seconds: float | None) -> None:
-        if self.channel is not None:
-            now = self._pool.channels.now
-            self.channel.deadline = None if seconds is None else now + seconds
+        if self.transport is not None:
+            now = self._pool.poller.now
+            self.transport.deadline = None if seconds is None else now + seconds
 
     def pause(self) -> None:
-        if self.channel is not None:
-            self.channel.pause()
+        if self.transport is not None:
+            self.transport.pause()
 
     def resume(self) -> None:
-        if self.channel is not None:
-            self.channel.resume()
+        if self.transport is not None:
+            self.transport.resume()
 
-    def take_channel(self) -> tuple[TlsChannel, bytes]:
+    def take_transport(self) -> tuple[TlsConnection, bytes]:
         """After a 101: hand the channel over, with the bytes that came behind the head."""
-        channel, early = self.channel, self._buffer
-        if channel is None:
+        transport, early = self.transport, self._buffer
+        if transport is None:
             raise AssertionError("a connection is taken over from within its response")
         self._exchange = None
-        self.channel = None
+        self.transport = None
         self._buffer = b""
         self._pool.forget(self)
-        self._pool.keep_session(self, channel)
-        return channel, early
+        self._pool.keep_session(self, transport)
+        return transport, early
 
     def abort(self) -> None:
         """Give the connection up; the exchange hears nothing more."""
         self._exchange = None
         self._pool.forget(self)
-        if self.channel is not None:
-            self.channel.abort()
-            self.channel = None
+        if self.transport is not None:
+            self.transport.abort()
+            self.transport = None
 
     # ---- what the channel calls
 
     def on_handshake(self) -> None:
         self._is_established = True
-        if self.channel is None:
+        if self.transport is None:
             return
-        self.verified_at_s = self._pool.channels.now
+        self.verified_at_s = self._pool.poller.now
         self._pool.count_handshake(self)
         if self._exchange is None:
             self._pool.release(self)
@@ -205,7 +213,7 @@ class KubeletConnection:
         if head.status == 101:
             self._buffer = rest
             exchange.on_response(head)
-            if self.channel is not None:
+            if self.transport is not None:
                 # Nobody took the channel over: a 101 that was not asked for, or not as asked for.
                 self.abort()
             return
@@ -222,7 +230,7 @@ class KubeletConnection:
         if self._exchange is exchange and (rest or head.content_length == 0):
             self._feed(exchange, body, memoryview(rest))
 
-    def _feed(self, exchange: Exchange, body: Body, data: memoryview) -> None:
+    def _feed(self, exchange: ResponseHandler, body: Body, data: memoryview) -> None:
         try:
             fed = body.feed(data)
         except FramingError:
@@ -284,8 +292,8 @@ class KubeletConnection:
         return True
 
     def _dial_again(self) -> None:
-        if self.channel is not None:
-            self.channel.abort()
+        if self.transport is not None:
+            self.transport.abort()
         self._is_established = self.is_reused = False
         self.generation = self._pool.generation
         self._pool.dial(self, may_resume=False)
@@ -309,8 +317,8 @@ class KubeletConnection:
 class KubeletPool:
     """Idle connections, newest first, a spare one for the next stream, and the dialling of new ones."""
 
-    def __init__(self, channels: Channels, address: KubeletAddress, context: ssl.SSLContext) -> None:
-        self.channels = channels
+    def __init__(self, poller: SocketPoller, address: KubeletAddress, context: ssl.SSLContext) -> None:
+        self.poller = poller
         self.address = address
         self._context = context
         self._session = KubeletSession(time.time)
@@ -361,12 +369,12 @@ class KubeletPool:
 
     def acquire(
         self,
-        exchange: Exchange,
+        exchange: ResponseHandler,
         request: bytes,
         *,
         timeout_s: float | None,
         is_upgrade: bool,
-        group: Group | None = None,
+        group: PollGroup | None = None,
     ) -> KubeletConnection:
         """Send a request on an idle connection, or dial. The connection is the exchange's until the
         response ends, and takes the turns of `group`, or of vn-agent's own. If a pooled connection turns
@@ -380,12 +388,12 @@ class KubeletPool:
             request,
             timeout_s=timeout_s,
             is_upgrade=is_upgrade,
-            group=group or self.channels.own,
+            group=group or self.poller.own,
         )
         if is_upgrade:
             # It will not come back. Have the next one ready: half of what a shell waits for is this
             # handshake.
-            self.channels.loop.call_soon(self.warm)
+            self.poller.loop.call_soon(self.warm)
         return connection
 
     def _take_spare(self) -> KubeletConnection | None:
@@ -412,12 +420,12 @@ class KubeletPool:
 
     def release(self, connection: KubeletConnection) -> None:
         """Take a connection back whose response ended cleanly, or a spare one that stands now."""
-        channel, is_spare = connection.channel, connection is self._spare
+        transport, is_spare = connection.transport, connection is self._spare
         is_full = not is_spare and len(self._idle) >= MAX_IDLE
-        if channel is None or is_full or connection.generation != self.generation:
+        if transport is None or is_full or connection.generation != self.generation:
             connection.abort()
             return
-        channel.deadline = self.channels.now + IDLE_S
+        transport.deadline = self.poller.now + IDLE_S
         if not is_spare:
             self._idle.append(connection)
 
@@ -430,7 +438,7 @@ class KubeletPool:
             self._idle.remove(connection)
 
     def count_handshake(self, connection: KubeletConnection) -> None:
-        tls = None if connection.channel is None else connection.channel.tls
+        tls = None if connection.transport is None else connection.transport.tls
         if tls is not None and tls.session_reused:
             self.resumed_count += 1
             return
@@ -438,14 +446,14 @@ class KubeletPool:
         if connection.offered_session is not None:
             self.refuse_session(connection)
 
-    def keep_session(self, connection: KubeletConnection, channel: TlsChannel) -> None:
+    def keep_session(self, connection: KubeletConnection, transport: TlsConnection) -> None:
         """The kubelet has answered on this connection, so its session's ticket is here if there is one."""
-        tls = channel.tls
+        tls = transport.tls
         if tls is None or connection.generation != self.generation:
             return
         # A command runs at the kubelet already: for the want of memory the next handshake is a whole one.
         try:
-            self._session.keep(tls, connection.verified_at_s, self.channels.now)
+            self._session.keep(tls, connection.verified_at_s, self.poller.now)
         except (MemoryError, ssl.SSLError):
             clear_errors()
 
@@ -457,12 +465,12 @@ class KubeletPool:
     def doubt_session(self, connection: KubeletConnection) -> None:
         offered, connection.offered_session = connection.offered_session, None
         if offered is not None:
-            self._session.doubt(offered, self.channels.now)
+            self._session.doubt(offered, self.poller.now)
 
     def refuse_session(self, connection: KubeletConnection) -> None:
         offered, connection.offered_session = connection.offered_session, None
         if offered is not None:
-            self._session.refuse(offered, self.channels.now)
+            self._session.refuse(offered, self.poller.now)
 
     def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
         """Give the connection a new channel."""
@@ -471,23 +479,23 @@ class KubeletPool:
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         except OSError:  # no descriptor left
-            self.channels.loop.call_soon(connection.on_end, "reset")
+            self.poller.loop.call_soon(connection.on_end, "reset")
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
         with contextlib.suppress(OSError):  # in progress, or refused: the channel will say which
             sock.connect((address.host, address.port))
-        session = self._session.current(self.channels.now) if may_resume else None
+        session = self._session.current(self.poller.now) if may_resume else None
         name = address.server_name
         try:
             cipher = Cipher(self._context, is_server=False, server_hostname=name, session=session)
-            channel = TlsChannel(self.channels, sock, cipher, connection, group=connection.group)
+            transport = TlsConnection(self.poller, sock, cipher, connection, group=connection.group)
         except (OSError, MemoryError):  # OpenSSL has no memory, or the kernel no room to watch it
             sock.close()
-            self.channels.loop.call_soon(connection.on_end, "reset")
+            self.poller.loop.call_soon(connection.on_end, "reset")
             return
-        connection.channel, connection.offered_session = channel, session
+        connection.transport, connection.offered_session = transport, session
         connection.set_deadline(DIAL_S)
         # Not from the caller's stack: a dial that fails at once would call back into it.
-        self.channels.loop.call_soon(channel.start)
+        self.poller.loop.call_soon(transport.start)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page from the kubelet, read to its proper end or not at all: as a whole, or item by item."""
+"""Fetches a page from the kubelet, as a whole or item by item. A truncated page is an error."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,16 +13,17 @@ from vnagent.core.list_splitter import Item, ListSplitter, SplitError
 from vnagent.pages.page import Collector, PageError
 from vnagent.upstream.kubelet import KubeletConnection, KubeletPool
 
+# Above this size a page is parsed and rendered in a thread, so that the loop goes on with streams.
+INLINE_BYTES = 128 * 1024
 # A cadvisor page of 250 pods is 5 to 20 MB.
 MAX_PAGE_BYTES = 64 << 20
 # metrics-server gives up after 10 s.
 FETCH_S = 10.0
 
-# A list up to here is kept as a whole, which makes a list that has not changed cheap: 250 pods of 20 KB are
-# 5 MB.
+# A list up to here is kept as a whole, so that an unchanged list is cheap: 250 pods of 20 KB are 5 MB.
 MAX_WHOLE_LIST_BYTES = 8 << 20
-# 110 pods of 9 MiB each (`core.list_splitter`) are 1 GiB, and nothing of it is kept: this bounds the work for
-# an answer without an end.
+# 110 pods of 9 MiB each (`core.list_splitter`) are 1 GiB, of which nothing is kept. The limit bounds the work
+# for an endless answer.
 MAX_LIST_BYTES = 2 << 30
 # A kubelet writes some 100 MB/s. It begins within FETCH_S.
 LIST_S = 30.0
@@ -31,15 +32,15 @@ Collected = TypeVar("Collected")
 
 
 class FetchError(Exception):
-    """The page could not be had; `reason` is one of the kubelet reasons of `core.replies`."""
+    """The page could not be fetched; `reason` is one of the kubelet reasons of `core.replies`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
-class _Fetch:
-    """The exchange: collects the body for a future."""
+class _PageFetch:
+    """Handles the response: collects the body for a future."""
 
     def __init__(self, done: "asyncio.Future[bytes]") -> None:
         self.done = done
@@ -54,7 +55,7 @@ class _Fetch:
         elif head.status != 200:
             self._give_up(FetchError("kubelet-failed" if head.status >= 400 else "kubelet-malformed"))
         elif head.fields.get(b"content-encoding") not in {None, b"identity"}:
-            # It was asked for plain text; what cannot be read cannot be filtered.
+            # The request asks for plain text; an encoded page cannot be filtered.
             self._give_up(FetchError("kubelet-malformed"))
         self._is_chunked = head.is_chunked
 
@@ -72,7 +73,7 @@ class _Fetch:
         self._parts.append(bytes(data))
 
     def on_response_end(self) -> None:
-        self.kubelet = None  # it is back in the pool, and may be another's already
+        self.kubelet = None  # back in the pool, and perhaps in use again
         if not self.done.done():
             self._end()
 
@@ -101,8 +102,8 @@ class _Fetch:
         self._fail(error)
 
 
-class _ListFetch(_Fetch):
-    """Keeps a short list as it is; gives the items of a longer one to a collector as they come."""
+class _ListFetch(_PageFetch):
+    """Keeps a short list whole; passes the items of a longer one to a collector as they come."""
 
     def __init__(
         self, done: "asyncio.Future[bytes]", splitter: ListSplitter, add: Callable[[Item], None]
@@ -140,7 +141,7 @@ class _ListFetch(_Fetch):
                 for item in self._splitter.feed(piece):
                     self._add(item)
         # `fetch_list` raises it for its caller.
-        except Exception as error:  # noqa: BLE001 - raised here it would end up in the connection
+        except Exception as error:  # noqa: BLE001 - raised here it would fail the connection
             self._give_up(error)
 
     def _end(self) -> None:
@@ -156,22 +157,22 @@ class _ListFetch(_Fetch):
         self.done.set_result(self._splitter.frame())
 
 
-async def fetch(pool: KubeletPool, path: str) -> bytes:
+async def fetch_page(pool: KubeletPool, path: str) -> bytes:
     """GET `path` from the kubelet. Raises FetchError. Cancelling closes the connection."""
-    exchange = _Fetch(pool.channels.loop.create_future())
-    return await _exchange(pool, path, exchange, FETCH_S)
+    fetch = _PageFetch(pool.poller.loop.create_future())
+    return await _send(pool, path, fetch, FETCH_S)
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeList:
     """A list as the kubelet sent it."""
 
     page: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Generic[Collected]):
-    """What was collected of a list that is too long to be kept, and how long it was."""
+class SplitList(Generic[Collected]):
+    """The collected value of a list that is too long to be kept, and the list's size."""
 
     value: Collected
     size: int
@@ -179,37 +180,36 @@ class Split(Generic[Collected]):
 
 async def fetch_list(
     pool: KubeletPool, path: str, collector: Collector[Collected]
-) -> Whole | Split[Collected]:
-    """GET the list at `path`: as it is if it is short, else what `collector` makes of it.
+) -> WholeList | SplitList[Collected]:
+    """GET the list at `path`: whole if it is short, else the value of `collector`.
 
-    Raises FetchError or PageError, and what the collector raises. Cancelling closes the connection.
+    Raises FetchError, PageError and the collector's errors. Cancelling closes the connection.
     """
-    exchange = _ListFetch(pool.channels.loop.create_future(), ListSplitter(), collector.add)
+    fetch = _ListFetch(pool.poller.loop.create_future(), ListSplitter(), collector.add)
     try:
-        body = await _exchange(pool, path, exchange, LIST_S)
+        body = await _send(pool, path, fetch, LIST_S)
     except SplitError as error:
         raise PageError(f"the list cannot be split: {error}") from None
-    return Split(collector.finish(body), exchange.size) if exchange.is_split else Whole(body)
+    return SplitList(collector.finish(body), fetch.size) if fetch.is_split else WholeList(body)
 
 
-async def _exchange(pool: KubeletPool, path: str, exchange: _Fetch, timeout_s: float) -> bytes:
-    exchange.kubelet = pool.acquire(
-        exchange, build_page(path, pool.address.authority), timeout_s=FETCH_S, is_upgrade=False
+async def _send(pool: KubeletPool, path: str, fetch: _PageFetch, timeout_s: float) -> bytes:
+    fetch.kubelet = pool.acquire(
+        fetch, build_page(path, pool.address.authority), timeout_s=FETCH_S, is_upgrade=False
     )
     try:
         async with asyncio.timeout(timeout_s):
-            return await exchange.done
+            return await fetch.done
     except TimeoutError:
-        exchange.abort()
+        fetch.abort()
         raise FetchError("kubelet-timeout") from None
     except asyncio.CancelledError:
-        exchange.abort()
+        fetch.abort()
         raise
 
 
 def unchunk(body: bytes) -> bytes:
-    """Join the chunks of a body that a ChunkedBody has read (so it is well-formed to the last
-    size line)."""
+    """Join the chunks of a body that a ChunkedBody has passed, so that it is well-formed."""
     parts: list[bytes] = []
     at = 0
     while True:

@@ -162,13 +162,13 @@ async def _read_body(reader: asyncio.StreamReader, head: bytes) -> None:
 async def own_handshakes(target: AttackTarget) -> None:
     """A tenant's own certificate, 4 handshakes at once, each connection closed when it stands."""
 
-    async def shake(target: AttackTarget) -> None:
+    async def handshake(target: AttackTarget) -> None:
         while True:
             _, writer = await target.tls()
             target.count("handshakes")
             writer.transport.abort()
 
-    await _many(target, 4, shake)
+    await _many(target, 4, handshake)
 
 
 async def _many(target: AttackTarget, count: int, each: Attack) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The far end of a TlsChannel under test: real TLS on a real socket, moved only when it is told to.
+"""The far end of a TlsConnection under test: real TLS on a real socket, moved only when it is told to.
 
 Nothing here reads or sends by itself, so that a test decides who is slow, what arrives together and
 who leaves first.
@@ -56,7 +56,7 @@ class FarEnd:
         )
         self._unsent = b""
         self._is_finishing = False
-        self.is_handshaken = False
+        self.is_handshake_done = False
         self.is_closed = False
         self.received = bytearray()
         self.end: End | None = None
@@ -142,9 +142,9 @@ class FarEnd:
             return
         if data:
             self._in.write(data)
-        if not self.is_handshaken:
-            self.shake()
-        if self.is_handshaken:
+        if not self.is_handshake_done:
+            self.handshake()
+        if self.is_handshake_done:
             self._decrypt()
         if data == b"" and self.end is None:
             self.end = End.EOF
@@ -155,13 +155,13 @@ class FarEnd:
             while self._sock.recv(65536):
                 pass
 
-    def shake(self) -> None:
+    def handshake(self) -> None:
         """As far as the handshake goes; what is to be sent waits for `push`."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return
-        self.is_handshaken = True
+        self.is_handshake_done = True
 
     def _decrypt(self) -> None:
         while self.end is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TlsChannel under test with an owner that records, and its far end."""
+"""A TlsConnection under test with an owner that records, and its far end."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ import pytest
 from devkit.pki import Authority
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from vnagent.transport.cipher import Cipher
-from vnagent.transport.poller import Channels
-from vnagent.transport.tls_connection import TlsChannel
+from vnagent.transport.poller import SocketPoller
+from vnagent.transport.tls_connection import TlsConnection
 
 Made = TypeVar("Made")
 
@@ -64,16 +64,16 @@ def descriptors() -> int:
 
 
 @contextlib.asynccontextmanager
-async def running_channels() -> AsyncIterator[Channels]:
-    """Channels that must all be gone at the end, with their descriptors."""
+async def running_poller() -> AsyncIterator[SocketPoller]:
+    """Poller that must all be gone at the end, with their descriptors."""
     before = descriptors()
-    channels = Channels(asyncio.get_running_loop())
-    channels.start()
+    poller = SocketPoller(asyncio.get_running_loop())
+    poller.start()
     try:
-        yield channels
+        yield poller
     finally:
-        channels.stop()
-    assert channels.by_fd == {}
+        poller.stop()
+    assert poller.by_fd == {}
     assert descriptors() == before
 
 
@@ -116,8 +116,8 @@ class Recorder:
 class Link:
     """A channel under test with its owner, and its far end."""
 
-    channel: TlsChannel
-    owner: Recorder
+    transport: TlsConnection
+    handler: Recorder
     far: FarEnd
 
     @property
@@ -125,18 +125,18 @@ class Link:
         return self.far.push, self.far.pull
 
     def has_received(self, size: int) -> bool:
-        return len(self.owner.received) == size
+        return len(self.handler.received) == size
 
     def has_more_than(self, size: int) -> bool:
-        return len(self.owner.received) > size
+        return len(self.handler.received) > size
 
     def has_ended(self) -> bool:
-        return self.owner.ends != []
+        return self.handler.ends != []
 
 
 @contextlib.contextmanager
 def new_link(
-    channels: Channels,
+    poller: SocketPoller,
     *,
     is_server: bool,
     buffer_bytes: int | None = None,
@@ -147,46 +147,46 @@ def new_link(
     at the far end has to be called."""
     server, client = contexts()
     near, far = loopback_pair(buffer_bytes)
-    owner = Recorder()
+    handler = Recorder()
     name = None if is_server else far_name
     # The channel alone has its cipher: what that holds ends with it.
-    channel = TlsChannel(
-        channels,
+    transport = TlsConnection(
+        poller,
         near,
         Cipher(server if is_server else client, is_server=is_server, server_hostname=name),
-        owner,
+        handler,
     )
     context = far_context or (client if is_server else server)
-    link = Link(channel, owner, FarEnd(far, context, is_server=not is_server))
+    link = Link(transport, handler, FarEnd(far, context, is_server=not is_server))
     try:
         yield link
     finally:
-        link.channel.abort()
+        link.transport.abort()
         link.far.close()
 
 
 @contextlib.asynccontextmanager
-async def shaken_link(
-    channels: Channels,
+async def connected_link(
+    poller: SocketPoller,
     *,
     is_server: bool,
     buffer_bytes: int | None = None,
     far_context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Link]:
     """A link behind its handshake; both its ends are gone at the end."""
-    with new_link(channels, is_server=is_server, buffer_bytes=buffer_bytes, far_context=far_context) as link:
-        link.channel.start()
-        await until(lambda: link.owner.events == ["handshake"] and link.far.is_handshaken, *link.movers)
+    with new_link(poller, is_server=is_server, buffer_bytes=buffer_bytes, far_context=far_context) as link:
+        link.transport.start()
+        await until(lambda: link.handler.events == ["handshake"] and link.far.is_handshake_done, *link.movers)
         yield link
 
 
-Body = Callable[[Channels], Awaitable[None]]
+Body = Callable[[SocketPoller], Awaitable[None]]
 
 
 def run(body: Body) -> None:
     async def main() -> None:
-        async with running_channels() as channels:
-            await body(channels)
+        async with running_poller() as poller:
+            await body(poller)
 
     asyncio.run(main())
 

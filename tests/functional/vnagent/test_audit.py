@@ -39,12 +39,12 @@ class Flood:
         sock = socket.create_connection(("127.0.0.1", node.daemon.port))
         sock.setblocking(False)
         far = FarEnd(sock, node.context(key), is_server=False, name=NAME)
-        far.shake()
+        far.handshake()
 
         def is_shaken() -> bool:
             far.push()
             far.pull()
-            return far.is_handshaken
+            return far.is_handshake_done
 
         assert wait_for(is_shaken, DEADLINE_S)
         return far

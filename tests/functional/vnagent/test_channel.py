@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TlsChannel over real sockets and real TLS: no wake-up is lost, one peer's bytes reach no other owner, and
-an owner may act whenever it is told something. How a channel ends: `test_channel_ends`."""
+"""TlsConnection over real sockets and real TLS: no wake-up is lost, one peer's bytes reach no other handler,
+and a handler may act in every callback. How a connection ends: `test_channel_ends`."""
 
 import os
 import tracemalloc
@@ -16,17 +16,17 @@ from tests.functional.vnagent.links import (
     SMALL,
     Link,
     both_sides,
+    connected_link,
     descriptors,
     new_link,
     run,
-    shaken_link,
     turns,
     until,
 )
-from vnagent.core.limits import Use
+from vnagent.core.limits import TenantUsage
 from vnagent.downstream.client_connection import UNIDENTIFIED
 from vnagent.transport.cipher import RECEIVE_BYTES
-from vnagent.transport.poller import Channels
+from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
 
 # ---- lost wake-ups
@@ -35,14 +35,14 @@ from vnagent.transport.tunnel import Tunnel
 def test_data_that_comes_in_one_piece_with_the_handshakes_end() -> None:
     """Ciphertext behind the handshake has been received already: epoll never announces it."""
 
-    async def body(channels: Channels) -> None:
-        with new_link(channels, is_server=True) as link:
-            link.channel.start()
-            link.far.shake()
+    async def body(poller: SocketPoller) -> None:
+        with new_link(poller, is_server=True) as link:
+            link.transport.start()
+            link.far.handshake()
             link.far.push()
-            await until(lambda: link.far.is_handshaken, link.far.pull)
+            await until(lambda: link.far.is_handshake_done, link.far.pull)
             link.far.say(b"a" * 100_000)  # behind Finished, not pushed yet
-            await until(lambda: len(link.owner.received) == 100_000, link.far.push)
+            await until(lambda: len(link.handler.received) == 100_000, link.far.push)
             link.far.close()
             await until(link.has_ended)
 
@@ -51,22 +51,22 @@ def test_data_that_comes_in_one_piece_with_the_handshakes_end() -> None:
 
 @both_sides
 def test_resume_hands_over_what_waits_in_the_kernel(is_server: bool) -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
-            link.owner.at_data = link.channel.pause
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
+            link.handler.at_data = link.transport.pause
             for number in range(20):
                 link.far.say(bytes([number]) * 20_000)
-            await until(lambda: link.owner.received != b"", link.far.push)
-            while len(link.owner.received) < 20 * 20_000:
-                before = len(link.owner.received)
+            await until(lambda: link.handler.received != b"", link.far.push)
+            while len(link.handler.received) < 20 * 20_000:
+                before = len(link.handler.received)
                 await turns(5)
-                assert len(link.owner.received) == before  # paused means paused
-                link.channel.resume()
+                assert len(link.handler.received) == before  # paused means paused
+                link.transport.resume()
                 await until(partial(link.has_more_than, before), link.far.push)
-            assert bytes(link.owner.received) == b"".join(bytes([n]) * 20_000 for n in range(20))
-            assert link.owner.ends == []
+            assert bytes(link.handler.received) == b"".join(bytes([n]) * 20_000 for n in range(20))
+            assert link.handler.ends == []
             link.far.close()
-            link.channel.resume()
+            link.transport.resume()
             await until(link.has_ended)
 
     run(body)
@@ -74,16 +74,16 @@ def test_resume_hands_over_what_waits_in_the_kernel(is_server: bool) -> None:
 
 @both_sides
 def test_the_end_that_came_while_paused_is_told_after_the_data(is_server: bool) -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
-            link.channel.pause()
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
+            link.transport.pause()
             link.far.say(b"last words")
             link.far.finish(with_notify=True)
             await turns(50)
-            assert link.owner.ends == []
-            link.channel.resume()
+            assert link.handler.ends == []
+            link.transport.resume()
             await until(link.has_ended)
-            assert (bytes(link.owner.received), link.owner.ends) == (b"last words", ["closed"])
+            assert (bytes(link.handler.received), link.handler.ends) == (b"last words", ["closed"])
 
     run(body)
 
@@ -92,17 +92,17 @@ def test_the_end_that_came_while_paused_is_told_after_the_data(is_server: bool) 
 def test_the_end_that_came_with_data_is_told_when_the_owner_reads_on(is_server: bool) -> None:
     """Who is paused by the data may not have got rid of it when the end is told."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
-            link.owner.at_data = link.channel.pause
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
+            link.handler.at_data = link.transport.pause
             link.far.say(b"last words")
             link.far.finish(with_notify=True)
-            await until(lambda: link.owner.received != b"")
+            await until(lambda: link.handler.received != b"")
             await turns(50)
-            assert link.owner.ends == []
-            link.channel.resume()
+            assert link.handler.ends == []
+            link.transport.resume()
             await until(link.has_ended)
-            assert (bytes(link.owner.received), link.owner.ends) == (b"last words", ["closed"])
+            assert (bytes(link.handler.received), link.handler.ends) == (b"last words", ["closed"])
 
     run(body)
 
@@ -114,15 +114,15 @@ def test_an_end_that_the_kernel_does_not_announce_again_is_handed_over(
 ) -> None:
     """A close_notify without a FIN, or a FIN that had been received when the owner paused."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
             paused: list[bool] = []
 
             def pause() -> None:
                 paused.append(True)
-                link.channel.pause()
+                link.transport.pause()
 
-            link.owner.at_batch_end = pause
+            link.handler.at_batch_end = pause
             if with_notify:
                 link.far.notify()
                 link.far.push()
@@ -130,11 +130,11 @@ def test_an_end_that_the_kernel_does_not_announce_again_is_handed_over(
                 link.far.finish(with_notify=False)
             await until(lambda: paused == [True])
             await turns(50)
-            assert link.owner.ends == []
-            link.owner.at_batch_end = lambda: None
-            link.channel.resume()
+            assert link.handler.ends == []
+            link.handler.at_batch_end = lambda: None
+            link.transport.resume()
             await until(link.has_ended)
-            assert link.owner.ends == ["closed"]
+            assert link.handler.ends == ["closed"]
 
     run(body)
 
@@ -160,25 +160,26 @@ def goes_on_behind_its_end(far: FarEnd) -> None:
 def test_what_one_peer_leaves_behind_reaches_no_other(
     is_server: bool, leave: Callable[[FarEnd], None], is_shaken: bool
 ) -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as other:
-            with new_link(channels, is_server=is_server) as link:
-                link.channel.start()
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as other:
+            with new_link(poller, is_server=is_server) as link:
+                link.transport.start()
                 if is_shaken:
                     await until(
-                        lambda: link.owner.events == ["handshake"] and link.far.is_handshaken, *link.movers
+                        lambda: link.handler.events == ["handshake"] and link.far.is_handshake_done,
+                        *link.movers,
                     )
                 sent = os.urandom(10_000)
-                other.channel.write(sent)  # and is not flushed before the one beside it has ended
+                other.transport.write(sent)  # and is not flushed before the one beside it has ended
                 leave(link.far)
                 await until(link.has_ended, link.far.push)
-                link.channel.close()
-                other.channel.flush()
+                link.transport.close()
+                other.transport.flush()
                 other.far.say(sent)
                 await until(lambda: other.has_received(len(sent)), *other.movers)
                 await until(lambda: len(other.far.received) == len(sent), other.far.pull)
-                assert (bytes(other.owner.received), bytes(other.far.received)) == (sent, sent)
-                assert other.owner.ends == []
+                assert (bytes(other.handler.received), bytes(other.far.received)) == (sent, sent)
+                assert other.handler.ends == []
 
     run(body)
 
@@ -187,17 +188,17 @@ def test_what_one_peer_leaves_behind_reaches_no_other(
 def test_the_owner_may_close_another_channel_within_on_data(is_server: bool) -> None:
     """A good-bye reads what its peer has said: never what another one has."""
 
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         async with (
-            shaken_link(channels, is_server=is_server) as link,
-            shaken_link(channels, is_server=is_server) as other,
+            connected_link(poller, is_server=is_server) as link,
+            connected_link(poller, is_server=is_server) as other,
         ):
-            link.owner.at_data = other.channel.close
+            link.handler.at_data = other.transport.close
             sent = os.urandom(RECEIVE_BYTES * 2)
             link.far.say(sent)
             await until(lambda: link.has_received(len(sent)), link.far.push)
             await until(lambda: other.far.end is not None, other.far.pull)
-            assert (bytes(link.owner.received), link.owner.ends) == (sent, [])
+            assert (bytes(link.handler.received), link.handler.ends) == (sent, [])
             assert other.far.end is End.CLOSE_NOTIFY
 
     run(body)
@@ -208,42 +209,42 @@ def test_the_owner_may_close_another_channel_within_on_data(is_server: bool) -> 
 def test_the_owner_may_act_within_on_data(is_server: bool, act: str) -> None:
     """Closing one end may close the other inside its own read loop."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
-            link.owner.at_data = getattr(link.channel, act)
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
+            link.handler.at_data = getattr(link.transport, act)
             for _ in range(5):
                 link.far.say(b"a" * 60_000)
-            await until(lambda: link.owner.received != b"", link.far.push)
+            await until(lambda: link.handler.received != b"", link.far.push)
             await turns(20)
             # One piece: what one receive brings, with the record that the one before it left incomplete.
-            assert len(link.owner.received) <= RECEIVE_BYTES + 16_384
-            assert link.owner.ends == []
+            assert len(link.handler.received) <= RECEIVE_BYTES + 16_384
+            assert link.handler.ends == []
 
     run(body)
 
 
 @pytest.mark.parametrize("act", ["close", "abort"])
 def test_the_owner_may_act_within_on_handshake(act: str) -> None:
-    async def body(channels: Channels) -> None:
-        with new_link(channels, is_server=True) as link:
-            link.owner.at_handshake = getattr(link.channel, act)
-            link.channel.start()
+    async def body(poller: SocketPoller) -> None:
+        with new_link(poller, is_server=True) as link:
+            link.handler.at_handshake = getattr(link.transport, act)
+            link.transport.start()
             await until(lambda: link.far.end is not None, link.far.push, link.far.pull)
-            assert link.owner.events == ["handshake"]
+            assert link.handler.events == ["handshake"]
             link.far.close()
-            await until(lambda: channels.by_fd == {})
+            await until(lambda: poller.by_fd == {})
 
     run(body)
 
 
 def test_a_deadline_is_told_once_and_the_channel_lives_on() -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True) as link:
-            link.channel.deadline = channels.now
-            await until(lambda: "deadline" in link.owner.events)
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True) as link:
+            link.transport.deadline = poller.now
+            await until(lambda: "deadline" in link.handler.events)
             link.far.say(b"still here")
-            await until(lambda: bytes(link.owner.received) == b"still here", link.far.push)
-            assert link.owner.events == ["handshake", "deadline"]
+            await until(lambda: bytes(link.handler.received) == b"still here", link.far.push)
+            assert link.handler.events == ["handshake", "deadline"]
 
     run(body)
 
@@ -255,36 +256,36 @@ def test_a_deadline_is_told_once_and_the_channel_lives_on() -> None:
 def test_many_small_writes_to_a_peer_that_reads_nothing_for_a_while(is_server: bool) -> None:
     """A quiet log's lines are flushed one by one; they may wait by the thousand."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server, buffer_bytes=SMALL) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
             sent = b""
-            while not link.channel.is_congested():
+            while not link.transport.await_if_congested():
                 line = b"%06d\n" % len(sent)
                 sent += line
-                link.channel.write(line)
-                link.channel.flush()
-            await until(lambda: "writable" in link.owner.events, link.far.pull)
-            link.channel.close()
+                link.transport.write(line)
+                link.transport.flush()
+            await until(lambda: "writable" in link.handler.events, link.far.pull)
+            link.transport.close()
             await until(lambda: link.far.end is not None, link.far.pull)
             assert bytes(link.far.received) == sent
-            assert link.owner.ends == []
+            assert link.handler.ends == []
 
     run(body)
 
 
 @both_sides
 def test_who_is_congested_is_told_once_when_it_is_over(is_server: bool) -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server, buffer_bytes=SMALL) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
             for _ in range(2):
-                link.owner.events.clear()
-                while not link.channel.is_congested():
-                    link.channel.write(b"a" * 10_000)
-                    link.channel.flush()
-                await until(lambda: link.owner.events != [], link.far.pull)
-                await until(lambda: not link.channel.is_congested(), link.far.pull)
+                link.handler.events.clear()
+                while not link.transport.await_if_congested():
+                    link.transport.write(b"a" * 10_000)
+                    link.transport.flush()
+                await until(lambda: link.handler.events != [], link.far.pull)
+                await until(lambda: not link.transport.await_if_congested(), link.far.pull)
                 await turns(20)
-                assert link.owner.events == ["writable"]
+                assert link.handler.events == ["writable"]
 
     run(body)
 
@@ -292,16 +293,16 @@ def test_who_is_congested_is_told_once_when_it_is_over(is_server: bool) -> None:
 def test_an_account_has_no_more_in_memory_than_twice_what_it_answers_for() -> None:
     """What was left of a piece kept all of it: 25 MiB for 200 clients that had taken nearly everything."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True, buffer_bytes=SMALL) as link:
-            use = Use()
-            link.channel.bind(use)
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True, buffer_bytes=SMALL) as link:
+            use = TenantUsage()
+            link.transport.bind(use)
             unsent_bytes = use.unsent_bytes
             tracemalloc.start()
             try:
                 before, _ = tracemalloc.get_traced_memory()
-                link.channel.write(b"a" * 120_000)
-                link.channel.flush()
+                link.transport.write(b"a" * 120_000)
+                link.transport.flush()
                 await until(lambda: use.unsent_bytes < 30_000, lambda: link.far.pull(1024))
                 assert use.unsent_bytes > unsent_bytes
                 link.far.received.clear()
@@ -317,20 +318,20 @@ def test_an_account_has_no_more_in_memory_than_twice_what_it_answers_for() -> No
 def test_streams_of_a_tenant_above_its_limit_add_little_each() -> None:
     """Their clients had taken everything so far, so that none of them is paused."""
 
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         async with AsyncExitStack() as stack:
-            use = Use(max_unsent_bytes=4 << 20)
-            group = channels.group_of("ten-a", use)
+            use = TenantUsage(max_unsent_bytes=4 << 20)
+            group = poller.group_of("ten-a", use)
             streams = []
             for _ in range(4):
                 client = await stack.enter_async_context(
-                    shaken_link(channels, is_server=True, buffer_bytes=16 * SMALL)
+                    connected_link(poller, is_server=True, buffer_bytes=16 * SMALL)
                 )
-                kubelet = await stack.enter_async_context(shaken_link(channels, is_server=False))
-                for channel in (client.channel, kubelet.channel):
-                    channel.join(group)
-                    channel.account = use
-                Tunnel(client.channel, kubelet.channel, UNIDENTIFIED, None, lambda _: None)
+                kubelet = await stack.enter_async_context(connected_link(poller, is_server=False))
+                for transport in (client.transport, kubelet.transport):
+                    transport.join(group)
+                    transport.account = use
+                Tunnel(client.transport, kubelet.transport, UNIDENTIFIED, None, lambda _: None)
                 streams.append((client, kubelet))
             # Until as much is received at once as ever is.
             for client, kubelet in streams:
@@ -340,7 +341,7 @@ def test_streams_of_a_tenant_above_its_limit_add_little_each() -> None:
             use.unsent_bytes = before = use.max_unsent_bytes + 1  # of a client that reads nothing
             for _, kubelet in streams:
                 kubelet.far.say(b"a" * 1_000_000)
-            await until(lambda: all(one.channel.has_unsent for one, _ in streams), *pushes(streams))
+            await until(lambda: all(one.transport.has_unsent for one, _ in streams), *pushes(streams))
             for push in 10 * pushes(streams):
                 push()
                 await turns(2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a TlsChannel ends, over real sockets and real TLS: what is due is sent, whoever leaves and however,
+"""How a TlsConnection ends, over real sockets and real TLS: what is due is sent, whoever leaves and however,
 and the end is told once."""
 
 import contextlib
@@ -10,25 +10,25 @@ import pytest
 
 from devkit.pki import Authority
 from tests.functional.vnagent.far_end import End
-from tests.functional.vnagent.links import SMALL, both_sides, new_link, run, shaken_link, turns, until
-from vnagent.core.limits import Use
-from vnagent.transport.poller import Channels
+from tests.functional.vnagent.links import SMALL, both_sides, connected_link, new_link, run, turns, until
+from vnagent.core.limits import TenantUsage
+from vnagent.transport.poller import SocketPoller
 
 
 @both_sides
 def test_close_sends_all_that_is_due_to_a_slow_reader(is_server: bool) -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server, buffer_bytes=SMALL) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
             sent = os.urandom(300_000)
-            link.channel.write(sent)
-            link.channel.flush()
-            link.channel.close()
+            link.transport.write(sent)
+            link.transport.flush()
+            link.transport.close()
             await until(lambda: link.far.end is not None, lambda: link.far.pull(3000))
             assert bytes(link.far.received) == sent
             assert link.far.end is End.CLOSE_NOTIFY
             link.far.close()
-            await until(lambda: channels.by_fd == {})
-            assert link.owner.events == ["handshake"]  # nothing is told after close
+            await until(lambda: poller.by_fd == {})
+            assert link.handler.events == ["handshake"]  # nothing is told after close
 
     run(body)
 
@@ -38,18 +38,18 @@ def test_close_sends_all_that_is_due_to_a_slow_reader(is_server: bool) -> None:
 def test_close_sends_all_that_is_due_to_a_peer_that_has_finished(is_server: bool, with_notify: bool) -> None:
     """A peer that says nothing more may still be reading, whether it says so before or after us."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server, buffer_bytes=SMALL) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
             sent = os.urandom(200_000)
-            link.channel.write(sent)
-            link.channel.flush()
-            link.channel.close()
+            link.transport.write(sent)
+            link.transport.flush()
+            link.transport.close()
             link.far.finish(with_notify=with_notify)
             await turns(50)
             await until(lambda: link.far.end is not None, lambda: link.far.pull(3000))
             assert bytes(link.far.received) == sent
             link.far.close()
-            await until(lambda: channels.by_fd == {})
+            await until(lambda: poller.by_fd == {})
 
     run(body)
 
@@ -58,48 +58,48 @@ def test_close_sends_all_that_is_due_to_a_peer_that_has_finished(is_server: bool
 def test_close_reads_and_forgets_so_that_a_reply_is_not_destroyed(is_server: bool) -> None:
     """Unread bytes make the kernel answer with RST, which takes back what was sent before."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
-            link.channel.pause()
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
+            link.transport.pause()
             link.far.say(b"a" * 200_000)
             link.far.push()
-            link.channel.write(b"refused")
-            link.channel.flush()
-            link.channel.close()
+            link.transport.write(b"refused")
+            link.transport.flush()
+            link.transport.close()
             await until(lambda: link.far.end is not None, link.far.push, lambda: link.far.pull(10))
             assert (bytes(link.far.received), link.far.end) == (b"refused", End.CLOSE_NOTIFY)
             link.far.close()
-            await until(lambda: channels.by_fd == {})
+            await until(lambda: poller.by_fd == {})
 
     run(body)
 
 
 @both_sides
 def test_a_peer_that_never_closes_is_not_waited_for_for_ever(is_server: bool) -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
-            link.channel.close()
-            await until(lambda: channels.by_fd == {})  # LINGER_S
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
+            link.transport.close()
+            await until(lambda: poller.by_fd == {})  # LINGER_S
 
     run(body)
 
 
 @both_sides
 def test_a_reset_is_told_once_while_reading(is_server: bool) -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
             link.far.reset()
             await until(link.has_ended)
             await turns(20)
-            assert link.owner.ends == ["reset"]
+            assert link.handler.ends == ["reset"]
 
     run(body)
 
 
 def test_a_paused_tenant_that_resets_is_noticed() -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True) as link:
-            link.channel.pause()
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True) as link:
+            link.transport.pause()
             link.far.reset()
             await until(link.has_ended)
 
@@ -109,33 +109,33 @@ def test_a_paused_tenant_that_resets_is_noticed() -> None:
 def test_a_paused_tenant_that_leaves_has_a_deadline() -> None:
     """What it said is delivered if the kubelet takes it, but not for ever."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True) as link:
-            link.channel.pause()
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True) as link:
+            link.transport.pause()
             link.far.finish(with_notify=True)
-            await until(lambda: link.channel.deadline is not None)
-            assert link.owner.ends == []
+            await until(lambda: link.transport.deadline is not None)
+            assert link.handler.ends == []
 
     run(body)
 
 
 @both_sides
 def test_writing_to_a_peer_that_has_reset_ends_the_channel(is_server: bool) -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
             link.far.reset()
             for _ in range(3):
-                link.channel.write(b"a" * 20_000)
-                link.channel.flush()
+                link.transport.write(b"a" * 20_000)
+                link.transport.flush()
             await until(link.has_ended)
             await turns(20)
-            assert len(link.owner.ends) == 1
-            link.channel.abort()
-            link.channel.write(b"dropped")
-            link.channel.flush()
-            link.channel.resume()
-            link.channel.pause()
-            link.channel.close()
+            assert len(link.handler.ends) == 1
+            link.transport.abort()
+            link.transport.write(b"dropped")
+            link.transport.flush()
+            link.transport.resume()
+            link.transport.pause()
+            link.transport.close()
 
     run(body)
 
@@ -144,15 +144,15 @@ def test_writing_to_a_peer_that_has_reset_ends_the_channel(is_server: bool) -> N
 def test_what_a_peer_did_not_take_is_off_the_account_when_it_is_gone(is_server: bool) -> None:
     """Or each such end would bring the tenant closer to its limit for good."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server, buffer_bytes=SMALL) as link:
-            account = link.channel.account = Use()
-            link.channel.write(b"a" * 200_000)
-            link.channel.flush()
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
+            account = link.transport.account = TenantUsage()
+            link.transport.write(b"a" * 200_000)
+            link.transport.flush()
             assert account.unsent_bytes > 0
             link.far.reset()
             await until(link.has_ended)
-            link.channel.abort()
+            link.transport.abort()
             assert account.unsent_bytes == 0
 
     run(body)
@@ -163,28 +163,28 @@ def test_what_a_peer_did_not_take_is_off_the_account_when_it_is_gone(is_server: 
     "data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\x80" * 300]
 )
 def test_a_peer_that_speaks_no_tls(is_server: bool, data: bytes) -> None:
-    async def body(channels: Channels) -> None:
-        with new_link(channels, is_server=is_server) as link:
-            link.channel.start()
+    async def body(poller: SocketPoller) -> None:
+        with new_link(poller, is_server=is_server) as link:
+            link.transport.start()
             link.far.say_raw(data)
             assert link.far.push()
             link.far.close()
             await until(link.has_ended)
-            assert link.owner.events == ["end"]
+            assert link.handler.events == ["end"]
 
     run(body)
 
 
 def test_a_kubelet_of_another_authority_or_name_is_not_trusted() -> None:
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         Authority.create("ca").issue("far", sans_dns=["far"]).load_into(stranger)
         for context, name in ((stranger, "far"), (None, "near")):
-            with new_link(channels, is_server=False, far_context=context, far_name=name) as link:
-                link.channel.start()
+            with new_link(poller, is_server=False, far_context=context, far_name=name) as link:
+                link.transport.start()
                 with contextlib.suppress(ssl.SSLError):  # the alert that tells it why
                     await until(link.has_ended, link.far.pull, link.far.push)
                 await until(link.has_ended)
-                assert link.owner.ends == ["untrusted"]
+                assert link.handler.ends == ["untrusted"]
 
     run(body)

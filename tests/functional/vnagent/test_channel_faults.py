@@ -17,15 +17,15 @@ from tests.functional.vnagent.key_updates import UPDATE_BYTES, KeyUpdates
 from tests.functional.vnagent.links import (
     SMALL,
     both_sides,
+    connected_link,
     new_context,
     new_link,
     run,
-    shaken_link,
     turns,
     until,
 )
 from vnagent.transport import tls_connection
-from vnagent.transport.poller import Channels
+from vnagent.transport.poller import SocketPoller
 
 _MEBIBYTE = 1 << 20
 # On the wire: header, data, content type and tag (RFC 8446, 5.2).
@@ -37,57 +37,59 @@ RECORD_OF_A_BYTE = 5 + 1 + 1 + 16
 def test_an_owner_that_fails_loses_its_channel_and_hears_of_it(is_server: bool, moment: str) -> None:
     """What it would be given next has a hole before it."""
 
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        async with shaken_link(channels, is_server=is_server) as other:
-            with new_link(channels, is_server=is_server, buffer_bytes=SMALL) as link:
+        async with connected_link(poller, is_server=is_server) as other:
+            with new_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
 
                 def fail(*_: object) -> None:
-                    setattr(link.owner, moment, lambda *_: None)
+                    setattr(link.handler, moment, lambda *_: None)
                     raise MemoryError
 
-                setattr(link.owner, moment, fail)
-                link.channel.start()
+                setattr(link.handler, moment, fail)
+                link.transport.start()
                 # Our last flight of a handshake leaves with what the owner says first.
                 await until(
-                    lambda: link.owner.events != [] and (link.far.is_handshaken or link.owner.ends != []),
+                    lambda: (
+                        link.handler.events != [] and (link.far.is_handshake_done or link.handler.ends != [])
+                    ),
                     *link.movers,
                 )
-                if link.far.is_handshaken:
+                if link.far.is_handshake_done:
                     link.far.say(b"first")
                 if moment == "on_writable":
-                    while not link.channel.is_congested():
-                        link.channel.write(bytes(20_000))
-                        link.channel.flush()
+                    while not link.transport.await_if_congested():
+                        link.transport.write(bytes(20_000))
+                        link.transport.flush()
                 elif moment == "on_deadline":
-                    link.channel.deadline = channels.now
-                await until(lambda: link.owner.ends == ["broken"], *link.movers)
-                received = bytes(link.owner.received)
-                if link.far.is_handshaken:
+                    link.transport.deadline = poller.now
+                await until(lambda: link.handler.ends == ["broken"], *link.movers)
+                received = bytes(link.handler.received)
+                if link.far.is_handshake_done:
                     link.far.say(b"second")
                 link.far.push()
                 await turns(20)
-                assert bytes(link.owner.received) == received
+                assert bytes(link.handler.received) == received
                 assert [type(context["exception"]) for context in told] == [MemoryError]
                 other.far.say(b"unharmed")
-                await until(lambda: bytes(other.owner.received) == b"unharmed", *other.movers)
+                await until(lambda: bytes(other.handler.received) == b"unharmed", *other.movers)
 
     run(body)
 
 
 def test_an_owner_that_fails_at_the_end_loses_its_channel() -> None:
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        async with shaken_link(channels, is_server=True) as link:
+        async with connected_link(poller, is_server=True) as link:
 
             def fail(reason: str) -> None:
                 raise MemoryError(reason)
 
-            link.owner.on_end = fail  # type: ignore[method-assign] # what is tested
+            link.handler.on_end = fail  # type: ignore[method-assign] # what is tested
             link.far.finish(with_notify=True)
-            await until(lambda: channels.by_fd == {})
+            await until(lambda: poller.by_fd == {})
             assert len(told) == 1
 
     run(body)
@@ -98,21 +100,21 @@ def test_who_asks_for_key_updates_and_reads_no_answer_is_ended(tmp_path: Path) -
     client = new_context(is_server=False)
     client.keylog_filename = str(keylog)
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True, buffer_bytes=SMALL, far_context=client) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True, buffer_bytes=SMALL, far_context=client) as link:
             link.far.push()
             updates = KeyUpdates(keylog)
             # The peer reads what it makes us answer: more than may wait unread, in all.
             for _ in range(500):
                 link.far.say_raw(updates.next())
             await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
-            assert link.owner.ends == []
-            link.channel.write(bytes(1_000_000))
-            link.channel.flush()
-            assert link.channel.has_unsent
+            assert link.handler.ends == []
+            link.transport.write(bytes(1_000_000))
+            link.transport.flush()
+            assert link.transport.has_unsent
             for _ in range(650):
                 link.far.say_raw(updates.next())
-            await until(lambda: link.owner.ends == ["broken"], link.far.push)
+            await until(lambda: link.handler.ends == ["broken"], link.far.push)
 
     run(body)
 
@@ -123,8 +125,8 @@ def test_key_updates_are_bounded_by_rate(tmp_path: Path) -> None:
     client = new_context(is_server=False)
     client.keylog_filename = str(keylog)
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True, far_context=client) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True, far_context=client) as link:
             link.far.push()
             updates = KeyUpdates(keylog)
             batch = tls_connection.IDLE_BYTES // UPDATE_BYTES
@@ -132,12 +134,12 @@ def test_key_updates_are_bounded_by_rate(tmp_path: Path) -> None:
                 for _ in range(batch):
                     link.far.say_raw(updates.next())
                 await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
-                assert link.owner.ends == []
-                channels.now += tls_connection.IDLE_S  # until the next sweep
+                assert link.handler.ends == []
+                poller.now += tls_connection.IDLE_S  # until the next sweep
             for _ in range(20_000):
                 link.far.say_raw(updates.next())
-            await until(lambda: link.owner.ends == ["broken"], link.far.push, link.far.drain)
-            assert link.channel.idle_bytes <= tls_connection.IDLE_BYTES + tls_connection.FIRST_RECEIVE_BYTES
+            await until(lambda: link.handler.ends == ["broken"], link.far.push, link.far.drain)
+            assert link.transport.idle_bytes <= tls_connection.IDLE_BYTES + tls_connection.FIRST_RECEIVE_BYTES
 
     run(body)
 
@@ -149,10 +151,10 @@ def test_small_records_are_received_in_small_pieces(is_server: bool) -> None:
     be a record."""
     taken: list[int] = []
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=is_server) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=is_server) as link:
             large, small = bytes(_MEBIBYTE), 20_000
-            link.owner.at_data = lambda: taken.append(len(link.owner.received))
+            link.handler.at_data = lambda: taken.append(len(link.handler.received))
             link.far.say(large)
             await until(lambda: link.has_received(_MEBIBYTE), link.far.push)
             assert max(b - a for a, b in pairwise(taken)) > 16_384  # in few events
@@ -176,9 +178,9 @@ def test_a_kubelet_that_alternates_records_earns_no_large_receives() -> None:
     had 5 700 records of a byte."""
     taken: list[int] = []
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=False) as link:
-            link.owner.at_data = lambda: taken.append(len(link.owner.received))
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=False) as link:
+            link.handler.at_data = lambda: taken.append(len(link.handler.received))
             size = 0
             for _ in range(10):
                 for _ in range(10_000):
@@ -194,25 +196,25 @@ def test_a_kubelet_that_alternates_records_earns_no_large_receives() -> None:
 
 _SHORT_OF_MEMORY = """
 import asyncio, resource, sys
-from tests.functional.vnagent.links import running_channels, shaken_link, until
+from tests.functional.vnagent.links import running_poller, connected_link, until
 
 async def main():
     async with (
-        running_channels() as channels,
-        shaken_link(channels, is_server=True) as first,
-        shaken_link(channels, is_server=True) as other,
+        running_poller() as poller,
+        connected_link(poller, is_server=True) as first,
+        connected_link(poller, is_server=True) as other,
     ):
         page = bytes(48 << 20)
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (30 << 20), resource.RLIM_INFINITY))
         try:
-            first.channel.write(page)
+            first.transport.write(page)
         except MemoryError:
             print("short of memory")
-        first.channel.abort()
+        first.transport.abort()
         first.far.close()
-        other.channel.write(b"whole")
-        other.channel.flush()
+        other.transport.write(b"whole")
+        other.transport.flush()
         await until(lambda: bytes(other.far.received) == b"whole", other.far.pull)
         print("whole")
 
@@ -231,12 +233,12 @@ def test_a_large_page_leaves_no_large_buffer_behind() -> None:
     # What the allocator keeps of blocks that were freed depends on the tests before this one.
     assert return_large_blocks()
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True) as link:
             page = bytes(64 * _MEBIBYTE)
             grown_kib = _resident_kib()
-            link.channel.write(page)
-            link.channel.abort()
+            link.transport.write(page)
+            link.transport.abort()
             link.far.close()
             assert _resident_kib() - grown_kib < 8 * 1024
 

@@ -12,22 +12,23 @@ from typing import cast
 import pytest
 
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
-from tests.functional.vnagent.agents import new_agent
+from tenancy.registry import Registry
+from tests.functional.vnagent.agent_states import new_state, opener
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import contexts, no_room, run, turns, until
 from vnagent.core.head import ResponseHead
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import Metrics
-from vnagent.state import Agent
+from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
-from vnagent.transport.poller import Channels
+from vnagent.transport.poller import SocketPoller
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 
 
-def agent_with_context(channels: Channels, directory: Path) -> Agent:
-    agent = new_agent(channels, directory)
-    agent.context, _ = contexts()
-    return agent
+def state_with_context(poller: SocketPoller, directory: Path) -> AgentState:
+    state = new_state(poller, directory)
+    state.serve_tenants(Registry(), contexts()[0], ())
+    return state
 
 
 def has_ended(sock: socket.socket) -> bool:
@@ -42,14 +43,14 @@ def has_ended(sock: socket.socket) -> bool:
 def test_a_client_that_cannot_be_watched_leaves_nothing(tmp_path: Path) -> None:
     """Its socket stayed open for good, and its channel in the table of all."""
 
-    async def body(channels: Channels) -> None:
-        agent = agent_with_context(channels, tmp_path)
+    async def body(poller: SocketPoller) -> None:
+        state = state_with_context(poller, tmp_path)
         near, far = loopback_pair()
-        with no_room(channels.shared, "epoll"):
-            agent.connect(near, "127.0.0.1")
+        with no_room(poller.shared, "epoll"):
+            opener(state, HandshakeAccounts())(near, "127.0.0.1", None)
         try:
             assert has_ended(far)
-            assert (channels.by_fd, channels.shared.size, agent.connections) == ({}, 0, set())
+            assert (poller.by_fd, poller.shared.size, state.connections) == ({}, 0, set())
         finally:
             far.close()
 
@@ -81,17 +82,17 @@ class Recorder:
 def test_a_dial_that_cannot_be_watched_is_a_kubelet_that_is_unreachable() -> None:
     """Its socket and its place in the pool were left for good."""
 
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = KubeletAddress("127.0.0.1", listener.getsockname()[1], "far")
-            pool = KubeletPool(channels, address, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+            pool = KubeletPool(poller, address, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
             exchange = Recorder()
-            with no_room(channels.own, "epoll"):
+            with no_room(poller.own, "epoll"):
                 pool.acquire(exchange, b"", timeout_s=None, is_upgrade=False)
                 pool.warm()
             await turns(2)
             assert exchange.failures == ["kubelet-unreachable"]
-            assert (pool.open_count, channels.by_fd, channels.own.size) == (0, {}, 0)
+            assert (pool.open_count, poller.by_fd, poller.own.size) == (0, {}, 0)
 
     run(body)
 
@@ -108,14 +109,14 @@ class FullMemory:
 
 @pytest.mark.parametrize("error", [ssl.SSLError(1, "malloc failure"), MemoryError()], ids=repr)
 def test_a_dial_that_openssl_has_no_memory_for_fails_alone(error: BaseException) -> None:
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         context = cast(ssl.SSLContext, FullMemory(error))
-        pool = KubeletPool(channels, KubeletAddress("127.0.0.1", 1, "far"), context)
+        pool = KubeletPool(poller, KubeletAddress("127.0.0.1", 1, "far"), context)
         exchange = Recorder()
         pool.acquire(exchange, b"", timeout_s=None, is_upgrade=True)
         await turns(4)
         assert exchange.failures == ["kubelet-unreachable"]
-        assert (pool.open_count, channels.by_fd) == (0, {})
+        assert (pool.open_count, poller.by_fd) == (0, {})
 
     run(body)
 
@@ -127,31 +128,34 @@ class NoInline(HandshakeAccounts):
         return False
 
 
-class FullAgent:
-    """The part of an agent that `Handshakes` uses. It has no room for the first connection."""
+class FullState:
+    """The part of the state that `Handshakes` uses. `open_client` has no room for the first connection."""
 
     def __init__(self) -> None:
         self.context, _ = contexts()
         self.is_draining = False
-        self.accounts = NoInline()
         self.metrics = Metrics()
         self.taken = 0
 
     def has_taken(self, count: int) -> bool:
         return self.taken == count
 
-    def connect(self, sock: socket.socket, _source: str, _cipher: Cipher | None = None) -> None:
+    def open_client(self, sock: socket.socket, _source: str, _cipher: Cipher | None) -> None:
         sock.close()
         self.taken += 1
         if self.taken == 1:
             raise OSError(errno.ENOSPC, "no watches left")
 
 
+def handshakes_of(poller: SocketPoller, state: FullState) -> Handshakes:
+    return Handshakes(poller.loop, cast(AgentState, state), NoInline(), state.open_client)
+
+
 def test_a_connection_that_cannot_be_watched_ends_at_once() -> None:
     """It stayed for 9 s, each with a traceback in the log."""
 
-    async def body(channels: Channels) -> None:
-        handshakes = Handshakes(channels.loop, cast(Agent, FullAgent()))
+    async def body(poller: SocketPoller) -> None:
+        handshakes = handshakes_of(poller, FullState())
         handshakes.start()
         near, far = loopback_pair()
         try:
@@ -169,11 +173,11 @@ def test_a_connection_that_cannot_be_watched_ends_at_once() -> None:
 def test_handshakes_in_the_thread_go_on_after_one_that_fails() -> None:
     """The thread counted as busy for good, and no handshake ran in it any more."""
 
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         faults: list[object] = []
-        channels.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
-        agent = FullAgent()
-        handshakes = Handshakes(channels.loop, cast(Agent, agent))
+        poller.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+        state = FullState()
+        handshakes = handshakes_of(poller, state)
         handshakes.start()
         _, client = contexts()
         try:
@@ -181,8 +185,8 @@ def test_handshakes_in_the_thread_go_on_after_one_that_fails() -> None:
                 near, far = loopback_pair()
                 handshakes.accept(near, "127.0.0.1")
                 end = FarEnd(far, client, is_server=False)
-                end.shake()
-                await until(partial(agent.has_taken, count), end.push, end.pull)
+                end.handshake()
+                await until(partial(state.has_taken, count), end.push, end.pull)
                 end.close()
             assert [type(each) for each in faults] == [OSError]
         finally:

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.functional.vnagent.links import SMALL, Link, no_room, replaced, run, shaken_link, turns, until
+from tests.functional.vnagent.links import SMALL, Link, connected_link, no_room, replaced, run, turns, until
 from vnagent.downstream.client_connection import UNIDENTIFIED
-from vnagent.transport.poller import Channels
+from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
 
 
@@ -28,7 +28,7 @@ class CountingEpoll:
 
 def mask(link: Link) -> int | None:
     """The events of the socket that the kernel reports, beside those that it always does."""
-    epoll, fd = link.channel.group.epoll, link.channel._fd  # noqa: SLF001 - the kernel's name for it
+    epoll, fd = link.transport.group.epoll, link.transport._fd  # noqa: SLF001 - the kernel's name for it
     for line in Path(f"/proc/self/fdinfo/{epoll.fileno()}").read_text().splitlines():
         if line.startswith("tfd:") and int(line.split()[1]) == fd:
             return int(line.split()[3], 16) & ~(select.EPOLLERR | select.EPOLLHUP)
@@ -36,15 +36,15 @@ def mask(link: Link) -> int | None:
 
 
 def test_epoll_is_changed_where_the_events_change() -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True) as link:
-            with replaced(channels.shared, "epoll", CountingEpoll) as counting:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True) as link:
+            with replaced(poller.shared, "epoll", CountingEpoll) as counting:
                 assert mask(link) == select.EPOLLIN
-                link.channel.pause()
-                link.channel.pause()
+                link.transport.pause()
+                link.transport.pause()
                 assert (counting.calls, mask(link)) == (["modify"], select.EPOLLRDHUP)
-                link.channel.resume()
-                link.channel.close()
+                link.transport.resume()
+                link.transport.close()
                 assert (counting.calls, mask(link)) == (["modify"] * 2, select.EPOLLIN)
 
     run(body)
@@ -57,26 +57,26 @@ def has_moved(link: Link, before: int) -> bool:
 def test_a_reset_kubelet_is_read_in_many_steps() -> None:
     """It is out of epoll while it is paused, and back at each resume."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=False) as link:
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=False) as link:
             faults: list[object] = []
-            channels.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
-            link.channel.pause()
+            poller.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+            link.transport.pause()
             link.far.say(b"a" * 100_000)
             link.far.push()
             await until(lambda: link.far.has_arrived)
             link.far.reset()
             await until(lambda: mask(link) is None)
-            link.owner.at_data = link.channel.pause
+            link.handler.at_data = link.transport.pause
             for _ in range(100):
-                before = len(link.owner.received)
-                link.channel.resume()
+                before = len(link.handler.received)
+                link.transport.resume()
                 assert mask(link) in {None, select.EPOLLIN}
                 await until(partial(has_moved, link, before))
-                if link.owner.ends:
+                if link.handler.ends:
                     break
-                await until(lambda: mask(link) is None or link.owner.ends != [])
-            assert (faults, link.owner.ends) == ([], ["reset"])
+                await until(lambda: mask(link) is None or link.handler.ends != [])
+            assert (faults, link.handler.ends) == ([], ["reset"])
 
     run(body)
 
@@ -84,25 +84,25 @@ def test_a_reset_kubelet_is_read_in_many_steps() -> None:
 def test_a_tunnel_whose_kubelet_cannot_be_watched_again_ends() -> None:
     """Neither `on_close` was called nor the kubelet's socket closed, for good."""
 
-    async def body(channels: Channels) -> None:
-        channels.loop.set_exception_handler(lambda _loop, _context: None)
+    async def body(poller: SocketPoller) -> None:
+        poller.loop.set_exception_handler(lambda _loop, _context: None)
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(
-                shaken_link(channels, is_server=True, buffer_bytes=SMALL)
+                connected_link(poller, is_server=True, buffer_bytes=SMALL)
             )
-            kubelet = await stack.enter_async_context(shaken_link(channels, is_server=False))
+            kubelet = await stack.enter_async_context(connected_link(poller, is_server=False))
             closed: list[Tunnel] = []
-            Tunnel(client.channel, kubelet.channel, UNIDENTIFIED, None, closed.append)
+            Tunnel(client.transport, kubelet.transport, UNIDENTIFIED, None, closed.append)
             kubelet.far.say(b"x" * 600_000)
             await until(lambda: mask(kubelet) == select.EPOLLRDHUP, kubelet.far.push)
             kubelet.far.reset()
             await until(lambda: mask(kubelet) is None)
-            with no_room(channels.shared, "epoll"):
+            with no_room(poller.shared, "epoll"):
                 for _ in range(4_000):
                     client.far.pull()
                     await turns(1)
             assert len(closed) == 1
-            assert kubelet.channel.tls is None
+            assert kubelet.transport.tls is None
 
     run(body)
 
@@ -110,16 +110,16 @@ def test_a_tunnel_whose_kubelet_cannot_be_watched_again_ends() -> None:
 def test_a_closed_kubelet_that_resets_is_no_fault() -> None:
     """The channel ended in the first half of the event: the second half changed a closed descriptor."""
 
-    async def body(channels: Channels) -> None:
+    async def body(poller: SocketPoller) -> None:
         faults: list[object] = []
-        channels.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
-        async with shaken_link(channels, is_server=False, buffer_bytes=SMALL) as link:
-            link.channel.pause()
-            link.channel.write(b"a" * 400_000)
-            link.channel.close()
+        poller.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+        async with connected_link(poller, is_server=False, buffer_bytes=SMALL) as link:
+            link.transport.pause()
+            link.transport.write(b"a" * 400_000)
+            link.transport.close()
             await turns(20)
             link.far.reset()
-            await until(lambda: link.channel.tls is None)
+            await until(lambda: link.transport.tls is None)
             assert faults == []
 
     run(body)

@@ -15,14 +15,15 @@ from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from daemonkit.tls import openssl
 from daemonkit.tls.openssl import Message
 from devkit.pki import Authority
-from tests.functional.vnagent.agents import new_agent
+from tenancy.registry import Registry
+from tests.functional.vnagent.agent_states import new_handshakes, new_state
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.links import run, until
 from vnagent.core import client_chain
 from vnagent.downstream.handshakes import Handshakes
-from vnagent.state import Agent
+from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
-from vnagent.transport.poller import Channels
+from vnagent.transport.poller import SocketPoller
 
 SOURCE = "127.0.0.1"
 
@@ -53,8 +54,8 @@ def new_client(authority: Authority) -> ssl.SSLContext:
 
 
 @contextmanager
-def new_handshakes(channels: Channels, agent: Agent) -> Iterator[Handshakes]:
-    handshakes = Handshakes(channels.loop, agent)
+def running_handshakes(state: AgentState, accounts: HandshakeAccounts) -> Iterator[Handshakes]:
+    handshakes = new_handshakes(state, accounts)
     handshakes.start()
     try:
         yield handshakes
@@ -62,41 +63,41 @@ def new_handshakes(channels: Channels, agent: Agent) -> Iterator[Handshakes]:
         handshakes.stop()
 
 
-async def shake(handshakes: Handshakes, agent: Agent, client: ssl.SSLContext) -> None:
-    """Connect, until the agent knows the caller, and leave."""
+async def handshake(handshakes: Handshakes, state: AgentState, client: ssl.SSLContext) -> None:
+    """Connect, until the caller is identified, and leave."""
     near, sock = loopback_pair()
     far = FarEnd(sock, client, is_server=False)
     try:
         handshakes.accept(near, SOURCE)
-        far.shake()
-        await until(lambda: any(each.identity for each in agent.connections), far.push, far.pull)
+        far.handshake()
+        await until(lambda: any(each.identity for each in state.connections), far.push, far.pull)
     finally:
         far.close()
-    await until(lambda: not agent.connections)
+    await until(lambda: not state.connections)
 
 
-@pytest.mark.parametrize("accounts", [HandshakeAccounts, NoInline], ids=["loop", "thread"])
+@pytest.mark.parametrize("make_accounts", [HandshakeAccounts, NoInline], ids=["loop", "thread"])
 def test_a_slow_check_of_a_chain_that_was_cheap_once_is_excused(
-    accounts: type[HandshakeAccounts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_accounts: type[HandshakeAccounts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority.create("tenant")
     apiserver, other = new_client(authority), new_client(authority)
     monkeypatch.setattr(handshake_accounts, "SURCHARGE", 0.0)
     monkeypatch.setattr(handshake_accounts, "EXPENSIVE_S", 1e9)
 
-    async def body(channels: Channels) -> None:
-        agent = new_agent(channels, tmp_path)
-        agent.context, agent.accounts = server_context(authority), accounts()
+    async def body(poller: SocketPoller) -> None:
+        state, accounts = new_state(poller, tmp_path), make_accounts()
+        state.serve_tenants(Registry(), server_context(authority), ())
 
         def may_use_loop() -> bool:
-            return HandshakeAccounts.try_begin_inline(agent.accounts, SOURCE, channels.loop.time())
+            return HandshakeAccounts.try_begin_inline(accounts, SOURCE, poller.loop.time())
 
-        with new_handshakes(channels, agent) as handshakes:
-            await shake(handshakes, agent, apiserver)
+        with running_handshakes(state, accounts) as handshakes:
+            await handshake(handshakes, state, apiserver)
             monkeypatch.setattr(handshake_accounts, "EXPENSIVE_S", 0.0)
-            await shake(handshakes, agent, apiserver)
+            await handshake(handshakes, state, apiserver)
             assert may_use_loop()
-            await shake(handshakes, agent, other)
+            await handshake(handshakes, state, other)
             assert not may_use_loop()
 
     run(body)
@@ -111,9 +112,9 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Cipher, str 
     for _ in range(2):
         with contextlib.suppress(ssl.SSLWantReadError):
             tls.do_handshake()
-        failed = failed or cipher.shake(outgoing.read())
-        incoming.write(b"".join(cipher.sealed or ()))
-        cipher.sealed = None
+        failed = failed or cipher.handshake(outgoing.read())
+        incoming.write(b"".join(cipher.outgoing or ()))
+        cipher.outgoing = None
     return cipher, failed
 
 
@@ -122,9 +123,9 @@ def test_a_chain_that_was_not_inspected_is_refused() -> None:
     authority = Authority.create("tenant")
     client = new_client(authority)
     cipher, failed = shaken(server_context(authority), client)
-    assert (cipher.is_handshaken, failed, len(cipher.cost.chain)) == (True, None, 32)
+    assert (cipher.is_handshake_done, failed, len(cipher.cost.chain)) == (True, None, 32)
     cipher, failed = shaken(server_context(authority, bool), client)
-    assert (cipher.is_handshaken, failed) == (False, "handshake-failed")
+    assert (cipher.is_handshake_done, failed) == (False, "handshake-failed")
 
 
 def test_what_a_handshake_has_left_is_not_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +135,6 @@ def test_what_a_handshake_has_left_is_not_the_next_ones(monkeypatch: pytest.Monk
     monkeypatch.setattr(openssl, "_paused", SimpleNamespace(resume=lambda: calls.append("resume")))
     monkeypatch.setattr(client_chain, "_last_read", SimpleNamespace(digest=b"another"))
     cipher = Cipher(server_context(authority), is_server=True, has_own_bios=True)
-    cipher.shake(b"\x16\3\1")
-    cipher.shake(b"\0")
+    cipher.handshake(b"\x16\3\1")
+    cipher.handshake(b"\0")
     assert (calls, cipher.cost.chain) == ([], b"")

@@ -12,7 +12,7 @@ import pytest
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import Metrics
-from vnagent.state import Agent
+from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
 
 COUNT = 5
@@ -20,16 +20,15 @@ COUNT = 5
 
 @dataclass(slots=True)
 class Recorder:
-    """The part of an agent that `Handshakes` uses; keeps in which turn of the loop each one began."""
+    """The part of the state that `Handshakes` uses; keeps in which iteration of the loop each one began."""
 
     turns: list[int]
     context: object = True
     is_draining: bool = False
-    accounts: HandshakeAccounts = field(default_factory=HandshakeAccounts)
     metrics: Metrics = field(default_factory=Metrics)
     began: list[int] = field(default_factory=list)
 
-    def connect(self, sock: socket.socket, _source: str, _cipher: Cipher | None = None) -> None:
+    def open_client(self, sock: socket.socket, _source: str, _cipher: Cipher | None) -> None:
         self.began.append(len(self.turns))
         sock.close()
 
@@ -39,7 +38,8 @@ async def test_one_handshake_begins_for_each_turn_of_the_loop() -> None:
     turns: list[int] = []
     recorder = Recorder(turns)
     loop = asyncio.get_running_loop()
-    handshakes = Handshakes(loop, cast("Agent", recorder))
+    state = cast(AgentState, recorder)
+    handshakes = Handshakes(loop, state, HandshakeAccounts(), recorder.open_client)
     with ExitStack() as stack:
         stack.callback(handshakes.stop)
         for _ in range(COUNT):

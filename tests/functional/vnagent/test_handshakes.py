@@ -33,8 +33,8 @@ from tests.functional.vnagent.attacks import (
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
 from vnagent.core.client_chain import MAX_CERTIFICATES
+from vnagent.downstream.admission import MAX_HEAVY, MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
 from vnagent.downstream.handshakes import MAX_BEGUN, MAX_WAITING, SHORT_BYTES
-from vnagent.state import MAX_HEAVY, MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
 from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
 
 

@@ -11,8 +11,8 @@ UNWANTED = {
 PROGRAM = """
 import socket, ssl, sys
 import vnagent.__main__
-from vnagent.transport.tls_connection import TlsChannel
-from vnagent.transport.poller import Channels
+from vnagent.transport.tls_connection import TlsConnection
+from vnagent.transport.poller import SocketPoller
 from vnagent.transport.cipher import Cipher
 from daemonkit.run.command_line import parse_arguments
 import asyncio
@@ -22,8 +22,8 @@ parse_arguments("vn-agent", ["--config", "vn-agent.yaml"])
 async def dial():
     near, far = socket.socketpair()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    channels = Channels(asyncio.get_running_loop())
-    TlsChannel(channels, near, Cipher(context, is_server=False, server_hostname="node-1"), None).abort()
+    poller = SocketPoller(asyncio.get_running_loop())
+    TlsConnection(poller, near, Cipher(context, is_server=False, server_hostname="node-1"), None).abort()
     far.close()
 
 asyncio.run(dial())

@@ -20,8 +20,8 @@ from tests.functional.vnagent.links import until
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import EXEC, SHOP, echoes, many, serves
 from vnagent.core.head import ResponseHead
-from vnagent.transport.poller import Channels
-from vnagent.transport.tls_connection import TlsChannel
+from vnagent.transport.poller import SocketPoller
+from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.kubelet import KubeletAddress, KubeletConnection, KubeletPool
 
 
@@ -134,13 +134,13 @@ class Taker:
 
     def __init__(self) -> None:
         self.connection: KubeletConnection | None = None
-        self.channel: TlsChannel | None = None
+        self.transport: TlsConnection | None = None
         self.failures: list[str] = []
 
     def on_response(self, head: ResponseHead) -> None:
         assert (head.status, self.connection is None) == (101, False)
         if self.connection is not None:
-            self.channel, _ = self.connection.take_channel()
+            self.transport, _ = self.connection.take_transport()
 
     def on_body(self, data: memoryview) -> None:
         raise AssertionError(data)
@@ -156,7 +156,7 @@ class Taker:
 
     def has_taken(self) -> bool:
         assert self.failures == []
-        return self.channel is not None
+        return self.transport is not None
 
 
 def test_a_session_ends_with_the_kubelets_certificate(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_a_session_ends_with_the_kubelets_certificate(tmp_path: Path) -> None:
     kubelet = StandInKubelet([SHOP], tls=tls)
 
     async def main() -> None:
-        channels = Channels(asyncio.get_running_loop())
-        channels.start()
-        pool = KubeletPool(channels, KubeletAddress("127.0.0.1", kubelet.port, NAME), context)
+        poller = SocketPoller(asyncio.get_running_loop())
+        poller.start()
+        pool = KubeletPool(poller, KubeletAddress("127.0.0.1", kubelet.port, NAME), context)
 
         def offers_a_session() -> bool:
             connection = pool.acquire(Taker(), b"", timeout_s=None, is_upgrade=False)
@@ -184,11 +184,11 @@ def test_a_session_ends_with_the_kubelets_certificate(tmp_path: Path) -> None:
         request = head(f"POST {path}", *SPDY)
         stream.connection = pool.acquire(stream, request, timeout_s=None, is_upgrade=True)
         await until(stream.has_taken)
-        channels.now += expires_at.timestamp() - time.time() - 5
+        poller.now += expires_at.timestamp() - time.time() - 5
         assert offers_a_session()
-        channels.now += 10
+        poller.now += 10
         assert not offers_a_session()
-        channels.stop()
+        poller.stop()
 
     kubelet.start()
     try:

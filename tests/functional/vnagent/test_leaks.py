@@ -12,7 +12,7 @@ import pytest
 from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
-from vnagent.transport.poller import Channels
+from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import LINGER_S
 
 LOGS = "GET /containerLogs/web/shop/app"
@@ -56,7 +56,7 @@ def settled(node: Node) -> Held:
     status request before it: both only add, for a moment, and how often depends on the machine.
     """
     seen = [held(node)]
-    end = time.monotonic() + LINGER_S + 2 * Channels.PERIOD_S
+    end = time.monotonic() + LINGER_S + 2 * SocketPoller.PERIOD_S
     while time.monotonic() < end:
         seen.append(held(node))
     return Held(*(min(values) for values in zip(*map(astuple, seen), strict=True)))

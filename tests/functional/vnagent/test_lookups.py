@@ -10,7 +10,7 @@ from devkit.kubelet.replies import Exchange, Reply
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, Node, head, tenant_pod
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
-from vnagent.state import MAX_LOOKUPS
+from vnagent.dispatch import MAX_LOOKUPS
 
 MORE = 20
 

@@ -33,7 +33,7 @@ from tests.functional.vnagent.node import (
     tenant_pod,
 )
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
-from vnagent.state import MAX_TENANT_HANDSHAKE_BYTES
+from vnagent.downstream.admission import MAX_TENANT_HANDSHAKE_BYTES
 
 MIB = 1 << 20
 # The formula's figures.

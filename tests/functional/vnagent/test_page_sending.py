@@ -10,13 +10,15 @@ from typing import cast
 
 from daemonkit.tasks import Tasks
 from tenancy.tenant import Role
-from tests.functional.vnagent.links import SMALL, Link, run, shaken_link, until
+from tests.functional.vnagent.links import SMALL, Link, connected_link, run, until
 from vnagent.core.access import Caller
-from vnagent.core.limits import Use
+from vnagent.core.limits import TenantUsage
 from vnagent.core.requests import Endpoint, Page
 from vnagent.downstream.client_connection import ClientConnection
-from vnagent.exchange.page_service import PageExchange, PageService, Rendered
-from vnagent.transport.poller import Channels
+from vnagent.exchange.page import PageExchange
+from vnagent.exchange.page_service import PageService, RenderedPage
+from vnagent.state import AgentState
+from vnagent.transport.poller import SocketPoller
 
 PODS = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
 PAGE_BYTES = 4 << 20
@@ -26,53 +28,59 @@ class FakeService:
     """Has rendered one page."""
 
     @contextlib.asynccontextmanager
-    async def rendered(self, *_: object) -> AsyncIterator[Rendered]:
-        yield Rendered(1, "application/json", b"x" * PAGE_BYTES)
+    async def rendered(self, *_: object) -> AsyncIterator[RenderedPage]:
+        yield RenderedPage(1, "application/json", b"x" * PAGE_BYTES)
 
 
-class FakeClient(SimpleNamespace):
-    """As much of a connection and of an agent as a page needs."""
-
-    def __init__(self, link: Link, use: Use) -> None:
-        super().__init__(agent=self, channel=link.channel, caller=Caller("ten-a", Role.APISERVER, "00"))
-        self.exchange: PageExchange | None = None
-        self.index, self.is_draining, self.date, self.tasks = None, False, "", Tasks("test")
-        self._use = use
-        link.channel.bind(use)
+class FakeRequestLog:
+    date = ""
 
     def next_request_id(self) -> str:
         return "0" * 16
 
-    def account_of(self, _caller: Caller) -> Use:
-        return self._use
-
-    def audit(self, *_: object) -> None:
+    def record(self, *_: object) -> None:
         pass
+
+
+class FakeClient(SimpleNamespace):
+    """As much of a connection and of the state as a page needs."""
+
+    def __init__(self, link: Link, use: TenantUsage) -> None:
+        super().__init__(transport=link.transport, caller=Caller("ten-a", Role.APISERVER, "00"))
+        self.exchange: PageExchange | None = None
+        self.index, self.is_draining, self.request_log = None, False, FakeRequestLog()
+        self._use = use
+        link.transport.bind(use)
+
+    def account_of(self, _caller: Caller) -> TenantUsage:
+        return self._use
 
     def finish(self, *, is_close: bool) -> None:
         assert not is_close
         self.exchange = None
 
 
-def started(link: Link, use: Use) -> FakeClient:
+def started(link: Link, use: TenantUsage) -> FakeClient:
     client = FakeClient(link, use)
-    exchange = PageExchange(cast(ClientConnection, client), PODS, cast(PageService, FakeService()))
-    client.exchange = exchange
-    link.owner.at_writable = exchange.on_client_writable
+    service = cast(PageService, FakeService())
+    exchange = PageExchange(
+        cast(ClientConnection, client), cast(AgentState, client), PODS, service, Tasks("test")
+    )
+    link.handler.at_writable = exchange.on_client_writable
     exchange.start()
     return client
 
 
-def is_below(use: Use, most: int) -> bool:
+def is_below(use: TenantUsage, most: int) -> bool:
     return use.unsent_bytes < most
 
 
 def test_a_page_that_is_nearly_read_has_no_more_in_memory_than_twice_what_counts() -> None:
     """All of it was kept for the last piece: 50 MiB for five clients whose unread rests counted 6 MiB."""
 
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True, buffer_bytes=SMALL) as link:
-            use = Use()
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True, buffer_bytes=SMALL) as link:
+            use = TenantUsage()
             tracemalloc.start()
             try:
                 before, _ = tracemalloc.get_traced_memory()
@@ -97,15 +105,15 @@ def test_a_page_that_is_nearly_read_has_no_more_in_memory_than_twice_what_counts
 
 
 def test_a_client_that_leaves_midway_owes_nothing() -> None:
-    async def body(channels: Channels) -> None:
-        async with shaken_link(channels, is_server=True, buffer_bytes=SMALL) as link:
-            use = Use()
+    async def body(poller: SocketPoller) -> None:
+        async with connected_link(poller, is_server=True, buffer_bytes=SMALL) as link:
+            use = TenantUsage()
             client = started(link, use)
             await until(lambda: use.unsent_bytes > PAGE_BYTES // 2)
             exchange, client.exchange = client.exchange, None
             assert exchange is not None
             exchange.cancel()
-            link.channel.abort()
+            link.transport.abort()
             assert use.unsent_bytes == 0
 
     run(body)

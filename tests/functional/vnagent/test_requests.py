@@ -394,12 +394,12 @@ def test_who_asks_and_does_not_read_is_not_listened_to(node: Node, path: str) ->
             sock.setsockopt(socket.SOL_SOCKET, size, 65536)
         sock.setblocking(False)
         far = FarEnd(sock, node.context("ten-a"), is_server=False, name=NAME)
-        far.shake()
+        far.handshake()
 
         def is_shaken() -> bool:
             far.push()
             far.pull()
-            return far.is_handshaken
+            return far.is_handshake_done
 
         assert wait_for(is_shaken, DEADLINE_S)
         before = memory_kib(node)

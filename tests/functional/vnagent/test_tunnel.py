@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.functional.vnagent.far_end import End, FarEnd
-from tests.functional.vnagent.links import SMALL, run, shaken_link, turns, until
+from tests.functional.vnagent.links import SMALL, connected_link, run, turns, until
 from vnagent.downstream.client_connection import UNIDENTIFIED
-from vnagent.transport.poller import Channels
+from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import CLOSE_S
 from vnagent.transport.tunnel import Tunnel
 
@@ -38,30 +38,30 @@ class Joined:
 
 @contextlib.asynccontextmanager
 async def joined(
-    channels: Channels, client_buffer: int | None = None, kubelet_buffer: int | None = None
+    poller: SocketPoller, client_buffer: int | None = None, kubelet_buffer: int | None = None
 ) -> AsyncIterator[Joined]:
     """All four ends are gone at the end."""
     async with (
-        shaken_link(channels, is_server=True, buffer_bytes=client_buffer) as client,
-        shaken_link(channels, is_server=False, buffer_bytes=kubelet_buffer) as kubelet,
+        connected_link(poller, is_server=True, buffer_bytes=client_buffer) as client,
+        connected_link(poller, is_server=False, buffer_bytes=kubelet_buffer) as kubelet,
     ):
         closed: list[Tunnel] = []
-        tunnel = Tunnel(client.channel, kubelet.channel, UNIDENTIFIED, None, closed.append)
+        tunnel = Tunnel(client.transport, kubelet.transport, UNIDENTIFIED, None, closed.append)
         yield Joined(client.far, kubelet.far, tunnel, closed)
 
 
 def test_a_client_that_stands_still_keeps_the_tail_of_what_has_ended() -> None:
     """`kubectl exec ... | less`: longer than a closed connection is waited for, and still counted."""
 
-    async def body(channels: Channels) -> None:
-        async with joined(channels, SMALL, SMALL) as both:
+    async def body(poller: SocketPoller) -> None:
+        async with joined(poller, SMALL, SMALL) as both:
             sent = os.urandom(200_000)
             both.kubelet.say(sent)
             both.kubelet.finish(with_notify=True)
             await until(lambda: both.kubelet.end is not None, both.kubelet.push, both.kubelet.pull)
-            for channel in list(channels.by_fd.values()):
-                if channel.deadline is not None and channel.deadline < channels.now + 5 * CLOSE_S:
-                    channel.expire()
+            for transport in list(poller.by_fd.values()):
+                if transport.deadline is not None and transport.deadline < poller.now + 5 * CLOSE_S:
+                    transport.expire()
             assert both.closed == []
             await until(lambda: both.client.end is not None, lambda: both.client.pull(2000))
             assert bytes(both.client.received) == sent
@@ -74,8 +74,8 @@ def test_a_client_that_stands_still_keeps_the_tail_of_what_has_ended() -> None:
 def test_output_reaches_a_slow_client_whole_though_the_kubelet_has_closed() -> None:
     """Lost tails of output: kubernetes/kubernetes 124571."""
 
-    async def body(channels: Channels) -> None:
-        async with joined(channels, SMALL, SMALL) as both:
+    async def body(poller: SocketPoller) -> None:
+        async with joined(poller, SMALL, SMALL) as both:
             sent = os.urandom(900_000)
             both.kubelet.say(sent)
             both.kubelet.finish(with_notify=True)
@@ -93,8 +93,8 @@ def test_output_reaches_a_client_that_goes_on_talking_to_a_kubelet_that_is_gone(
     """SPDY pings go up all the time. The kubelet's kernel answers those that come after its end with
     RST, which must not cost the client what was sent before the end."""
 
-    async def body(channels: Channels) -> None:
-        async with joined(channels, SMALL) as both:
+    async def body(poller: SocketPoller) -> None:
+        async with joined(poller, SMALL) as both:
             sent = os.urandom(1_000_000)
             both.kubelet.say(sent)
             both.kubelet.finish(with_notify=True)
@@ -115,8 +115,8 @@ def test_output_reaches_a_client_that_goes_on_talking_to_a_kubelet_that_is_gone(
 
 
 def test_input_reaches_a_slow_kubelet_whole_though_the_client_has_closed() -> None:
-    async def body(channels: Channels) -> None:
-        async with joined(channels, SMALL, SMALL) as both:
+    async def body(poller: SocketPoller) -> None:
+        async with joined(poller, SMALL, SMALL) as both:
             sent = os.urandom(900_000)
             both.client.say(sent)
             both.client.finish(with_notify=True)
@@ -130,8 +130,8 @@ def test_input_reaches_a_slow_kubelet_whole_though_the_client_has_closed() -> No
 
 
 def test_both_flood_and_nobody_reads_until_both_do() -> None:
-    async def body(channels: Channels) -> None:
-        async with joined(channels, SMALL, SMALL) as both:
+    async def body(poller: SocketPoller) -> None:
+        async with joined(poller, SMALL, SMALL) as both:
             up, down = os.urandom(700_000), os.urandom(700_000)
             both.client.say(up)
             both.kubelet.say(down)
@@ -152,8 +152,8 @@ def test_both_flood_and_nobody_reads_until_both_do() -> None:
 
 @pytest.mark.parametrize("act", ["close", "abort"])
 def test_ending_a_tunnel_twice_tells_once(act: str) -> None:
-    async def body(channels: Channels) -> None:
-        async with joined(channels) as both:
+    async def body(poller: SocketPoller) -> None:
+        async with joined(poller) as both:
             getattr(both.tunnel, act)()
             both.tunnel.close()
             both.tunnel.abort()
@@ -190,8 +190,8 @@ _ENDS = st.sampled_from(
 def test_whatever_happens_no_byte_is_lost_or_moved(
     steps: list[tuple[str, str, int]], end: str, buffer_bytes: int | None
 ) -> None:
-    async def body(channels: Channels) -> None:
-        async with joined(channels, buffer_bytes, buffer_bytes) as both:
+    async def body(poller: SocketPoller) -> None:
+        async with joined(poller, buffer_bytes, buffer_bytes) as both:
             ends = {"client": both.client, "kubelet": both.kubelet}
             said = {"client": bytearray(), "kubelet": bytearray()}
             for number, (who, act, size) in enumerate(steps):
@@ -214,7 +214,7 @@ def test_whatever_happens_no_byte_is_lost_or_moved(
                 assert both.client.received == said["kubelet"]
             both.client.close()
             both.kubelet.close()
-            await until(lambda: channels.by_fd == {})
+            await until(lambda: poller.by_fd == {})
             assert both.closed == [both.tunnel]
 
     run(body)

@@ -90,7 +90,7 @@ async def test_streams_that_are_being_opened_make_no_write_of_their_own(tmp_path
     """Their reservations fill no batch: with 256 KiB of them each line once was a write."""
     log = opened(tmp_path / "audit")
     for _ in range(1024):
-        assert log.reserve("ten-b")
+        assert log.try_reserve("ten-b")
     for line in lines(0, 100):
         log.write(line, "ten-a")
     assert disk.writes == 0
@@ -174,7 +174,7 @@ async def test_a_start_waits_for_no_reader_of_a_named_pipe(tmp_path: Path) -> No
     assert log.report() == f"audit: cannot be written ({NO_READER}), 1 lines wait, 0 lines lost since start"
     while log.has_room("ten-a"):
         log.write(b"x" * 999 + b"\n", "ten-a")
-    assert not log.reserve("ten-a")
+    assert not log.try_reserve("ten-a")
     log.open()  # SIGHUP
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     await asyncio.sleep(2 * RETRY_S)
@@ -290,7 +290,7 @@ async def test_room_that_was_reserved_is_there_when_the_line_comes(tmp_path: Pat
     log.write(b"first\n", "ten-b")
     log.flush()
     reserved = 0
-    while log.reserve("ten-a"):
+    while log.try_reserve("ten-a"):
         reserved += 1
     assert reserved >= 1024  # as many as a tenant's streams by default
     before = lost.value
@@ -315,8 +315,8 @@ async def test_streams_of_many_tenants_take_no_room_from_others(tmp_path: Path, 
     log = opened(tmp_path / "audit", lost)
     for tenant in range(13):
         for _ in range(1024):
-            assert log.reserve(f"ten-{tenant}")
-    assert log.reserve("bank")
+            assert log.try_reserve(f"ten-{tenant}")
+    assert log.try_reserve("bank")
     for _ in range(100):
         log.write(b"x" * 999 + b"\n", "bank")
     log.write(b"last\n", "bank", is_reserved=True)
@@ -327,7 +327,7 @@ async def test_streams_of_many_tenants_take_no_room_from_others(tmp_path: Path, 
     disk.room = 0
     log.write(b"now it fails\n", "bank")
     log.flush()
-    assert not log.reserve("bank")
+    assert not log.try_reserve("bank")
     for tenant in range(13):
         for _ in range(1024):
             log.write(b"y" * 299 + b"\n", f"ten-{tenant}", is_reserved=True)
@@ -342,7 +342,7 @@ async def test_streams_of_many_tenants_take_no_room_from_others(tmp_path: Path, 
 async def test_a_reservation_that_is_given_back_leaves_nothing(tmp_path: Path) -> None:
     log = opened(tmp_path / "audit")
     for _ in range(3 * MAX_WAITING_BYTES // LINE_BYTES):
-        assert log.reserve("ten-a")
+        assert log.try_reserve("ten-a")
         log.release("ten-a")
     log.close()
 

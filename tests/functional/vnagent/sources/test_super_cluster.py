@@ -20,9 +20,9 @@ from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from vnagent.sources.port import TenantsReading
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
+from vnagent.tenants.reading import TenantsReading
 from vnagent.tenants.virtualcluster import CertificateSecret, key_of_source
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vnagent.core.limits import Limits, Turn, Use, has_room, ready_count, take_turn
+from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request, is_below, ready_count
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from vnagent.core.limits import Limits, Turn, Use, has_room, ready_count, take_t
     [(0, 1, True), (1, 1, False), (2, 1, False), (0, 0, True), (10**6, 0, True)],
 )
 def test_room(held: int, limit: int, expected: bool) -> None:
-    assert has_room(held, limit) is expected
+    assert is_below(held, limit) is expected
 
 
 def rate(per_second: int) -> Limits:
@@ -20,29 +20,29 @@ def rate(per_second: int) -> Limits:
 
 def test_a_large_head_takes_as_many_turns_as_it_has_kib() -> None:
     """Or 1000 heads of 190 KB a second would be within the rate, each of which costs milliseconds."""
-    use = Use()
-    served = [take_turn(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
-    assert served.count(Turn.SERVE) == 6
+    use = TenantUsage()
+    served = [admit_request(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
+    assert served.count(RateVerdict.SERVE) == 6
     # It is never too large for the rate, and what follows waits for it: a second at most.
-    use = Use()
-    served = [take_turn(use, rate(2), 10.0, head_bytes=190 << 10) for _ in range(2)]
-    assert served == [Turn.SERVE, Turn.REFUSE]
-    assert take_turn(use, rate(2), 10.4, has_waited=True) is Turn.WAIT
-    assert take_turn(use, rate(2), 11.0, has_waited=True) is Turn.SERVE
+    use = TenantUsage()
+    served = [admit_request(use, rate(2), 10.0, head_bytes=190 << 10) for _ in range(2)]
+    assert served == [RateVerdict.SERVE, RateVerdict.REFUSE]
+    assert admit_request(use, rate(2), 10.4, has_waited=True) is RateVerdict.WAIT
+    assert admit_request(use, rate(2), 11.0, has_waited=True) is RateVerdict.SERVE
 
 
 def test_large_heads_that_are_refused_take_as_many_refusals() -> None:
-    use = Use()
-    turns = [take_turn(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
-    assert turns.count(Turn.REFUSE) == 1
-    assert turns.count(Turn.WAIT) == 13
+    use = TenantUsage()
+    turns = [admit_request(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
+    assert turns.count(RateVerdict.REFUSE) == 1
+    assert turns.count(RateVerdict.WAIT) == 13
     assert ready_count(use, rate(1000), 10.0) == 0
 
 
 def test_an_apiservers_head_takes_one_turn() -> None:
-    use = Use()
-    turns = [take_turn(use, rate(1000), 10.0, head_bytes=1023) for _ in range(1000)]
-    assert turns == [Turn.SERVE] * 1000
+    use = TenantUsage()
+    turns = [admit_request(use, rate(1000), 10.0, head_bytes=1023) for _ in range(1000)]
+    assert turns == [RateVerdict.SERVE] * 1000
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_an_apiservers_head_takes_one_turn() -> None:
     ],
 )
 def test_requests(per_second: int, times_s: list[float], expected: list[bool]) -> None:
-    use = Use()
-    turns = [take_turn(use, rate(per_second), now) for now in times_s]
-    assert [turn is Turn.SERVE for turn in turns] == expected
+    use = TenantUsage()
+    turns = [admit_request(use, rate(per_second), now) for now in times_s]
+    assert [turn is RateVerdict.SERVE for turn in turns] == expected
 
 
 @given(st.integers(1, 50), st.lists(st.floats(0, 2), max_size=100))
 def test_never_more_than_a_second_of_burst_on_top_of_the_rate(per_second: int, steps: list[float]) -> None:
-    use, now, taken = Use(), 0.0, 0
+    use, now, taken = TenantUsage(), 0.0, 0
     for step in steps:
         now += step
-        taken += take_turn(use, rate(per_second), now) is Turn.SERVE
+        taken += admit_request(use, rate(per_second), now) is RateVerdict.SERVE
         assert taken <= per_second * (now + 1) + 1e-6
         assert 0 <= use.tokens <= per_second
 
@@ -88,18 +88,20 @@ def test_refusals_have_a_rate_of_their_own(
     per_second: int, at_first: list[int], a_second_later: list[int]
 ) -> None:
     """A tenth of the requests', 10 at least, after a burst of 100. What exceeds both waits unanswered."""
-    use = Use()
+    use = TenantUsage()
     for now_s, expected in ((5.0, at_first), (6.0, a_second_later)):
-        turns = [take_turn(use, rate(per_second), now_s) for _ in range(3000)]
-        assert [turns.count(turn) for turn in (Turn.SERVE, Turn.REFUSE, Turn.WAIT)] == expected
+        turns = [admit_request(use, rate(per_second), now_s) for _ in range(3000)]
+        assert [
+            turns.count(turn) for turn in (RateVerdict.SERVE, RateVerdict.REFUSE, RateVerdict.WAIT)
+        ] == expected
 
 
 def test_requests_that_wait_go_first() -> None:
-    use = Use(waiting=3, tokens=2.0, refusals=1.0, counted_at_s=10.0)
-    assert take_turn(use, rate(2), 10.0) is Turn.REFUSE
-    assert take_turn(use, rate(2), 10.0) is Turn.WAIT
+    use = TenantUsage(waiting=3, tokens=2.0, refusals=1.0, counted_at_s=10.0)
+    assert admit_request(use, rate(2), 10.0) is RateVerdict.REFUSE
+    assert admit_request(use, rate(2), 10.0) is RateVerdict.WAIT
     assert ready_count(use, rate(2), 10.0) == 2
-    served = [take_turn(use, rate(2), 10.0, has_waited=True) for _ in range(3)]
-    assert served == [Turn.SERVE, Turn.SERVE, Turn.WAIT]
+    served = [admit_request(use, rate(2), 10.0, has_waited=True) for _ in range(3)]
+    assert served == [RateVerdict.SERVE, RateVerdict.SERVE, RateVerdict.WAIT]
     assert ready_count(use, rate(2), 10.4) == 0
     assert ready_count(use, rate(0), 10.4) == 3

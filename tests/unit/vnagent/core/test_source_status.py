@@ -3,8 +3,7 @@
 
 import pytest
 
-from vnagent.core.source_status import Retained, SourceStatus
-from vnagent.sources.port import Failure
+from vnagent.core.source_status import Failure, Retained, SourceStatus
 
 FAILURE = Failure("/t: No such file or directory", 5.25)
 RETAINED = Retained(("ten-a", "ten-b"), 61.5)

@@ -17,23 +17,22 @@ from tenancy.ownership import Owned, OwnerIndex
 from tenancy.tenant import Role
 from vnagent.core.access import Caller
 from vnagent.core.head import parse_response_head
-from vnagent.core.limits import Use
+from vnagent.core.limits import TenantUsage
 from vnagent.core.requests import Endpoint, Page
 from vnagent.downstream.client_connection import ClientConnection
 from vnagent.exchange import page_service
+from vnagent.exchange.page import PIECE_BYTES, PageExchange
 from vnagent.exchange.page_service import (
-    INLINE_BYTES,
     PAGE_BURST_BYTES,
     PAGE_BYTES_PER_S,
-    PIECE_BYTES,
-    LaneFullError,
-    PageExchange,
+    PageQueueTimeoutError,
     PageService,
 )
 from vnagent.pages import page as pages
 from vnagent.pages.page import PageError
-from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
-from vnagent.upstream.page_fetch import LIST_S, FetchError
+from vnagent.state import AgentState
+from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
+from vnagent.upstream.page_fetch import INLINE_BYTES, LIST_S, FetchError
 
 pytestmark = pytest.mark.asyncio
 
@@ -52,7 +51,7 @@ def owned(each: StandInPod) -> Owned:
     return Owned(tenant, "web", each.name, uid, each.namespace, each.name, each.uid, containers)
 
 
-class FakeChannels:
+class FakePoller:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
 
@@ -61,7 +60,7 @@ class Kubelet:
     """A pool that answers each request with a page of `pods` after `takes_s`; counts the reads."""
 
     def __init__(self, *pods: StandInPod, takes_s: float = 0.0) -> None:
-        self.channels = FakeChannels()
+        self.poller = FakePoller()
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.pods = pods
         self.takes_s = takes_s
@@ -70,14 +69,14 @@ class Kubelet:
         self.reads: list[str] = []
 
     def acquire(
-        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+        self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
     ) -> "Kubelet":
         path = request.split(b" ")[1].decode()
         self.reads.append(path)
-        self.channels.loop.call_later(self.takes_s, self._answer, exchange, path)
+        self.poller.loop.call_later(self.takes_s, self._answer, exchange, path)
         return self
 
-    def _answer(self, exchange: Exchange, path: str) -> None:
+    def _answer(self, exchange: ResponseHandler, path: str) -> None:
         page = page_for(path.partition("?")[0], self.pods, "node-1")
         assert page is not None
         body = page[1][: 100 if self.is_cut else None]
@@ -312,7 +311,7 @@ async def test_a_page_that_waits_too_long_for_the_tenants_others_is_refused(
     Rendering(monkeypatch, b"x" * (16 << 20))
     served = Served(Kubelet(A), 3600.0)
     found = await asyncio.gather(*(take(served, "ten-a") for _ in range(50)), return_exceptions=True)
-    refused = sum(isinstance(each, LaneFullError) for each in found)
+    refused = sum(isinstance(each, PageQueueTimeoutError) for each in found)
     assert refused + sum(isinstance(each, bytes) for each in found) == 50
     # The burst, and 5 s at the rate.
     assert 50 - refused <= (PAGE_BURST_BYTES + 5 * PAGE_BYTES_PER_S) // (16 << 20) + 2
@@ -327,19 +326,31 @@ class BrokenIndex(OwnerIndex):
         raise ZeroDivisionError(tenant)
 
 
+class FakeRequestLog:
+    date = ""
+
+    def next_request_id(self) -> str:
+        return "1"
+
+    def record(self, *_: object) -> None:
+        pass
+
+
+def page_exchange(client: "Client", served: Served) -> PageExchange:
+    port, state = cast(ClientConnection, client), cast(AgentState, client)
+    return PageExchange(port, state, PODS, served.service, client.tasks)
+
+
 class Client:
-    """A connection that records how it is refused, with as much of an agent as a page needs."""
+    """A connection that records how it is refused, with as much of the state as a page needs."""
 
     def __init__(self, index: OwnerIndex) -> None:
-        self.agent = self
+        self.request_log = FakeRequestLog()
         self.index = index
         self.tasks = Tasks("test")
         self.caller = Caller("ten-a", Role.APISERVER, "00")
         self.exchange: object = None
         self.refused: list[tuple[int, str]] = []
-
-    def next_request_id(self) -> str:
-        return "1"
 
     def refuse(self, _page: Page, _id: str, status: int, reason: str, *, is_close: bool) -> None:
         assert not is_close
@@ -356,9 +367,7 @@ async def test_a_fault_of_ours_is_answered_and_said_once_and_kept_for_nobody(
     client = Client(BrokenIndex([]) if is_fault_in == "rendering" else served.index)
     if is_fault_in == "reading":
         kubelet.acquire = broken  # type: ignore[method-assign]  # as a dial that fails in Python
-    exchange = PageExchange(cast(ClientConnection, client), PODS, served.service)
-    client.exchange = exchange
-    exchange.start()
+    page_exchange(client, served).start()
     await asyncio.sleep(1.0)
     assert client.refused == [(502, "page-malformed")]
     assert capsys.readouterr().err.count("ERROR") == 1
@@ -369,7 +378,7 @@ def broken(*_: object, **__: object) -> Kubelet:
     raise ValueError
 
 
-class OpenChannel:
+class OpenTransport:
     """Takes all that is written to it but for the first piece."""
 
     def __init__(self) -> None:
@@ -382,10 +391,10 @@ class OpenChannel:
     def flush(self) -> None:
         pass
 
-    def is_congested(self) -> bool:
+    def await_if_congested(self) -> bool:
         return len(self.sizes) == 2  # the head, and a piece
 
-    def soon(self, call: Callable[[], None]) -> None:
+    def call_soon(self, call: Callable[[], None]) -> None:
         self.calls.append(call)
 
 
@@ -394,21 +403,17 @@ class Reader(Client):
 
     def __init__(self, served: Served) -> None:
         super().__init__(served.index)
-        self.channel = OpenChannel()
+        self.transport: OpenTransport = OpenTransport()
         self.is_draining = False
-        self.date = ""
-        self.use = Use()
+        self.use = TenantUsage()
         self.is_finished = False
         self.is_aborted = False
 
     def abort(self) -> None:
         self.is_aborted = True
 
-    def account_of(self, _caller: Caller) -> Use:
+    def account_of(self, _caller: Caller) -> TenantUsage:
         return self.use
-
-    def audit(self, *_: object) -> None:
-        pass
 
     def finish(self, *, is_close: bool) -> None:
         assert not is_close
@@ -420,18 +425,17 @@ async def test_a_client_that_takes_all_gets_one_piece_for_each_turn(monkeypatch:
     Rendering(monkeypatch, b"x" * (10 * PIECE_BYTES + 1))
     served = Served(Kubelet(A), 0.0)
     reader = Reader(served)
-    channel = reader.channel
-    exchange = PageExchange(cast(ClientConnection, reader), PODS, served.service)
-    reader.exchange = exchange
+    transport = reader.transport
+    exchange = page_exchange(reader, served)
     exchange.start()
     await asyncio.sleep(1.0)
-    assert channel.sizes[1:] == [PIECE_BYTES]
-    channel.calls.append(exchange.on_client_writable)
+    assert transport.sizes[1:] == [PIECE_BYTES]
+    transport.calls.append(exchange.on_client_writable)
     for count in range(2, 12):
-        channel.calls.pop()()
-        assert len(channel.sizes) == 1 + count
-    assert channel.calls == []
-    assert channel.sizes[1:] == [PIECE_BYTES] * 10 + [1]
+        transport.calls.pop()()
+        assert len(transport.sizes) == 1 + count
+    assert transport.calls == []
+    assert transport.sizes[1:] == [PIECE_BYTES] * 10 + [1]
     assert reader.is_finished
     assert reader.use.unsent_bytes == 0
 
@@ -443,10 +447,8 @@ async def test_a_page_that_fails_after_its_head_ends_the_connection(
     Rendering(monkeypatch, b"x" * (10 * PIECE_BYTES))
     served = Served(Kubelet(A), 0.0)
     reader = Reader(served)
-    monkeypatch.setattr(reader.channel, "flush", broken)
-    exchange = PageExchange(cast(ClientConnection, reader), PODS, served.service)
-    reader.exchange = exchange
-    exchange.start()
+    monkeypatch.setattr(reader.transport, "flush", broken)
+    page_exchange(reader, served).start()
     await asyncio.sleep(1.0)
     assert reader.is_aborted
     assert reader.refused == []

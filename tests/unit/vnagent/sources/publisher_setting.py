@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds of one configuration, with an agent that has no connection."""
+"""The sources of one configuration, and a state without a connection."""
 
 import asyncio
 from pathlib import Path
@@ -9,15 +9,18 @@ from daemonkit.metrics import Registry as MetricRegistry
 from daemonkit.tasks import Tasks
 from devkit.pki import Authority
 from tenancy.ownership import Owned
+from tenancy.registry import Registry
 from vnagent.audit_log import AuditLog
 from vnagent.config import Kubelet, Pods, PodSource, Serving, Spiffe, Tenants, VnAgentConfiguration
 from vnagent.core.limits import Limits
-from vnagent.exchange.page_service import PageService
 from vnagent.metrics import Metrics
+from vnagent.request_log import RequestLog
 from vnagent.saved_state import SavedState
-from vnagent.sources.publisher import Feeds
-from vnagent.state import Agent
-from vnagent.transport.poller import Channels
+from vnagent.sources.configured import ConfiguredSources
+from vnagent.sources.publisher import Publisher
+from vnagent.state import AgentState
+from vnagent.transport.poller import SocketPoller
+from vnagent.trust import spiffe_trust
 from vnagent.upstream.kubelet import KubeletPool
 
 SERVING = Authority.create("serving")
@@ -31,7 +34,7 @@ class Clock:
 
 
 class Setting:
-    """Feeds of one configuration, with an agent that has no connection."""
+    """The sources of one configuration, and a state without a connection."""
 
     def __init__(self, directory: Path, clock: Clock, spiffe: Spiffe | None = None) -> None:
         (directory / "tenants").mkdir(exist_ok=True)
@@ -46,27 +49,27 @@ class Setting:
             spiffe=spiffe,
         )
         self.directory = directory
-        self.channels = Channels(asyncio.get_running_loop())
+        self.poller = SocketPoller(asyncio.get_running_loop())
         tasks, metrics = Tasks("test"), Metrics()
-        kubelet = cast(KubeletPool, None)  # nothing here asks it
-        self.agent = Agent(
-            channels=self.channels,
-            kubelet=kubelet,
-            pages=PageService(kubelet, 0, tasks),
+        audit_log = AuditLog(self.poller.loop, directory / "audit", metrics.audit_lost)
+        self.state = AgentState(
+            poller=self.poller,
             limits=Limits(0, 0, 0),
             metrics=metrics,
-            audit_log=AuditLog(asyncio.get_running_loop(), directory / "audit", metrics.audit_lost),
-            tasks=tasks,
+            request_log=RequestLog(audit_log, metrics),
+            registry=Registry(spiffe=spiffe_trust(config)),
         )
         errors = MetricRegistry().counter("vcnode_state_errors_total", "Errors.")
-        self.state = SavedState(directory / "state", errors, clock)
-        self.state.prepare()
-        self.feeds = Feeds(config, self.agent, self.state, tasks, clock)
+        self.saved = SavedState(directory / "state", errors, clock)
+        self.saved.prepare()
+        self.publisher = Publisher(config, self.state, self.saved, clock)
+        kubelet = cast(KubeletPool, None)  # no source here reads it
+        self.sources = ConfiguredSources(config, self.state, self.publisher, kubelet, tasks)
 
     def served(self) -> tuple[set[str], set[Owned]]:
         """The tenants and pods that are served now."""
-        return set(self.agent.registry.tenants), set(self.agent.index)
+        return set(self.state.registry.tenants), set(self.state.index)
 
     def flags(self) -> dict[str, tuple[float, bool]]:
-        saved = self.feeds.saved()
-        return {name: (age, saved[name]) for name, age in self.feeds.ages().items()}
+        saved = self.sources.saved()
+        return {name: (age, saved[name]) for name, age in self.sources.ages().items()}

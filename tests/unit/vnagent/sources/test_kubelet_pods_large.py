@@ -19,7 +19,7 @@ from vnagent.core.requests import Endpoint, Page
 from vnagent.exchange.page_service import PageService
 from vnagent.sources.kubelet_pods import KubeletPods
 from vnagent.upstream import page_fetch as fetching
-from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
 from vnagent.upstream.page_fetch import LIST_S, MAX_WHOLE_LIST_BYTES
 
 pytestmark = pytest.mark.asyncio
@@ -50,12 +50,12 @@ def owned(tenant: str, name: str, problem: str = "") -> Owned:
 class ListPool:
     """A kubelet that sends the list of `items` in chunks, as Go does; counts the reads."""
 
-    class Channels:
+    class SocketPoller:
         def __init__(self) -> None:
             self.loop = asyncio.get_running_loop()
 
     def __init__(self, *items: bytes) -> None:
-        self.channels = self.Channels()
+        self.poller = self.SocketPoller()
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.items = items
         self.is_cut = False
@@ -63,13 +63,13 @@ class ListPool:
         self.aborts = 0
 
     def acquire(
-        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+        self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
     ) -> "ListPool":
         self.reads += 1
-        self.channels.loop.call_soon(self._answer, exchange)
+        self.poller.loop.call_soon(self._answer, exchange)
         return self
 
-    def _answer(self, exchange: Exchange) -> None:
+    def _answer(self, exchange: ResponseHandler) -> None:
         exchange.on_response(parse_response_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"))
         aborts = self.aborts
         for piece in self._pieces():

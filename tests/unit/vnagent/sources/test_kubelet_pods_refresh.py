@@ -14,7 +14,7 @@ from tenancy import keys
 from tenancy.ownership import ContainerPolicy
 from vnagent.core.head import parse_response_head
 from vnagent.sources.kubelet_pods import MAX_REFRESH_S, MIN_REFRESH_S, REFRESH_S, KubeletPods
-from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
+from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,12 +24,12 @@ INTERVAL_S = 5.0
 class Kubelet:
     """Lists the pods that there are when it is asked, `takes_s` later; counts the reads."""
 
-    class Channels:
+    class SocketPoller:
         def __init__(self) -> None:
             self.loop = asyncio.get_running_loop()
 
     def __init__(self, takes_s: float = 0.05) -> None:
-        self.channels = self.Channels()
+        self.poller = self.SocketPoller()
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.takes_s = takes_s
         self.status = 200
@@ -46,18 +46,18 @@ class Kubelet:
         )
 
     def acquire(
-        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+        self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
     ) -> "Kubelet":
-        self.reads.append(self.channels.loop.time())
+        self.reads.append(self.poller.loop.time())
         annotations = {keys.CLUSTER: "ten-b", keys.NAMESPACE: "web"}
         pods = [
             StandInPod("ten-b-web", name, f"s-{name}", annotations=annotations | {keys.UID: f"t-{name}"})
             for name in self.names
         ]
-        self.channels.loop.call_later(self.takes_s, self._answer, exchange, json.dumps(pod_list(pods)))
+        self.poller.loop.call_later(self.takes_s, self._answer, exchange, json.dumps(pod_list(pods)))
         return self
 
-    def _answer(self, exchange: Exchange, page: str) -> None:
+    def _answer(self, exchange: ResponseHandler, page: str) -> None:
         exchange.on_response(parse_response_head(b"HTTP/1.1 %d X" % self.status))
         exchange.on_body(memoryview(page.encode()))
         exchange.on_response_end()

@@ -19,8 +19,8 @@ from tests.unit.vnagent.sources.publisher_setting import SERVING, Clock, Setting
 from vnagent.config import Spiffe
 from vnagent.core.source_status import Retained
 from vnagent.reload import Reloadable
-from vnagent.sources.port import TenantsReading
-from vnagent.sources.publisher import SETTLE_S
+from vnagent.sources.configured import SETTLE_S
+from vnagent.tenants.reading import TenantsReading
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,156 +40,156 @@ def clock() -> Clock:
 async def setting(tmp_path: Path, clock: Clock) -> AsyncIterator[Setting]:
     made = Setting(tmp_path, clock)
     yield made
-    made.channels.stop()
+    made.poller.stop()
 
 
 async def test_before_anything_is_heard_nothing_is_known(setting: Setting) -> None:
-    setting.feeds.restore()
+    setting.publisher.restore()
     assert (setting.served(), setting.flags()) == ((set(), set()), {})
-    assert not setting.agent.index.is_synced
-    assert setting.agent.context is None
+    assert not setting.state.index.is_synced
+    assert setting.state.context is None
 
 
 async def test_what_is_published_is_served_and_saved(setting: Setting, clock: Clock) -> None:
-    assert setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
-    setting.feeds.publish_pods((SHOP,), ())
+    assert setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
+    setting.publisher.publish_pods((SHOP,), ())
     assert setting.served() == ({"ten-a", "ten-b"}, {SHOP})
     assert setting.flags() == {"tenants": (0.0, False), "pods": (0.0, False)}
-    assert setting.agent.context is not None
-    await setting.state.write_due()
+    assert setting.state.context is not None
+    await setting.saved.write_due()
     clock.now += 100
     again = Setting(setting.directory, clock)
-    again.feeds.restore()
+    again.publisher.restore()
     assert again.served() == ({"ten-a", "ten-b"}, {SHOP})
     assert again.flags() == {"tenants": (100.0, True), "pods": (100.0, True)}
-    assert again.agent.context is not None
+    assert again.state.context is not None
     await asyncio.sleep(7)  # it grows older while nobody is heard
     assert again.flags() == {"tenants": (107.0, True), "pods": (107.0, True)}
-    again.feeds.publish_pods((), ())
+    again.publisher.publish_pods((), ())
     assert again.flags() == {"tenants": (107.0, True), "pods": (0.0, False)}
     assert again.served() == ({"ten-a", "ten-b"}, set())
-    again.channels.stop()
+    again.poller.stop()
 
 
 async def test_state_that_was_restored_is_not_confirmed_by_being_served(
     setting: Setting, clock: Clock
 ) -> None:
     """Two restarts without a word of the sources: the age counts from the last word."""
-    setting.feeds.publish_tenants(TenantsReading({"a": A}))
-    await setting.state.write_due()
+    setting.publisher.publish_tenants(TenantsReading({"a": A}))
+    await setting.saved.write_due()
     for age_s in (1000.0, 2000.0):
         clock.now += 1000
         again = Setting(setting.directory, clock)
-        again.feeds.restore()
+        again.publisher.restore()
         assert again.flags() == {"tenants": (age_s, True)}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(300):
-                await again.feeds.run()
-        await again.state.write_due()
-        again.channels.stop()
+                await again.sources.run()
+        await again.saved.write_due()
+        again.poller.stop()
 
 
 async def test_a_bad_tenant_keeps_its_last_good_state_and_the_others_never_notice(setting: Setting) -> None:
-    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
-    assert setting.feeds.publish_tenants(TenantsReading({"a": Bad("not YAML"), "b": B}))
+    setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
+    assert setting.publisher.publish_tenants(TenantsReading({"a": Bad("not YAML"), "b": B}))
     assert setting.served()[0] == {"ten-a", "ten-b"}
-    (problem,) = setting.agent.tenant_problems
+    (problem,) = setting.state.tenant_problems
     assert (problem.source, problem.tenant, problem.is_kept) == ("a", "ten-a", True)
-    assert setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
-    assert setting.agent.tenant_problems == ()
+    assert setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
+    assert setting.state.tenant_problems == ()
 
 
 async def test_the_last_tenant_leaves_nobody_to_serve(setting: Setting) -> None:
-    setting.feeds.publish_tenants(TenantsReading({"a": A}))
-    setting.feeds.publish_tenants(TenantsReading({}, frozenset({"a"})))
+    setting.publisher.publish_tenants(TenantsReading({"a": A}))
+    setting.publisher.publish_tenants(TenantsReading({}, frozenset({"a"})))
     assert setting.served()[0] == set()
-    assert setting.agent.context is None
-    assert setting.feeds.statuses()[0].retained is None
+    assert setting.state.context is None
+    assert setting.sources.statuses()[0].retained is None
 
 
 async def test_an_empty_reading_retains_all_until_release(
     setting: Setting, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
+    setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     for _ in range(3):
-        setting.feeds.publish_tenants(TenantsReading({}))
+        setting.publisher.publish_tenants(TenantsReading({}))
         clock.now += 20
     assert setting.served()[0] == {"ten-a", "ten-b"}
-    assert setting.feeds.statuses()[0].retained == Retained(("ten-a", "ten-b"), 60.0)
-    assert setting.agent.metrics.distrusted_removals.value == 1
+    assert setting.sources.statuses()[0].retained == Retained(("ten-a", "ten-b"), 60.0)
+    assert setting.state.metrics.distrusted_removals.value == 1
     assert capsys.readouterr().err.count("ERROR") == 1
-    setting.feeds.release_tenants()
+    setting.publisher.release_tenants()
     assert setting.served()[0] == set()
-    assert setting.feeds.statuses()[0].retained is None
-    setting.feeds.release_tenants()
+    assert setting.sources.statuses()[0].retained is None
+    setting.publisher.release_tenants()
     assert "nothing to release" in capsys.readouterr().err
 
 
 async def test_one_of_several_goes_at_once(setting: Setting) -> None:
-    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
-    setting.feeds.publish_tenants(TenantsReading({"b": B}))
+    setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
+    setting.publisher.publish_tenants(TenantsReading({"b": B}))
     assert setting.served()[0] == {"ten-b"}
 
 
 async def test_a_renamed_file_is_the_same_tenant(setting: Setting) -> None:
-    setting.feeds.publish_tenants(TenantsReading({"a": A}))
-    setting.feeds.publish_tenants(TenantsReading({"10-a": A}))
-    assert set(setting.agent.registry.sources) == {"10-a"}
-    assert setting.feeds.statuses()[0].retained is None
+    setting.publisher.publish_tenants(TenantsReading({"a": A}))
+    setting.publisher.publish_tenants(TenantsReading({"10-a": A}))
+    assert set(setting.state.registry.sources) == {"10-a"}
+    assert setting.sources.statuses()[0].retained is None
 
 
 async def test_a_retained_tenant_keeps_what_a_newcomer_claims_until_it_is_released(setting: Setting) -> None:
     other = Tenant("ten-c", A.authorities, A.clients)
-    setting.feeds.publish_tenants(TenantsReading({"a": A}))
-    setting.feeds.publish_tenants(TenantsReading({"c": other}))
+    setting.publisher.publish_tenants(TenantsReading({"a": A}))
+    setting.publisher.publish_tenants(TenantsReading({"c": other}))
     assert setting.served()[0] == {"ten-a"}
-    assert [(each.source, each.is_kept) for each in setting.agent.tenant_problems] == [("c", False)]
-    setting.feeds.release_tenants()
-    assert (setting.served()[0], setting.agent.tenant_problems) == ({"ten-c"}, ())
+    assert [(each.source, each.is_kept) for each in setting.state.tenant_problems] == [("c", False)]
+    setting.publisher.release_tenants()
+    assert (setting.served()[0], setting.state.tenant_problems) == ({"ten-c"}, ())
 
 
 async def test_a_restart_goes_on_to_retain(setting: Setting, clock: Clock) -> None:
     """Also where by then so many tenants have come that the loss would look plausible."""
     c, d, e = (Tenant(f"ten-{each}", (Authority.create(each).der,), {}) for each in "cde")
-    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
-    setting.feeds.publish_tenants(TenantsReading({"c": c, "d": d, "e": e}))
-    await setting.state.write_due()
+    setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
+    setting.publisher.publish_tenants(TenantsReading({"c": c, "d": d, "e": e}))
+    await setting.saved.write_due()
     clock.now += 100
     again = Setting(setting.directory, clock)
-    again.feeds.restore()
+    again.publisher.restore()
     assert again.served()[0] == {"ten-a", "ten-b", "ten-c", "ten-d", "ten-e"}
-    again.feeds.publish_tenants(TenantsReading({"c": c, "d": d, "e": e}))
+    again.publisher.publish_tenants(TenantsReading({"c": c, "d": d, "e": e}))
     assert again.served()[0] == {"ten-a", "ten-b", "ten-c", "ten-d", "ten-e"}
-    assert again.feeds.statuses()[0].retained == Retained(("ten-a", "ten-b"), 100.0)
-    again.feeds.publish_tenants(TenantsReading({"a": A, "c": c, "d": d, "e": e}))
+    assert again.sources.statuses()[0].retained == Retained(("ten-a", "ten-b"), 100.0)
+    again.publisher.publish_tenants(TenantsReading({"a": A, "c": c, "d": d, "e": e}))
     assert again.served()[0] == {"ten-a", "ten-c", "ten-d", "ten-e"}  # enough is back
-    again.channels.stop()
+    again.poller.stop()
 
 
 async def test_what_was_removed_while_the_agent_was_down_is_judged_too(
     setting: Setting, clock: Clock
 ) -> None:
-    setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
-    await setting.state.write_due()
+    setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
+    await setting.saved.write_due()
     again = Setting(setting.directory, clock)
-    again.feeds.restore()
-    again.feeds.publish_tenants(TenantsReading({}))
+    again.publisher.restore()
+    again.publisher.publish_tenants(TenantsReading({}))
     assert again.served()[0] == {"ten-a", "ten-b"}
-    again.channels.stop()
+    again.poller.stop()
 
 
 async def test_a_serving_certificate_that_cannot_be_used_changes_nothing(setting: Setting) -> None:
     """Neither trust nor tenants: they are put in force together or not at all."""
-    setting.feeds.publish_tenants(TenantsReading({"a": A}))
-    context = setting.agent.context
+    setting.publisher.publish_tenants(TenantsReading({"a": A}))
+    context = setting.state.context
     (setting.directory / "serving.key").write_bytes(b"cut")
-    assert not setting.feeds.publish_tenants(TenantsReading({"a": A, "b": B}))
-    assert setting.feeds.reload_trust() is not None
+    assert not setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
+    assert setting.sources.reload_trust() is not None
     assert setting.served()[0] == {"ten-a"}
-    assert setting.agent.context is context
+    assert setting.state.context is context
     SERVING.issue("node-1", sans_dns=["node-1"]).write(setting.directory, "serving")
-    assert setting.feeds.reload_trust() is None
-    assert setting.agent.context is not context
+    assert setting.sources.reload_trust() is None
+    assert setting.state.context is not context
     # The reading that could not be put in force is not lost until the next change of the source.
     assert setting.served()[0] == {"ten-a", "ten-b"}
 
@@ -197,41 +197,41 @@ async def test_a_serving_certificate_that_cannot_be_used_changes_nothing(setting
 async def test_the_spiffe_authority_is_read_again_with_the_certificates(tmp_path: Path, clock: Clock) -> None:
     CA_A.write(tmp_path, "spiffe")
     setting = Setting(tmp_path, clock, Spiffe(tmp_path / "spiffe.crt", "super.example"))
-    setting.feeds.publish_tenants(TenantsReading({"b": B}))
-    assert setting.agent.registry.authorities() == (CA_A.der, CA_B.der)
+    setting.publisher.publish_tenants(TenantsReading({"b": B}))
+    assert setting.state.registry.authorities() == (CA_A.der, CA_B.der)
     other = Authority.create("other")
     other.write(tmp_path, "spiffe")
-    assert setting.feeds.reload_trust() is None
-    assert setting.agent.registry.authorities() == (other.der, CA_B.der)
+    assert setting.sources.reload_trust() is None
+    assert setting.state.registry.authorities() == (other.der, CA_B.der)
     assert setting.served()[0] == {"ten-b"}
     (tmp_path / "spiffe.crt").write_bytes(b"cut")
-    assert setting.feeds.reload_trust() is not None
-    assert setting.agent.registry.authorities() == (other.der, CA_B.der)
-    setting.channels.stop()
+    assert setting.sources.reload_trust() is not None
+    assert setting.state.registry.authorities() == (other.der, CA_B.der)
+    setting.poller.stop()
 
 
 async def test_pods_that_cannot_be_told_apart_are_nobodys_and_said(setting: Setting) -> None:
-    setting.feeds.publish_pods((SHOP, TWIN), ("pod 'x/y': half annotated",))
+    setting.publisher.publish_pods((SHOP, TWIN), ("pod 'x/y': half annotated",))
     assert setting.served()[1] == set()
-    assert setting.agent.index.is_synced
+    assert setting.state.index.is_synced
     claim = "ten-a-web/shop: claimed twice"
-    assert list(setting.agent.pod_problems) == ["pod 'x/y': half annotated", claim, claim]
-    setting.feeds.publish_pods((SHOP,), ())
-    assert (setting.served()[1], list(setting.agent.pod_problems)) == ({SHOP}, [])
+    assert list(setting.state.pod_problems) == ["pod 'x/y': half annotated", claim, claim]
+    setting.publisher.publish_pods((SHOP,), ())
+    assert (setting.served()[1], list(setting.state.pod_problems)) == ({SHOP}, [])
 
 
 async def test_the_index_is_replaced_whole(setting: Setting) -> None:
     """Who holds the old one sees the old world to its end."""
-    setting.feeds.publish_pods((SHOP,), ())
-    before = setting.agent.index
-    setting.feeds.publish_pods((), ())
+    setting.publisher.publish_pods((SHOP,), ())
+    before = setting.state.index
+    setting.publisher.publish_pods((), ())
     assert before.lookup("ten-a", "web", "shop") == SHOP
-    assert set(setting.agent.index) == set()
-    assert isinstance(setting.agent.index, OwnerIndex)
+    assert set(setting.state.index) == set()
+    assert isinstance(setting.state.index, OwnerIndex)
 
 
 async def test_files_are_sources_that_keep_their_last_good_state(setting: Setting) -> None:
-    tenants, pods = setting.feeds.reloadables()
+    tenants, pods = setting.sources.reloadables
     (setting.directory / "tenants" / "a.yaml").write_text(json.dumps(document_of(A)), encoding="utf-8")
     (setting.directory / "pods.json").write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
     assert (tenants.changed(), pods.changed()) == (True, True)
@@ -252,7 +252,7 @@ async def test_files_are_sources_that_keep_their_last_good_state(setting: Settin
 
 
 async def test_the_age_of_files_counts_from_when_they_could_be_read(setting: Setting) -> None:
-    tenants, pods = setting.feeds.reloadables()
+    tenants, pods = setting.sources.reloadables
     (setting.directory / "tenants" / "a.yaml").write_text(json.dumps(document_of(A)), encoding="utf-8")
     (setting.directory / "pods.json").write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
 
@@ -268,7 +268,7 @@ async def test_the_age_of_files_counts_from_when_they_could_be_read(setting: Set
                 each.age_s,
                 "" if each.failure is None else f"{each.failure.message}, {each.failure.for_s}",
             )
-            for each in setting.feeds.statuses()
+            for each in setting.sources.statuses()
         ]
 
     assert await poll(5) == [("tenants", 0.0, ""), ("pods", 0.0, "")]
@@ -279,7 +279,7 @@ async def test_the_age_of_files_counts_from_when_they_could_be_read(setting: Set
         ("tenants", 6.0, f"{gone}: No such file or directory, 5.0"),
         ("pods", 6.0, f"{missing}: no such file, 5.0"),
     ]
-    assert setting.feeds.statuses()[0].line() == (
+    assert setting.sources.statuses()[0].line() == (
         f"tenants: stale, age 6 s; cannot be read for 5 s: {gone}: No such file or directory"
     )
     (setting.directory / "elsewhere").rename(gone)
@@ -292,7 +292,7 @@ async def test_the_age_of_files_counts_from_when_they_could_be_read(setting: Set
 
 
 async def test_a_marker_confirms_that_the_only_tenant_was_removed(setting: Setting) -> None:
-    tenants, _ = setting.feeds.reloadables()
+    tenants, _ = setting.sources.reloadables
     file = setting.directory / "tenants" / "a.yaml"
     file.write_text(json.dumps(document_of(A)), encoding="utf-8")
     assert await tenants.reload() is None
@@ -322,7 +322,7 @@ async def _reloaded(source: Reloadable) -> str | None:
 
 async def test_a_removal_in_the_middle_is_read_to_its_end(setting: Setting) -> None:
     """Two files of six are plausible, and four more are gone a moment later."""
-    tenants, _ = setting.feeds.reloadables()
+    tenants, _ = setting.sources.reloadables
     keys = {f"ten-{number}" for number in range(6)}
     for key in keys:
         document = document_of(Tenant(key, (Authority.create(key).der,), {}))
@@ -341,7 +341,7 @@ async def test_a_removal_in_the_middle_is_read_to_its_end(setting: Setting) -> N
 
 
 async def test_a_plausible_removal_is_read_twice_and_believed(setting: Setting) -> None:
-    tenants, _ = setting.feeds.reloadables()
+    tenants, _ = setting.sources.reloadables
     for tenant in (A, B):
         file = setting.directory / "tenants" / f"{tenant.key}.yaml"
         file.write_text(json.dumps(document_of(tenant)), encoding="utf-8")
@@ -357,20 +357,20 @@ async def test_pods_are_stale_until_they_are_read_and_while_they_cannot_be(
     setting: Setting, clock: Clock
 ) -> None:
     """From saved state, and with a file that is gone: what it lacked may have been created since."""
-    pods = next(each for each in setting.feeds.reloadables() if each.name == "pods")
+    pods = next(each for each in setting.sources.reloadables if each.name == "pods")
     listed = setting.directory / "pods.json"
     listed.write_text('{"kind":"PodList","items":[]}')
     pods.changed()
     assert await pods.reload() is None
-    assert not setting.agent.are_pods_stale()
+    assert not setting.sources.are_pods_stale()
     listed.unlink()
     pods.changed()
     assert await pods.reload() is not None
-    assert setting.agent.are_pods_stale()
-    await setting.state.write_due()
+    assert setting.sources.are_pods_stale()
+    await setting.saved.write_due()
     again = Setting(setting.directory, clock)
-    again.feeds.restore()
-    assert again.agent.are_pods_stale()
-    again.feeds.publish_pods((), ())
-    assert not again.agent.are_pods_stale()
-    again.channels.stop()
+    again.publisher.restore()
+    assert again.sources.are_pods_stale()
+    again.publisher.publish_pods((), ())
+    assert not again.sources.are_pods_stale()
+    again.poller.stop()

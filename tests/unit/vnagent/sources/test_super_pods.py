@@ -62,8 +62,6 @@ async def test_a_node_without_pods_is_published() -> None:
     async with world.running():
         assert world.published == [((), ())]
         assert world.source.age_s() is not None
-        assert not world.source.can_refresh()
-        await world.source.refresh()
         assert world.transport.queries[0]["fieldSelector"] == "spec.nodeName=n1"
 
 

@@ -14,9 +14,10 @@ from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from vnagent.sources.port import TenantsReading
 from vnagent.sources.super_tenants import SuperTenants
-from vnagent.tenants.virtualcluster import Rotation, key_of_source
+from vnagent.tenants.reading import TenantsReading
+from vnagent.tenants.rotation import Rotation
+from vnagent.tenants.virtualcluster import key_of_source
 
 pytestmark = pytest.mark.asyncio
 

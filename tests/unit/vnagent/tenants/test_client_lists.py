@@ -18,9 +18,9 @@ from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
 from tests.unit.vnagent.sources.publisher_setting import Clock, Setting
 from vnagent.core.source_status import Retained
-from vnagent.sources.port import TenantsReading
 from vnagent.sources.super_tenants import SuperTenants
 from vnagent.tenants.client_lists import ClientLists, judge_lists
+from vnagent.tenants.reading import TenantsReading
 from vnagent.tenants.virtualcluster import CLIENTS
 
 LISTED = {"a": "0a" * 32, "b": "0b" * 32}
@@ -113,21 +113,21 @@ class SuperCluster:
     async def running(self) -> AsyncIterator[Setting]:
         """Follow the super cluster by a source and feeds of their own, as after a start."""
         setting = Setting(self._directory, self._clock)
-        setting.feeds.restore()
+        setting.publisher.restore()
         clock = asyncio.get_running_loop().time
-        source = SuperTenants(self.transport, setting.feeds.publish_tenants, clock=clock)
+        source = SuperTenants(self.transport, setting.publisher.publish_tenants, clock=clock)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(source.run())
             await asyncio.sleep(1)
             yield setting
             task.cancel()
-        await setting.state.write_due()
-        setting.channels.stop()
+        await setting.saved.write_due()
+        setting.poller.stop()
 
 
 def served(setting: Setting) -> set[str]:
     """The tenants whose listed client is registered."""
-    tenants = setting.agent.registry.tenants
+    tenants = setting.state.registry.tenants
     return {key for key, spki in LISTED.items() if tenants[key].clients.get(spki) is Role.APISERVER}
 
 
@@ -143,12 +143,12 @@ async def test_a_relist_without_client_lists_removes_no_client(cluster: SuperClu
         assert served(setting) == {"a", "b"}
         await cluster.relist("a", "b")
         assert served(setting) == {"a", "b"}
-        assert setting.feeds.retained() == Retained((), 0.0, ("a", "b"))
-        assert (len(setting.feeds.retained_sources), len(setting.feeds.retained_lists)) == (0, 2)
-        assert setting.agent.metrics.distrusted_removals.value == 1
-        setting.feeds.release_tenants()
-        assert (served(setting), setting.feeds.retained()) == (set(), None)
-        assert set(setting.agent.registry.tenants) == {"a", "b"}
+        assert setting.publisher.retained() == Retained((), 0.0, ("a", "b"))
+        assert (len(setting.publisher.retained_sources), len(setting.publisher.retained_lists)) == (0, 2)
+        assert setting.state.metrics.distrusted_removals.value == 1
+        setting.publisher.release_tenants()
+        assert (served(setting), setting.publisher.retained()) == (set(), None)
+        assert set(setting.state.registry.tenants) == {"a", "b"}
 
 
 @pytest.mark.asyncio
@@ -156,14 +156,14 @@ async def test_a_deleted_client_list_removes_its_clients_at_once(cluster: SuperC
     async with cluster.running() as setting:
         cluster.delete_lists("a", "b")
         await asyncio.sleep(1)
-        assert (served(setting), setting.feeds.retained()) == (set(), None)
+        assert (served(setting), setting.publisher.retained()) == (set(), None)
 
 
 @pytest.mark.asyncio
 async def test_a_relist_without_one_client_list_of_two_is_believed(cluster: SuperCluster) -> None:
     async with cluster.running() as setting:
         await cluster.relist("a")
-        assert (served(setting), setting.feeds.retained()) == ({"b"}, None)
+        assert (served(setting), setting.publisher.retained()) == ({"b"}, None)
 
 
 @pytest.mark.asyncio
@@ -173,9 +173,9 @@ async def test_retained_client_lists_survive_a_restart(cluster: SuperCluster) ->
     cluster.delete_lists("a", "b")  # while the agent is down
     for _ in range(2):
         async with cluster.running() as setting:
-            assert (served(setting), len(setting.feeds.retained_lists)) == ({"a", "b"}, 2)
+            assert (served(setting), len(setting.publisher.retained_lists)) == ({"a", "b"}, 2)
     async with cluster.running() as setting:
         for key in LISTED:
             cluster.put_list(key)
         await asyncio.sleep(1)
-        assert (served(setting), setting.feeds.retained()) == ({"a", "b"}, None)
+        assert (served(setting), setting.publisher.retained()) == ({"a", "b"}, None)

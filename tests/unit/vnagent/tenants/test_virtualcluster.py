@@ -7,21 +7,16 @@ from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tenancy.registry import Bad, Registry, merge
 from tenancy.tenant import Role, Tenant
+from vnagent.tenants.rotation import Registered, Rotation, dump_rotations, load_rotations, rotate, tenant_of
 from vnagent.tenants.virtualcluster import (
     CertificateSecret,
     ClientsConfigMap,
-    Registered,
-    Rotation,
     VirtualCluster,
-    dump_rotations,
     is_served,
     key_of,
     key_of_source,
-    load_rotations,
     read,
     source_of,
-    tenant_of,
-    turn,
 )
 
 UID = "7374a172-c35d-45b1-9c8e-bf5c5b614937"
@@ -162,33 +157,33 @@ def test_clients_that_a_tenant_made_are_left_alone() -> None:
 
 def test_a_replaced_certificate_stays_for_a_while() -> None:
     renewed = AUTHORITY.issue(KEY)
-    state = turn(Rotation(), registered(), 0.0, 600.0)
+    state = rotate(Rotation(), registered(), 0.0, 600.0)
     assert tenant_of(registered(), state) == Tenant(KEY, (AUTHORITY.der,), {LEAF.spki_sha256: Role.APISERVER})
-    state = turn(state, registered(leaf=renewed), 100.0, 600.0)
+    state = rotate(state, registered(leaf=renewed), 100.0, 600.0)
     assert state.next_end_s == 700.0
     both = {LEAF.spki_sha256: Role.APISERVER, renewed.spki_sha256: Role.APISERVER}
     assert tenant_of(registered(leaf=renewed), state).clients == both
     # Reading again in between does not prolong it.
-    state = turn(state, registered(leaf=renewed), 699.0, 600.0)
+    state = rotate(state, registered(leaf=renewed), 699.0, 600.0)
     assert state.next_end_s == 700.0
-    state = turn(state, registered(leaf=renewed), 700.0, 600.0)
+    state = rotate(state, registered(leaf=renewed), 700.0, 600.0)
     assert tenant_of(registered(leaf=renewed), state).clients == {renewed.spki_sha256: Role.APISERVER}
     assert state.next_end_s is None
 
 
 def test_a_certificate_that_comes_back_is_not_retired() -> None:
     renewed = AUTHORITY.issue(KEY)
-    state = turn(Rotation(), registered(), 0.0, 600.0)
-    state = turn(state, registered(leaf=renewed), 1.0, 600.0)
-    state = turn(state, registered(), 2.0, 600.0)
+    state = rotate(Rotation(), registered(), 0.0, 600.0)
+    state = rotate(state, registered(leaf=renewed), 1.0, 600.0)
+    state = rotate(state, registered(), 2.0, 600.0)
     assert dict(state.retired_spkis) == {renewed.spki_sha256: 602.0}
 
 
 def test_a_replaced_authority_stays_with_its_clients() -> None:
     other = Authority.create("kubernetes")
     renewed = other.issue(KEY)
-    state = turn(Rotation(), registered(), 0.0, 600.0)
-    state = turn(state, registered(other, renewed), 1.0, 600.0)
+    state = rotate(Rotation(), registered(), 0.0, 600.0)
+    state = rotate(state, registered(other, renewed), 1.0, 600.0)
     tenant = tenant_of(registered(other, renewed), state)
     assert tenant.authorities == (other.der, AUTHORITY.der)
     assert set(tenant.clients) == {LEAF.spki_sha256, renewed.spki_sha256}
@@ -200,23 +195,23 @@ def test_authorities_that_cannot_be_told_apart_have_no_overlap() -> None:
     old = Authority.create("kubernetes", has_key_identifier=False)
     new = Authority.create("kubernetes", has_key_identifier=False)
     renewed = new.issue(KEY)
-    state = turn(Rotation(), registered(old), 0.0, 600.0)
-    state = turn(state, registered(new, renewed), 1.0, 600.0)
+    state = rotate(Rotation(), registered(old), 0.0, 600.0)
+    state = rotate(state, registered(new, renewed), 1.0, 600.0)
     tenant = tenant_of(registered(new, renewed), state)
     assert tenant.authorities == (new.der,)
     assert merge(Registry(), {"s": tenant})[1] == ()
 
 
 def test_the_past_of_another_key_is_not_taken_over() -> None:
-    state = turn(Rotation(), registered(), 0.0, 600.0)
-    state = turn(state, registered(leaf=AUTHORITY.issue("x"), key="other"), 1.0, 600.0)
+    state = rotate(Rotation(), registered(), 0.0, 600.0)
+    state = rotate(state, registered(leaf=AUTHORITY.issue("x"), key="other"), 1.0, 600.0)
     assert state.retired_spkis == {}
     assert state.retired_authorities == {}
 
 
 def test_no_overlap_where_none_is_wanted() -> None:
-    state = turn(Rotation(), registered(), 0.0, 0.0)
-    state = turn(state, registered(leaf=AUTHORITY.issue(KEY)), 1.0, 0.0)
+    state = rotate(Rotation(), registered(), 0.0, 0.0)
+    state = rotate(state, registered(leaf=AUTHORITY.issue(KEY)), 1.0, 0.0)
     assert state.next_end_s is None
 
 

@@ -12,8 +12,8 @@ from daemonkit.tasks import Tasks
 from vnagent.core.framing import ChunkedBody, Unchunker
 from vnagent.core.head import ResponseHead, parse_response_head
 from vnagent.upstream import page_fetch as fetching
-from vnagent.upstream.kubelet import Exchange, KubeletAddress, KubeletPool
-from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch, unchunk
+from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
+from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page, unchunk
 
 
 class FakeConnection:
@@ -24,7 +24,7 @@ class FakeConnection:
         self.is_aborted = True
 
 
-class FakeChannels:
+class FakePoller:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
 
@@ -33,14 +33,14 @@ class FakePool:
     """Hands out one connection and lets the test play the kubelet."""
 
     def __init__(self) -> None:
-        self.channels = FakeChannels()
+        self.poller = FakePoller()
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.connection = FakeConnection()
         self.sent = b""
-        self._asked: asyncio.Future[Exchange] = self.channels.loop.create_future()
+        self._asked: asyncio.Future[ResponseHandler] = self.poller.loop.create_future()
 
     def acquire(
-        self, exchange: Exchange, request: bytes, *, timeout_s: float | None, is_upgrade: bool
+        self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
     ) -> FakeConnection:
         assert (timeout_s, is_upgrade) == (FETCH_S, False)
         self.sent = request
@@ -48,9 +48,9 @@ class FakePool:
         return self.connection
 
     def fetch(self, path: str) -> "asyncio.Task[bytes]":
-        return Tasks("test").spawn(fetch(cast(KubeletPool, self), path), "fetch")
+        return Tasks("test").spawn(fetch_page(cast(KubeletPool, self), path), "fetch")
 
-    async def asked(self) -> Exchange:
+    async def asked(self) -> ResponseHandler:
         """The fetch's side, as soon as it has asked."""
         return await self._asked
 

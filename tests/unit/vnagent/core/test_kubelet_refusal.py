@@ -5,9 +5,9 @@ import pytest
 
 from vnagent.core.framing import body_of
 from vnagent.core.head import parse_response_head
+from vnagent.core.kubelet_refusal import MAX_REFUSAL_BYTES, KubeletRefusal
 from vnagent.core.replies import translate_refusal
 from vnagent.core.requests import ContainerLogs
-from vnagent.exchange.logs import MAX_REFUSAL_BYTES, Refusal
 
 SENTENCE = b'container "app" in pod "shop" is waiting to start: ContainerCreating'
 CHUNKED = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked"
@@ -19,14 +19,14 @@ def chunks(text: bytes, size: int) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
-def read(head: bytes, body: bytes, step: int) -> Refusal:
+def read(head: bytes, body: bytes, step: int) -> KubeletRefusal:
     """Feed a refusal as a connection would, in pieces of `step` bytes."""
     parsed = parse_response_head(head)
-    refused, reader = Refusal(parsed), body_of(parsed)
+    refused, reader = KubeletRefusal(parsed), body_of(parsed)
     for at in range(0, len(body), step):
         piece = memoryview(body)[at : at + step]
         fed = reader.feed(piece)
-        if (fed.take and refused.is_full(piece[: fed.take])) or fed.is_end:
+        if (fed.take and refused.feed(piece[: fed.take])) or fed.is_end:
             break
     return refused
 
@@ -57,4 +57,4 @@ def test_a_refusal_without_end_is_read_so_far_and_no_further(size: int, step: in
 
 def test_a_refusal_without_a_word() -> None:
     assert read(CHUNKED, b"0\r\n\r\n", 1).text() == b""
-    assert Refusal(parse_response_head(CHUNKED)).text() == b""
+    assert KubeletRefusal(parse_response_head(CHUNKED)).text() == b""

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kubelet's TLS session over the pool: what confirms it, refutes it, or dials again without it."""
+
+import _ssl
+import ctypes
+import ssl
+from typing import cast
+
+import pytest
+
+from daemonkit.tls.client_session import ClientSession
+from tests.unit.vnagent.upstream.fake_pool import (
+    GET,
+    POST,
+    FakePool,
+    FakeTransport,
+    ResponseRecorder,
+    ResumedTls,
+    ask,
+    say,
+)
+from vnagent.upstream.kubelet import KubeletConnection
+
+pytestmark = pytest.mark.asyncio
+
+OFFERED = cast(ClientSession, object())
+
+
+def dialled_with_a_session(
+    pool: FakePool, request: bytes = POST, *, is_resumed: bool = False
+) -> tuple[ResponseRecorder, KubeletConnection, FakeTransport]:
+    """A connection that offers a session. `is_resumed`: its handshake is done, and took it."""
+    response = ResponseRecorder()
+    connection = pool.acquire(response, request, timeout_s=5, is_upgrade=request is POST)
+    transport = pool.dialled[-1]
+    connection.offered_session = OFFERED
+    if is_resumed:
+        transport.tls = ResumedTls()
+        connection.on_handshake()
+    return response, connection, transport
+
+
+async def test_a_session_that_the_kubelet_did_not_resume_is_given_up(pool: FakePool) -> None:
+    _, connection, _ = dialled_with_a_session(pool)
+    connection.on_handshake()
+    assert (pool.session.events, pool.full_count, pool.resumed_count) == (["refuse"], 1, 0)
+    connection.on_end("reset")
+    assert pool.session.events == ["refuse"]
+
+
+async def test_a_session_is_confirmed_by_an_answer(pool: FakePool) -> None:
+    _, connection, _ = dialled_with_a_session(pool, is_resumed=True)
+    assert (pool.session.events, pool.full_count, pool.resumed_count) == ([], 0, 1)
+    say(connection, b"HTTP/1.1 400 B", b"ad\r\n")
+    connection.on_end("reset")
+    assert pool.session.events == ["confirm"]
+
+
+@pytest.mark.parametrize("by", ["end", "deadline"])
+async def test_a_stream_whose_handshake_failed_with_a_session_is_dialled_again_without(
+    pool: FakePool, by: str
+) -> None:
+    """Once: nothing of the request has left."""
+    response, connection, transport = dialled_with_a_session(pool)
+
+    def fail() -> None:
+        connection.on_end("reset") if by == "end" else connection.on_deadline()
+
+    fail()
+    again = pool.dialled[-1]
+    assert (again is transport, transport.is_open, again.is_open, pool.may_resume) == (
+        False,
+        False,
+        True,
+        False,
+    )
+    assert (response.events, pool.session.events) == ([], ["refuse"])
+    count = len(pool.dialled)
+    fail()
+    assert (response.events, len(pool.dialled)) == (["kubelet-unreachable"], count)
+
+
+async def test_the_request_is_sent_on_the_connection_that_was_dialled_again(pool: FakePool) -> None:
+    response, connection, transport = dialled_with_a_session(pool)
+    connection.on_end("reset")
+    connection.on_handshake()
+    assert (response.events, transport.written, pool.dialled[-1].written) == ([], b"", POST)
+
+
+async def test_a_kubelet_that_is_not_trusted_is_not_dialled_again(pool: FakePool) -> None:
+    """It did not resume the session, and its chain was verified."""
+    response, connection, _ = dialled_with_a_session(pool)
+    count = len(pool.dialled)
+    connection.on_end("untrusted")
+    assert (response.events, len(pool.dialled)) == (["kubelet-untrusted"], count)
+
+
+async def test_a_session_is_doubted_when_the_time_for_an_answer_is_over(pool: FakePool) -> None:
+    response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
+    connection.on_deadline()
+    assert (response.events, pool.session.events) == (["kubelet-timeout"], ["doubt"])
+
+
+async def test_a_stream_that_ends_without_an_answer_is_not_sent_again(pool: FakePool) -> None:
+    """The kubelet may have seen the request: a command must not run twice."""
+    response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
+    connection.on_end("closed")
+    assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
+
+
+async def test_a_request_that_ends_without_an_answer_is_sent_again_without_the_session(
+    pool: FakePool,
+) -> None:
+    response, connection, _ = dialled_with_a_session(pool, GET, is_resumed=True)
+    connection.on_end("closed")
+    connection.on_handshake()
+    assert (response.events, pool.dialled[-1].written, pool.may_resume) == ([], GET, False)
+    connection.on_end("closed")
+    assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
+
+
+@pytest.mark.parametrize("by", ["end", "deadline"])
+async def test_an_idle_connection_says_nothing_of_its_session(pool: FakePool, by: str) -> None:
+    pool.warm()
+    spare, pool.dialled[-1].tls = pool.connections[-1], ResumedTls()
+    spare.offered_session = OFFERED
+    spare.on_handshake()
+    if by == "end":
+        spare.on_end("closed")
+    else:
+        spare.on_deadline()
+    assert (pool.open_count, pool.session.events) == (0, [])
+
+
+def stream_begins(pool: FakePool, connection: KubeletConnection, response: ResponseRecorder) -> None:
+    """The kubelet answers with 101, and the stream takes the connection over."""
+    response.takes_over = connection
+    pool.dialled[-1].tls = ResumedTls()
+    say(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")
+
+
+async def test_a_session_is_as_old_as_its_connections_handshake(pool: FakePool) -> None:
+    pool.poller.now = 1_000.0
+    response, connection, _ = ask(pool, POST, is_upgrade=True)
+    pool.poller.now = 1_100.0
+    stream_begins(pool, connection, response)
+    assert pool.session.verified_at_s == 1_000.0
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_the_session_of_certificates_that_were_replaced_is_not_kept(
+    pool: FakePool, *, is_replaced: bool
+) -> None:
+    """OpenSSL would take it for no connection that is made with the new ones."""
+    response, connection, _ = ask(pool, POST, is_upgrade=True)
+    if is_replaced:
+        pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    stream_begins(pool, connection, response)
+    assert pool.session.events == ([] if is_replaced else ["keep"])
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ssl.SSLError(1, "malloc failure")], ids=repr)
+async def test_a_stream_goes_on_when_there_is_no_memory_to_keep_its_session(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def keep(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pool.session, "keep", keep)
+    response, connection, transport = ask(pool, POST, is_upgrade=True)
+    stream_begins(pool, connection, response)
+    assert (response.events, response.early, transport.is_open) == (["101"], b"first ", True)
+    assert pool.open_count == 0
+
+
+async def test_no_error_of_openssl_is_left_where_a_session_cannot_be_kept(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ssl` would raise it for the next connection that it reads, whosever that is."""
+    library = ctypes.PyDLL(_ssl.__file__)
+    library.ERR_peek_error.restype = ctypes.c_ulong
+
+    def keep(*_: object) -> None:
+        assert not library.d2i_SSL_SESSION(None, ctypes.byref(ctypes.c_char_p(b"none")), ctypes.c_long(4))
+        assert library.ERR_peek_error()
+        raise MemoryError
+
+    monkeypatch.setattr(pool.session, "keep", keep)
+    response, connection, _ = ask(pool, POST, is_upgrade=True)
+    stream_begins(pool, connection, response)
+    assert not library.ERR_peek_error()

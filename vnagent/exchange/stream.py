@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""exec, attach and portForward until the kubelet has answered 101; then a tunnel takes over.
+
+Bytes that the client sends before the 101 wait in the client's bounded buffer (RFC 9931). They are
+never sent if the upgrade fails: they would be the next request on a privileged connection
+(CVE-2018-1002105).
+"""
+
+from tenancy.ownership import Owned
+from vnagent.core import replies
+from vnagent.core.audit import OWNED
+from vnagent.core.head import ResponseHead
+from vnagent.core.kubelet_refusal import KubeletRefusal
+from vnagent.core.kubelet_request import build_stream
+from vnagent.core.requests import Stream
+from vnagent.exchange.port import ClientPort
+from vnagent.state import AgentState
+from vnagent.transport.tunnel import Tunnel
+from vnagent.upstream.kubelet import REFUSAL_S, KubeletConnection, KubeletPool
+
+# The container runtime's stream server gives up after 30 s (its StreamCreationTimeout).
+UPGRADE_S = 30.0
+
+
+class StreamExchange:
+    """Opens one stream, which the tenant's usage counts as a tunnel from the start."""
+
+    __slots__ = (
+        "_client",
+        "_is_reserved",
+        "_kubelet",
+        "_pod",
+        "_pool",
+        "_refusal",
+        "_request",
+        "_request_id",
+        "_state",
+    )
+    is_bounded = True
+
+    def __init__(
+        self,
+        client: ClientPort,
+        state: AgentState,
+        pool: KubeletPool,
+        request: Stream,
+        pod: Owned,
+        *,
+        is_reserved: bool,
+    ) -> None:
+        """`is_reserved`: there is room for the audit line, which each outcome writes once."""
+        self._client = client
+        self._state = state
+        self._pool = pool
+        self._request = request
+        self._pod = pod
+        self._request_id = state.request_log.next_request_id()
+        self._kubelet: KubeletConnection | None = None
+        self._refusal: KubeletRefusal | None = None
+        self._is_reserved = is_reserved
+
+    def start(self) -> None:
+        self._client.exchange = self
+        pool = self._pool
+        self._kubelet = pool.acquire(
+            self,
+            build_stream(self._request, self._pod, pool.address.authority),
+            timeout_s=UPGRADE_S,
+            is_upgrade=True,
+            group=self._client.transport.group,
+        )
+
+    # ---- the kubelet's side
+
+    def on_response(self, head: ResponseHead) -> None:
+        kubelet = self._kubelet
+        if kubelet is None:
+            return
+        if head.status >= 400:
+            self._refusal = KubeletRefusal(head)
+            kubelet.set_deadline(REFUSAL_S)
+            return
+        switching = replies.switching_head(self._request, head, self._request_id)
+        if head.status != 101 or switching is None:
+            kubelet.abort()
+            self.on_failure("kubelet-refused-upgrade")
+            return
+        self._kubelet = None
+        self._open_tunnel(kubelet, switching)
+
+    def _open_tunnel(self, kubelet: KubeletConnection, switching: bytes) -> None:
+        client, state = self._client, self._state
+        caller, downstream = client.caller, client.transport
+        upstream, early = kubelet.take_transport()
+        client.exchange = None
+        self._record(OWNED, 101)
+        state.tunnels.add(Tunnel(downstream, upstream, caller, client.identity, state.on_tunnel_close))
+        upstream.account = state.account_of(caller)
+        downstream.write(switching + early)
+        ahead = client.take_ahead()
+        if ahead:
+            upstream.write(ahead)
+            upstream.flush()
+        downstream.flush()
+        downstream.resume()
+        client.release()
+
+    def on_body(self, data: memoryview) -> None:
+        if self._refusal is not None and self._refusal.feed(data) and self._kubelet is not None:
+            self._kubelet.abort()
+            self.on_response_end()
+
+    def on_batch_end(self) -> None:
+        """Nothing is relayed before the upgrade."""
+
+    def on_response_end(self) -> None:
+        self._kubelet = None
+        refusal = self._refusal
+        if refusal is None:
+            self.on_failure("kubelet-malformed")
+            return
+        protocols = replies.accepted_protocols(refusal.head) if refusal.head.status == 403 else None
+        if protocols is not None:
+            self._refuse(403, "kubelet-refused-upgrade", None, protocols)
+            return
+        status, reason, text = replies.translate_refusal(self._request, refusal.head.status, refusal.text())
+        self._refuse(status, reason, text)
+
+    def on_failure(self, reason: str) -> None:
+        self._kubelet = None
+        self._refuse(504 if reason == "kubelet-timeout" else 502, reason, None)
+
+    def _refuse(self, status: int, reason: str, text: str | None, protocols: str | None = None) -> None:
+        self._state.release_tunnel(self._client.caller)
+        self._client.refuse(
+            self._request,
+            self._request_id,
+            status,
+            reason,
+            is_close=True,
+            text=text,
+            protocols=protocols,
+            is_reserved=self._is_reserved,
+        )
+
+    def _record(self, reason: str, status: int) -> None:
+        self._state.request_log.record(
+            self._client.caller,
+            self._request,
+            reason,
+            status,
+            self._request_id,
+            is_reserved=self._is_reserved,
+        )
+
+    # ---- the client's side
+
+    def on_client_writable(self) -> None:
+        """Nothing is relayed before the upgrade."""
+
+    def cancel(self) -> None:
+        kubelet, self._kubelet = self._kubelet, None
+        if kubelet is not None:
+            kubelet.abort()
+        self._state.release_tunnel(self._client.caller)
+        self._record("client-left", 499)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics that are read from live state when the page is scraped."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from daemonkit.metrics import Registry
+from vnagent.sources.configured import ConfiguredSources
+from vnagent.sources.publisher import Publisher
+from vnagent.state import AgentState
+from vnagent.upstream.kubelet import KubeletPool
+
+
+def _by_source(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+    return {(name,): float(value) for name, value in values.items()}
+
+
+def watch(
+    registry: Registry,
+    state: AgentState,
+    kubelet: KubeletPool,
+    publisher: Publisher,
+    sources: ConfiguredSources,
+) -> None:
+    """Register the metrics of a running agent."""
+
+    def gauge(name: str, text: str, read: Callable[[], float]) -> None:
+        registry.gauge_function(name, text, read)
+
+    gauge(
+        "vcnode_tasks",
+        "Tasks of the event loop, and requests and streams in progress.",
+        lambda: len(asyncio.all_tasks()) + state.busy_count,
+    )
+    gauge("vcnode_connections", "Connections of tenants.", lambda: len(state.connections))
+    gauge(
+        "vcnode_buffered_bytes",
+        "Bytes that tenants' clients have not read yet, and bytes of incomplete requests.",
+        lambda: state.buffered_bytes,
+    )
+    gauge("vcnode_tunnels", "Upgraded streams.", lambda: len(state.tunnels))
+    gauge("vcnode_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count)
+    registry.counter_function(
+        "vcnode_kubelet_handshakes_total",
+        "TLS handshakes with the kubelet: full ones, and resumptions of a verified session.",
+        lambda: {("full",): float(kubelet.full_count), ("resumed",): float(kubelet.resumed_count)},
+        ("kind",),
+    )
+    gauge("vcnode_tenants", "Tenants that are registered.", lambda: len(state.registry.tenants))
+    gauge("vcnode_pods", "Pods of tenants on this node.", lambda: len(state.index))
+    gauge(
+        "vcnode_bad_sources",
+        "Tenants whose source is invalid; they keep their last good state.",
+        lambda: len(state.tenant_problems),
+    )
+    gauge(
+        "vcnode_retained_tenants",
+        "Tenants that are served though their source lacks them.",
+        lambda: len(publisher.retained_sources),
+    )
+    gauge(
+        "vcnode_retained_client_lists",
+        "Client lists (vn-agent-clients) that are served though the super cluster lacks them.",
+        lambda: len(publisher.retained_lists),
+    )
+    registry.gauge_function(
+        "vcnode_source_age_seconds",
+        "Time since a source last confirmed what is served; saved state counts from when it was saved.",
+        lambda: _by_source(sources.ages()),
+        ("source",),
+    )
+    registry.gauge_function(
+        "vcnode_source_is_saved_state",
+        "1 while saved state is served, as the source has not synced yet.",
+        lambda: _by_source(sources.saved()),
+        ("source",),
+    )
