@@ -79,12 +79,12 @@ class Service:
         self._links: AgentServer | None = None
         self._agents: AgentRegistry | None = None
         if config.agent is not None:
-            self._links, self._agents = self._doors(config, config.agent)
+            self._links, self._agents = self._agent_server(config, config.agent)
         self._namespaces = NetnsExecutor()
-        self._ways = ChannelFactory(config, self._agents, self._namespaces, self._metrics, notes)
+        self._channels = ChannelFactory(config, self._agents, self._namespaces, self._metrics, notes)
         self._watchers = GuestBroadcaster()
         shared = DriverContext(
-            providers=self._ways.openers(),
+            providers=self._channels.providers(),
             rulesets=RulesetCache(),
             metrics=self._metrics,
             tasks=self._tasks,
@@ -92,10 +92,10 @@ class Service:
             jitter=random.random,
             check_s=config.drift.check_seconds,
         )
-        self.guests = GuestRegistry(shared, self._watchers, self._ways.channels_of)
+        self.guests = GuestRegistry(shared, self._watchers, self._channels.channels_of)
         self._gatehouse: Gatehouse | None = None
         if config.gate is not None:
-            channels_of = self._ways.channels_of
+            channels_of = self._channels.channels_of
             self._gatehouse = Gatehouse(config.gate, self.guests, channels_of, self._metrics, self._tasks)
         self._server = BridgeServer(self.guests, self._watchers, self._metrics, self._gatehouse)
         self._synced = asyncio.Event()
@@ -114,7 +114,9 @@ class Service:
         self._metrics.watch(self._states, self._discovery.ages)
         self._is_draining = False
 
-    def _doors(self, config: KataBridgeConfiguration, agent: Agent) -> "tuple[AgentServer, AgentRegistry]":
+    def _agent_server(
+        self, config: KataBridgeConfiguration, agent: Agent
+    ) -> "tuple[AgentServer, AgentRegistry]":
         """What takes the agents of guests. Imported here: certificates are a fifth of the whole daemon,
         and a node without such guests needs none.
         """
@@ -137,7 +139,7 @@ class Service:
             self._metrics,
             shim_roots=config.stock.shim_directories,
             vsock_port=agent.vsock_port,
-            is_copying=agent.copy_credentials,
+            copies_credentials=agent.copy_credentials,
         )
 
     def _cri_client(self) -> CriClient:
@@ -169,7 +171,7 @@ class Service:
     def _take(self, changes: Iterable[Change]) -> None:
         changes = tuple(changes)
         # First: whoever attaches for what is told now is judged by it.
-        self._addresses.take(changes)
+        self._addresses.update(changes)
         self.guests.update(changes)
 
     def _attached(self, channel: "AgentChannel") -> None:
@@ -178,7 +180,7 @@ class Service:
     def _is_synced(self) -> None:
         self.guests.mark_synced()
         self._synced.set()
-        self._ways.forget_notes(self.guests.drivers)
+        self._channels.remove_stale_state(self.guests.drivers)
         if self._agents is not None:
             retain = self._agents.retain(tuple(self.guests.drivers))
             self._tasks.spawn(retain, "retain certificates")
@@ -302,7 +304,7 @@ class Service:
         except ConfigError as error:
             _log.error("the configuration cannot be used, the old one stays", problem="; ".join(error.errors))
             return
-        self._ways.config = config
+        self._channels.configure(config)
         self.guests.reclassify()
         if self._gatehouse is not None and config.gate is not None:
             self._gatehouse.configure(config.gate)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The channels of a configuration, and which sandboxes are guests."""
+"""Makes the channels that the configuration names."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,57 +21,68 @@ if TYPE_CHECKING:
 _log = logs.get(__name__)
 
 
-@dataclass(slots=True)
 class ChannelFactory:
-    """The ways into guests. `config` may be replaced; what is open stays as it was."""
+    """`netns_state` is where netns channels save what they applied; None: nowhere."""
 
-    config: KataBridgeConfiguration
-    agents: "AgentRegistry | None"
-    namespaces: NetnsExecutor
-    metrics: Metrics
-    notes: Path | None
-    """Where the netns channel notes what it applied; None: nowhere."""
+    def __init__(
+        self,
+        config: KataBridgeConfiguration,
+        agents: "AgentRegistry | None",
+        executor: NetnsExecutor,
+        metrics: Metrics,
+        netns_state: Path | None,
+    ) -> None:
+        self._config = config
+        self._agents = agents
+        self._executor = executor
+        self._metrics = metrics
+        self._netns_state = netns_state
+
+    def configure(self, config: KataBridgeConfiguration) -> None:
+        """Use another configuration; channels that are open stay as they are."""
+        self._config = config
 
     def channels_of(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """The ways to try into a sandbox; none: it is no guest of ours."""
+        """The channels to try for a sandbox, best first; none: it is no guest."""
         try:
-            has_shim = shim_socket(sandbox.id, self.config.stock.shim_directories) is not None
+            has_shim = shim_socket(sandbox.id, self._config.stock.shim_directories) is not None
         except ValueError:
             has_shim = False
-        return channels_of(sandbox, self.config.rules(), has_shim=has_shim)
+        return channels_of(sandbox, self._config.rules(), has_shim=has_shim)
 
-    def openers(self) -> Mapping[str, ChannelProvider]:
-        openers: dict[str, ChannelProvider] = {
+    def providers(self) -> Mapping[str, ChannelProvider]:
+        """The providers by the names of their channels in the configuration."""
+        providers: dict[str, ChannelProvider] = {
             "stock": CachedChannelProvider(self._stock),
             "netns": CachedChannelProvider(self._netns),
         }
-        if self.agents is not None:
-            openers["agent"] = self.agents
-        return openers
+        if self._agents is not None:
+            providers["agent"] = self._agents
+        return providers
 
-    def forget_notes(self, living: Collection[str]) -> None:
-        """Remove the notes of all other sandboxes: they ended while nobody was here to do it."""
-        if self.notes is None:
+    def remove_stale_state(self, running: Collection[str]) -> None:
+        """Remove what netns channels saved of sandboxes that were stopped while kata-bridge was down."""
+        if self._netns_state is None:
             return
-        for note in self.notes.iterdir():
-            if note.name not in living:
-                note.unlink(missing_ok=True)
+        for file in self._netns_state.iterdir():
+            if file.name not in running:
+                file.unlink(missing_ok=True)
 
     # Each kind of channel is loaded when the first guest needs it: most nodes have one kind.
 
     def _stock(self, sandbox: Sandbox) -> Channel:
         from kata_bridge.channels.stock.channel import stock_channel
 
-        policy = policy_of(self.config)[0]
+        policy = policy_of(self._config)[0]
         if policy is not None and sandbox.policy_refusal:
-            _log.info("the policy of a guest stays", guest=sandbox.id, reason=sandbox.policy_refusal)
+            _log.info("agent policy of a guest is kept", guest=sandbox.id, reason=sandbox.policy_refusal)
             policy = None
         try:
             return stock_channel(
                 sandbox.id,
-                roots=self.config.stock.shim_directories,
+                roots=self._config.stock.shim_directories,
                 policy=policy,
-                # Where no source told addresses, the guest is asked.
+                # Where the sandbox's addresses are unknown, the guest is asked.
                 has_ipv6=not sandbox.ips or any(":" in ip for ip in sandbox.ips),
             )
         except ValueError as error:
@@ -81,5 +91,5 @@ class ChannelFactory:
     def _netns(self, sandbox: Sandbox) -> Channel:
         from kata_bridge.channels.netns.channel import NetnsChannel
 
-        state_path = None if self.notes is None else self.notes / sandbox.id
-        return NetnsChannel(sandbox, self.namespaces, state_path, self.metrics.state_errors)
+        state_path = None if self._netns_state is None else self._netns_state / sandbox.id
+        return NetnsChannel(sandbox, self._executor, state_path, self._metrics.state_errors)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest says in its own words, cut where it is read. Pure.
+"""Bounds on text that a guest chose, applied where it is read. Pure.
 
-It is kept, shown in /status and in logs, and sent to every watcher with each event of the guest: no
-text of a guest passes a channel but through these, or cut by `stock_faults`.
+Such text is kept, shown in /status and in logs, and sent to every watcher with each event of the guest. So
+all of it passes these functions, or the bounds of `stock.faults`.
 """
 
 import string
@@ -15,10 +15,10 @@ _PLAIN = frozenset(string.ascii_letters + string.digits + "-._+")
 
 
 def word(text: str) -> str:
-    """A short word of plain letters, whatever a guest sent: a version, an id."""
+    """A short word of plain letters, such as a version or an id."""
     return "".join(filter(_PLAIN.__contains__, text[:MAX_WORD_CHARACTERS]))
 
 
 def sentence(text: str) -> str:
-    """A sentence of printable characters, whatever a guest sent."""
+    """A sentence of printable characters."""
     return "".join(filter(str.isprintable, text[:MAX_SENTENCE_CHARACTERS]))

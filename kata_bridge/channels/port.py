@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kata-bridge asks of a way into a guest, whichever it is.
+"""The port of channels: what kata-bridge asks of any channel into a guest. Pure.
 
-A channel has one caller, who never overlaps two calls on it. Every call ends: implementations give
-each of their waits a deadline and raise `Unreachable` when it has passed.
+A channel has one caller, whose calls never overlap. Every call ends: implementations give each of their
+waits a deadline and raise `Unreachable` when it has passed.
 """
 
 from collections.abc import Sequence
@@ -15,26 +15,26 @@ from ruleset.document import Document, Ruleset
 
 
 class Unreachable(Exception):  # noqa: N818 - named as the outcome it is in the interface
-    """The guest does not answer, or not yet: worth another try. The text names the hop."""
+    """The guest does not answer, or not yet: try again. The message names the hop."""
 
 
 class NotInjectable(Exception):  # noqa: N818 - named as the outcome it is in the interface
-    """No try helps while this guest lives as it is. The text tells a person why, and the remedy."""
+    """The guest takes no rules as long as it runs as it is. The message tells why, and the remedy."""
 
 
 class GuestRefused(Exception):  # noqa: N818 - named as the outcome it is in the interface
-    """The guest's packet filter said no. The text has the offending line."""
+    """The guest's packet filter refused the rules. The message has the offending line."""
 
 
 class NeedsFull(Exception):  # noqa: N818 - named as the outcome it is in the interface
-    """A delta came whose base is not what the guest has."""
+    """The base of a delta is not the ruleset that the guest holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestState:
-    """What a guest holds of ours; `digest` is empty when it holds nothing.
+    """Which ruleset of ours a guest holds; `digest` is empty if it holds none.
 
-    `has_drifted`: the kernel's rules are not those that were applied under `digest`.
+    `has_drifted`: the kernel's rules differ from those that were applied under `digest`.
     """
 
     generation: int
@@ -43,21 +43,21 @@ class GuestState:
 
 
 class Channel(Protocol):
-    """One way into one guest. All methods raise `Unreachable` and `NotInjectable`."""
+    """One channel into one guest. All methods raise `Unreachable` and `NotInjectable`."""
 
     async def probe(self) -> Capabilities:
         """Find out what the guest can do."""
         ...
 
     async def state(self) -> GuestState:
-        """Ask the guest, not memory, what it holds: the drift check."""
+        """Read the state from the guest's packet filter: the drift check."""
         ...
 
     async def apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
         """Make the guest hold `ruleset`, then delete the conntrack entries of `flush`.
 
-        Nothing is changed or flushed if it is there already. Raises `Refused`, and `NeedsFull` for
-        a delta that has another base.
+        Changes and flushes nothing if the guest holds it already. Raises `GuestRefused`, and `NeedsFull`
+        for a delta with another base.
         """
         ...
 
@@ -70,5 +70,5 @@ class Channel(Protocol):
     async def set_resolv_conf(self, text: str) -> None: ...
 
     async def close(self) -> None:
-        """Let go of what the channel holds open; the guest's rules stay."""
+        """Release what the channel holds open; the guest's rules stay."""
         ...

@@ -173,7 +173,7 @@ class Site:
         (self.directory / "guests" / f"{plan.name}.yaml").write_text(yaml.safe_dump(document))
 
     def forget(self, plan: Plan) -> None:
-        """Take a guest's description away: for the bridge its sandbox is gone."""
+        """Take a guest's description away: for the bridge its sandbox was stopped."""
         (self.directory / "guests" / f"{plan.name}.yaml").unlink()
 
     def credentials(self, sandbox: str) -> Path:

@@ -24,7 +24,7 @@ def test_a_guest_with_another_guests_certificate_is_refused(site: Site) -> None:
     attached = {name: len(site.said(message="guest attached", sandbox=name)) for name in site.guests}
     thief.give(site.credentials("b1"))
     thief.kill_agent()
-    reason = "its certificate came through the socket of sandbox a2"
+    reason = "the certificate came through the socket of sandbox a2"
     thief.until(lambda: bool(site.said(message="guest refused", sandbox="b1", reason=reason)), "refused")
     thief.until(lambda: reason in thief.console(), "told so")
     results = site.push(["a2", "b1"], site.ruleset(service("web", "10.96.0.10", "10.0.0.22")))
@@ -51,7 +51,7 @@ def test_a_certificate_ends_with_its_sandbox(site: Site, tmp_path: Path) -> None
     attached = len(site.said(message="guest attached", sandbox="a1"))
     site.forget(plan)
     guest.until(lambda: not site.credentials("a1").exists(), "revoked")
-    guest.until(lambda: "this certificate is of no sandbox that lives" in guest.console(), "told so")
+    guest.until(lambda: "the certificate is not that of a running sandbox" in guest.console(), "told so")
     # A sandbox of the same name is another one: the old leaf stays refused.
     site.describe(plan)
     guest.until((site.credentials("a1") / "tls.key").exists, "given a new certificate")
@@ -70,4 +70,4 @@ def test_over_the_kernels_own_vsock(site: Site) -> None:
     assert (ended.status, ended.output) == (0, "vsock iptables\n"), ended.errors
     lines = [json.loads(line) for line in ended.errors.splitlines()]
     refusals = {(line["sandbox"], line["reason"]) for line in lines if line["message"] == "guest refused"}
-    assert refusals == {("elsewhere", "its certificate came out of the VM with CID 1")}
+    assert refusals == {("elsewhere", "the certificate came out of the VM with CID 1")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which addresses guests have, as their runtime told: whose certificate may come out of which."""
+"""Which certificate may come from which address, by the addresses that the runtime reports. Pure."""
 
 import ipaddress
 from collections import Counter
@@ -12,7 +12,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def parse_address(text: str) -> Address | None:
-    """Read an address; one of IPv4 that is mapped into IPv6 is one of IPv4. None: it is none."""
+    """Read an address, an IPv4-mapped one as IPv4; None for other text."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -23,50 +23,49 @@ def parse_address(text: str) -> Address | None:
 
 
 class GuestAddresses:
-    """The addresses of living sandboxes, kept up by `take`.
+    """The addresses of running sandboxes.
 
-    `gateways` are networks that guests come out of with another address than their own.
+    `gateways` are networks from which guests come with an address that is not their own.
     """
 
     def __init__(self, gateways: Sequence[Network] = ()) -> None:
         self._gateways = tuple(gateways)
         self._of: dict[str, frozenset[Address]] = {}
-        # Tenants' networks may overlap, so that two guests have one.
+        # Tenants' networks may overlap, so that two guests have the same address.
         self._count: Counter[Address] = Counter()
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def take(self, changes: Iterable[Change]) -> None:
-        """Take in what changed among the sandboxes of the node."""
+    def update(self, changes: Iterable[Change]) -> None:
+        """Apply changes of the node's sandboxes."""
         for change in changes:
             sandbox = change.sandbox.id if isinstance(change, Appeared) else change.id
             for address in self._of.pop(sandbox, frozenset()):
                 self._count[address] -= 1
                 if not self._count[address]:
                     del self._count[address]
-            # The addresses of a pod in the host's network are the node's.
+            # A pod in the host's network has the node's addresses.
             if isinstance(change, Appeared) and not change.sandbox.is_host_network:
-                said = map(parse_address, change.sandbox.ips)
-                found = frozenset(address for address in said if address is not None)
+                parsed = map(parse_address, change.sandbox.ips)
+                found = frozenset(address for address in parsed if address is not None)
                 if found:
                     self._of[sandbox] = found
                     self._count.update(found)
 
-    def is_guests(self, address: Address) -> bool:
-        """Whether this is the own address of exactly one guest, and no gateway's."""
+    def is_one_guests(self, address: Address) -> bool:
+        """Whether exactly one guest has this address, and no gateway."""
         return self._count[address] == 1 and not self._is_gateway(address)
 
-    def why_not(self, sandbox: str, address: Address) -> str:
-        """Empty, or why `sandbox` cannot be who connects from `address`.
+    def mismatch(self, sandbox: str, address: Address) -> str:
+        """Why `sandbox` cannot be the peer at `address`; empty if it can.
 
-        Nothing is held against a sandbox whose addresses nobody has told, nor against one that comes
-        out of a gateway.
+        A sandbox whose addresses are unknown can be any peer, and so can one behind a gateway.
         """
         own = self._of.get(sandbox)
         if own is None or address in own or self._is_gateway(address):
             return ""
-        return f"its certificate came from {address}, which is not its sandbox's address"
+        return f"the certificate came from {address}, which is not its sandbox's address"
 
     def _is_gateway(self, address: Address) -> bool:
         return any(address in network for network in self._gateways)

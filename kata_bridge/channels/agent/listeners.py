@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sockets that guests come in by: TCP, unix, hybrid vsock (a unix socket for each VM), AF_VSOCK."""
+"""The sockets that agents dial: TCP, unix, hybrid vsock (a unix socket for each VM), AF_VSOCK."""
 
 import asyncio
 import functools
@@ -21,38 +21,40 @@ Accept = Callable[[OriginOf], asyncio.Protocol]
 
 
 class AgentListeners:
-    """Listens; `accept` makes the protocol of a connection, given what tells its origin.
+    """Listens. `accept` makes the protocol of a connection, from the function that finds its origin.
 
-    `is_guests` says of an address whether it is one guest's own.
+    `is_one_guests` tells whether an address is that of exactly one guest.
     """
 
-    def __init__(self, accept: Accept, is_guests: Callable[[Address], bool]) -> None:
+    def __init__(self, accept: Accept, is_one_guests: Callable[[Address], bool]) -> None:
         self._accept = accept
-        self._is_guests = is_guests
-        self._tasks = Tasks("doors")
+        self._is_one_guests = is_one_guests
+        self._tasks = Tasks("agent-listeners")
         self._open: dict[str, tuple[asyncio.Server, Path | None]] = {}
         self._is_closed = False
 
-    def leads(self, origin: PeerOrigin) -> bool:
-        """Whether the door that a connection came by is open still: what was being accepted when it
-        was closed arrives all the same."""
-        return not self._is_closed and (origin.sandbox is None or _of(origin.sandbox) in self._open)
+    def is_open_for(self, origin: PeerOrigin) -> bool:
+        """Whether the socket that a connection came by is open still.
+
+        A connection that was being accepted when its socket was closed arrives all the same.
+        """
+        return not self._is_closed and (origin.sandbox is None or _name_of(origin.sandbox) in self._open)
 
     async def listen_tcp(self, address: str, port: int) -> int:
-        """Listen on an address; return the port, for `port` 0 the one that was found. Raises `OSError`."""
+        """Listen on an address; return the port, for `port` 0 a free one. Raises `OSError`."""
         server = await asyncio.get_running_loop().create_server(
             lambda: self._accept(self._tcp_origin), address, port
         )
-        self._keep(f"tcp {address}:{port}", server, None)
+        self._add(f"tcp {address}:{port}", server, None)
         return int(server.sockets[0].getsockname()[1])
 
     async def listen_unix(self, path: Path, *, sandbox: str | None = None) -> None:
-        """Listen on a unix socket, mode 0600: with `sandbox` that guest's alone, without it anyone's.
+        """Listen on a unix socket, mode 0600: for the guest `sandbox` alone, or for any.
 
-        The VMM of a hybrid vsock connects to `<uds path>_<port>`. A socket that is left of an earlier
-        run is replaced. Raises `OSError`.
+        The VMM of a hybrid vsock connects to `<uds path>_<port>`. A socket that an earlier run left is
+        replaced. Raises `OSError`.
         """
-        _remove(path)
+        _unlink(path)
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         try:
             bound.bind(str(path))
@@ -63,10 +65,10 @@ class AgentListeners:
         except BaseException:
             bound.close()
             raise
-        self._keep(f"unix {path}" if sandbox is None else _of(sandbox), server, path)
+        self._add(f"unix {path}" if sandbox is None else _name_of(sandbox), server, path)
 
     async def listen_vsock(self, port: int) -> None:
-        """Listen on AF_VSOCK for all VMs. Raises `OSError`, also where the kernel has none."""
+        """Listen on AF_VSOCK for all VMs. Raises `OSError`, also where the kernel has no AF_VSOCK."""
         bound = socket.socket(
             socket.AF_VSOCK, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         )
@@ -78,44 +80,43 @@ class AgentListeners:
         except BaseException:
             bound.close()
             raise
-        self._keep(f"vsock {port}", server, None)
+        self._add(f"vsock {port}", server, None)
 
     def forget(self, sandbox: str) -> None:
-        """Close the door of a sandbox that is gone, if it has one."""
-        found = self._open.pop(_of(sandbox), None)
+        """Close the socket of a sandbox that was stopped, if it has one."""
+        found = self._open.pop(_name_of(sandbox), None)
         if found is not None:
-            self._shut(*found)
+            self._close_one(*found)
 
     async def close(self) -> None:
-        """Close all."""
         self._is_closed = True
         for server, path in self._open.values():
             if path is not None:
-                _remove(path)
+                _unlink(path)
             await stop_accepting(server)
         self._open.clear()
         await self._tasks.close(_STOP_S)
 
-    def _keep(self, name: str, server: asyncio.Server, path: Path | None) -> None:
-        """In the place of one of the same name: a guest has one door."""
+    def _add(self, name: str, server: asyncio.Server, path: Path | None) -> None:
+        """Add a listener, and close the older one of that name: a guest has one socket."""
         old, self._open[name] = self._open.get(name), (server, path)
         if old is not None:
-            self._shut(old[0], old[1] if old[1] != path else None)
+            self._close_one(old[0], old[1] if old[1] != path else None)
 
-    def _shut(self, server: asyncio.Server, path: Path | None) -> None:
+    def _close_one(self, server: asyncio.Server, path: Path | None) -> None:
         if path is not None:
-            _remove(path)
-        self._tasks.spawn(stop_accepting(server), "shut", when_over=server.close)
+            _unlink(path)
+        self._tasks.spawn(stop_accepting(server), "close", when_over=server.close)
 
     def _tcp_origin(self, transport: asyncio.Transport) -> PeerOrigin:
-        return tcp_origin(str(transport.get_extra_info("peername")[0]), self._is_guests)
+        return tcp_origin(str(transport.get_extra_info("peername")[0]), self._is_one_guests)
 
 
-def _remove(path: Path) -> None:
+def _unlink(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _of(sandbox: str) -> str:
+def _name_of(sandbox: str) -> str:
     return f"sandbox {sandbox}"
 
 

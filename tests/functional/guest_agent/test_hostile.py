@@ -51,11 +51,11 @@ async def test_the_first_message_is_a_hello_or_the_last(node: Node, target: str,
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\xff\xff\xff", "it sent what is no message"),
-        (encode(AgentMessage()), "it sent what nobody asked for"),
-        (hello("sb"), "it sent what nobody asked for"),
-        (encode(AgentMessage(installed=InstalledParts())), "it sent what nobody asked for"),
-        (b"x" * (9 << 20), "it hung up"),
+        (b"\xff\xff\xff", "the agent sent an invalid message"),
+        (encode(AgentMessage()), "the agent sent an unexpected message"),
+        (hello("sb"), "the agent sent an unexpected message"),
+        (encode(AgentMessage(installed=InstalledParts())), "the agent sent an unexpected message"),
+        (b"x" * (9 << 20), "the agent closed the stream"),
     ],
     ids=["nonsense", "empty", "a second hello", "rules", "nine megabytes"],
 )
@@ -96,15 +96,15 @@ async def test_who_talks_without_being_asked_is_ended(node: Node, target: str) -
     async with attached(node, target) as (call, channel):
         await refusal(call, *[encode(AgentMessage(state=RulesetState(1, DIGEST)))] * 50)
         await until(lambda: bool(channel.ended))
-    assert "it talks without being asked" in channel.ended
-    assert len(node.states) == server.MAX_UNASKED
+    assert "the agent sent too many unsolicited messages" in channel.ended
+    assert len(node.states) == server.MAX_UNSOLICITED
 
 
 async def test_who_answers_without_being_asked_is_ended(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
         await refusal(call, *[encode(AgentMessage(77, result=AgentResult(AgentResultCode.DONE)))] * 50)
         await until(lambda: bool(channel.ended))
-    assert "it talks without being asked" in channel.ended
+    assert "the agent sent too many unsolicited messages" in channel.ended
 
 
 @pytest.mark.parametrize("field", [b"\x12\x00", b"\x2a\x00", b"\x78\x00"], ids=["hello", "held", "unknown"])
@@ -120,7 +120,7 @@ async def test_who_says_megabytes_of_nothing_is_not_listened_to(
     async with attached(node, target) as (call, channel):
         await refusal(call, nothing[: 100 << 10])
         await until(lambda: bool(channel.ended))
-    assert "it said more than it was asked" in channel.ended
+    assert "the agent sent a longer message than was due" in channel.ended
 
 
 async def test_who_does_not_read_is_ended(node: Node, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ async def test_who_does_not_read_is_ended(node: Node, target: str, monkeypatch: 
                     await channel.apply(large, [])
             if channel.ended:
                 break
-    assert "it does not read" in channel.ended
+    assert "the agent does not read" in channel.ended
 
 
 async def test_the_newer_of_two_streams_wins(node: Node, target: str) -> None:
@@ -146,7 +146,7 @@ async def test_the_newer_of_two_streams_wins(node: Node, target: str) -> None:
         await new.write(hello("sb"))
         await until(lambda: node.links.channel("sb") is not first)
         second = await node.channel("sb")
-        assert "a newer stream took its place" in first.ended
+        assert "a newer stream replaced it" in first.ended
         assert (await refusal(old))[0] is grpc.StatusCode.UNAVAILABLE
         asked, _ = await asyncio.gather(second.state(), answer(new, RulesetState(1, DIGEST, False)))
         assert asked.digest == DIGEST

@@ -25,7 +25,7 @@ async def test_nobody_is_another_guest_than_its_certificate_says(node: Node, tar
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert await refusal(call, hello("victim")) == (
             grpc.StatusCode.INVALID_ARGUMENT,
-            "its hello names another sandbox than its certificate",
+            "the hello names another sandbox than the certificate",
         )
     assert node.attached == []
 
@@ -43,7 +43,7 @@ async def test_a_certificate_of_a_sandbox_that_is_gone_is_of_nobody(
     async with dialled(target, kept) as call:
         code, details = await refusal(call, hello("sb"))
     assert code is grpc.StatusCode.UNAUTHENTICATED
-    assert details == "this certificate is of no sandbox that lives"
+    assert details == "the certificate is not that of a running sandbox"
 
 
 async def test_a_certificate_of_another_authority_or_none_gets_no_further_than_tls(
@@ -65,10 +65,10 @@ async def test_a_certificate_of_another_authority_or_none_gets_no_further_than_t
 async def test_an_agent_does_not_talk_to_another_node(
     node: Node, directory: Path, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended: list[relay.Connection] = []
+    ended: list[relay.AgentConnection] = []
     closed = relay.Relay.closed
 
-    def noted(through: relay.Relay, connection: relay.Connection) -> None:
+    def noted(through: relay.Relay, connection: relay.AgentConnection) -> None:
         ended.append(connection)
         closed(through, connection)
 
@@ -86,20 +86,20 @@ async def test_a_certificate_that_comes_out_of_another_guest(node: Node, directo
     async with dialled(f"unix:{directory}/clh.sock_1033", stolen) as call:
         assert await refusal(call, hello("victim")) == (
             grpc.StatusCode.UNAUTHENTICATED,
-            "its certificate came through the socket of sandbox sb",
+            "the certificate came through the socket of sandbox sb",
         )
 
 
 async def test_by_tcp_a_certificate_comes_from_its_sandboxs_address(node: Node) -> None:
     port = await node.links.listen_tcp("127.0.0.1", 0)
-    node.addresses.take(
+    node.addresses.update(
         Appeared(Sandbox(name, "n", name, name, ips=ips))
         for name, ips in (("victim", ("10.0.0.5", "fd00::5")), ("own", ("127.0.0.1",)), ("silent", ()))
     )
     async with dialled(f"127.0.0.1:{port}", node.credentials.issue("victim").directory) as call:
         assert await refusal(call, hello("victim")) == (
             grpc.StatusCode.UNAUTHENTICATED,
-            "its certificate came from 127.0.0.1, which is not its sandbox's address",
+            "the certificate came from 127.0.0.1, which is not its sandbox's address",
         )
     for name in ("own", "silent"):
         async with attached(node, f"127.0.0.1:{port}", name):
@@ -145,7 +145,7 @@ async def test_a_sandbox_that_ends_before_its_hello_is_not_attached(
         node.links.forget("sb")
         assert await refusal(call, hello("sb")) == (
             grpc.StatusCode.UNAUTHENTICATED,
-            "this certificate is of no sandbox that lives",
+            "the certificate is not that of a running sandbox",
         )
     assert node.attached == []
 
@@ -155,5 +155,5 @@ async def test_revoking_ends_the_stream_at_once(node: Node, target: str) -> None
         node.credentials.revoke("sb")
         node.links.forget("sb")
         assert (await refusal(call))[0] is grpc.StatusCode.UNAVAILABLE
-    assert "its sandbox is gone" in channel.ended
+    assert "its sandbox was stopped" in channel.ended
     assert node.detached == [channel]

@@ -57,7 +57,7 @@ async def test_a_stream_without_a_hello_does_not_stay(
     monkeypatch.setattr(server, "HELLO_S", 0.3)
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         code, details = await refusal(call)
-        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "no hello in time")
+        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "no hello within 0.3 s")
 
 
 async def test_who_was_refused_is_hung_up_on(
@@ -83,7 +83,7 @@ async def test_who_attaches_again_and_again_has_to_wait(
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert await refusal(call, hello("sb")) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
-            "it attaches too often",
+            "the agent attaches too often",
         )
     async with attached(node, target, "other"):
         pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the certificate of our agent gets into a guest of stock Kata, and what is said where it does not."""
+"""Copying the certificate of our agent into guests of stock Kata."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,22 +27,29 @@ NOT_ATTACHED = "the guest's agent has not attached"
 
 
 @asynccontextmanager
-async def agents_of(place: Path, kata: FakeKata, *, is_copying: bool = True) -> AsyncIterator[AgentRegistry]:
+async def agents_of(
+    place: Path, kata: FakeKata, *, copies_credentials: bool = True
+) -> AsyncIterator[AgentRegistry]:
     credentials = Credentials.open(place / "state")
-    links = AgentServer(
+    server = AgentServer(
         credentials,
         place / "agents.sock",
         on_attached=lambda _: None,
         on_detached=lambda _: None,
         on_state=lambda _, __: None,
     )
-    await links.start()
+    await server.start()
     try:
         yield AgentRegistry(
-            links, credentials, Metrics(), shim_roots=kata.roots, vsock_port=None, is_copying=is_copying
+            server,
+            credentials,
+            Metrics(),
+            shim_roots=kata.roots,
+            vsock_port=None,
+            copies_credentials=copies_credentials,
         )
     finally:
-        await links.stop()
+        await server.stop()
 
 
 async def why(agents: AgentRegistry, sandbox: Sandbox = GUEST) -> str:
@@ -53,7 +60,7 @@ async def why(agents: AgentRegistry, sandbox: Sandbox = GUEST) -> str:
 
 @pytest.mark.parametrize("flavour", list(Flavour))
 @pytest.mark.parametrize("is_hybrid", [False, True])
-async def test_a_certificate_is_put_in_once_the_leaf_last(
+async def test_certificate_is_copied_once_and_the_leaf_last(
     place: Path, flavour: Flavour, *, is_hybrid: bool
 ) -> None:
     quirks = Quirks(policy=parse(STOCK_POLICY))
@@ -77,14 +84,12 @@ async def test_a_certificate_is_put_in_once_the_leaf_last(
         (Quirks(allowed_endpoints=frozenset({"GetIPTablesRequest"})), "CopyFileRequest is blocked"),
     ],
 )
-async def test_a_guest_that_does_not_take_it_says_why_and_is_not_asked_again(
-    place: Path, quirks: Quirks, text: str
-) -> None:
+async def test_refused_copy_is_reported_and_not_repeated(place: Path, quirks: Quirks, text: str) -> None:
     kata = FakeKata(place, FakeTables(), quirks=quirks)
     async with kata, agents_of(place, kata) as agents:
         for _ in range(3):
             said = await why(agents)
-            assert said.startswith(f"{NOT_ATTACHED}; its certificate cannot be put in by CopyFile: ")
+            assert said.startswith(f"{NOT_ATTACHED}; CopyFile of its certificate failed: ")
             assert text in said
         assert kata.agent.calls.count("CopyFile") == 1
         await agents.forget(GUEST.id)
@@ -93,25 +98,25 @@ async def test_a_guest_that_does_not_take_it_says_why_and_is_not_asked_again(
         assert len(kata.agent.copied) == 3
 
 
-async def test_nothing_is_put_into_a_guest_that_keeps_its_node_out(place: Path) -> None:
+async def test_nothing_is_copied_into_a_confidential_guest(place: Path) -> None:
     kata = FakeKata(place, FakeTables())
     async with kata, agents_of(place, kata) as agents:
         assert await why(agents, replace(GUEST, policy_refusal="it is confidential")) == NOT_ATTACHED
         assert kata.agent.calls == []
 
 
-async def test_nothing_is_put_in_unless_it_is_asked_for(place: Path) -> None:
+async def test_nothing_is_copied_without_the_setting(place: Path) -> None:
     kata = FakeKata(place, FakeTables())
-    async with kata, agents_of(place, kata, is_copying=False) as agents:
+    async with kata, agents_of(place, kata, copies_credentials=False) as agents:
         assert await why(agents) == NOT_ATTACHED
         assert kata.agent.calls == []
 
 
-async def test_a_guest_that_is_not_up_yet_is_tried_again(place: Path) -> None:
+async def test_copy_is_repeated_until_the_guest_is_up(place: Path) -> None:
     kata = FakeKata(place, FakeTables())
     async with kata, agents_of(place, kata) as agents:
         await kata.agent.__aexit__()
-        assert "its certificate is not in yet" in await why(agents)
+        assert "the certificate is not in the guest yet" in await why(agents)
         async with kata.agent:
             assert await why(agents) == NOT_ATTACHED
             assert len(kata.agent.copied) == 3

@@ -13,10 +13,10 @@ from kata_bridge.channels.guest_text import MAX_SENTENCE_CHARACTERS, MAX_WORD_CH
         (" " * (4 << 20) + "3", ""),
     ],
 )
-def test_a_word_is_short_and_plain(said: str, kept: str) -> None:
+def test_word_is_short_and_plain(said: str, kept: str) -> None:
     assert word(said) == kept
 
 
-def test_a_sentence_is_short_and_printable() -> None:
+def test_sentence_is_short_and_printable() -> None:
     assert sentence("no IPv6\n in\x00 this kernel") == "no IPv6 in this kernel"
     assert len(sentence("x" * (4 << 20))) == MAX_SENTENCE_CHARACTERS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One attached agent as a channel, with a guest that answers what the test says."""
+"""One attached agent as a channel; the test plays the agent."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -40,14 +40,14 @@ def attached(hello: Hello | None = None) -> AgentChannel:
 
 
 async def answering(channel: AgentChannel, answer: AgentMessage) -> NodeRequest:
-    """Play the guest once: take the question and answer it; return what was asked."""
-    question = decode(NodeRequest, await channel.outbox.get())
-    channel.answered(AgentMessage(question.id, result=answer.result, installed=answer.installed))
-    return question
+    """Play the agent once: answer its request, and return that."""
+    request = decode(NodeRequest, await channel.outbox.get())
+    channel.complete_request(AgentMessage(request.id, result=answer.result, installed=answer.installed))
+    return request
 
 
 async def answering_all(channel: AgentChannel, calls: int) -> None:
-    """Play the guest for some calls, in their order, as an agent does."""
+    """Play the agent for some requests, in order."""
     for _ in range(calls):
         await answering(channel, done())
 
@@ -55,8 +55,8 @@ async def answering_all(channel: AgentChannel, calls: int) -> None:
 async def outcome_of(
     channel: AgentChannel, call: Awaitable[object], answer: AgentMessage
 ) -> tuple[object, NodeRequest]:
-    result, question = await asyncio.gather(call, answering(channel, answer))
-    return result, question
+    result, request = await asyncio.gather(call, answering(channel, answer))
+    return result, request
 
 
 def done(
@@ -66,14 +66,14 @@ def done(
 
 
 @pytest.mark.asyncio
-async def test_what_the_guest_can_do_is_what_it_said_but_for_how_it_came() -> None:
+async def test_capabilities_are_those_of_the_hello() -> None:
     assert await attached().probe() == Capabilities("agent", ("nft",), True, True, True, True, "1")
 
 
 @pytest.mark.asyncio
-async def test_what_is_kept_of_a_guests_words_is_short_and_plain() -> None:
-    said = Capabilities("shim", ("x" * 99, "iptables", "nft", "nft"), False, True, False, False, "v")
-    channel = attached(Hello("sb", "1.2\n\x1b[31m" + "9" * 9_999, "b" * 9_999, said))
+async def test_texts_of_a_hello_are_cut_and_filtered() -> None:
+    claimed = Capabilities("shim", ("x" * 99, "iptables", "nft", "nft"), False, True, False, False, "v")
+    channel = attached(Hello("sb", "1.2\n\x1b[31m" + "9" * 9_999, "b" * 9_999, claimed))
     kept = await channel.probe()
     assert kept == Capabilities("agent", ("iptables", "nft"), False, True, False, False, kept.version)
 
@@ -83,7 +83,7 @@ async def test_what_is_kept_of_a_guests_words_is_short_and_plain() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("has_ipv6", "said", "kept"),
+    ("has_ipv6", "claimed", "kept"),
     [
         (False, "the guest's kernel has no IPv6", "the guest's kernel has no IPv6"),
         (False, "a\x1b[2J\nb\u202e", "a[2Jb"),
@@ -91,24 +91,22 @@ async def test_what_is_kept_of_a_guests_words_is_short_and_plain() -> None:
         (True, "nothing is wrong", ""),
     ],
 )
-async def test_why_there_is_no_ipv6_is_a_sentence_whatever_was_sent(
-    has_ipv6: bool, said: str, kept: str
-) -> None:
-    capabilities = Capabilities(backends=("iptables",), ipv6=has_ipv6, ipv6_message=said)
+async def test_ipv6_message_is_one_printable_sentence(has_ipv6: bool, claimed: str, kept: str) -> None:
+    capabilities = Capabilities(backends=("iptables",), ipv6=has_ipv6, ipv6_message=claimed)
     assert (await attached(Hello("sb", "1", "boot", capabilities)).probe()).ipv6_message == kept
 
 
 @pytest.mark.asyncio
-async def test_a_guest_without_a_packet_filter_is_asked_why() -> None:
+async def test_guest_without_a_packet_filter_is_not_injectable() -> None:
     channel = attached(Hello("sb", "1", "boot", Capabilities()))
-    with pytest.raises(NotInjectable, match="works: no iptables-restore, and no nft"):
+    with pytest.raises(NotInjectable, match="into its image: no iptables-restore, and no nft"):
         await outcome_of(
             channel, channel.probe(), done(AgentResultCode.FAILED, "no iptables-restore, and no nft")
         )
 
 
 @pytest.mark.asyncio
-async def test_every_call_is_one_question() -> None:
+async def test_each_call_sends_one_request() -> None:
     channel = attached()
     state = RulesetState(3, DIGEST, True)
     here = GuestState(3, DIGEST, True)
@@ -140,8 +138,8 @@ async def test_every_call_is_one_question() -> None:
             NodeRequest(5, write_resolv_conf=WriteResolvConf("x")),
         ),
     ]
-    for call, answer, expected, question in cases:
-        assert await outcome_of(channel, call(), answer) == (expected, question)
+    for call, answer, expected, request in cases:
+        assert await outcome_of(channel, call(), answer) == (expected, request)
 
 
 @pytest.mark.asyncio
@@ -155,7 +153,7 @@ async def test_every_call_is_one_question() -> None:
         (AgentResultCode(99), Unreachable),
     ],
 )
-async def test_a_bad_outcome_is_its_exception_with_the_guests_words(
+async def test_failed_result_raises_its_outcome_with_the_message(
     code: AgentResultCode, expected: type[Exception]
 ) -> None:
     channel = attached()
@@ -164,7 +162,7 @@ async def test_a_bad_outcome_is_its_exception_with_the_guests_words(
 
 
 @pytest.mark.asyncio
-async def test_words_of_a_guest_are_cut() -> None:
+async def test_message_of_a_result_is_cut() -> None:
     channel = attached()
     with pytest.raises(GuestRefused) as caught:
         await outcome_of(channel, channel.state(), done(AgentResultCode.REFUSED, "x" * 100_000))
@@ -181,30 +179,30 @@ async def test_words_of_a_guest_are_cut() -> None:
         AgentMessage(installed=InstalledParts((Part("ipv4", "iptables"),) * 5)),
     ],
 )
-async def test_an_answer_that_is_none_is_no_answer(answer: AgentMessage) -> None:
+async def test_invalid_read_back_is_unreachable(answer: AgentMessage) -> None:
     channel = attached()
     with pytest.raises(Unreachable):
         await outcome_of(channel, channel.read_back(), answer)
 
 
 @pytest.mark.asyncio
-async def test_an_answer_to_another_question_is_dropped() -> None:
+async def test_result_of_another_request_is_dropped() -> None:
     channel = attached()
 
     async def guest() -> None:
-        question = decode(NodeRequest, await channel.outbox.get())
-        channel.answered(AgentMessage(question.id + 1, result=AgentResult(AgentResultCode.REFUSED)))
-        channel.answered(AgentMessage(question.id - 1, result=AgentResult(AgentResultCode.REFUSED)))
-        channel.answered(AgentMessage(question.id, result=AgentResult(AgentResultCode.DONE)))
-        channel.answered(AgentMessage(question.id, result=AgentResult(AgentResultCode.REFUSED)))
+        request = decode(NodeRequest, await channel.outbox.get())
+        channel.complete_request(AgentMessage(request.id + 1, result=AgentResult(AgentResultCode.REFUSED)))
+        channel.complete_request(AgentMessage(request.id - 1, result=AgentResult(AgentResultCode.REFUSED)))
+        channel.complete_request(AgentMessage(request.id, result=AgentResult(AgentResultCode.DONE)))
+        channel.complete_request(AgentMessage(request.id, result=AgentResult(AgentResultCode.REFUSED)))
 
     state, _ = await asyncio.gather(channel.state(), guest())
     assert state == GuestState(0, "", False)
 
 
 async def abandoned(call: Coroutine[Any, Any, object]) -> None:
-    """Begin a call and give it up before the guest has answered, as a client that is cancelled does."""
-    task = asyncio.ensure_future(call)  # noqa: TID251 - given up at once, as a caller may
+    """Start a call and cancel it before the agent has answered."""
+    task = asyncio.ensure_future(call)  # noqa: TID251 - cancelled at once, as a caller may
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -212,51 +210,56 @@ async def abandoned(call: Coroutine[Any, Any, object]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_answer_to_an_abandoned_call_is_dropped() -> None:
+async def test_result_of_an_abandoned_call_is_dropped() -> None:
     """The agent cannot know that its caller has left; only an answer to no call at all is its fault."""
     channel = attached()
     await abandoned(channel.read_back())
     await abandoned(channel.state())
-    was_asked = channel.is_asked  # a name of its own, or mypy takes the later answer for this one
+    was_asked = channel.has_pending_requests  # a name of its own, or mypy takes the later answer for this one
     assert was_asked
-    assert not channel.answered(AgentMessage(3, result=AgentResult(AgentResultCode.DONE)))
+    assert not channel.complete_request(AgentMessage(3, result=AgentResult(AgentResultCode.DONE)))
 
-    assert channel.answered(AgentMessage(1, installed=InstalledParts(())))
-    assert channel.answered(AgentMessage(2, result=AgentResult(AgentResultCode.DONE)))
-    assert not channel.is_asked
+    assert channel.complete_request(AgentMessage(1, installed=InstalledParts(())))
+    assert channel.complete_request(AgentMessage(2, result=AgentResult(AgentResultCode.DONE)))
+    assert not channel.has_pending_requests
     for again in (1, 2):
-        assert not channel.answered(AgentMessage(again, result=AgentResult(AgentResultCode.DONE)))
+        assert not channel.complete_request(AgentMessage(again, result=AgentResult(AgentResultCode.DONE)))
 
 
 @pytest.mark.asyncio
-async def test_the_next_call_does_not_take_an_abandoned_ones_answer() -> None:
+async def test_next_call_ignores_the_result_of_an_abandoned_one() -> None:
     channel = attached()
     await abandoned(channel.read_back())
 
     async def guest() -> None:
         abandoned_call = decode(NodeRequest, await channel.outbox.get())
-        question = decode(NodeRequest, await channel.outbox.get())
-        channel.answered(AgentMessage(abandoned_call.id, result=AgentResult(AgentResultCode.REFUSED)))
-        channel.answered(AgentMessage(question.id, result=AgentResult(AgentResultCode.DONE)))
+        request = decode(NodeRequest, await channel.outbox.get())
+        channel.complete_request(AgentMessage(abandoned_call.id, result=AgentResult(AgentResultCode.REFUSED)))
+        channel.complete_request(AgentMessage(request.id, result=AgentResult(AgentResultCode.DONE)))
 
     state, _ = await asyncio.gather(channel.state(), guest())
     assert state == GuestState(0, "", False)
 
 
 @pytest.mark.asyncio
-async def test_an_abandoned_read_back_keeps_its_place() -> None:
+async def test_abandoned_read_back_keeps_its_slot() -> None:
     """Its answer may be as long as rules are, and such answers come one at a time on the whole node."""
     long: list[bool] = []
-    reading_back = asyncio.Semaphore(1)
+    slot = asyncio.Semaphore(1)
     channel = AgentChannel(
-        "sb", Hello("sb", "1", "boot", CAN), "unix", to_message, expect=long.append, reading_back=reading_back
+        "sb",
+        Hello("sb", "1", "boot", CAN),
+        "unix",
+        to_message,
+        expect_long_result=long.append,
+        read_back_slot=slot,
     )
     await abandoned(channel.read_back())
-    assert (channel.is_reading_back, reading_back.locked()) == (True, True)
+    assert (channel.is_reading_back, slot.locked()) == (True, True)
 
     state, _ = await asyncio.gather(channel.state(), answering_all(channel, 2))
     assert state == GuestState(0, "", False)
-    assert (channel.is_reading_back, reading_back.locked()) == (False, False)
+    assert (channel.is_reading_back, slot.locked()) == (False, False)
     assert long == [True, False]
 
     # The deadline of the call that was given up went with its answer.
@@ -265,25 +268,25 @@ async def test_an_abandoned_read_back_keeps_its_place() -> None:
     documents, _ = await outcome_of(channel, channel.read_back(), AgentMessage(installed=InstalledParts(())))
     assert documents == ()
     assert long == [True, False, True, False]
-    assert not reading_back.locked()
+    assert not slot.locked()
 
 
 @pytest.mark.asyncio
-async def test_an_abandoned_read_back_has_the_deadline_of_any_other() -> None:
+async def test_abandoned_read_back_keeps_its_deadline() -> None:
     """A guest that does not answer keeps the others from being read back for no longer than that."""
-    reading_back = asyncio.Semaphore(1)
-    channel = AgentChannel("sb", Hello("sb", "1", "boot", CAN), "unix", to_message, reading_back=reading_back)
+    slot = asyncio.Semaphore(1)
+    channel = AgentChannel("sb", Hello("sb", "1", "boot", CAN), "unix", to_message, read_back_slot=slot)
     await abandoned(channel.read_back())
-    await asyncio.wait_for(channel.over(), 10.1)
+    await asyncio.wait_for(channel.wait_ended(), 10.1)
     assert channel.ended.endswith("no answer within 10 s")
-    assert reading_back.locked() is False
+    assert slot.locked() is False
     with pytest.raises(Unreachable):
         await channel.read_back()
-    assert reading_back.locked() is False
+    assert slot.locked() is False
 
 
 @pytest.mark.asyncio
-async def test_silence_ends_the_stream() -> None:
+async def test_missing_result_ends_the_stream() -> None:
     channel = attached()
     with pytest.raises(Unreachable, match="no answer within 10 s"):
         await channel.state()
@@ -293,24 +296,24 @@ async def test_silence_ends_the_stream() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_end_of_the_stream_wakes_whoever_waits() -> None:
+async def test_end_of_the_stream_fails_the_pending_call() -> None:
     channel = attached()
 
     async def leave() -> None:
         await channel.outbox.get()
-        channel.end("it hung up")
+        channel.end("the agent closed the stream")
         channel.end("again")
 
-    with pytest.raises(Unreachable, match="not attached: it hung up"):
+    with pytest.raises(Unreachable, match="not attached: the agent closed the stream"):
         await asyncio.gather(channel.state(), leave())
-    await asyncio.wait_for(channel.over(), 1)
+    await asyncio.wait_for(channel.wait_ended(), 1)
     for call in (channel.probe(), channel.read_back()):
         with pytest.raises(Unreachable):
             await call
 
 
 @pytest.mark.asyncio
-async def test_a_guest_that_does_not_read_is_given_up_when_its_queue_is_full() -> None:
+async def test_full_outbox_ends_the_stream() -> None:
     channel = attached()
     for _ in range(4):
         await abandoned(channel.state())
@@ -319,5 +322,5 @@ async def test_a_guest_that_does_not_read_is_given_up_when_its_queue_is_full() -
 
 
 @pytest.mark.parametrize("digest", ["", "x" * 64, "AB" * 32, "ab" * 31, "ab" * 32 + "\n", "../../etc"])
-def test_a_digest_that_is_none_is_empty(digest: str) -> None:
+def test_invalid_digest_is_dropped(digest: str) -> None:
     assert guest_state(RulesetState(1, digest, False)) == GuestState(1, "", False)

@@ -28,17 +28,17 @@ def address(text: str) -> Address:
         ("", None),
     ],
 )
-def test_an_address_has_one_form(text: str, canonical: str | None) -> None:
+def test_address_has_one_form(text: str, canonical: str | None) -> None:
     found = parse_address(text)
     assert (None if found is None else str(found)) == canonical
 
 
-def test_a_certificate_comes_out_of_its_sandboxs_own_addresses() -> None:
-    made = GuestAddresses()
-    made.take([appeared("a", "10.0.0.1", "fd00::1"), appeared("b", "10.0.0.2"), appeared("silent")])
-    why = "its certificate came from 10.0.0.2, which is not its sandbox's address"
+def test_certificate_comes_from_its_sandboxs_addresses() -> None:
+    addresses = GuestAddresses()
+    addresses.update([appeared("a", "10.0.0.1", "fd00::1"), appeared("b", "10.0.0.2"), appeared("silent")])
+    why = "the certificate came from 10.0.0.2, which is not its sandbox's address"
     assert {
-        (sandbox, text): made.why_not(sandbox, address(text))
+        (sandbox, text): addresses.mismatch(sandbox, address(text))
         for sandbox in ("a", "silent", "nobody")
         for text in ("10.0.0.1", "::ffff:10.0.0.1", "fd00:0::1", "10.0.0.2")
     } == {
@@ -52,32 +52,32 @@ def test_a_certificate_comes_out_of_its_sandboxs_own_addresses() -> None:
     }
 
 
-def test_behind_a_gateway_anyone_may_be() -> None:
-    made = GuestAddresses([ipaddress.ip_network("192.0.2.0/30"), ipaddress.ip_network("2001:db8::/64")])
-    made.take([appeared("a", "10.0.0.1"), appeared("b", "192.0.2.1")])
-    assert made.why_not("a", address("192.0.2.2")) == ""
-    assert made.why_not("a", address("2001:db8::7")) == ""
-    assert made.why_not("a", address("192.0.2.4")) != ""
-    assert made.is_guests(address("10.0.0.1"))
-    assert not made.is_guests(address("192.0.2.1")), "others are behind it too"
+def test_any_guest_may_be_behind_a_gateway() -> None:
+    addresses = GuestAddresses([ipaddress.ip_network("192.0.2.0/30"), ipaddress.ip_network("2001:db8::/64")])
+    addresses.update([appeared("a", "10.0.0.1"), appeared("b", "192.0.2.1")])
+    assert addresses.mismatch("a", address("192.0.2.2")) == ""
+    assert addresses.mismatch("a", address("2001:db8::7")) == ""
+    assert addresses.mismatch("a", address("192.0.2.4")) != ""
+    assert addresses.is_one_guests(address("10.0.0.1"))
+    assert not addresses.is_one_guests(address("192.0.2.1")), "others are behind it too"
 
 
-def test_what_is_known_follows_the_sandboxes() -> None:
-    made = GuestAddresses()
-    made.take([appeared("a", "10.0.0.1"), appeared("b", "10.0.0.1")])
-    assert not made.is_guests(address("10.0.0.1")), "tenants' networks may overlap"
-    made.take([Vanished("a")])
-    assert made.is_guests(address("10.0.0.1"))
-    made.take([appeared("b", "10.0.0.2")])
-    assert not made.is_guests(address("10.0.0.1"))
-    assert made.why_not("b", address("10.0.0.1")) != ""
-    made.take([Vanished("b"), Vanished("never seen")])
-    assert len(made) == 0
-    assert not made.is_guests(address("10.0.0.2"))
+def test_addresses_follow_the_sandboxes() -> None:
+    addresses = GuestAddresses()
+    addresses.update([appeared("a", "10.0.0.1"), appeared("b", "10.0.0.1")])
+    assert not addresses.is_one_guests(address("10.0.0.1")), "tenants' networks may overlap"
+    addresses.update([Vanished("a")])
+    assert addresses.is_one_guests(address("10.0.0.1"))
+    addresses.update([appeared("b", "10.0.0.2")])
+    assert not addresses.is_one_guests(address("10.0.0.1"))
+    assert addresses.mismatch("b", address("10.0.0.1")) != ""
+    addresses.update([Vanished("b"), Vanished("never seen")])
+    assert len(addresses) == 0
+    assert not addresses.is_one_guests(address("10.0.0.2"))
 
 
-def test_the_nodes_addresses_are_no_guests() -> None:
-    made = GuestAddresses()
-    made.take([appeared("host", "192.168.0.1", is_host_network=True), appeared("odd", "no address")])
-    assert len(made) == 0
-    assert not made.is_guests(address("192.168.0.1"))
+def test_host_network_pod_adds_no_address() -> None:
+    addresses = GuestAddresses()
+    addresses.update([appeared("host", "192.168.0.1", is_host_network=True), appeared("odd", "no address")])
+    assert len(addresses) == 0
+    assert not addresses.is_one_guests(address("192.168.0.1"))

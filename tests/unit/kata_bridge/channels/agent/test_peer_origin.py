@@ -22,45 +22,45 @@ OWN = frozenset(map(ipaddress.ip_address, ("10.0.0.1", "2001:db8::1")))
         ("fe80::1%eth0", "fe80::/64", peer_origin.MAX_PER_ADDRESS),
     ],
 )
-def test_what_a_tcp_connection_is_counted_by(peer: str, name: str, most: int) -> None:
+def test_origin_of_a_tcp_connection(peer: str, name: str, most: int) -> None:
     origin = tcp_origin(peer, OWN.__contains__)
     assert (origin.name, origin.limits[0]) == (name, most)
 
 
-def test_many_addresses_of_one_link_have_one_bound() -> None:
-    rates = ConnectRateLimiter()
+def test_addresses_of_one_link_share_a_limit() -> None:
+    limiter = ConnectRateLimiter()
     peers = (f"2001:db8::{number:x}" for number in range(1, 5_001))
-    admitted = sum(rates.admits(tcp_origin(peer, lambda _: False), 100.0) for peer in peers)
+    admitted = sum(limiter.try_acquire(tcp_origin(peer, lambda _: False), 100.0) for peer in peers)
     assert admitted == peer_origin.MAX_CONNECTS_PER_ADDRESS
-    assert len(rates) == 1
-    assert rates.admits(tcp_origin("2001:db8:0:1::1", lambda _: False), 100.0)
+    assert len(limiter) == 1
+    assert limiter.try_acquire(tcp_origin("2001:db8:0:1::1", lambda _: False), 100.0)
 
 
-def test_what_was_not_used_comes_back_with_time_and_no_more_of_it() -> None:
-    rates, guest = ConnectRateLimiter(), PeerOrigin("hybrid-vsock", "a", "a")
+def test_unused_rate_refills_up_to_the_limit() -> None:
+    limiter, guest = ConnectRateLimiter(), PeerOrigin("hybrid-vsock", "a", "a")
     for _ in range(peer_origin.MAX_CONNECTS_PER_GUEST):
-        assert rates.admits(guest, 100.0)
-    assert not rates.admits(guest, 100.0)
+        assert limiter.try_acquire(guest, 100.0)
+    assert not limiter.try_acquire(guest, 100.0)
     each_s = peer_origin.CONNECTS_S / peer_origin.MAX_CONNECTS_PER_GUEST
-    assert not rates.admits(guest, 100.0 + each_s * 0.9)
-    assert rates.admits(guest, 100.0 + each_s * 2.5)
-    admitted = sum(rates.admits(guest, 1_000.0) for _ in range(100))
+    assert not limiter.try_acquire(guest, 100.0 + each_s * 0.9)
+    assert limiter.try_acquire(guest, 100.0 + each_s * 2.5)
+    admitted = sum(limiter.try_acquire(guest, 1_000.0) for _ in range(100))
     assert admitted == peer_origin.MAX_CONNECTS_PER_GUEST
 
 
-def test_an_address_that_was_a_guests_own_for_a_moment_has_its_former_bound_again() -> None:
-    rates = ConnectRateLimiter()
+def test_limits_of_a_guest_and_of_an_address_are_separate() -> None:
+    limiter = ConnectRateLimiter()
     behind, own = tcp_origin("10.0.0.1", lambda _: False), tcp_origin("10.0.0.1", lambda _: True)
-    assert rates.admits(behind, 100.0)
-    assert sum(rates.admits(own, 100.0) for _ in range(100)) == peer_origin.MAX_CONNECTS_PER_GUEST
-    rest = sum(rates.admits(behind, 100.0) for _ in range(2_000))
+    assert limiter.try_acquire(behind, 100.0)
+    assert sum(limiter.try_acquire(own, 100.0) for _ in range(100)) == peer_origin.MAX_CONNECTS_PER_GUEST
+    rest = sum(limiter.try_acquire(behind, 100.0) for _ in range(2_000))
     assert rest == peer_origin.MAX_CONNECTS_PER_ADDRESS - 1
 
 
-def test_nobody_can_fill_the_memory_with_origins() -> None:
-    rates = ConnectRateLimiter()
+def test_remembered_origins_are_bounded() -> None:
+    limiter = ConnectRateLimiter()
     for number in range(3 * peer_origin.MAX_REMEMBERED):
-        assert rates.admits(tcp_origin(f"2001:db8:{number:x}::1", lambda _: False), 100.0)
-        assert len(rates) <= peer_origin.MAX_REMEMBERED
-    rates.admits(PeerOrigin("tcp", "later"), 100.0 + peer_origin.CONNECTS_S)
-    assert len(rates) == 1, "who may do again all that it ever may is forgotten"
+        assert limiter.try_acquire(tcp_origin(f"2001:db8:{number:x}::1", lambda _: False), 100.0)
+        assert len(limiter) <= peer_origin.MAX_REMEMBERED
+    limiter.try_acquire(PeerOrigin("tcp", "later"), 100.0 + peer_origin.CONNECTS_S)
+    assert len(limiter) == 1, "an origin with a full bucket is dropped"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many connections of one origin are taken; the bytes are for tests/functional."""
+"""Which connections are admitted; the relayed bytes are tested in tests/functional."""
 
 import asyncio
 from pathlib import Path
@@ -21,28 +21,29 @@ class Clock:
         return self.now
 
 
-def admitted(made: Relay, origin: PeerOrigin, times: int) -> int:
-    return sum(made.admits(origin) == "" for _ in range(times))
+def admitted(subject: Relay, origin: PeerOrigin, times: int) -> int:
+    return sum(subject.try_admit(origin) == "" for _ in range(times))
 
 
-def test_who_connects_too_often_is_let_in_again_later() -> None:
+def test_connect_rate_of_an_origin_is_limited() -> None:
     clock = Clock()
-    made = Relay(NOWHERE, clock=clock)
+    subject = Relay(NOWHERE, clock=clock)
     guest, other = PeerOrigin("unix", "pid 1"), PeerOrigin("unix", "pid 2")
-    assert admitted(made, guest, 100) == peer_origin.MAX_CONNECTS_PER_GUEST
-    assert admitted(made, other, 1) == 1
+    assert admitted(subject, guest, 100) == peer_origin.MAX_CONNECTS_PER_GUEST
+    assert admitted(subject, other, 1) == 1
     clock.now += peer_origin.CONNECTS_S + 1
-    assert admitted(made, guest, 1) == 1
+    assert admitted(subject, guest, 1) == 1
 
 
-def test_behind_an_address_there_may_be_many_guests() -> None:
-    made = Relay(NOWHERE, clock=Clock())
-    assert admitted(made, PeerOrigin("tcp", "10.0.0.1"), 2_000) == peer_origin.MAX_CONNECTS_PER_ADDRESS
+def test_shared_address_has_a_higher_limit() -> None:
+    subject = Relay(NOWHERE, clock=Clock())
+    assert admitted(subject, PeerOrigin("tcp", "10.0.0.1"), 2_000) == peer_origin.MAX_CONNECTS_PER_ADDRESS
 
 
-def test_what_comes_through_a_door_that_is_shut_is_not_taken() -> None:
+def test_connection_by_a_closed_socket_is_refused() -> None:
     assert (
-        Relay(NOWHERE, clock=Clock()).admits(PeerOrigin("hybrid-vsock", "sb", "sb")) == "its door is closed"
+        Relay(NOWHERE, clock=Clock()).try_admit(PeerOrigin("hybrid-vsock", "sb", "sb"))
+        == "its socket is closed"
     )
 
 
@@ -56,28 +57,30 @@ class Wire(asyncio.Transport):
 
 
 @pytest.mark.asyncio
-async def test_a_few_addresses_that_stay_silent_keep_nobody_out() -> None:
-    made = Relay(NOWHERE, clock=Clock())
-    attached = made.opened(Wire(), PeerOrigin("tcp", "10.1.0.1"))
+async def test_silent_addresses_do_not_keep_guests_out() -> None:
+    subject = Relay(NOWHERE, clock=Clock())
+    attached = subject.opened(Wire(), PeerOrigin("tcp", "10.1.0.1"))
     assert attached is not None
-    made.attached(attached)
+    subject.attached(attached)
     silent = [
-        made.opened(Wire(), PeerOrigin("tcp", f"10.2.0.{number}"))
+        subject.opened(Wire(), PeerOrigin("tcp", f"10.2.0.{number}"))
         for number in range(5)
         for _ in range(peer_origin.MAX_PER_ADDRESS)
     ]
-    assert len(made) == relay.MAX_CONNECTIONS
-    guests = [made.opened(Wire(), PeerOrigin("tcp", f"10.1.0.{number}")) for number in range(2, 102)]
+    assert len(subject) == relay.MAX_CONNECTIONS
+    guests = [subject.opened(Wire(), PeerOrigin("tcp", f"10.1.0.{number}")) for number in range(2, 102)]
     assert None not in guests
-    assert not any(wire.is_aborted for guest in guests if guest and isinstance(wire := guest.outer, Wire))
-    assert isinstance(attached.outer, Wire)
-    assert not attached.outer.is_aborted
+    assert not any(
+        wire.is_aborted for guest in guests if guest and isinstance(wire := guest.guest_transport, Wire)
+    )
+    assert isinstance(attached.guest_transport, Wire)
+    assert not attached.guest_transport.is_aborted
     assert silent[0] is not None
-    assert isinstance(silent[0].outer, Wire)
-    assert silent[0].outer.is_aborted
-    assert len(made) == relay.MAX_CONNECTIONS
-    await made.close()
+    assert isinstance(silent[0].guest_transport, Wire)
+    assert silent[0].guest_transport.is_aborted
+    assert len(subject) == relay.MAX_CONNECTIONS
+    await subject.close()
 
 
-def test_a_call_is_known_by_the_connection_that_it_came_through() -> None:
+def test_unknown_peer_has_no_connection() -> None:
     assert Relay(NOWHERE, clock=Clock()).connection("unix-abstract:00005") is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client hellos as OpenSSL writes them, whole, cut anywhere and spoilt."""
+"""Client hellos as OpenSSL writes them: whole, cut anywhere and damaged."""
 
 import ssl
 
@@ -25,22 +25,22 @@ NEW = hello(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 OLD = hello(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2)
 
 
-def test_a_client_of_tls_1_3_and_one_that_stops_at_1_2() -> None:
+def test_tls_1_3_is_required() -> None:
     assert inspect_hello(NEW) is HelloVerdict.TLS13
     assert inspect_hello(hello(ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3)) is HelloVerdict.TLS13
-    assert inspect_hello(OLD) is HelloVerdict.WRONG
+    assert inspect_hello(OLD) is HelloVerdict.REJECTED
 
 
-def test_what_comes_behind_it_does_not_matter() -> None:
+def test_bytes_behind_the_hello_do_not_matter() -> None:
     assert inspect_hello(NEW + b"anything") is HelloVerdict.TLS13
 
 
-def test_cut_anywhere_it_waits_for_more() -> None:
-    assert {inspect_hello(NEW[:at]) for at in range(len(NEW))} == {HelloVerdict.CUT}
+def test_cut_hello_is_incomplete() -> None:
+    assert {inspect_hello(NEW[:at]) for at in range(len(NEW))} == {HelloVerdict.INCOMPLETE}
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30))
-def test_it_may_come_in_many_records(sizes: list[int]) -> None:
+def test_hello_may_span_many_records(sizes: list[int]) -> None:
     body, records = NEW[5:], b""
     for size in sizes:
         part, body = body[:size], body[size:]
@@ -49,13 +49,13 @@ def test_it_may_come_in_many_records(sizes: list[int]) -> None:
     if body:
         records += b"\x16\x03\x01" + len(body).to_bytes(2) + body
     assert inspect_hello(records) is HelloVerdict.TLS13
-    assert inspect_hello(records[:-1]) is HelloVerdict.CUT
+    assert inspect_hello(records[:-1]) is HelloVerdict.INCOMPLETE
 
 
-def test_a_byte_a_record_ends_soon() -> None:
+def test_hello_of_one_byte_records_is_rejected() -> None:
     records = [b"\x16\x03\x01\x00\x01" + bytes((byte,)) for byte in NEW[5:]]
-    assert inspect_hello(b"".join(records[:31])) is HelloVerdict.CUT
-    assert inspect_hello(b"".join(records[:40])) is HelloVerdict.WRONG
+    assert inspect_hello(b"".join(records[:31])) is HelloVerdict.INCOMPLETE
+    assert inspect_hello(b"".join(records[:40])) is HelloVerdict.REJECTED
 
 
 @pytest.mark.parametrize(
@@ -71,22 +71,22 @@ def test_a_byte_a_record_ends_soon() -> None:
         b"\x16\x03\x01\x00\x04\x01\xff\xff\xff",
     ],
 )
-def test_what_is_no_hello(data: bytes) -> None:
-    assert inspect_hello(data) is HelloVerdict.WRONG
+def test_other_bytes_are_rejected(data: bytes) -> None:
+    assert inspect_hello(data) is HelloVerdict.REJECTED
 
 
 @pytest.mark.parametrize("message", [case.many_authorities(), case.many_algorithms(), case.plain(b"\0\0\0")])
-def test_what_costs_much_or_is_broken_is_not_passed_on(message: bytes) -> None:
+def test_expensive_or_broken_hello_is_rejected(message: bytes) -> None:
     assert inspect_hello(case.record(case.plain())) is HelloVerdict.TLS13
-    assert inspect_hello(case.record(message)) is HelloVerdict.WRONG
+    assert inspect_hello(case.record(message)) is HelloVerdict.REJECTED
 
 
 @given(st.integers(0, len(NEW) - 1), st.integers(0, 255))
-def test_one_spoilt_byte_ends_in_a_verdict(at: int, byte: int) -> None:
+def test_damaged_hello_gets_a_verdict(at: int, byte: int) -> None:
     assert inspect_hello(NEW[:at] + bytes((byte,)) + NEW[at + 1 :]) in HelloVerdict
 
 
 @given(st.binary(max_size=200))
-def test_nonsense_ends_in_a_verdict(data: bytes) -> None:
+def test_random_bytes_get_a_verdict(data: bytes) -> None:
     assert inspect_hello(data) in HelloVerdict
     assert inspect_hello(b"\x16\x03\x01" + len(data).to_bytes(2) + data) in HelloVerdict
