@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A packet filter without a kernel, for tests: understands `iptables-restore --noflush`.
+"""A fake `PacketFilter` in memory, which understands `iptables-restore --noflush`.
 
-It passes the tests that the real ones pass, as far as they are about chains and rules and not about
-packets; the nft language it does not understand.
+`tests/lab/guest_agent/test_packet_filter_contract.py` runs against it and against the kernel's packet
+filters. It models chains and rules, but no packets, and not the language of nft.
 """
 
 from collections.abc import Iterable
 
-from guest_agent.core.packet_filter import Broken, Change, Place, Refused
+from guest_agent.core.packet_filter import (
+    FilterKey,
+    FilterUnavailableError,
+    RestoreScript,
+    RulesRefusedError,
+)
 from ruleset.installed.rules import InstalledRules, read_installed
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -21,10 +26,10 @@ _Tables = dict[str, dict[str, list[str]]]
 
 
 class FakePacketFilter:
-    """Tables of both families. Tests reach into `tables` as a stranger would into the kernel.
+    """Tables of both families. Tests change `tables` as another program would.
 
-    `missing` are the places that are not there, and why; a line that contains `refuses` is refused;
-    `loads` are the texts that were loaded whole, `reads` the places whose rules were read.
+    `missing` has the packet filters that do not work, and why. A line that contains `refused` is
+    refused. `loaded` has the scripts that were loaded, `reads` the keys that were read.
     """
 
     def __init__(self) -> None:
@@ -32,47 +37,48 @@ class FakePacketFilter:
             family: {table: {chain: [] for chain in chains} for table, chains in _BUILT_IN.items()}
             for family in Family
         }
-        self.missing: dict[Place, str] = {(family, Backend.NFT): "no nft here" for family in Family}
-        self.refuses = ""
-        self.broken = ""
-        self.loads: list[Change] = []
-        self.reads: list[Place] = []
+        self.missing: dict[FilterKey, str] = {(family, Backend.NFT): "no nft here" for family in Family}
+        self.refused = ""
+        self.unavailable = ""
+        self.loaded: list[RestoreScript] = []
+        self.reads: list[FilterKey] = []
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def supported(self) -> tuple[FilterKey, ...]:
         every = ((family, backend) for backend in Backend for family in Family)
-        return tuple(place for place in every if place not in self.missing)
+        return tuple(key for key in every if key not in self.missing)
 
-    def why_not(self, place: Place) -> str:
-        return self.missing.get(place, "")
+    def unsupported_message(self, key: FilterKey) -> str:
+        return self.missing.get(key, "")
 
-    def load(self, change: Change) -> None:
+    def load(self, script: RestoreScript) -> None:
         self._check()
-        family, _ = change.place
+        family, _ = script.key
         table = ""
-        for number, line in enumerate(change.text.split("\n"), 1):
-            if self.refuses and self.refuses in line:
-                raise Refused(f"line {number} is {line!r}")
+        for number, line in enumerate(script.text.split("\n"), 1):
+            if self.refused and self.refused in line:
+                raise RulesRefusedError(f"line {number} is {line!r}")
             if line.startswith("*"):
                 table = line[1:]
                 chains = {name: list(rules) for name, rules in self.tables[family][table].items()}
             elif line == "COMMIT":
+                _check_jumps(chains)
                 self.tables[family][table] = chains
             elif line:
-                self._run(chains, number, line)
-        self.loads.append(change)
+                _execute(chains, number, line)
+        self.loaded.append(script)
 
-    def held(self, place: Place) -> InstalledRules:
+    def read(self, key: FilterKey) -> InstalledRules:
         self._check()
-        self.reads.append(place)
-        return read_installed(self.text(place[0]), *place)
+        self.reads.append(key)
+        return read_installed(self.text(key[0]), *key)
 
-    def glance(self, places: Iterable[Place]) -> object:
-        return self.fingerprint(places)
+    def quick_fingerprint(self, keys: Iterable[FilterKey]) -> object:
+        return self.fingerprint(keys)
 
-    def fingerprint(self, places: Iterable[Place], *, is_changed: bool = False) -> str:
+    def fingerprint(self, keys: Iterable[FilterKey], *, is_changed: bool = False) -> str:
         self._check()
-        return "\n".join(self.text(family) for family, _ in places)
+        return "\n".join(self.text(family) for family, _ in keys)
 
     def text(self, family: Family) -> str:
         """What `iptables-save` would print."""
@@ -85,20 +91,29 @@ class FakePacketFilter:
         return "".join(f"{line}\n" for line in lines)
 
     def _check(self) -> None:
-        if self.broken:
-            raise Broken(self.broken)
+        if self.unavailable:
+            raise FilterUnavailableError(self.unavailable)
 
-    @staticmethod
-    def _run(chains: dict[str, list[str]], number: int, line: str) -> None:
-        command, _, rest = line.partition(" ")
-        chain, _, rule = rest.partition(" ")
-        if line.startswith(":"):
-            chains[command[1:]] = []
-        elif command == "-A" and chain in chains:
-            chains[chain].append(rule)
-        elif command == "-D" and rule in chains.get(chain, ()):
-            chains[chain].remove(rule)
-        elif command == "-X" and chains.get(chain) == []:
-            del chains[chain]
-        else:
-            raise Refused(f"line {number} is {line!r}")
+
+def _execute(chains: dict[str, list[str]], number: int, line: str) -> None:
+    command, _, rest = line.partition(" ")
+    chain, _, rule = rest.partition(" ")
+    if line.startswith(":"):
+        chains[command[1:]] = []
+    elif command == "-A" and chain in chains:
+        chains[chain].append(rule)
+    elif command == "-D" and rule in chains.get(chain, ()):
+        chains[chain].remove(rule)
+    elif command == "-X" and chains.get(chain) == []:
+        del chains[chain]
+    else:
+        raise RulesRefusedError(f"line {number} is {line!r}")
+
+
+def _check_jumps(chains: dict[str, list[str]]) -> None:
+    """Refuse jumps to chains of ours that do not exist, as the kernel does."""
+    for rules in chains.values():
+        for rule in rules:
+            target = rule.rpartition("-j ")[2].split(" ")[0]
+            if target.startswith("VCN-") and target not in chains:
+                raise RulesRefusedError(f"a rule jumps to {target}, which does not exist: {rule!r}")

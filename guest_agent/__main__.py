@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the guest's agent: wiring and nothing else."""
+"""Starts the guest agent: wiring and nothing else."""
 
 import os
 import signal
@@ -10,49 +10,52 @@ from daemonkit import logs
 from guest_agent import connection, state_file
 from guest_agent.core import arguments
 from guest_agent.core.arguments import Arguments
-from guest_agent.core.packet_filter import Broken
-from guest_agent.kernel.kernel_packet_filter import KernelFilter
-from guest_agent.kernel.netfilter_socket import Netfilter, NetfilterError
-from guest_agent.reconciler import Keeper
-from guest_agent.request_handler import Answers
-from guest_agent.session import Link
+from guest_agent.core.packet_filter import FilterUnavailableError
+from guest_agent.kernel.kernel_packet_filter import KernelPacketFilter
+from guest_agent.kernel.netfilter_socket import NetfilterError, NetfilterSocket
+from guest_agent.reconciler import RulesetReconciler
+from guest_agent.request_handler import RequestHandler
+from guest_agent.session import AgentSession
 
 _log = logs.get("guest_agent")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the agent until it is told to end. Its rules stay."""
-    given = arguments.parse(sys.argv[1:] if argv is None else argv)
-    logs.setup(level=given.log_level)
+    """Run the agent until a signal ends it. The rules stay."""
+    parsed = arguments.parse(sys.argv[1:] if argv is None else argv)
+    logs.setup(level=parsed.log_level)
     for number in (signal.SIGTERM, signal.SIGINT):
-        # At once: there is nothing to finish that the next start does not find out.
+        # At once: the next start finds out all that there would be to finish.
         signal.signal(number, lambda *_: os._exit(0))
     try:
-        given.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        parsed.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection.wait_for_random_pool()
-        _link(given).run()
+        _session(parsed).run()
     except OSError as error:
         _log.error("cannot start", error=error)
-    except Broken as error:
+    except FilterUnavailableError as error:
         _log.error("cannot start", reason=str(error))
     return 1
 
 
-def _link(given: Arguments) -> Link:
+def _session(parsed: Arguments) -> AgentSession:
     try:
-        netfilter = Netfilter()
+        netfilter = NetfilterSocket()
     except NetfilterError as error:
-        _log.warning("no conntrack and no nft", reason=str(error))
+        _log.warning("no netlink: conntrack and nft are unavailable", reason=str(error))
         netfilter = None
-    packet_filter = KernelFilter(netfilter, is_sole=True)
-    state_path = given.state / "state"
-    keeper = Keeper(packet_filter, state_file.read(state_path))
-    flush = netfilter.delete_flows if netfilter is not None else None
-    answers = Answers(keeper, flush, state_path, given.resolv_conf)
+    packet_filter = KernelPacketFilter(netfilter, keep_process=True)
+    state_path = parsed.state / "state"
+    reconciler = RulesetReconciler(packet_filter, state_file.read(state_path))
+    flush_flows = netfilter.delete_flows if netfilter is not None else None
+    handler = RequestHandler(reconciler, flush_flows, state_path, parsed.resolv_conf)
     _log.info(
-        "started", programs=packet_filter.describe, digest=keeper.digest[:16], drifted=keeper.is_drifted
+        "started",
+        programs=packet_filter.description,
+        digest=reconciler.digest[:16],
+        has_drifted=reconciler.has_drifted,
     )
-    return Link(given.node.target, given.credentials, keeper, packet_filter, answers)
+    return AgentSession(parsed.node.target, parsed.credentials, reconciler, packet_filter, handler)
 
 
 if __name__ == "__main__":

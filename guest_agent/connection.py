@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's connection to its node: a socket, TLS 1.3, and one gRPC call in it.
 
-One thread reads, acts and writes: to hand each message from thread to thread, as grpcio does, takes
-longer than what the agent does with most of them. A second thread is there for long work alone: the
-node asks for signs of life, and a guest that loads a large ruleset for 12 s still gives them.
+One thread reads, acts and writes. Handing each message from thread to thread, as grpcio does, takes
+longer than handling most of them. A second thread serves the connection only during long work: the
+node sends keepalive pings, and the agent answers them while it loads a large ruleset for 12 s.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemonkit import logs
-from guest_agent.http2.call import Call
-from guest_agent.http2.hpack import BadHttp2
+from guest_agent.http2.call import GrpcCall
+from guest_agent.http2.hpack import Http2Error
 
-# What the server's certificate says, whatever address leads to it: kata_bridge.credentials.
+# The name in the server's certificate, whichever address leads to it: kata_bridge.credentials.
 SERVER_NAME = "kata-bridge.vcnode.internal"
 
 _CONNECT_S = 10.0
@@ -32,70 +32,70 @@ _log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """After how long a quiet node is asked for a sign of life, and how long that is waited for.
+class Keepalive:
+    """When to ping an idle node, and how long to wait for the answer, as gRPC's keepalive.
 
-    It is for a node that lost power, whose silence looks like quiet; not more often than the node
-    accepts. `attend_s`: how often one looks for what the node asks while long work is done; it waits
-    10 s for an answer.
+    It finds a node that lost power, and must not ping more often than the node accepts.
+    `busy_poll_s` is how often the connection is served during long work: the node waits 10 s for an
+    answer.
     """
 
-    quiet_s: float = 30.0
-    answer_s: float = 10.0
-    attend_s: float = 2.0
+    idle_s: float = 30.0
+    timeout_s: float = 10.0
+    busy_poll_s: float = 2.0
 
 
-class Lost(Exception):  # noqa: N818 - how every connection ends
-    """There is no connection, or none any more; says why."""
+class ConnectionLostError(Exception):
+    """There is no connection, or no longer; the text says why."""
 
 
-class Wire:
-    """A call that was begun. `receive` and `say` are for one thread."""
+class NodeConnection:
+    """A call that was started. `receive` and `send` are for one thread."""
 
-    def __init__(self, connection: ssl.SSLSocket, call: Call, patience: Patience) -> None:
-        """Takes over the connection, which is through with its handshake."""
-        self._patience = patience
+    def __init__(self, connection: ssl.SSLSocket, call: GrpcCall, keepalive: Keepalive) -> None:
+        """Takes over the connection after its handshake."""
+        self._keepalive = keepalive
         connection.setblocking(False)
         self._connection = connection
         self._call = call
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self._is_polled_to_write = False
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
         self._pinged_s: float | None = None
-        """When a sign of life was asked for that has not come."""
-        # Of all above. Whoever reads waits for bytes without it.
+        """When a ping was sent that is not answered yet."""
+        # Guards all above. It is released while `receive` waits for bytes.
         self._lock = threading.Lock()
         self._is_receiving = False
         """Whether a thread waits for bytes, or is about to."""
-        self._is_over = threading.Event()
-        self._attendant = threading.Thread(target=self._attend, name="wire", daemon=True)
-        self._attendant.start()
+        self._is_closed = threading.Event()
+        self._busy_thread = threading.Thread(target=self._serve_while_busy, name="keepalive", daemon=True)
+        self._busy_thread.start()
 
-    def say(self, message: bytes) -> None:
-        """Send a message; what the node has no room for now goes with the next `receive`."""
+    def send(self, message: bytes) -> None:
+        """Send a message. What the node has no room for is sent by the next `receive`."""
         with self._lock:
-            self._call.say(message)
+            self._call.send_message(message)
             self._write()
 
     def receive(self, until_s: float) -> bytes | None:
-        """The node's next message, None if there is none by then (of `time.monotonic`).
+        """The node's next message; None if none comes until then (of `time.monotonic`).
 
-        Waits for room first where something is unsent. Raises `Lost`.
+        Sends what is unsent first. Raises `ConnectionLostError`.
         """
         while True:
             with self._lock:
                 self._is_receiving = False
-                message = self._call.next() if self._call.has_sent else None
+                message = self._call.next_message() if self._call.is_flushed else None
                 if message is not None:
                     return message
                 if self._call.ended:
-                    raise Lost(self._call.ended)
+                    raise ConnectionLostError(self._call.ended)
                 now_s = time.monotonic()
                 if now_s >= until_s:
                     return None
-                wake_s = min(until_s, self._next_sign(now_s))
-                # With bytes that TLS has already there is nothing to wait for.
+                wake_s = min(until_s, self._keep_alive(now_s))
+                # Bytes that TLS has read already do not show in poll.
                 is_there = self._connection.pending() > 0
                 self._is_receiving = True
             if is_there or self._poll.poll(max(0.0, wake_s - now_s) * 1e3):
@@ -103,27 +103,26 @@ class Wire:
                     self._exchange()
 
     def close(self) -> None:
-        """End the connection."""
-        self._is_over.set()
-        self._attendant.join()
+        self._is_closed.set()
+        self._busy_thread.join()
         with contextlib.suppress(OSError):
             self._connection.close()
 
-    def _next_sign(self, now_s: float) -> float:
-        """When to look again whether the node lives; asks it for a sign if it was quiet for long."""
+    def _keep_alive(self, now_s: float) -> float:
+        """Ping an idle node; return when to call this again. Raises `ConnectionLostError`."""
         if self._pinged_s is None:
-            if now_s < self._heard_s + self._patience.quiet_s:
-                return self._heard_s + self._patience.quiet_s
+            if now_s < self._received_s + self._keepalive.idle_s:
+                return self._received_s + self._keepalive.idle_s
             self._pinged_s = now_s
             self._call.ping()
             self._write()
-        due_s = self._pinged_s + self._patience.answer_s
+        due_s = self._pinged_s + self._keepalive.timeout_s
         if now_s >= due_s and not self._connection.pending() and not self._poll.poll(0):
-            raise Lost("the node does not answer any more")
+            raise ConnectionLostError("the node does not answer pings")
         return max(due_s, now_s)
 
     def _exchange(self) -> None:
-        """Read what is there, and write what there is room for. Never waits."""
+        """Read what has come, and write what there is room for. Never waits."""
         try:
             data = self._connection.recv(_READ_BYTES)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -132,20 +131,20 @@ class Wire:
             self._fail(error)
             return
         if data:
-            self._heard_s, self._pinged_s = time.monotonic(), None
+            self._received_s, self._pinged_s = time.monotonic(), None
             try:
-                self._call.feed(data)
-            except BadHttp2 as error:
-                self._call.ended = self._call.ended or f"the node does not speak as it should: {error}"
+                self._call.receive_data(data)
+            except Http2Error as error:
+                self._call.ended = self._call.ended or f"the node violates HTTP/2: {error}"
         elif data is not None:
-            self._call.ended = self._call.ended or "the node hung up"
+            self._call.ended = self._call.ended or "the node closed the connection"
         self._write()
 
     def _write(self) -> None:
-        out = self._call.to_send()
+        out = self._call.data_to_send()
         try:
             while out:
-                self._call.sent(self._connection.send(out[:_WRITE_BYTES]))
+                self._call.data_sent(self._connection.send(out[:_WRITE_BYTES]))
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError as error:
@@ -156,21 +155,21 @@ class Wire:
             self._poll.modify(self._connection, select.POLLIN | (select.POLLOUT if out else 0))
 
     def _fail(self, error: OSError) -> None:
-        self._call.ended = self._call.ended or f"the connection is lost: {words(error)}"
+        self._call.ended = self._call.ended or f"the connection is lost: {error_text(error)}"
 
-    def _attend(self) -> None:
-        """Read and write while the other thread is long at work."""
-        while not self._is_over.wait(self._patience.attend_s):
+    def _serve_while_busy(self) -> None:
+        """Read and write while the other thread is busy."""
+        while not self._is_closed.wait(self._keepalive.busy_poll_s):
             with self._lock:
-                # What it reads, one that waits for bytes would wait for in vain.
+                # A thread in `receive` would wait in vain for the bytes that are read here.
                 if not self._is_receiving and not self._call.ended and self._poll.poll(0):
                     self._exchange()
 
 
-def dial(target: str, credentials: Path, path: str, patience: Patience = Patience()) -> Wire:
-    """Connect to `host:port`, `unix:PATH` or `vsock:CID:PORT` and begin the call `path`. Raises `Lost`.
+def dial(target: str, credentials: Path, path: str, keepalive: Keepalive = Keepalive()) -> NodeConnection:
+    """Connect to `host:port`, `unix:PATH` or `vsock:CID:PORT` and start the call `path`.
 
-    `credentials` is a directory with `ca.crt`, `tls.crt` and `tls.key`.
+    `credentials` is a directory with `ca.crt`, `tls.crt` and `tls.key`. Raises `ConnectionLostError`.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -179,7 +178,7 @@ def dial(target: str, credentials: Path, path: str, patience: Patience = Patienc
         context.load_verify_locations(credentials / "ca.crt")
         context.load_cert_chain(credentials / "tls.crt", credentials / "tls.key")
     except OSError as error:
-        raise Lost(f"{credentials}: {words(error)}") from None
+        raise ConnectionLostError(f"{credentials}: {error_text(error)}") from None
     raw = None
     try:
         raw = _connect(target)
@@ -187,10 +186,10 @@ def dial(target: str, credentials: Path, path: str, patience: Patience = Patienc
     except OSError as error:
         if raw is not None:
             raw.close()
-        raise Lost(
-            f"the node does not answer, or its certificate or ours is refused: {words(error)}"
+        raise ConnectionLostError(
+            f"cannot connect, or a certificate was rejected: {error_text(error)}"
         ) from None
-    return Wire(connection, Call(path, SERVER_NAME), patience)
+    return NodeConnection(connection, GrpcCall(path, SERVER_NAME), keepalive)
 
 
 def _connect(target: str) -> socket.socket:
@@ -211,8 +210,7 @@ def _connect(target: str) -> socket.socket:
     return local
 
 
-def words(error: OSError) -> str:
-    """What went wrong, for the log."""
+def error_text(error: OSError) -> str:
     return error.strerror or str(error)
 
 
@@ -220,7 +218,7 @@ def wait_for_random_pool(getrandom: Callable[[int, int], bytes] = os.getrandom) 
     """Return when TLS can take random bytes without waiting. Signals are handled meanwhile.
 
     getrandom(2) blocks until the kernel has gathered enough of them. A VM without a source of
-    randomness may wait for minutes after boot, and OpenSSL would do so without a word.
+    randomness may wait for minutes after boot, and OpenSSL would do so without a log line.
     """
     try:
         getrandom(1, os.GRND_NONBLOCK)
@@ -231,5 +229,5 @@ def wait_for_random_pool(getrandom: Callable[[int, int], bytes] = os.getrandom) 
         getrandom(1, 0)
         _log.info("the guest kernel's random pool is ready")
     except OSError as error:
-        # A kernel without the call, or a seccomp profile: TLS has other ways, or an error of its own.
-        _log.debug("cannot look at the random pool", error=error)
+        # A kernel without the call, or a seccomp profile. TLS then has other sources, or its own error.
+        _log.debug("cannot check the random pool", error=error)

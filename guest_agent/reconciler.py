@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps one ruleset in a packet filter: applies the next one, sees when somebody changed it.
+"""Applies rulesets to a packet filter and detects foreign changes.
 
-What is in is remembered as a value, the mirror: a delta is checked against its digest before the
-kernel sees any of it. Whether the kernel still holds the mirror is told by the packet filter's
-fingerprint; only when that moved are the rules read and compared.
+The ruleset applied last is kept as a value. A delta is checked against its digest before the kernel
+sees any of it. Drift is detected in levels: the packet filter's fingerprints are compared often, and
+the rules are read and compared only when a fingerprint has changed.
 """
 
+import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from guest_agent.core.packet_filter import Broken, Change, PacketFilter, Place, Refused
+from guest_agent.core.packet_filter import (
+    FilterKey,
+    FilterUnavailableError,
+    PacketFilter,
+    RestoreScript,
+    RulesRefusedError,
+)
 from ruleset.delta import BaseMismatch, DocumentDelta, RulesetDelta, apply_delta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.installed.rules import InstalledRules, expected, nothing_installed
@@ -17,37 +24,51 @@ from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.restore.script import delta_restore, full_restore, removal
 
-_NOTHING = make_ruleset(0, ())
+_EMPTY = make_ruleset(0, ())
+
+
+class CheckLevel(enum.Enum):
+    """How closely to look for drift."""
+
+    QUICK = enum.auto()
+    """Compare the quick fingerprint, and the full one if it changed."""
+    FINGERPRINT = enum.auto()
+    """Compare the full fingerprint, and read the rules if it changed."""
+    VERIFY = enum.auto()
+    """As FINGERPRINT, and read the rules once after each change of ours.
+
+    This finds what another program changed between our change and our fingerprint of it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """What outlives the agent's process: see `guest_agent.state_file`."""
+class AppliedRuleset:
+    """The ruleset applied last; it outlives the agent's process in `guest_agent.state_file`."""
 
     generation: int
     digest: str
 
 
-class Keeper:
-    """The rules of one network namespace. Not for several threads."""
+class RulesetReconciler:
+    """The rules of one network namespace. Not thread-safe."""
 
-    def __init__(self, packet_filter: PacketFilter, remembered: Remembered | None) -> None:
-        """Take up what is in the packet filter."""
+    def __init__(self, packet_filter: PacketFilter, saved: AppliedRuleset | None) -> None:
+        """Adopt the installed rules."""
         self._filter = packet_filter
-        self._mirror: Ruleset | None = _NOTHING
-        """What is in, as far as applying it went well; None if that is not known."""
+        self._applied: Ruleset | None = _EMPTY
+        """The installed rules, if nothing drifted; None if they are not known."""
         self._generation = 0
         self._digest = ""
-        self._is_drifted = False
+        self._has_drifted = False
         self._fingerprint = ""
-        self._glance: object = None
-        self._is_unread = False
-        """Whether the rules were changed and not yet read back."""
+        self._quick_fingerprint: object = None
+        self._is_unverified = False
+        """Whether the rules were changed and not read since."""
         try:
-            self._take_up(remembered)
-        except Broken:
-            # What is there is not known; whoever wants to change it hears why.
-            self._mirror, self._is_drifted = None, True
+            self._adopt_installed(saved)
+        except FilterUnavailableError:
+            # The installed rules are unknown. The next apply reports why.
+            self._applied, self._has_drifted = None, True
 
     @property
     def generation(self) -> int:
@@ -55,193 +76,188 @@ class Keeper:
 
     @property
     def digest(self) -> str:
-        """Of the ruleset last applied; "" if there is none or it is not known."""
+        """Of the ruleset applied last; "" if there is none or it is unknown."""
         return self._digest
 
     @property
-    def is_drifted(self) -> bool:
-        """Whether the kernel's rules are not those that were applied, as far as last looked."""
-        return self._is_drifted
+    def has_drifted(self) -> bool:
+        """Whether the installed rules differed from the applied ones at the last check."""
+        return self._has_drifted
 
-    def look(self) -> bool:
-        """Look at little, and closer if that moved; return whether `is_drifted` became another."""
-        if self._filter.glance(self._places()) == self._glance:
+    def check_drift(self, level: CheckLevel = CheckLevel.FINGERPRINT) -> bool:
+        """Update `has_drifted`; return whether it changed. Raises `FilterUnavailableError`."""
+        if (
+            level is CheckLevel.QUICK
+            and self._filter.quick_fingerprint(self._keys()) == self._quick_fingerprint
+        ):
             return False
-        return self.check()
-
-    def check(self, *, is_thorough: bool = False) -> bool:
-        """Look whether the kernel's rules are those applied; return whether `is_drifted` became another.
-
-        Reads the rules where their fingerprint moved; if `is_thorough` also once after each change,
-        for what somebody did in the moment between our change and its fingerprint. Raises `Broken`.
-        """
-        fingerprint = self._filter.fingerprint(self._places())
-        if fingerprint == self._fingerprint and not (is_thorough and self._is_unread):
+        fingerprint = self._filter.fingerprint(self._keys())
+        if fingerprint == self._fingerprint and not (level is CheckLevel.VERIFY and self._is_unverified):
             return False
-        before = self._is_drifted
-        self._glance = self._filter.glance(self._places())
-        self._is_drifted = self._mirror is None or not self._holds(self._mirror)
-        self._fingerprint, self._is_unread = fingerprint, False
-        return self._is_drifted != before
+        before = self._has_drifted
+        self._quick_fingerprint = self._filter.quick_fingerprint(self._keys())
+        self._has_drifted = self._applied is None or not self._is_installed(self._applied)
+        self._fingerprint, self._is_unverified = fingerprint, False
+        return self._has_drifted != before
 
     def apply(self, ruleset: Ruleset | RulesetDelta) -> bool:
-        """Make the kernel hold `ruleset`; return False if it did already.
+        """Install `ruleset`; return False if it was installed before.
 
-        Raises `BaseMismatch`, `Refused` and `Broken`; the kernel then holds what it held before, or
-        `is_drifted` says that it does not.
+        Raises `BaseMismatch`, `RulesRefusedError` and `FilterUnavailableError`. The kernel then has
+        what it had before, or `has_drifted` is set.
         """
-        self._note_a_stranger()
-        if ruleset.digest == self._digest and not self._is_drifted:
+        self._detect_foreign_change()
+        if ruleset.digest == self._digest and not self._has_drifted:
             self._generation = ruleset.generation
             return False
-        mirror = None if self._is_drifted else self._mirror
+        applied = None if self._has_drifted else self._applied
         if isinstance(ruleset, Ruleset):
             new = ruleset
-        elif mirror is None:
-            raise BaseMismatch("the guest does not hold what it was given last")
+        elif applied is None:
+            raise BaseMismatch("the installed rules differ from those applied last")
         else:
-            new = apply_delta(mirror, ruleset)
+            new = apply_delta(applied, ruleset)
         for document in new.documents:
-            # All of a ruleset is applied or nothing, so what is missing is said first.
-            why = self._filter.why_not((document.family, document.backend))
-            if why:
-                raise Broken(why)
-        changes = self._repairs(new) if mirror is None else _changes(mirror, new, ruleset)
-        self._load(changes)
-        self._mirror, self._generation, self._digest = new, new.generation, new.digest
-        self._is_drifted = False
-        self._settle()
+            # A ruleset is applied whole or not at all, so look for all that is missing first.
+            message = self._filter.unsupported_message((document.family, document.backend))
+            if message:
+                raise FilterUnavailableError(message)
+        scripts = self._full_scripts(new) if applied is None else _delta_scripts(applied, new, ruleset)
+        self._load(scripts)
+        self._applied, self._generation, self._digest = new, new.generation, new.digest
+        self._has_drifted = False
+        self._record_fingerprints()
         return True
 
     def read_back(self) -> tuple[Document, ...]:
-        """Our objects as the packet filter holds them, with whatever others wrote there. Raises `Broken`.
+        """Our installed rules, with what other programs added to them. Raises `FilterUnavailableError`.
 
-        Where there is no packet filter, `Broken` says all that is missing.
+        Without any packet filter, the error names all that is missing.
         """
-        if not self._filter.places:
-            raise Broken("; ".join(self._filter.why_not((Family.IPV4, backend)) for backend in Backend))
-        held = (self._filter.held(place).document() for place in self._filter.places)
-        return tuple(document for document in held if document.objects)
+        if not self._filter.supported:
+            missing = (self._filter.unsupported_message((Family.IPV4, backend)) for backend in Backend)
+            raise FilterUnavailableError("; ".join(missing))
+        documents = (self._filter.read(key).document() for key in self._filter.supported)
+        return tuple(document for document in documents if document.objects)
 
-    def _take_up(self, remembered: Remembered | None) -> None:
-        """Find out what is in after a start: the rules are there, and who wrote them is remembered.
+    def _adopt_installed(self, saved: AppliedRuleset | None) -> None:
+        """Read the installed rules after a start.
 
-        The marker in the kernel says whether what is remembered is what is in: a process that was
-        killed between applying and remembering remembers the one before.
+        The marker in the kernel names their digest. A process that was killed between applying and
+        saving has the ruleset before in its saved state.
         """
-        held = {place: self._filter.held(place) for place in self._filter.places}
-        there = {place: each for place, each in held.items() if not each.is_empty}
-        if there:
-            digest = remembered.digest if remembered is not None else ""
-            found = make_ruleset(0, (each.document() for each in there.values()))
-            is_whole = all(each.is_marked(found.digest) and not each.shadowed for each in there.values())
-            if is_whole:
-                # To the byte what was applied under this digest, remembered or not.
-                generation = remembered.generation if remembered is not None and digest == found.digest else 0
-                self._mirror = Ruleset(generation, found.digest, found.documents)
-                self._generation, self._digest = generation, found.digest
+        read = {key: self._filter.read(key) for key in self._filter.supported}
+        installed = [each for each in read.values() if not each.is_empty]
+        digest, generation = (saved.digest, saved.generation) if saved is not None else ("", 0)
+        if installed:
+            found = make_ruleset(0, (each.document() for each in installed))
+            if all(each.is_marked(found.digest) and not each.shadowed for each in installed):
+                # Byte for byte what was applied under this digest, saved or not.
+                self._digest = found.digest
+                self._generation = generation if digest == found.digest else 0
+                self._applied = Ruleset(self._generation, found.digest, found.documents)
             else:
-                is_it = bool(digest) and all(each.is_marked(digest) for each in there.values())
-                self._mirror, self._is_drifted = None, True
-                self._digest = digest if is_it else ""
-                self._generation = remembered.generation if remembered is not None and is_it else 0
-        elif remembered is not None and remembered.digest and remembered.digest != _NOTHING.digest:
-            # All of it is gone while this program was away.
-            self._mirror, self._is_drifted = None, True
-            self._generation, self._digest = remembered.generation, remembered.digest
-        self._settle()
-        self._is_unread = False
+                self._applied, self._has_drifted = None, True
+                if digest and all(each.is_marked(digest) for each in installed):
+                    self._digest, self._generation = digest, generation
+        elif digest and digest != _EMPTY.digest:
+            # The rules were removed while the agent did not run.
+            self._applied, self._has_drifted = None, True
+            self._digest, self._generation = digest, generation
+        self._record_fingerprints()
+        self._is_unverified = False
 
-    def _places(self) -> tuple[Place, ...]:
-        """Where rules of ours are, or may be."""
-        if self._mirror is None:
-            return self._filter.places
-        return tuple((document.family, document.backend) for document in self._mirror.documents)
+    def _keys(self) -> tuple[FilterKey, ...]:
+        """The packet filters that have rules of ours, or may have."""
+        if self._applied is None:
+            return self._filter.supported
+        return tuple((document.family, document.backend) for document in self._applied.documents)
 
-    def _settle(self) -> None:
-        """Take what the kernel holds now for what was applied, until it is read."""
-        places = self._places()
-        self._glance = self._filter.glance(places)
-        self._fingerprint = self._filter.fingerprint(places, is_changed=True)
-        self._is_unread = True
+    def _record_fingerprints(self) -> None:
+        """Take the kernel's rules for the applied ones, until they are read."""
+        keys = self._keys()
+        self._quick_fingerprint = self._filter.quick_fingerprint(keys)
+        self._fingerprint = self._filter.fingerprint(keys, is_changed=True)
+        self._is_unverified = True
 
-    def _note_a_stranger(self) -> None:
-        """Before a change: has somebody else been at work since we last looked?"""
-        if self._filter.fingerprint(self._places()) != self._fingerprint:
-            self.check()
+    def _detect_foreign_change(self) -> None:
+        """Before a change of ours: check for drift since the last check."""
+        if self._filter.fingerprint(self._keys()) != self._fingerprint:
+            self.check_drift()
 
-    def _holds(self, ruleset: Ruleset) -> bool:
-        places = ((document, (document.family, document.backend)) for document in ruleset.documents)
-        return all(_is_in(document, self._filter.held(place), ruleset.digest) for document, place in places)
+    def _is_installed(self, ruleset: Ruleset) -> bool:
+        keys = ((document, (document.family, document.backend)) for document in ruleset.documents)
+        return all(_is_intact(document, self._filter.read(key), ruleset.digest) for document, key in keys)
 
-    def _repairs(self, new: Ruleset) -> list[Change]:
-        """From whatever is there to `new`."""
-        wanted = {(document.family, document.backend): document for document in new.documents}
-        changes = []
-        for place in self._filter.places:
-            held = self._filter.held(place)
-            document = wanted.get(place)
-            text = removal(held) if document is None else full_restore(document, held, new.digest)
-            changes.append(Change(place, text))
-        return [change for change in changes if change.text]
+    def _full_scripts(self, new: Ruleset) -> list[RestoreScript]:
+        """Install `new` over whatever is installed."""
+        desired = {(document.family, document.backend): document for document in new.documents}
+        scripts = []
+        for key in self._filter.supported:
+            installed = self._filter.read(key)
+            document = desired.get(key)
+            text = removal(installed) if document is None else full_restore(document, installed, new.digest)
+            scripts.append(RestoreScript(key, text))
+        return [script for script in scripts if script.text]
 
-    def _load(self, changes: Iterable[Change]) -> None:
-        """Load all changes or, as far as that is in our hands, none."""
-        places: list[Place] = []
+    def _load(self, scripts: Iterable[RestoreScript]) -> None:
+        """Load all scripts. After an error, roll back those that were loaded."""
+        keys: list[FilterKey] = []
         try:
-            for change in changes:
-                places.append(change.place)
-                self._filter.load(change)
-        except (Refused, Broken):
-            self._undo(places)
+            for script in scripts:
+                keys.append(script.key)
+                self._filter.load(script)
+        except (RulesRefusedError, FilterUnavailableError):
+            self._roll_back(keys)
             raise
 
-    def _undo(self, places: Iterable[Place]) -> None:
-        """Give back to each place what it held.
+    def _roll_back(self, keys: Iterable[FilterKey]) -> None:
+        """Install the applied rules again.
 
-        Places are transactions of their own, in iptables even the tables of one family.
+        Each packet filter is a transaction of its own; with iptables even each table of a family.
         """
         try:
-            if self._mirror is not None:
-                for place in places:
-                    before, held = self._mirror.document(*place), self._filter.held(place)
-                    if before.objects and not _is_in(before, held, self._mirror.digest):
-                        self._filter.load(Change(place, full_restore(before, held, self._mirror.digest)))
-                    elif not before.objects and not held.is_empty:
-                        self._filter.load(Change(place, removal(held)))
-            self._settle()
-            self.check(is_thorough=True)
-        except (Refused, Broken):
-            self._is_drifted = True
+            if self._applied is not None:
+                for key in keys:
+                    before, installed = self._applied.document(*key), self._filter.read(key)
+                    if before.objects and not _is_intact(before, installed, self._applied.digest):
+                        text = full_restore(before, installed, self._applied.digest)
+                        self._filter.load(RestoreScript(key, text))
+                    elif not before.objects and not installed.is_empty:
+                        self._filter.load(RestoreScript(key, removal(installed)))
+            self._record_fingerprints()
+            self.check_drift(CheckLevel.VERIFY)
+        except (RulesRefusedError, FilterUnavailableError):
+            self._has_drifted = True
 
 
-def _is_in(document: Document, held: InstalledRules, digest: str) -> bool:
-    """Whether what is held is `document`, and says that it is of the ruleset with this digest."""
-    return held.is_marked(digest) and held.matches(document)
+def _is_intact(document: Document, installed: InstalledRules, digest: str) -> bool:
+    """Whether exactly `document` is installed, with the marker of the ruleset with this digest."""
+    return installed.is_marked(digest) and installed.matches(document)
 
 
-def _changes(mirror: Ruleset, new: Ruleset, given: Ruleset | RulesetDelta) -> list[Change]:
-    """From `mirror`, which the kernel holds, to `new`: what differs, and the marker in every place.
+def _delta_scripts(applied: Ruleset, new: Ruleset, requested: Ruleset | RulesetDelta) -> list[RestoreScript]:
+    """From `applied`, which is installed, to `new`: what differs, and the marker in each packet filter.
 
-    A whole ruleset is compared with the mirror too: chains that stay keep what the kernel remembers
-    with their rules, such as which client goes to which endpoint.
+    A whole ruleset is compared with the applied one too. Chains that stay keep the state that the
+    kernel has for their rules, such as which client goes to which endpoint.
     """
-    delta = given if isinstance(given, RulesetDelta) else difference(mirror, new)
+    delta = requested if isinstance(requested, RulesetDelta) else difference(applied, new)
     touched = {(each.family, each.backend): each for each in delta.documents} if delta is not None else {}
-    changes = []
+    scripts = []
     for document in new.documents:
-        place = (document.family, document.backend)
-        base = mirror.document(*place)
+        key = (document.family, document.backend)
+        base = applied.document(*key)
         if base.objects:
-            untouched = DocumentDelta(*place, {}, (), {})
-            held = expected(base, mirror.digest)
-            text = delta_restore(touched.get(place, untouched), base, held, new.digest)
+            untouched = DocumentDelta(*key, {}, (), {})
+            installed = expected(base, applied.digest)
+            text = delta_restore(touched.get(key, untouched), base, installed, new.digest)
         else:
-            text = full_restore(document, nothing_installed(*place), new.digest)
-        changes.append(Change(place, text))
-    kept = {change.place for change in changes}
-    for document in mirror.documents:
-        place = (document.family, document.backend)
-        if place not in kept:
-            changes.append(Change(place, removal(expected(document, mirror.digest))))
-    return [change for change in changes if change.text]
+            text = full_restore(document, nothing_installed(*key), new.digest)
+        scripts.append(RestoreScript(key, text))
+    kept = {script.key for script in scripts}
+    for document in applied.documents:
+        key = (document.family, document.backend)
+        if key not in kept:
+            scripts.append(RestoreScript(key, removal(expected(document, applied.digest))))
+    return [script for script in scripts if script.text]

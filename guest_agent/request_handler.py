@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers what the node asks. Everything that a message of the node can cause stands here."""
+"""Handles the node's requests. Everything that a request can cause starts here."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,141 +16,149 @@ from guest_agent.api.messages import (
     NodeRequest,
     RulesetState,
 )
-from guest_agent.core.packet_filter import Broken, Place, Refused
+from guest_agent.core.packet_filter import FilterKey, FilterUnavailableError, RulesRefusedError
 from guest_agent.kernel.netfilter_socket import NetfilterError
-from guest_agent.reconciler import Keeper, Remembered
+from guest_agent.reconciler import AppliedRuleset, RulesetReconciler
 from ruleset.delta import BaseMismatch
 from ruleset.model import Family
 
-# Said in `Hello`; the node shows it and decides nothing by it.
+# Part of `Hello`. The node shows it and decides nothing by it.
 VERSION = "1"
 
-Flush = Callable[[Iterable[Flow]], int]
-"""Deletes conntrack entries: `Netfilter.delete_flows`."""
+FlushFlows = Callable[[Iterable[Flow]], int]
+"""Deletes conntrack entries: `NetfilterSocket.delete_flows`."""
 
 
-class Answers:
-    """The agent's end of a conversation, over any number of streams. Not for several threads."""
+class RequestHandler:
+    """The agent's side of the protocol, over any number of streams. Not thread-safe."""
 
     def __init__(
-        self, keeper: Keeper, flush: Flush | None, state_path: Path, resolv_confs: Sequence[Path]
+        self,
+        reconciler: RulesetReconciler,
+        flush_flows: FlushFlows | None,
+        state_path: Path,
+        resolv_confs: Sequence[Path],
     ) -> None:
-        """`flush` is None where conntrack cannot be reached."""
-        self._keeper = keeper
-        self._flush = flush
+        """`flush_flows` is None where conntrack cannot be reached."""
+        self._reconciler = reconciler
+        self._flush_flows = flush_flows
         self._state_path = state_path
         self._resolv_confs = resolv_confs
-        self._reported = self.state()
-        if keeper.digest and not keeper.is_drifted:
-            # The file may be gone with a container that was started again, and a startup probe looks for it.
-            self._remember()
+        self._last_reported = self.state()
+        if reconciler.digest and not reconciler.has_drifted:
+            # A restarted container has lost the file, and its startup probe looks for it.
+            self._save_state()
 
-    def capabilities(self, places: Sequence[Place]) -> Capabilities:
-        """What to say of this guest, its places being those that its packet filter has."""
-        backends = dict.fromkeys(backend.value for _, backend in places)
+    def capabilities(self, supported: Sequence[FilterKey]) -> Capabilities:
+        """What this guest can do, with these packet filters."""
+        backends = dict.fromkeys(backend.value for _, backend in supported)
         return Capabilities(
             channel="agent",
             backends=tuple(backends),
-            ipv6=any(family is Family.IPV6 for family, _ in places),
+            ipv6=any(family is Family.IPV6 for family, _ in supported),
             deltas=True,
-            conntrack=self._flush is not None,
+            conntrack=self._flush_flows is not None,
             resolv_conf=bool(self._resolv_confs),
             version=VERSION,
         )
 
     def state(self) -> RulesetState:
-        """What the guest holds."""
-        return RulesetState(self._keeper.generation, self._keeper.digest, self._keeper.is_drifted)
-
-    def to_report(self) -> AgentMessage | None:
-        """What to tell the node of our own accord: a state that it was not told yet."""
-        state = self.state()
-        if state.has_drifted == self._reported.has_drifted:
-            return None
-        self._reported = state
-        return AgentMessage(state=state)
-
-    def answer(self, question: NodeRequest) -> AgentMessage:
-        """Do what is asked and say what came of it."""
-        try:
-            held = self._keeper.read_back() if question.read_back is not None else None
-            outcome = self._outcome(question) if held is None else None
-        except Broken as error:
-            outcome = self._made(AgentResultCode.FAILED, str(error))
-        if outcome is not None:
-            self._reported = outcome.state or self._reported
-            return AgentMessage(request_id=question.id, result=outcome)
-        parts = tuple(rulesets.to_part(document) for document in held or ())
-        return AgentMessage(request_id=question.id, installed=InstalledParts(parts))
-
-    def _outcome(self, question: NodeRequest) -> AgentResult:
-        if question.apply is not None:
-            return self._applied(question.apply)
-        if question.check_drift is not None:
-            self._keeper.check()
-            return self._made(AgentResultCode.DONE)
-        if question.flush_conntrack is not None:
-            return self._flushed(question.flush_conntrack.flows)
-        if question.write_resolv_conf is not None:
-            return self._written(question.write_resolv_conf.text)
-        return self._made(
-            AgentResultCode.FAILED, "this agent does not know what is asked; it may be older than the node"
+        return RulesetState(
+            self._reconciler.generation, self._reconciler.digest, self._reconciler.has_drifted
         )
 
-    def _applied(self, apply: ApplyRuleset) -> AgentResult:
-        if apply.ruleset is None:
-            return self._made(AgentResultCode.FAILED, "nothing to apply")
-        try:
-            is_new = self._keeper.apply(rulesets.from_message(apply.ruleset))
-        except BaseMismatch as error:
-            return self._made(AgentResultCode.NEEDS_FULL, str(error))
-        except Refused as error:
-            return self._made(AgentResultCode.REFUSED, str(error))
-        except rulesets.BadRuleset as error:
-            return self._made(AgentResultCode.REFUSED, f"not read: {error}")
-        remembered = self._remember()
-        if not is_new:
-            return self._made(AgentResultCode.UNCHANGED)
-        flushed = self._flushed(apply.flush)
-        if flushed.code is not AgentResultCode.DONE:
-            # The rules are in: an entry that stays is worth a word, not a second push.
-            return self._made(AgentResultCode.DONE, flushed.message)
-        return self._made(AgentResultCode.DONE, remembered)
+    def take_report(self) -> AgentMessage | None:
+        """The message to send unsolicited: a change of `has_drifted` that was not reported yet."""
+        state = self.state()
+        if state.has_drifted == self._last_reported.has_drifted:
+            return None
+        self._last_reported = state
+        return AgentMessage(state=state)
 
-    def _remember(self) -> str:
+    def handle(self, request: NodeRequest) -> AgentMessage:
+        """Execute a request and return the response."""
         try:
-            state_file.write(self._state_path, Remembered(self._keeper.generation, self._keeper.digest))
+            documents = self._reconciler.read_back() if request.read_back is not None else None
+            result = self._execute(request) if documents is None else None
+        except FilterUnavailableError as error:
+            result = self._result(AgentResultCode.FAILED, str(error))
+        if result is not None:
+            self._last_reported = result.state or self._last_reported
+            return AgentMessage(request_id=request.id, result=result)
+        parts = tuple(rulesets.to_part(document) for document in documents or ())
+        return AgentMessage(request_id=request.id, installed=InstalledParts(parts))
+
+    def _execute(self, request: NodeRequest) -> AgentResult:
+        if request.apply is not None:
+            return self._apply(request.apply)
+        if request.check_drift is not None:
+            self._reconciler.check_drift()
+            return self._result(AgentResultCode.DONE)
+        if request.flush_conntrack is not None:
+            return self._flush(request.flush_conntrack.flows)
+        if request.write_resolv_conf is not None:
+            return self._write_resolv_confs(request.write_resolv_conf.text)
+        return self._result(
+            AgentResultCode.FAILED, "unknown request: this agent may be older than kata-bridge on the node"
+        )
+
+    def _apply(self, apply: ApplyRuleset) -> AgentResult:
+        if apply.ruleset is None:
+            return self._result(AgentResultCode.FAILED, "the request has no ruleset")
+        try:
+            is_changed = self._reconciler.apply(rulesets.from_message(apply.ruleset))
+        except BaseMismatch as error:
+            return self._result(AgentResultCode.NEEDS_FULL, str(error))
+        except RulesRefusedError as error:
+            return self._result(AgentResultCode.REFUSED, str(error))
+        except rulesets.BadRuleset as error:
+            return self._result(AgentResultCode.REFUSED, f"the ruleset cannot be decoded: {error}")
+        save_error = self._save_state()
+        if not is_changed:
+            return self._result(AgentResultCode.UNCHANGED)
+        flushed = self._flush(apply.flush)
+        if flushed.code is not AgentResultCode.DONE:
+            # The rules are installed. A stale entry is worth a message, not a second push.
+            return self._result(AgentResultCode.DONE, flushed.message)
+        return self._result(AgentResultCode.DONE, save_error)
+
+    def _save_state(self) -> str:
+        """Returns the error, or ""."""
+        try:
+            state_file.write(
+                self._state_path, AppliedRuleset(self._reconciler.generation, self._reconciler.digest)
+            )
         except OSError as error:
-            # Only a restart of the agent would miss it, and finds the rules by their marker.
+            # Only a restarted agent needs the file, and it finds the rules by their marker.
             return f"{self._state_path}: {error.strerror}"
         return ""
 
-    def _flushed(self, flows: Sequence[Flow]) -> AgentResult:
+    def _flush(self, flows: Sequence[Flow]) -> AgentResult:
         if not flows:
-            return self._made(AgentResultCode.DONE)
-        if self._flush is None:
-            return self._made(AgentResultCode.FAILED, "conntrack cannot be reached: no netlink")
+            return self._result(AgentResultCode.DONE)
+        if self._flush_flows is None:
+            return self._result(AgentResultCode.FAILED, "conntrack cannot be reached: no netlink")
         try:
-            self._flush(flows)
+            self._flush_flows(flows)
         except NetfilterError as error:
-            return self._made(AgentResultCode.FAILED, f"conntrack: {error}")
+            return self._result(AgentResultCode.FAILED, f"conntrack: {error}")
         except ValueError as error:
-            return self._made(AgentResultCode.REFUSED, f"conntrack: {error}")
-        return self._made(AgentResultCode.DONE)
+            return self._result(AgentResultCode.REFUSED, f"conntrack: {error}")
+        return self._result(AgentResultCode.DONE)
 
-    def _written(self, text: str) -> AgentResult:
-        is_new = False
+    def _write_resolv_confs(self, text: str) -> AgentResult:
+        is_changed = False
         for path in self._resolv_confs:
             try:
-                # A link of the image's (systemd-resolved's) leads to what is meant.
-                is_new = resolv_conf.write(path.resolve(), text) or is_new
+                # Follows a link of the image, such as systemd-resolved's.
+                is_changed = resolv_conf.write(path.resolve(), text) or is_changed
             except ValueError as error:
-                return self._made(AgentResultCode.REFUSED, str(error))
+                return self._result(AgentResultCode.REFUSED, str(error))
             except OSError as error:
-                return self._made(AgentResultCode.FAILED, f"{path}: {error.strerror}")
-            except RuntimeError:  # of `resolve`, where links lead in a circle (OSError since Python 3.13)
-                return self._made(AgentResultCode.FAILED, f"{path}: too many links")
-        return self._made(AgentResultCode.DONE if is_new else AgentResultCode.UNCHANGED)
+                return self._result(AgentResultCode.FAILED, f"{path}: {error.strerror}")
+            except RuntimeError:  # of `resolve`, for a circle of links (OSError since Python 3.13)
+                return self._result(AgentResultCode.FAILED, f"{path}: too many links")
+        return self._result(AgentResultCode.DONE if is_changed else AgentResultCode.UNCHANGED)
 
-    def _made(self, code: AgentResultCode, message: str = "") -> AgentResult:
+    def _result(self, code: AgentResultCode, message: str = "") -> AgentResult:
         return AgentResult(code, message, self.state())

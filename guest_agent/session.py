@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's stream to its node: one after the other, for ever.
+"""Keeps the agent attached to its node, one stream after the other.
 
-The main thread does all the work, message by message, so that no two things happen to the packet
-filter at once.
+The main thread does all the work, message by message, so nothing happens to the packet filter
+concurrently.
 """
 
 import random
@@ -12,129 +12,132 @@ from pathlib import Path
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode, encode
 from guest_agent.api.messages import ATTACH, AgentMessage, Hello, NodeRequest
-from guest_agent.connection import Lost, Wire, dial
+from guest_agent.connection import ConnectionLostError, NodeConnection, dial
 from guest_agent.core.arguments import sandbox_of
-from guest_agent.core.packet_filter import Broken, PacketFilter
-from guest_agent.reconciler import Keeper
-from guest_agent.request_handler import VERSION, Answers
+from guest_agent.core.packet_filter import FilterUnavailableError, PacketFilter
+from guest_agent.reconciler import CheckLevel, RulesetReconciler
+from guest_agent.request_handler import VERSION, RequestHandler
 
-# A guest that just booted waits for its credentials: its pod's first packet waits for us.
-_WAIT_FIRST_S, _WAIT_MAX_S = 0.1, 10.0
-# A stream that lasted this long was a good one: the next failure starts the patience anew.
-_GOOD_S = 30.0
-# A glance is some microseconds, a whole look some hundred: see PacketFilter.
-_GLANCE_S, _GLANCES_A_LOOK = 2.0, 5
+# A pod waits for its first packet until we have attached.
+_BACKOFF_FIRST_S, _BACKOFF_MAX_S, _BACKOFF_FACTOR = 0.1, 10.0, 1.6
+# A stream that lasted this long resets the backoff.
+_STABLE_S = 30.0
+# A quick check is some microseconds, a full one some hundred: see `PacketFilter`.
+_CHECK_INTERVAL_S, _CHECKS_PER_FULL_CHECK = 2.0, 5
 
 _log = logs.get(__name__)
 
 
-class Link:
-    """Attaches to the node and serves it. `run` never returns."""
+class AgentSession:
+    """Attaches to the node and handles its requests. `run` never returns."""
 
     def __init__(
-        self, target: str, credentials: Path, keeper: Keeper, packet_filter: PacketFilter, answers: Answers
+        self,
+        target: str,
+        credentials: Path,
+        reconciler: RulesetReconciler,
+        packet_filter: PacketFilter,
+        handler: RequestHandler,
     ) -> None:
-        """`target` is what is dialled: `host:port` or `unix:PATH`."""
+        """`target` is as `connection.dial` takes it."""
         self._target = target
         self._credentials = credentials
-        self._keeper = keeper
+        self._reconciler = reconciler
         self._filter = packet_filter
-        self._answers = answers
-        self._glances = 0
-        self._next_glance_s = 0.0
-        self._trouble = ""
+        self._handler = handler
+        self._checks = 0
+        self._next_check_s = 0.0
+        self._check_error = ""
 
     def run(self) -> None:
-        """Attach again and again, with more patience each time it fails at once."""
-        wait_s = _WAIT_FIRST_S
-        said = ""
+        """Attach again and again, with backoff."""
+        backoff_s = _BACKOFF_FIRST_S
+        logged = ""
         while True:
-            began_s = time.monotonic()
-            why = self._attach()
-            if time.monotonic() - began_s > _GOOD_S:
-                wait_s = _WAIT_FIRST_S
-            if why != said:
-                _log.info("not attached", reason=why, node=self._target)
-                said = why
-            # Half of it by chance: the agents of a node come back one by one after its restart.
-            self._watch(time.monotonic() + wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-            wait_s = min(wait_s * 1.6, _WAIT_MAX_S)
+            started_s = time.monotonic()
+            message = self._attach()
+            if time.monotonic() - started_s > _STABLE_S:
+                backoff_s = _BACKOFF_FIRST_S
+            if message != logged:
+                _log.info("not attached to the node", reason=message, node=self._target)
+                logged = message
+            # Half of it random: after a restart of the node's daemon its agents return one by one.
+            self._wait_detached(time.monotonic() + backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            backoff_s = min(backoff_s * _BACKOFF_FACTOR, _BACKOFF_MAX_S)
 
     def _attach(self) -> str:
-        """One stream from connect to end; return why it ended."""
+        """Run one stream; return why it ended."""
         try:
             sandbox = sandbox_of((self._credentials / "tls.crt").read_bytes())
-            wire = dial(self._target, self._credentials, ATTACH.path)
+            connection = dial(self._target, self._credentials, ATTACH.path)
         except OSError as error:
             return f"{error.filename}: {error.strerror}"
-        except Lost as error:
+        except ConnectionLostError as error:
             return str(error)
         try:
-            wire.say(encode(self._hello(sandbox)))
-            return self._converse(wire)
-        except Lost as error:
+            connection.send(encode(self._hello(sandbox)))
+            return self._serve(connection)
+        except ConnectionLostError as error:
             return str(error)
         finally:
-            wire.close()
+            connection.close()
 
     def _hello(self, sandbox: str) -> AgentMessage:
         hello = Hello(
             sandbox=sandbox,
             version=VERSION,
             boot_id=_boot_id(),
-            capabilities=self._answers.capabilities(self._filter.places),
-            state=self._answers.state(),
+            capabilities=self._handler.capabilities(self._filter.supported),
+            state=self._handler.state(),
         )
         return AgentMessage(hello=hello)
 
-    def _converse(self, wire: Wire) -> str:
-        """Answer what comes in; between two messages, look whether somebody changed our rules.
-
-        Raises `Lost`.
-        """
+    def _serve(self, connection: NodeConnection) -> str:
+        """Handle requests, and check for drift between them. Raises `ConnectionLostError`."""
         while True:
-            message = wire.receive(self._next_glance_s)
+            message = connection.receive(self._next_check_s)
             if message is None:
-                report = self._look()
+                report = self._check_drift()
                 if report is not None:
-                    wire.say(encode(report))
+                    connection.send(encode(report))
                 continue
             try:
-                question = decode(NodeRequest, message)
+                request = decode(NodeRequest, message)
             except BadMessage as error:
-                return f"the node sent what is no message: {error}"
-            answer = self._answers.answer(question)
-            wire.say(encode(answer))
-            if answer.result is not None and answer.result.message:
-                _log.info("answered", code=answer.result.code.name, message=answer.result.message)
+                return f"the node sent an invalid message: {error}"
+            response = self._handler.handle(request)
+            connection.send(encode(response))
+            if response.result is not None and response.result.message:
+                _log.info("request handled", code=response.result.code.name, message=response.result.message)
 
-    def _watch(self, until_s: float) -> None:
-        """Wait without a stream, and look for drift meanwhile: the next hello reports it."""
+    def _wait_detached(self, until_s: float) -> None:
+        """Wait without a stream. The next hello reports drift that is found meanwhile."""
         while (left_s := until_s - time.monotonic()) > 0:
-            pause_s = min(left_s, max(0.0, self._next_glance_s - time.monotonic()))
-            time.sleep(pause_s)  # no event is due before the next look or dial; a signal ends it
-            if time.monotonic() >= self._next_glance_s:
-                self._look()
+            pause_s = min(left_s, max(0.0, self._next_check_s - time.monotonic()))
+            time.sleep(pause_s)  # no event is due before the next check or dial; a signal ends it
+            if time.monotonic() >= self._next_check_s:
+                self._check_drift()
 
-    def _look(self) -> AgentMessage | None:
-        """Look for drift, and return what there is to report."""
-        self._next_glance_s = time.monotonic() + _GLANCE_S * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
-        self._glances += 1
+    def _check_drift(self) -> AgentMessage | None:
+        """Check for drift; return the report to send."""
+        interval_s = _CHECK_INTERVAL_S * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+        self._next_check_s = time.monotonic() + interval_s
+        self._checks += 1
+        is_full = self._checks % _CHECKS_PER_FULL_CHECK == 0
         try:
-            if self._glances % _GLANCES_A_LOOK:
-                self._keeper.look()
-            else:
-                self._keeper.check(is_thorough=True)
-            trouble = ""
-        except Broken as error:
-            trouble = str(error)
-        if trouble != self._trouble:
-            self._trouble = trouble
-            _log.warning("cannot look for drift" if trouble else "can look for drift again", reason=trouble)
-        report = self._answers.to_report()
+            self._reconciler.check_drift(CheckLevel.VERIFY if is_full else CheckLevel.QUICK)
+            check_error = ""
+        except FilterUnavailableError as error:
+            check_error = str(error)
+        if check_error != self._check_error:
+            self._check_error = check_error
+            _log.warning(
+                "cannot check for drift" if check_error else "can check for drift again", reason=check_error
+            )
+        report = self._handler.take_report()
         if report is not None:
-            drifted = report.state is not None and report.state.has_drifted
-            _log.warning("the rules are not ours any more" if drifted else "the rules are ours again")
+            has_drifted = report.state is not None and report.state.has_drifted
+            _log.warning("installed rules drifted" if has_drifted else "installed rules match again")
         return report
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of the agent. Plain options and no file: a guest has nowhere to keep one. Pure."""
+"""The agent's command line. It has no configuration file: a guest has no place for one."""
 
 import argparse
 import base64
@@ -9,47 +9,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# The host, as every VM sees it (vsock(7), VMADDR_CID_HOST), and the port that the node listens on.
-# Short: hybrid vsock's socket is `<path>_<port>`, and the path has 97 of 107 bytes already.
+# The host (vsock(7), VMADDR_CID_HOST), and the port that kata-bridge listens on. The port is short:
+# hybrid vsock's socket is `<path>_<port>`, and the path takes 97 of 107 bytes.
 DEFAULT_NODE = "vsock:2:1033"
 
 _SANDBOX = re.compile(rb"\x86(.)vcnode://sandbox/([A-Za-z0-9][A-Za-z0-9_.-]{0,127})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Tcp:
+class TcpAddress:
     """`host:port`, an IPv6 address in brackets."""
 
     target: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unix:
+class UnixAddress:
     path: str
 
     @property
     def target(self) -> str:
-        """As `wire.dial` takes it."""
+        """As `connection.dial` takes it."""
         return f"unix:{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
-class Vsock:
+class VsockAddress:
     cid: int
     port: int
 
     @property
     def target(self) -> str:
-        """As `wire.dial` takes it."""
+        """As `connection.dial` takes it."""
         return f"vsock:{self.cid}:{self.port}"
 
 
-Node = Tcp | Unix | Vsock
+NodeAddress = TcpAddress | UnixAddress | VsockAddress
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    node: Node
+    node: NodeAddress
     credentials: Path
     state: Path
     resolv_conf: tuple[Path, ...]
@@ -57,10 +57,10 @@ class Arguments:
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """Read the command line; ends the process with status 2 for one that is wrong."""
+    """Parse the command line. Exits with status 2 for an invalid one."""
     parser = argparse.ArgumentParser(
         prog="vcnode-guest-agent",
-        description="Keeps the Service rules of this guest as its node wants them.",
+        description="Installs the Service rules of this guest and repairs them with its node.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -75,7 +75,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         type=Path,
         default=Path("/run/vcnode-guest/credentials"),
         metavar="DIRECTORY",
-        help="ca.crt, tls.crt and tls.key; waited for, and read anew at each attempt (default: %(default)s)",
+        help="ca.crt, tls.crt and tls.key; read at each attempt, which waits for them (default: %(default)s)",
     )
     parser.add_argument(
         "--state",
@@ -89,24 +89,24 @@ def parse(argv: Sequence[str]) -> Arguments:
         type=Path,
         action="append",
         metavar="FILE",
-        help="what the node may write; may be given several times (default: /etc/resolv.conf)",
+        help="a file that the node may write; repeatable (default: /etc/resolv.conf)",
     )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
-    given = parser.parse_args(argv)
-    resolv_conf = tuple(given.resolv_conf or (Path("/etc/resolv.conf"),))
-    return Arguments(given.node, given.credentials, given.state, resolv_conf, given.log_level)
+    parsed = parser.parse_args(argv)
+    resolv_conf = tuple(parsed.resolv_conf or (Path("/etc/resolv.conf"),))
+    return Arguments(parsed.node, parsed.credentials, parsed.state, resolv_conf, parsed.log_level)
 
 
-def _node(text: str) -> Node:
+def _node(text: str) -> NodeAddress:
     kind, _, rest = text.partition(":")
     host, _, port = rest.rpartition(":")
     if kind == "unix" and rest:
-        return Unix(rest)
+        return UnixAddress(rest)
     if kind == "tcp" and host and _is_port(port):
-        return Tcp(rest)
+        return TcpAddress(rest)
     if kind == "vsock" and host.isascii() and host.isdigit() and _is_port(port, 1 << 32):
-        return Vsock(int(host), int(port))
-    raise argparse.ArgumentTypeError(f"{text!r} is none of vsock:CID:PORT, unix:PATH, tcp:HOST:PORT")
+        return VsockAddress(int(host), int(port))
+    raise argparse.ArgumentTypeError(f"{text!r} is not vsock:CID:PORT, unix:PATH or tcp:HOST:PORT")
 
 
 def _is_port(text: str, limit: int = 1 << 16) -> bool:
@@ -114,10 +114,10 @@ def _is_port(text: str, limit: int = 1 << 16) -> bool:
 
 
 def sandbox_of(certificate_pem: bytes) -> str:
-    """The sandbox that a certificate names, "" if it names none.
+    """The sandbox that a certificate names; "" if it names none.
 
-    For the hello alone, which the node compares with what TLS proved; so it is enough to find the
-    name (GeneralName [6], a URI, is tagged 0x86) without reading all of X.509.
+    Only the hello needs it, and the node compares it with the certificate that TLS verified. So it is
+    enough to find the URI (GeneralName [6], tag 0x86) without parsing X.509.
     """
     body = certificate_pem.partition(b"-----BEGIN CERTIFICATE-----")[2].partition(b"-----END")[0]
     try:

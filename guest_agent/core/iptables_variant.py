@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a guest's iptables to use. Pure.
+"""Selects one of a guest's iptables.
 
-Legacy iptables and iptables-nft have rules of their own each, and neither sees the other's. A mesh
-in the guest uses one of them, and our hooks must stand behind its own: in the same one. Where
-nobody has rules, the guest's own choice is kept: what the plain name `iptables` leads to.
+Legacy iptables and iptables-nft have separate rules, and neither shows those of the other. A mesh in
+the guest uses one of them. Our hooks must stand behind its hooks, so we use the same one. Without any
+rules we use the guest's default: the program behind the plain name `iptables`.
 """
 
 import enum
@@ -18,8 +18,8 @@ class Variant(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Programs:
-    """One variant's programs, as far as the guest has them."""
+class IptablesPrograms:
+    """The programs of one variant that the guest has."""
 
     variant: Variant
     restore: Path
@@ -29,23 +29,22 @@ class Programs:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class IptablesFacts:
     """What was found in a guest.
 
-    `installed` has the guest's own choice first. `is_legacy_possible` and `is_nft_possible`: the
-    kernel has what the variant needs. `has_legacy_rules`, `has_nft_rules`: rules of anyone, ours
-    too.
+    `installed` begins with the guest's default. `is_legacy_possible` and `is_nft_possible`: the kernel
+    has what the variant needs. `has_legacy_rules` and `has_nft_rules`: rules of anyone, ours included.
     """
 
-    installed: Sequence[Programs]
+    installed: Sequence[IptablesPrograms]
     is_legacy_possible: bool
     is_nft_possible: bool
     has_legacy_rules: bool
     has_nft_rules: bool
 
 
-def chosen(facts: Facts) -> Programs | None:
-    """The iptables to use, None if there is none that works."""
+def select_iptables(facts: IptablesFacts) -> IptablesPrograms | None:
+    """The programs to use; None if none works."""
     possible = {Variant.LEGACY: facts.is_legacy_possible, Variant.NFT: facts.is_nft_possible}
     has_rules = {Variant.LEGACY: facts.has_legacy_rules, Variant.NFT: facts.has_nft_rules}
     working = [each for each in facts.installed if possible[each.variant]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent asks of a packet filter, whichever the guest has."""
+"""The port through which the agent uses a packet filter, whichever the guest has."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,55 +9,55 @@ from ruleset.installed.rules import InstalledRules
 from ruleset.model import Family
 from ruleset.names import Backend
 
-Place = tuple[Family, Backend]
-"""Where a document goes."""
+FilterKey = tuple[Family, Backend]
+"""Names one packet filter: each document of a ruleset is loaded into one."""
 
 
-class Refused(Exception):  # noqa: N818 - an outcome, named as on the wire
-    """The packet filter read what it was given and said no. The text has the offending line."""
+class RulesRefusedError(Exception):
+    """The packet filter refused a script: REFUSED on the wire. The text has the offending line."""
 
 
-class Broken(Exception):  # noqa: N818 - an outcome: FAILED on the wire
-    """The packet filter cannot be used at all, or not now; the text says what is missing."""
+class FilterUnavailableError(Exception):
+    """The packet filter cannot be used, or not now: FAILED on the wire. The text says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A text of `ruleset.restore.script`, and where it is to be loaded."""
+class RestoreScript:
+    """A text of `ruleset.restore.script` for one packet filter."""
 
-    place: Place
+    key: FilterKey
     text: str
 
 
 class PacketFilter(Protocol):
-    """The packet filters of one network namespace. All methods raise `Broken`."""
+    """The packet filters of one network namespace. All methods raise `FilterUnavailableError`."""
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """Where documents can go, the best backend first."""
+    def supported(self) -> tuple[FilterKey, ...]:
+        """The packet filters that work here, the best backend first."""
         ...
 
-    def why_not(self, place: Place) -> str:
-        """Why documents cannot go there, for a person; "" where they can."""
+    def unsupported_message(self, key: FilterKey) -> str:
+        """Why this packet filter does not work here, for a person; "" if it works."""
         ...
 
-    def load(self, change: Change) -> None:
-        """Load a text, in one transaction for each of its tables. Raises `Refused`."""
+    def load(self, script: RestoreScript) -> None:
+        """Load a script, in one transaction for each of its tables. Raises `RulesRefusedError`."""
         ...
 
-    def held(self, place: Place) -> InstalledRules:
-        """Read what is ours. Costs a process."""
+    def read(self, key: FilterKey) -> InstalledRules:
+        """Read our installed rules. Starts a process."""
         ...
 
-    def glance(self, places: Iterable[Place]) -> object:
-        """Something that is another after most changes of these packet filters. Costs microseconds."""
+    def quick_fingerprint(self, keys: Iterable[FilterKey]) -> object:
+        """Differs after most changes of these packet filters. Costs microseconds."""
         ...
 
-    def fingerprint(self, places: Iterable[Place], *, is_changed: bool = False) -> str:
-        """Something that is another after every change of these packet filters, whoever's.
+    def fingerprint(self, keys: Iterable[FilterKey], *, is_changed: bool = False) -> str:
+        """Differs after every change of these packet filters, by anyone.
 
-        The same text of the same object means the same rules. Costs a fraction of a millisecond
-        where the kernel can be asked without a process. `is_changed`: the rules are known to have
-        changed, so that there is nothing to compare them with; the text may be another in any case.
+        Equal texts of one object mean equal rules. Costs a fraction of a millisecond where the kernel
+        answers without a process. `is_changed`: the rules are known to have changed, so nothing is
+        compared, and the text may differ in any case.
         """
         ...

@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's end of its one gRPC call: bytes in, messages out, and the other way. No sockets here.
+"""The client side of one gRPC call: bytes in, messages out, and the reverse.
 
-HTTP/2 (RFC 9113) as far as one call on one connection needs it, and gRPC's framing in it ("gRPC over
-HTTP2"). Of header compression (RFC 7541) we write literals alone and allow the node no table, so that
-what it writes can be read without one: of what it says we need the call's status, and nothing else.
+HTTP/2 (RFC 9113) as far as one call on one connection needs it, and gRPC's framing ("gRPC over HTTP2").
 
-The node was authenticated before a byte comes here. It has bounds all the same: whoever breaks them
-ends the connection.
+The node is authenticated before its bytes come here. Its messages have limits all the same; exceeding
+one ends the connection.
 """
 
 import struct
 from collections import deque
 from urllib.parse import unquote
 
-from guest_agent.http2.hpack import BadHttp2, literal, read_headers
+from guest_agent.http2.hpack import Http2Error, literal, read_headers
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 # Length and type in one number, flags, stream.
 _HEAD = struct.Struct(">IBI")
 _SETTING = struct.Struct(">HI")
 _NUMBER = struct.Struct(">I")
-# In front of each message: whether it is compressed, and its length.
+# Before each message: whether it is compressed, and its length.
 _MESSAGE_HEAD = struct.Struct(">BI")
 
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY = 0, 1, 3, 4, 5, 6, 7
@@ -31,35 +29,35 @@ _HEADER_TABLE_SIZE, _ENABLE_PUSH, _INITIAL_WINDOW_SIZE = 1, 2, 4
 
 _STREAM = 1
 _FRAME_BYTES = 1 << 14
-"""What both sides may send without having agreed on more."""
+"""The largest frame of both sides: HTTP/2's default."""
 _FIRST_WINDOW_BYTES = (1 << 16) - 1
 _MAX_WINDOW_BYTES = (1 << 31) - 1
-# What the node may send before we have read it.
+# How much the node may send ahead of our reading.
 _WINDOW_BYTES = 1 << 20
 _MAX_HEADERS_BYTES = 1 << 16
-# Answers to pings and the like, which a node that does not read them piles up.
+# Answers to pings and the like; a node that does not read them lets them pile up.
 _MAX_CONTROL_BYTES = 1 << 20
 
 MAX_MESSAGE_BYTES = 16 << 20
-# It asks one thing at a time. Beyond this it gets no room to send more.
-MAX_WAITING = 4
+# The node has one request at a time. Beyond this its window is not opened further.
+MAX_QUEUED_MESSAGES = 4
 
 _STATUSES = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
     *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
     *("UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
 )
-_MAX_REASON_CHARACTERS = 500
+_MAX_END_CHARACTERS = 500
 
 
-class Call:
-    """One call on a new connection. Not for several threads at once.
+class GrpcCall:
+    """One call on a new connection. Not thread-safe.
 
-    `ended` is empty, or why the call is over.
+    `ended` is why the call is over, or empty.
     """
 
     def __init__(self, path: str, authority: str) -> None:
-        """`path` is the call's name on the wire, `authority` the node's."""
+        """`path` and `authority` are the pseudo-headers of these names."""
         self.ended = ""
         self._out = bytearray(_PREFACE)
         self._rest = b""
@@ -70,7 +68,7 @@ class Call:
         self._messages: deque[bytes] = deque()
         self._unsent = bytearray()
         self._windows = [_FIRST_WINDOW_BYTES, _FIRST_WINDOW_BYTES]
-        """What we may still send: on the connection, and on our stream."""
+        """How much we may still send: on the connection, and on our stream."""
         self._first_window = _FIRST_WINDOW_BYTES
         self._ungranted = 0
         settings = ((_HEADER_TABLE_SIZE, 0), (_ENABLE_PUSH, 0), (_INITIAL_WINDOW_SIZE, _WINDOW_BYTES))
@@ -86,35 +84,35 @@ class Call:
         }
         self._frame(_HEADERS, _END_HEADERS, _STREAM, b"".join(map(literal, fields, fields.values())))
 
-    def say(self, message: bytes) -> None:
-        """Send a message, as soon as the node has room for it."""
+    def send_message(self, message: bytes) -> None:
+        """Send a message, as soon as the node's window has room."""
         self._unsent += _MESSAGE_HEAD.pack(0, len(message))
         self._unsent += message
         self._send_messages()
 
     def ping(self) -> None:
-        """Ask for a sign of life. Whatever the node sends is one."""
+        """Send a PING."""
         self._frame(_PING, 0, 0, bytes(8))
 
-    def to_send(self) -> bytearray:
-        """What is to be written. The caller takes away from its beginning what was written."""
+    def data_to_send(self) -> bytearray:
+        """The bytes to write. Report what was written by `data_sent`."""
         return self._out
 
     @property
-    def has_sent(self) -> bool:
-        """Whether all that was said is on its way."""
+    def is_flushed(self) -> bool:
+        """Whether all messages were written."""
         return not self._out and not self._unsent
 
-    def next(self) -> bytes | None:
-        """The next message of the node, None if none is there."""
+    def next_message(self) -> bytes | None:
+        """Take the node's next message; None if there is none."""
         if not self._messages:
             return None
         message = self._messages.popleft()
-        self._grant()
+        self._open_window()
         return message
 
-    def feed(self, data: bytes) -> None:
-        """Take in what the node sent. Raises `BadHttp2`; then there is no going on."""
+    def receive_data(self, data: bytes) -> None:
+        """Handle bytes from the node. Raises `Http2Error`, which ends the connection."""
         if self._rest:
             data = self._rest + data
         position, end = 0, len(data)
@@ -122,29 +120,29 @@ class Call:
             word, flags, stream = _HEAD.unpack_from(data, position)
             length, start = word >> 8, position + _HEAD.size
             if length > _FRAME_BYTES:
-                raise BadHttp2(f"a frame of {length} bytes")
+                raise Http2Error(f"a frame of {length} bytes")
             if start + length > end:
                 break
             position = start + length
-            self._take(word & 0xFF, flags, stream & _MAX_WINDOW_BYTES, data[start:position])
+            self._handle_frame(word & 0xFF, flags, stream & _MAX_WINDOW_BYTES, data[start:position])
         self._rest = data[position:]
         self._send_messages()
         if len(self._out) > _MAX_CONTROL_BYTES + _FRAME_BYTES:
-            raise BadHttp2("it sends and does not read")
+            raise Http2Error("it sends and does not read our answers")
 
-    # ---- what comes
+    # ---- frames from the node
 
-    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+    def _handle_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if (self._block is not None) is not (kind == _CONTINUATION):
-            raise BadHttp2("headers that are not continued, or continued from nowhere")
+            raise Http2Error("a CONTINUATION is missing or unexpected")
         if kind == _DATA:
-            self._data(flags, stream, payload)
+            self._handle_data(flags, stream, payload)
         elif kind in (_HEADERS, _CONTINUATION):
-            self._headers(kind, flags, stream, payload)
+            self._handle_headers(kind, flags, stream, payload)
         elif kind == _SETTINGS:
-            self._settings(flags, payload)
+            self._handle_settings(flags, payload)
         elif kind == _WINDOW_UPDATE:
-            self._widen(stream, _number(payload) & _MAX_WINDOW_BYTES)
+            self._widen_window(stream, _number(payload) & _MAX_WINDOW_BYTES)
         elif kind == _PING:
             if not flags & _ACK:
                 self._frame(_PING, _ACK, 0, payload)
@@ -152,44 +150,44 @@ class Call:
             self._end(f"the node reset the stream, HTTP/2 error {_number(payload)}")
         elif kind == _GOAWAY:
             last, error = _number(payload[:4]) & _MAX_WINDOW_BYTES, _number(payload[4:8])
-            # Without an error a stream that it knows goes on to its own end.
+            # Without an error, streams that it knows go on.
             if error or last < _STREAM:
-                words = payload[8:].decode("utf-8", "replace")
-                self._end(f"the node goes away, HTTP/2 error {error} {words}".strip())
+                debug_data = payload[8:].decode("utf-8", "replace")
+                self._end(f"the node sent GOAWAY, HTTP/2 error {error} {debug_data}".strip())
         elif kind == _PUSH_PROMISE:
-            raise BadHttp2("a push, which was not allowed")
+            raise Http2Error("a PUSH_PROMISE, which we disabled")
 
-    def _data(self, flags: int, stream: int, payload: bytes) -> None:
+    def _handle_data(self, flags: int, stream: int, payload: bytes) -> None:
         if stream != _STREAM or not self._is_answered:
-            raise BadHttp2("data of no stream of ours")
+            raise Http2Error("DATA outside of our stream")
         self._ungranted += len(payload)
         if self._ungranted > _WINDOW_BYTES:
-            raise BadHttp2("more than there was room for")
+            raise Http2Error("more data than our window allows")
         self._incoming += _without_padding(flags, payload)
         while len(self._incoming) >= _MESSAGE_HEAD.size:
             is_compressed, length = _MESSAGE_HEAD.unpack_from(self._incoming)
             if is_compressed or length > MAX_MESSAGE_BYTES:
-                raise BadHttp2(f"a message of {length} bytes" + (", compressed" if is_compressed else ""))
+                raise Http2Error(f"a message of {length} bytes" + (", compressed" if is_compressed else ""))
             whole = _MESSAGE_HEAD.size + length
             if len(self._incoming) < whole:
                 break
             self._messages.append(bytes(self._incoming[_MESSAGE_HEAD.size : whole]))
             del self._incoming[:whole]
-        self._grant()
+        self._open_window()
         if flags & _END_STREAM:
             self._end("the node ended the stream")
 
-    def _grant(self) -> None:
-        """Let the node send more, unless it has sent much that nobody took."""
-        if self._ungranted > _WINDOW_BYTES // 2 and len(self._messages) < MAX_WAITING:
+    def _open_window(self) -> None:
+        """Let the node send more, unless its messages pile up."""
+        if self._ungranted > _WINDOW_BYTES // 2 and len(self._messages) < MAX_QUEUED_MESSAGES:
             granted = _NUMBER.pack(self._ungranted)
             self._ungranted = 0
             self._frame(_WINDOW_UPDATE, 0, 0, granted)
             self._frame(_WINDOW_UPDATE, 0, _STREAM, granted)
 
-    def _headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+    def _handle_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if stream != _STREAM:
-            raise BadHttp2("headers of no stream of ours")
+            raise Http2Error("HEADERS outside of our stream")
         if kind == _HEADERS:
             payload = _without_padding(flags, payload)
             self._block = bytearray(payload[5:] if flags & _PRIORITY else payload)
@@ -197,45 +195,45 @@ class Call:
         elif self._block is not None:
             self._block += payload
         if self._block is None or len(self._block) > _MAX_HEADERS_BYTES:
-            raise BadHttp2("headers that are too long")
+            raise Http2Error("headers are too long")
         if not flags & _END_HEADERS:
             return
         fields, self._block = read_headers(bytes(self._block)), None
         http_status = fields.get(":status", "200")
         if self._block_ends_stream:
-            self._end(_reason(fields))
+            self._end(_end_message(fields))
         elif http_status != "200":
-            self._end(f"the node answers with HTTP status {http_status}")
+            self._end(f"the node responded with HTTP status {http_status}")
         self._is_answered = True
 
-    def _settings(self, flags: int, payload: bytes) -> None:
+    def _handle_settings(self, flags: int, payload: bytes) -> None:
         if flags & _ACK:
             return
         if len(payload) % _SETTING.size:
-            raise BadHttp2("settings that are cut")
+            raise Http2Error("SETTINGS are cut short")
         for setting, value in _SETTING.iter_unpack(payload):
             if setting == _INITIAL_WINDOW_SIZE:
-                # Also for what is under way: the window may become negative.
-                self._widen(_STREAM, value - self._first_window)
+                # Also for data under way: the window may become negative.
+                self._widen_window(_STREAM, value - self._first_window)
                 self._first_window = value
         self._frame(_SETTINGS, _ACK, 0, b"")
 
-    def _widen(self, stream: int, by: int) -> None:
+    def _widen_window(self, stream: int, by: int) -> None:
         if stream not in (0, _STREAM):
             return
         self._windows[stream] += by
         if self._windows[stream] > _MAX_WINDOW_BYTES:
-            raise BadHttp2("a window that is too wide")
+            raise Http2Error("a window is too large")
 
-    def _end(self, why: str) -> None:
-        self.ended = self.ended or why[:_MAX_REASON_CHARACTERS]
+    def _end(self, message: str) -> None:
+        self.ended = self.ended or message[:_MAX_END_CHARACTERS]
 
-    # ---- what goes
+    # ---- frames to the node
 
     def _send_messages(self) -> None:
-        """As much of what was said as the node has room for."""
+        """Frame as much of the messages as the node's windows allow."""
         while self._unsent and (room := min(*self._windows, _FRAME_BYTES)) > 0:
-            # Written in bounded pieces: what waits here in full need not be here twice.
+            # In limited pieces: a large message is not buffered twice.
             if len(self._out) > _MAX_CONTROL_BYTES:
                 return
             chunk = bytes(self._unsent[:room])
@@ -243,8 +241,8 @@ class Call:
             self._windows = [each - len(chunk) for each in self._windows]
             self._frame(_DATA, 0, _STREAM, chunk)
 
-    def sent(self, count: int) -> None:
-        """So many bytes of `to_send` were written."""
+    def data_sent(self, count: int) -> None:
+        """Remove the first `count` bytes of `data_to_send`: they were written."""
         del self._out[:count]
         if self._unsent:
             self._send_messages()
@@ -255,7 +253,7 @@ class Call:
 
 def _number(payload: bytes) -> int:
     if len(payload) != _NUMBER.size:
-        raise BadHttp2("a frame of another length than its type has")
+        raise Http2Error("a frame has the wrong length for its type")
     (number,) = _NUMBER.unpack(payload)
     return int(number)
 
@@ -264,16 +262,16 @@ def _without_padding(flags: int, payload: bytes) -> bytes:
     if not flags & _PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
-        raise BadHttp2("more padding than there is")
+        raise Http2Error("more padding than payload")
     return payload[1 : len(payload) - payload[0]]
 
 
-def _reason(fields: dict[str, str]) -> str:
-    """What the end of a call says, as gRPC's clients do."""
+def _end_message(fields: dict[str, str]) -> str:
+    """The status of a call's trailers, as gRPC's clients print it."""
     status = fields.get("grpc-status", "")
     if not status:
         return f"the node ended the stream, HTTP status {fields.get(':status', 'unknown')}"
-    # Two digits: of thousands Python makes no number.
+    # At most two digits: Python does not convert thousands of them.
     is_known = status.isascii() and status.isdigit() and len(status) <= 2 and int(status) < len(_STATUSES)
     name = _STATUSES[int(status)] if is_known else f"status {status}"
     return f"{name} {unquote(fields.get('grpc-message', ''))}".strip()

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Header compression (RFC 7541), as far as one call needs it."""
+"""Header compression (RFC 7541), as far as one call needs it.
 
-# Of the static table; the names of all others say nothing to us.
+We write literals only, and allow the node no dynamic table. So its headers can be read without one:
+of them we need the call's status and nothing else.
+"""
+
+# Of the static table. We need none of the other entries.
 _STATUS_AT = {8: "200", 9: "204", 10: "206", 11: "304", 12: "400", 13: "404", 14: "500"}
 _STATIC_ENTRIES = 61
-_UNREAD = "(coded)"
+_HUFFMAN = "(coded)"
 
 
-class BadHttp2(Exception):  # noqa: N818 - what the peer did, as `BadMessage`
-    """Bytes that no node sends."""
+class Http2Error(Exception):
+    """The peer violates HTTP/2, or a limit of ours."""
 
 
 def literal(name: str, value: str) -> bytes:
-    """A field that is not to be remembered, and not coded. Both are shorter than 127 bytes."""
+    """A literal field without indexing and Huffman coding. Both parts are shorter than 127 bytes."""
     one, other = name.encode(), value.encode()
     if max(len(one), len(other)) >= 0x7F:
         raise ValueError(f"{name} is too long")
@@ -20,10 +24,10 @@ def literal(name: str, value: str) -> bytes:
 
 
 def read_headers(block: bytes) -> dict[str, str]:
-    """The fields of a header block that were not written by reference, and `:status`.
+    """The literal fields of a header block, and `:status`.
 
-    What is Huffman coded is "(coded)": it is told to persons alone, and the node's gRPC writes plain
-    text. Raises `BadHttp2`, also for a reference to a table that the node was not allowed to have.
+    A Huffman coded value is returned as "(coded)": only people read it, and the node's gRPC writes
+    plain text. Raises `Http2Error`, also for a reference to a dynamic table.
     """
     fields: dict[str, str] = {}
     position = 0
@@ -38,7 +42,7 @@ def read_headers(block: bytes) -> dict[str, str]:
         if first & 0xE0 == 0x20:
             size, position = _integer(block, position, 5)
             if size:
-                raise BadHttp2("a table of headers, which was not allowed")
+                raise Http2Error("a dynamic table, which we disabled")
             continue
         index, position = _integer(block, position, 6 if first & 0x40 else 4)
         if index:
@@ -54,13 +58,13 @@ def read_headers(block: bytes) -> dict[str, str]:
 
 def _check_index(index: int) -> None:
     if not 0 < index <= _STATIC_ENTRIES:
-        raise BadHttp2("a header of a table that it may not have")
+        raise Http2Error("a header refers to a table entry that does not exist")
 
 
 def _integer(block: bytes, position: int, bits: int) -> tuple[int, int]:
-    """A number and where it ends (RFC 7541, 5.1)."""
+    """An integer and its end (RFC 7541, 5.1)."""
     if position >= len(block):
-        raise BadHttp2("headers that are cut")
+        raise Http2Error("headers are cut short")
     mask = (1 << bits) - 1
     number = block[position] & mask
     position += 1
@@ -74,14 +78,14 @@ def _integer(block: bytes, position: int, bits: int) -> tuple[int, int]:
         number += (byte & 0x7F) << shift
         if not byte & 0x80:
             return number, position
-    raise BadHttp2("headers that are cut, or a number that is too large")
+    raise Http2Error("headers are cut short, or a number is too large")
 
 
 def _text(block: bytes, position: int) -> tuple[str, int]:
-    """A string and where it ends (RFC 7541, 5.2)."""
+    """A string and its end (RFC 7541, 5.2)."""
     is_coded = position < len(block) and bool(block[position] & 0x80)
     length, start = _integer(block, position, 7)
     end = start + length
     if end > len(block):
-        raise BadHttp2("headers that are cut")
-    return _UNREAD if is_coded else block[start:end].decode("utf-8", "replace"), end
+        raise Http2Error("headers are cut short")
+    return _HUFFMAN if is_coded else block[start:end].decode("utf-8", "replace"), end

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that is kept running, and talked to by its input and its outputs."""
+"""A program that keeps running and is used through its stdin and its outputs."""
 
 import os
 import select
@@ -12,26 +12,26 @@ from guest_agent.kernel import programs
 
 _READ_BYTES = 1 << 16
 _MAX_ERROR_BYTES = 16_000
-# A process that was killed goes when it leaves the kernel.
+# How long a killed process may take to leave the kernel.
 _KILLED_S = 5.0
 
 
-class KeptProcess:
-    """One process. Not for several threads.
+class Coprocess:
+    """One process. Not thread-safe.
 
-    `answered` says whether what was waited for has come since the last `give`; `errors` is what was
-    written to stderr since.
+    `has_echoed` says whether the expected output came since the last `write`; `errors` is what came
+    on stderr since.
     """
 
     def __init__(self, program: Path, *arguments: str) -> None:
-        """Start it. Raises `Broken`."""
+        """Start it. Raises `FilterUnavailableError`."""
         self._process, self._stdin, stdout, stderr = programs.start(program, *arguments)
         self._stdout, self._stderr = stdout.fileno(), stderr.fileno()
         self._open = {self._stdout: stdout, self._stderr: stderr}
         os.set_blocking(self._stdin.fileno(), False)
         self._unsent = b""
-        self._has_end = False
-        self.answered = False
+        self._has_eof = False
+        self.has_echoed = False
         self.errors = bytearray()
 
     @property
@@ -39,29 +39,28 @@ class KeptProcess:
         return self._process.pid
 
     @property
-    def is_there(self) -> bool:
-        """Whether it runs."""
+    def is_running(self) -> bool:
         return self._process.poll() is None
 
     @property
-    def has_read(self) -> bool:
-        """Whether all that it was given went, and then the end of its input."""
-        return self._has_end and not self._unsent
+    def has_consumed_input(self) -> bool:
+        """Whether all its input was written, and then closed."""
+        return self._has_eof and not self._unsent
 
-    def give(self, data: bytes) -> None:
-        """What to write next; `converse` writes it."""
+    def write(self, data: bytes) -> None:
+        """Queue input; `exchange` writes it."""
         self._unsent += data
-        self.answered = False
+        self.has_echoed = False
         self.errors.clear()
 
-    def give_end(self) -> None:
-        """Let its input end behind what it was given."""
-        self._has_end = True
+    def write_eof(self) -> None:
+        """Close its input after what was queued."""
+        self._has_eof = True
 
-    def converse(self, answer: bytes, until_s: float) -> bool:
-        """Write, and read until `answer` is there, both its outputs end, or the time; whether they ended.
+    def exchange(self, expected: bytes, until_s: float) -> bool:
+        """Write and read until `expected` comes, both outputs end, or `until_s` of `time.monotonic`.
 
-        Where its input ends, an answer is noted, and the end waited for. `until_s` is of `time.monotonic`.
+        With its input closed, `expected` is noted and the end awaited. Returns whether both ended.
         """
         poll = select.poll()
         for each in self._open:
@@ -82,40 +81,39 @@ class KeptProcess:
                     poll.unregister(number)
                     self._open.pop(number).close()
                 elif number == self._stdout:
-                    self.answered = self.answered or answer in data
+                    self.has_echoed = self.has_echoed or expected in data
                 elif len(self.errors) < _MAX_ERROR_BYTES:
                     self.errors += data
-            if self.answered and not self._has_end:
+            if self.has_echoed and not self._has_eof:
                 return False
         return True
 
     def wait(self, until_s: float) -> int | None:
-        """Its status; None if it did not end in time. Negative for a signal."""
+        """Its exit status, negative for a signal; None if it does not end in time."""
         try:
             return self._process.wait(max(0.0, until_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             return None
 
-    def end(self) -> None:
-        """Kill it, unless it has ended."""
+    def kill(self) -> None:
         for each in (self._stdin, *self._open.values()):
             each.close()
         self._open.clear()
         self._process.kill()
-        # What hangs in the kernel is collected when something else is started.
+        # subprocess collects a process that hangs in the kernel at the next start of another.
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILLED_S)
 
     def _write(self) -> bool:
-        """Write as much as there is room for; return whether something is left."""
+        """Write as much as the pipe takes; return whether something is left."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
         except BlockingIOError:
             return True
         except BrokenPipeError:
-            # It has ended, or will not read on: that is what it says by its end.
+            # It has ended, or reads no more. Its exit status tells.
             return False
-        if self._has_end:
+        if self._has_eof:
             self._stdin.close()
         return False

@@ -1,150 +1,154 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet filters of the network namespace that the agent runs in."""
+"""The packet filters of a network namespace, by the programs and the kernel that are found there."""
 
 import hashlib
 import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from guest_agent.core.filter_errors import failure
-from guest_agent.core.iptables_variant import Facts, Programs, Variant, chosen
-from guest_agent.core.packet_filter import Broken, Change, Place
+from guest_agent.core.filter_errors import filter_error
+from guest_agent.core.iptables_variant import IptablesFacts, IptablesPrograms, Variant, select_iptables
+from guest_agent.core.packet_filter import FilterKey, FilterUnavailableError, RestoreScript
 from guest_agent.kernel import programs
-from guest_agent.kernel.iptables_restore_process import Restorer
-from guest_agent.kernel.netfilter_socket import Netfilter
+from guest_agent.kernel.iptables_restore_process import IptablesRestoreProcess
+from guest_agent.kernel.netfilter_socket import NetfilterSocket
 from guest_agent.kernel.nft import NftFilter
-from guest_agent.kernel.programs import Ended
+from guest_agent.kernel.programs import ProgramResult
 from guest_agent.kernel.xtables import TABLES, Xtables, XtablesError
 from ruleset.installed.rules import InstalledRules, nothing_installed, read_installed
 from ruleset.model import Family
 from ruleset.names import NFT_TABLE, Backend
 
 _IPV6 = Path("/proc/thread-self/net/if_inet6")
-# The names under which distributions have the variants, the guest's own choice first.
+# Distributions' names for the variants, the default first.
 _RESTORES = ("iptables-restore", "iptables-nft-restore", "iptables-legacy-restore")
-# Under these names iptables-nft keeps its rules.
+# The tables in which iptables-nft has its rules.
 _IPTABLES_TABLES = ("filter", "nat", "mangle", "raw", "security")
-# How long legacy iptables waits for another one: they exclude each other by a lock file.
+# How long legacy iptables waits for the xtables lock.
 _LOCK_WAIT_S = "5"
 
 
-class KernelFilter:
-    """A `PacketFilter`. Looks at construction what there is and what works; see `describe`."""
+class KernelPacketFilter:
+    """A `PacketFilter`. The constructor finds out what works; see `description`."""
 
-    def __init__(self, netfilter: Netfilter | None, *, is_sole: bool = False) -> None:
-        """`netfilter` is None where there is no netlink: then nft is taken for absent.
+    def __init__(self, netfilter: NetfilterSocket | None, *, keep_process: bool = False) -> None:
+        """`netfilter` is None without netlink; nft is then unsupported.
 
-        `is_sole`: there is no other one in this system, so that one that is quick, with a process
-        that stays, is worth more than one that leaves nothing behind between two changes.
+        `keep_process` makes changes of legacy iptables faster by a process that keeps running. It is
+        for a guest, which has one packet filter, and not for a node with many.
         """
         self._netfilter = netfilter
-        self._is_sole = is_sole
-        self._restorers: dict[Path, Restorer] = {}
+        self._keep_process = keep_process
+        self._restore_processes: dict[Path, IptablesRestoreProcess] = {}
         self._xtables = Xtables()
         self._nft = NftFilter.find()
         installed = _installed()
         generation = self._generation()
         self._has_nf_tables = generation is not None
-        self._nft_families = self._probed_families()
+        self._nft_families = self._probe_families()
         is_nft_possible = Family.IPV4 in self._nft_families
-        # Asking for a table makes it, so it is not asked for in a guest that goes by nf_tables.
-        is_legacy_asked = not is_nft_possible or all(each.variant is Variant.LEGACY for each in installed[:1])
+        # A request for a legacy table creates it, so guests that use nf_tables are not asked.
+        is_legacy_probed = not is_nft_possible or all(
+            each.variant is Variant.LEGACY for each in installed[:1]
+        )
         self._legacy = next((each for each in installed if each.variant is Variant.LEGACY), None)
         self._has_iptables = bool(installed)
-        self._iptables = chosen(
-            Facts(
+        self._iptables = select_iptables(
+            IptablesFacts(
                 installed=installed,
-                is_legacy_possible=self._is_legacy_possible(Family.IPV4, is_asked=is_legacy_asked),
+                is_legacy_possible=self._is_legacy_possible(Family.IPV4, may_create=is_legacy_probed),
                 is_nft_possible=is_nft_possible,
                 has_legacy_rules=any(self._xtables.has_rules(family) for family in Family),
                 has_nft_rules=any(self._has_tables(family, _IPTABLES_TABLES) for family in Family),
             )
         )
-        self._refusals = {
-            (family, backend): self._why_not(family, backend) for family in Family for backend in Backend
+        self._unsupported = {
+            (family, backend): self._unsupported_message(family, backend)
+            for family in Family
+            for backend in Backend
         }
-        usable = [place for place, why in self._refusals.items() if not why]
-        # nft changes elements where iptables rewrites tables, in this process where iptables is one
-        # of its own, and its generation tells a drift. Its hooks stand behind those of a mesh, which
-        # uses iptables, by their priority.
-        self._places = tuple(sorted(usable, key=lambda place: (place[1] is not Backend.NFT, place[0].value)))
+        working = [key for key, message in self._unsupported.items() if not message]
+        # nft is preferred: it changes elements where iptables rewrites tables, needs no process, and
+        # its generation shows drift. By their priority its hooks stand behind those of a mesh, which
+        # uses iptables.
+        self._supported = tuple(sorted(working, key=lambda key: (key[1] is not Backend.NFT, key[0].value)))
 
     def close(self) -> None:
-        """Let go of the network namespace; the rules in it stay."""
+        """Release the network namespace. Its rules stay."""
         self._xtables.close()
-        for each in self._restorers.values():
+        for each in self._restore_processes.values():
             each.close()
         if self._nft is not None:
             self._nft.close()
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        return self._places
+    def supported(self) -> tuple[FilterKey, ...]:
+        return self._supported
 
     @property
-    def describe(self) -> str:
-        """What was chosen, for the log."""
+    def description(self) -> str:
+        """The selected programs, for the log."""
         iptables = f"{self._iptables.restore} ({self._iptables.variant.value})" if self._iptables else "none"
         return f"nft {self._nft.name if self._nft else 'none'}, iptables {iptables}"
 
-    def why_not(self, place: Place) -> str:
-        return self._refusals[place]
+    def unsupported_message(self, key: FilterKey) -> str:
+        return self._unsupported[key]
 
-    def load(self, change: Change) -> None:
-        family, backend = change.place
+    def load(self, script: RestoreScript) -> None:
+        family, backend = script.key
         if backend is Backend.NFT:
-            self._nft_filter(family).load(change.text)
+            self._nft_filter(family).load(script.text)
             return
         program = self._iptables_program(family, is_save=False)
-        ended = self._restored(program, change.text)
-        if ended.status:
-            raise failure(program.name, change.text, ended.errors, ended.status)
+        result = self._restore(program, script.text)
+        if result.status:
+            raise filter_error(program.name, script.text, result.errors, result.status)
 
-    def _restored(self, program: Path, text: str) -> Ended:
-        if not self._is_sole or self._iptables is None or self._iptables.variant is not Variant.LEGACY:
-            return programs.run(program, "--noflush", "-w", _LOCK_WAIT_S, given=text)
-        if program not in self._restorers:
-            self._restorers[program] = Restorer(program)
-        return self._restorers[program].run(text)
+    def _restore(self, program: Path, text: str) -> ProgramResult:
+        if not self._keep_process or self._iptables is None or self._iptables.variant is not Variant.LEGACY:
+            return programs.run(program, "--noflush", "-w", _LOCK_WAIT_S, stdin=text)
+        if program not in self._restore_processes:
+            self._restore_processes[program] = IptablesRestoreProcess(program)
+        return self._restore_processes[program].load(text)
 
-    def held(self, place: Place) -> InstalledRules:
-        family, backend = place
-        if not self._may_hold(place):
+    def read(self, key: FilterKey) -> InstalledRules:
+        family, backend = key
+        if not self._may_have_rules(key):
             return nothing_installed(family, backend)
         if backend is Backend.NFT:
-            return self._nft_filter(family).held(family)
+            return self._nft_filter(family).read(family)
         program = self._iptables_program(family, is_save=True)
-        ended = programs.run(program)
-        if ended.status:
-            raise failure(program.name, "", ended.errors, ended.status)
-        return read_installed(ended.output, family, backend)
+        result = programs.run(program)
+        if result.status:
+            raise filter_error(program.name, "", result.errors, result.status)
+        return read_installed(result.output, family, backend)
 
-    def glance(self, places: Iterable[Place]) -> object:
-        return tuple(self._seen(place, is_closer=False) for place in places)
+    def quick_fingerprint(self, keys: Iterable[FilterKey]) -> object:
+        return tuple(self._fingerprint(key, is_quick=True) for key in keys)
 
-    def fingerprint(self, places: Iterable[Place], *, is_changed: bool = False) -> str:
-        return " ".join(self._seen(place, is_closer=True, is_changed=is_changed) for place in places)
+    def fingerprint(self, keys: Iterable[FilterKey], *, is_changed: bool = False) -> str:
+        return " ".join(self._fingerprint(key, is_quick=False, is_changed=is_changed) for key in keys)
 
-    def _seen(self, place: Place, *, is_closer: bool, is_changed: bool = False) -> str:
-        family, backend = place
+    def _fingerprint(self, key: FilterKey, *, is_quick: bool, is_changed: bool = False) -> str:
+        family, backend = key
         if backend is Backend.NFT or (self._iptables is not None and self._iptables.variant is Variant.NFT):
             return f"{family.value} {backend.value} {self._generation()}"
         try:
-            if is_closer:
-                seen = self._xtables.states(family, is_changed=is_changed)
+            if is_quick:
+                seen = self._xtables.quick_fingerprint(family)
             else:
-                seen = self._xtables.sizes(family)
+                seen = self._xtables.fingerprint(family, is_changed=is_changed)
         except XtablesError:
-            # A kernel of another word size than ours, say: it costs a process then.
+            # For example a kernel with another word size. Then it costs a process.
             program = self._iptables_program(family, is_save=True)
             output = programs.run(program).output
             rules = (line for line in output.split("\n") if not line.startswith("#"))
-            seen = hashlib.sha256("\n".join(rules).encode()).hexdigest() if is_closer else ""
+            seen = hashlib.sha256("\n".join(rules).encode()).hexdigest() if not is_quick else ""
         return f"{family.value} {backend.value} {seen}"
 
-    def _may_hold(self, place: Place) -> bool:
-        """False where it is known without a process that there is nothing at all."""
-        family, backend = place
+    def _may_have_rules(self, key: FilterKey) -> bool:
+        """False if there are none, as far as that shows without a process."""
+        family, backend = key
         if (
             backend is Backend.IPTABLES
             and self._iptables is not None
@@ -154,54 +158,54 @@ class KernelFilter:
         return self._has_tables(family, (NFT_TABLE,) if backend is Backend.NFT else TABLES)
 
     def _has_tables(self, family: Family, names: Iterable[str]) -> bool:
-        """Whether nf_tables has one of these."""
+        """Whether nf_tables has one of these tables."""
         if self._netfilter is None:
             return False
         number = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
-        there = self._netfilter.tables()
-        return any((number, name) in there for name in names)
+        tables = self._netfilter.tables()
+        return any((number, name) in tables for name in names)
 
     def _nft_filter(self, family: Family) -> NftFilter:
         if self._nft is None:
-            raise Broken(self.why_not((family, Backend.NFT)))
+            raise FilterUnavailableError(self.unsupported_message((family, Backend.NFT)))
         return self._nft
 
     def _iptables_program(self, family: Family, *, is_save: bool) -> Path:
-        """The program for a family. Raises `Broken`."""
+        """Raises `FilterUnavailableError`."""
         found = None
         if self._iptables is not None and family is Family.IPV4:
             found = self._iptables.save if is_save else self._iptables.restore
         elif self._iptables is not None:
             found = self._iptables.save6 if is_save else self._iptables.restore6
         if found is None:
-            raise Broken(self.why_not((family, Backend.IPTABLES)))
+            raise FilterUnavailableError(self.unsupported_message((family, Backend.IPTABLES)))
         return found
 
     def _generation(self) -> int | None:
         return self._netfilter.generation() if self._netfilter is not None else None
 
-    def _probed_families(self) -> frozenset[Family]:
-        """The families that nf_tables knows here: each is an option of its own."""
+    def _probe_families(self) -> frozenset[Family]:
+        """The families of nf_tables: each is a kernel option."""
         if self._netfilter is None or not self._has_nf_tables:
             return frozenset()
         names = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
-        return frozenset(family for family, name in names.items() if self._netfilter.knows_family(name))
+        return frozenset(family for family, name in names.items() if self._netfilter.supports_family(name))
 
-    def _is_legacy_possible(self, family: Family, *, is_asked: bool) -> bool:
-        """Whether the kernel has legacy tables, loaded already or, if asked for, loadable."""
-        if self._xtables.instantiated(family) or not is_asked:
-            return bool(self._xtables.instantiated(family))
+    def _is_legacy_possible(self, family: Family, *, may_create: bool) -> bool:
+        """Whether the kernel has legacy tables, or with `may_create` can load them."""
+        if self._xtables.existing_tables(family) or not may_create:
+            return bool(self._xtables.existing_tables(family))
         try:
-            self._xtables.make(family)
+            self._xtables.create_tables(family)
         except XtablesError:
             return self._is_loaded_by_iptables(family)
         return True
 
     def _is_loaded_by_iptables(self, family: Family) -> bool:
-        """Whether legacy tables are there once iptables was there.
+        """Whether legacy tables exist after a run of iptables.
 
-        The kernel loads a table's module by itself, but not ip_tables, which knows of tables: where
-        that is a module, it is iptables that loads it.
+        The kernel loads a table's module by itself, but not ip_tables, which provides tables. Where
+        that is a module, iptables loads it.
         """
         if self._legacy is None:
             return False
@@ -210,12 +214,12 @@ class KernelFilter:
             return False
         programs.run(program, "-t", "nat")
         try:
-            self._xtables.make(family)
+            self._xtables.create_tables(family)
         except XtablesError:
             return False
         return True
 
-    def _why_not(self, family: Family, backend: Backend) -> str:
+    def _unsupported_message(self, family: Family, backend: Backend) -> str:
         if family is Family.IPV6 and not _IPV6.exists():
             return "the guest's kernel has no IPv6, or it is switched off (ipv6.disable=1)"
         if backend is Backend.NFT:
@@ -223,7 +227,7 @@ class KernelFilter:
                 return f"the guest has no libnftables, and no nft in {':'.join(programs.DIRECTORIES)}"
             if not self._has_nf_tables:
                 return "the guest's kernel has no nf_tables (CONFIG_NF_TABLES)"
-            return self._nft.why_not(family)
+            return self._nft.unsupported_message(family)
         if not self._has_iptables:
             return f"the guest has no iptables-restore in {':'.join(programs.DIRECTORIES)}"
         if self._iptables is None:
@@ -234,14 +238,14 @@ class KernelFilter:
             return f"the guest has {self._iptables.restore.name} but no ip6tables-restore and -save beside it"
         if self._iptables.variant is Variant.NFT and family not in self._nft_families:
             return "the guest's nf_tables has no IPv6 (CONFIG_NF_TABLES_IPV6)"
-        if self._iptables.variant is Variant.LEGACY and not self._is_legacy_possible(family, is_asked=True):
+        if self._iptables.variant is Variant.LEGACY and not self._is_legacy_possible(family, may_create=True):
             return "the guest's kernel has no legacy ip6tables (CONFIG_IP6_NF_NAT, CONFIG_IP6_NF_FILTER)"
         return ""
 
 
-def _installed() -> tuple[Programs, ...]:
-    """The variants that are there, each once, the guest's own choice first."""
-    found: dict[Variant, Programs] = {}
+def _installed() -> tuple[IptablesPrograms, ...]:
+    """The installed variants, each once, the guest's default first."""
+    found: dict[Variant, IptablesPrograms] = {}
     for name in _RESTORES:
         restore = programs.find(name)
         save = programs.find(name.replace("restore", "save"))
@@ -249,16 +253,16 @@ def _installed() -> tuple[Programs, ...]:
             continue
         six = name.replace("iptables", "ip6tables")
         pair6 = programs.find(six), programs.find(six.replace("restore", "save"))
-        found.setdefault(_variant(restore), Programs(_variant(restore), restore, save, *pair6))
+        found.setdefault(_variant(restore), IptablesPrograms(_variant(restore), restore, save, *pair6))
     return tuple(found.values())
 
 
 def _variant(restore: Path) -> Variant:
-    """What a program is, by what its links lead to, or by what it says of itself."""
+    """A program's variant, by the target of its links or by its version."""
     real = restore.resolve().name
     for variant in Variant:
         if variant.value in real:
             return variant
-    # Before 1.8 there was only the one that is legacy now, and it did not say so.
+    # Before 1.8 there was only legacy iptables, and it did not print that.
     version = programs.run(restore, "--version").output
     return Variant.NFT if "nf_tables" in version else Variant.LEGACY

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent asks of netfilter by netlink: nf_tables' generation, and conntrack entries away.
+"""Requests to netfilter over netlink: nf_tables' generation and tables, deletion of conntrack entries.
 
-Every netlink socket lives here. Answers are waited for with a deadline: a kernel that does not
-answer is broken, but the agent says so and goes on.
+Only this module opens netlink sockets. Each answer has a deadline, after which the agent reports the
+kernel and goes on.
 """
 
 import errno
@@ -12,25 +12,25 @@ from collections.abc import Iterable, Iterator
 
 from bridge_api.messages import Flow
 from guest_agent.netlink import nfnetlink as netlink
-from guest_agent.netlink.conntrack import Filters, read_entry
+from guest_agent.netlink.conntrack import FlowFilters, read_entry
 
 _NETLINK_NETFILTER = 12
 _ANSWER_S = 5.0
-# A dump arrives in pieces of up to 32 KiB (netlink_dump).
+# A dump comes in datagrams of up to 32 KiB (netlink_dump).
 _DATAGRAM_BYTES = 1 << 16
-# Room for the burst of one dump: too little, and the kernel waits for us to read.
+# For the burst of one dump. With less the kernel waits until we read.
 _RECEIVE_BYTES = 1 << 18
 _DUMPS = 3
-# Never seen by anybody: it goes in the transaction that makes it.
+# Never visible: the transaction that creates it deletes it.
 _PROBE = "vcnode-family-probe"
 
 
 class NetfilterError(Exception):
-    """The kernel refused, does not know the subsystem, or did not answer; says which."""
+    """The kernel refused, lacks the subsystem, or did not answer."""
 
 
-class Netfilter:
-    """One netlink socket in the network namespace of the thread that makes it."""
+class NetfilterSocket:
+    """A netlink socket in the network namespace of the thread that creates it."""
 
     def __init__(self) -> None:
         """Raises `NetfilterError`."""
@@ -48,12 +48,12 @@ class Netfilter:
         self._socket.close()
 
     def generation(self) -> int | None:
-        """The generation of nf_tables' rules, which each change of any table moves on.
+        """The generation of nf_tables' rules: each change of any table increments it.
 
-        None where the kernel has no nf_tables. Costs some 10 us.
+        None if the kernel has no nf_tables. Costs some 10 us.
         """
         try:
-            for message in self._ask(netlink.NFT_GET_GENERATION, 0, socket.AF_UNSPEC):
+            for message in self._request(netlink.NFT_GET_GENERATION, 0, socket.AF_UNSPEC):
                 found = netlink.generation(message)
                 if found is not None:
                     return found
@@ -62,14 +62,13 @@ class Netfilter:
         return None
 
     def tables(self) -> frozenset[tuple[int, str]]:
-        """The tables of nf_tables: address family (AF_INET, AF_INET6 and others) and name.
+        """The tables of nf_tables, by address family (AF_INET, AF_INET6 and others) and name.
 
-        iptables-nft's are among them, under the names of iptables' tables. Empty where there is
-        no nf_tables.
+        Those of iptables-nft are among them, under iptables' names. Empty without nf_tables.
         """
         found = set()
         try:
-            for message in self._ask(netlink.NFT_GET_TABLE, netlink.DUMP, socket.AF_UNSPEC):
+            for message in self._request(netlink.NFT_GET_TABLE, netlink.DUMP, socket.AF_UNSPEC):
                 name = netlink.table(message)
                 if name is not None:
                     found.add((message.family, name))
@@ -77,65 +76,67 @@ class Netfilter:
             return frozenset()
         return frozenset(found)
 
-    def knows_family(self, family: socket.AddressFamily) -> bool:
-        """Whether nf_tables knows an address family: each is an option of its own (CONFIG_NF_TABLES_IPV4).
+    def supports_family(self, family: socket.AddressFamily) -> bool:
+        """Whether nf_tables has an address family: each is a kernel option (CONFIG_NF_TABLES_IPV4).
 
-        Moves the generation on, and leaves nothing behind.
+        Increments the generation, and leaves nothing behind.
         """
         probe = netlink.table_probe(self._sequence + 1, family, _PROBE)
         try:
-            for _ in self._answers(probe, has_end=True):
+            for _ in self._send(probe, has_end=True):
                 pass
-        except _UnknownError:
+        except _UnsupportedError:
             return False
         except NetfilterError:
-            # Something else is wrong, and whoever changes rules hears what.
+            # Another error. The next change of rules reports it.
             return True
         return True
 
     def delete_flows(self, flows: Iterable[Flow]) -> int:
-        """Delete the conntrack entries that `flows` mean; return how many were deleted.
+        """Delete the conntrack entries that match `flows`; return how many.
 
-        Raises `NetfilterError`, and `ValueError` for a flow that makes no sense.
+        Raises `NetfilterError`, and `ValueError` for an invalid flow.
         """
-        filters = Filters(flows)
+        filters = FlowFilters(flows)
         if not filters:
             return 0
         deleted = 0
         for _ in range(_DUMPS):
-            doomed, is_whole = [], True
-            for message in self._ask(netlink.CT_GET, netlink.DUMP, socket.AF_UNSPEC):
+            matching, is_whole = [], True
+            for message in self._request(netlink.CT_GET, netlink.DUMP, socket.AF_UNSPEC):
                 is_whole = is_whole and not message.was_interrupted
                 entry = read_entry(message.payload) if message.type == netlink.CT_NEW else None
-                if entry is not None and filters.mean(entry):
-                    doomed.append((message.family, entry.key))
-            for family, key in doomed:
+                if entry is not None and filters.match(entry):
+                    matching.append((message.family, entry.key))
+            for family, key in matching:
                 deleted += self._delete(family, key)
-            # The table was resized while it was listed: something may have been left out.
+            # The table was resized during the dump, which may lack entries.
             if is_whole:
                 break
         return deleted
 
     def _delete(self, family: int, key: bytes) -> bool:
         try:
-            for _ in self._ask(netlink.CT_DELETE, netlink.ACK, family, key):
+            for _ in self._request(netlink.CT_DELETE, netlink.ACK, family, key):
                 pass
-        except _GoneError:
+        except _NotFoundError:
             return False
         return True
 
-    def _ask(self, kind: int, flags: int, family: int, payload: bytes = b"") -> Iterator[netlink.Message]:
-        """Send a request and yield what answers it, up to its end."""
+    def _request(
+        self, kind: int, flags: int, family: int, payload: bytes = b""
+    ) -> Iterator[netlink.NetlinkMessage]:
+        """Send a request and yield its answers."""
         request = netlink.request(kind, flags, self._sequence + 1, family, payload)
-        return self._answers(request, has_end=bool(flags & (netlink.DUMP | netlink.ACK)))
+        return self._send(request, has_end=bool(flags & (netlink.DUMP | netlink.ACK)))
 
-    def _answers(self, request: bytes, *, has_end: bool) -> Iterator[netlink.Message]:
-        """Send what has the next sequence number and yield what answers it."""
+    def _send(self, request: bytes, *, has_end: bool) -> Iterator[netlink.NetlinkMessage]:
+        """Send a request with the next sequence number and yield its answers."""
         self._sequence += 1
         try:
             self._socket.send(request)
             while True:
-                # Read whole before anything is made of it: what is left unread would answer the next request.
+                # Decode all first: a message left over would answer the next request.
                 for message in list(netlink.messages(self._socket.recv(_DATAGRAM_BYTES))):
                     if message.sequence != self._sequence:
                         continue
@@ -150,18 +151,22 @@ class Netfilter:
             raise NetfilterError("the kernel does not answer on netlink") from None
         except OSError as error:
             raise NetfilterError(f"netlink: {error.strerror}") from None
-        except netlink.BadNetlink as error:
+        except netlink.NetlinkFormatError as error:
             raise NetfilterError(f"netlink: {error}") from None
 
 
-class _GoneError(NetfilterError):
-    """What was to be deleted is not there any more."""
+class _NotFoundError(NetfilterError):
+    """The entry to delete does not exist any more."""
 
 
-class _UnknownError(NetfilterError):
-    """The kernel was built without what was asked for."""
+class _UnsupportedError(NetfilterError):
+    """The kernel was built without the feature."""
 
 
 def _error(number: int) -> NetfilterError:
-    kinds = {errno.ENOENT: _GoneError, errno.EOPNOTSUPP: _UnknownError, errno.EAFNOSUPPORT: _UnknownError}
+    kinds = {
+        errno.ENOENT: _NotFoundError,
+        errno.EOPNOTSUPP: _UnsupportedError,
+        errno.EAFNOSUPPORT: _UnsupportedError,
+    }
     return kinds.get(number, NetfilterError)(f"netlink: {os.strerror(number)}")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nft in the guest: in this process where the library is there, else by the program."""
+"""nft: by libnftables in this process where it is installed, else by the program."""
 
 from pathlib import Path
 
-from guest_agent.core.filter_errors import failure
-from guest_agent.core.packet_filter import Broken, Refused
+from guest_agent.core.filter_errors import filter_error
+from guest_agent.core.packet_filter import FilterUnavailableError, RulesRefusedError
 from guest_agent.kernel import programs
 from guest_agent.kernel.libnftables import LibNftables
-from guest_agent.kernel.programs import Ended
+from guest_agent.kernel.programs import ProgramResult
 from ruleset.document import Document
 from ruleset.installed.rules import InstalledRules, nothing_installed, read_installed
 from ruleset.model import (
@@ -24,11 +24,11 @@ from ruleset.names import Backend
 from ruleset.render.nft import render
 from ruleset.syntax.nft import table
 
-_NOTHING_THERE = "No such file or directory"
+_NOT_FOUND = "No such file or directory"
 
 
 class NftFilter:
-    """Loads and lists our table. `find` says whether there is one at all."""
+    """Loads and lists our table."""
 
     def __init__(self, library: LibNftables | None, program: Path | None) -> None:
         self._library = library
@@ -36,7 +36,7 @@ class NftFilter:
 
     @classmethod
     def find(cls) -> "NftFilter | None":
-        """What of nft the guest has; None for nothing."""
+        """The guest's nft; None if it has none."""
         program = programs.find("nft")
         try:
             return cls(LibNftables(), program)
@@ -48,15 +48,15 @@ class NftFilter:
         return "libnftables" if self._library is not None else str(self._program)
 
     def close(self) -> None:
-        """Let go of the network namespace."""
+        """Release the network namespace."""
         if self._library is not None:
             self._library.close()
 
-    def why_not(self, family: Family) -> str:
-        """Why rules such as ours cannot be had in this kernel; "" if they can.
+    def unsupported_message(self, family: Family) -> str:
+        """What the kernel lacks for our rules; "" if nothing.
 
-        One of each kind of rule is put into a table and taken away in one transaction, so that the
-        kernel says what it lacks and nobody ever sees that table.
+        One transaction adds a table with one of each kind of rule and deletes it, so the kernel
+        reports what it lacks and the table is never visible.
         """
         ours, probe = table(family), f"{table(family)}-probe"
         text = (
@@ -67,36 +67,36 @@ class NftFilter:
         )
         try:
             self.load(f"{text}delete table {probe}\n")
-        except (Refused, Broken) as error:
-            return f"the guest's kernel or its nft cannot do what our rules need: {error}"
+        except (RulesRefusedError, FilterUnavailableError) as error:
+            return f"the guest's kernel or its nft lacks what our rules need: {error}"
         return ""
 
     def load(self, text: str) -> None:
-        """Run commands as one transaction. Raises `Refused`, `Broken`."""
-        ended = self._run(text)
-        if ended.status:
-            raise failure("nft", text, ended.errors, ended.status)
+        """Run commands as one transaction. Raises `RulesRefusedError` and `FilterUnavailableError`."""
+        result = self._run(text)
+        if result.status:
+            raise filter_error("nft", text, result.errors, result.status)
 
-    def held(self, family: Family) -> InstalledRules:
-        """Read our table. Raises `Broken`."""
+    def read(self, family: Family) -> InstalledRules:
+        """Read our table. Raises `FilterUnavailableError`."""
         text = f"list table {table(family)}\n"
-        ended = self._run(text)
-        if ended.status and _NOTHING_THERE in ended.errors:
+        result = self._run(text)
+        if result.status and _NOT_FOUND in result.errors:
             return nothing_installed(family, Backend.NFT)
-        if ended.status:
-            raise failure("nft", text, ended.errors, ended.status)
-        return read_installed(ended.output, family, Backend.NFT)
+        if result.status:
+            raise filter_error("nft", text, result.errors, result.status)
+        return read_installed(result.output, family, Backend.NFT)
 
-    def _run(self, text: str) -> Ended:
+    def _run(self, text: str) -> ProgramResult:
         if self._library is not None:
             return self._library.run(text)
         if self._program is None:
-            raise Broken("the guest has no nft")
-        return programs.run(self._program, "-f", "-", given=text)
+            raise FilterUnavailableError("the guest has no nft")
+        return programs.run(self._program, "-f", "-", stdin=text)
 
 
 def _sample(family: Family) -> Document:
-    """A document with one of each kind of rule that the renderer knows."""
+    """One of each kind of rule that the renderer makes."""
     ip = "192.0.2.%d" if family is Family.IPV4 else "2001:db8::%d"
     some, other = Endpoint(ip % 1, 1), Endpoint(ip % 2, 1)
     targets: list[EndpointSet | NoBackendAction] = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connection tracking entries: how they stand in netlink, and which of them a flush means. Pure."""
+"""Decodes conntrack entries, and matches them with the flows to flush."""
 
 import enum
 import ipaddress
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bridge_api.messages import Flow
-from guest_agent.netlink.nfnetlink import BadNetlink, attribute, attributes
+from guest_agent.netlink.nfnetlink import NetlinkFormatError, attribute, attributes
 from ruleset.model import Endpoint
 
 PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
@@ -31,10 +31,10 @@ _PROTO_NUM, _PROTO_SRC_PORT, _PROTO_DST_PORT = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry: what the guest sent to, and where replies come from, as `ip` text and port.
+class ConntrackEntry:
+    """One entry: its original destination, and the source of its replies.
 
-    `key` are the attributes that name this very entry in a deletion.
+    `key` has the attributes that name this entry in a deletion.
     """
 
     protocol: int
@@ -44,15 +44,15 @@ class Entry:
     key: bytes
 
 
-def read_entry(payload: bytes) -> Entry | None:
-    """Read what a dump tells of one entry; None for one without ports, which no flush means.
+def read_entry(payload: bytes) -> ConntrackEntry | None:
+    """Decode one entry of a dump; None for one without ports, which no flow matches.
 
-    Raises `BadNetlink`.
+    Raises `NetlinkFormatError`.
     """
     found = attributes(payload)
     original, reply = found.get(_Ct.TUPLE_ORIG), found.get(_Ct.TUPLE_REPLY)
     if original is None or reply is None:
-        raise BadNetlink("an entry without both its tuples")
+        raise NetlinkFormatError("an entry lacks one of its tuples")
     to, back = _read_tuple(original), _read_tuple(reply)
     if to is None or back is None:
         return None
@@ -60,10 +60,10 @@ def read_entry(payload: bytes) -> Entry | None:
     if _Ct.ZONE in found:
         key += attribute(_Ct.ZONE, found[_Ct.ZONE])
     if _Ct.ID in found:
-        # So that a successor, made between dump and deletion, is not meant.
+        # Spares a successor that was created between dump and deletion.
         key += attribute(_Ct.ID, found[_Ct.ID])
     status = int.from_bytes(found.get(_Ct.STATUS, b""))
-    return Entry(to[0], to[2], back[1], bool(status & _IPS_SEEN_REPLY), key)
+    return ConntrackEntry(to[0], to[2], back[1], bool(status & _IPS_SEEN_REPLY), key)
 
 
 def _read_tuple(data: bytes) -> tuple[int, Endpoint, Endpoint] | None:
@@ -76,7 +76,7 @@ def _read_tuple(data: bytes) -> tuple[int, Endpoint, Endpoint] | None:
     if not source or not destination or None in ports or len(source) != len(destination):
         return None
     if len(source) not in (4, 16):
-        raise BadNetlink("an address of neither family")
+        raise NetlinkFormatError("an address has neither 4 nor 16 bytes")
     number, source_port, destination_port = (
         int.from_bytes(value or b"") for value in (proto.get(_PROTO_NUM), *ports)
     )
@@ -88,8 +88,8 @@ def _text(address: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """A `Flow` ready to be compared: addresses canonical, endpoints to keep as values."""
+class FlowFilter:
+    """A `Flow` prepared for matching: addresses are canonical."""
 
     protocol: int
     destination: Endpoint
@@ -99,10 +99,10 @@ class Filter:
     keep: frozenset[str]
 
     @classmethod
-    def of(cls, flow: Flow) -> "Filter":
-        """Raises `ValueError` with what is wrong with the flow."""
+    def of(cls, flow: Flow) -> "FlowFilter":
+        """Raises `ValueError` for an invalid flow."""
         if flow.protocol not in PROTOCOLS:
-            raise ValueError(f"{flow.protocol!r} is none of {', '.join(PROTOCOLS)}")
+            raise ValueError(f"{flow.protocol!r} is not one of {', '.join(PROTOCOLS)}")
         return cls(
             PROTOCOLS[flow.protocol],
             Endpoint(str(ipaddress.ip_address(flow.destination)), flow.port),
@@ -112,8 +112,8 @@ class Filter:
             frozenset(_endpoint(text) for text in flow.keep_replies_from),
         )
 
-    def means(self, entry: Entry) -> bool:
-        """Whether the entry is one of those that this flow says to delete."""
+    def matches(self, entry: ConntrackEntry) -> bool:
+        """Whether the flow deletes this entry."""
         if entry.protocol != self.protocol or entry.destination.ip != self.destination.ip:
             return False
         if self.destination.port and entry.destination.port != self.destination.port:
@@ -131,24 +131,24 @@ def _endpoint(text: str) -> str:
     """The canonical text of `ip:port`, IPv6 in brackets."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
-        raise ValueError(f"{text!r} is no ip:port")
+        raise ValueError(f"{text!r} is not ip:port")
     return str(Endpoint(str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))), int(port)))
 
 
-class Filters:
-    """Many flows at once: an entry costs one look-up and not one comparison for each flow."""
+class FlowFilters:
+    """Many flows: matching an entry costs one look-up, not one comparison for each flow."""
 
     def __init__(self, flows: Iterable[Flow]) -> None:
-        """Raises `ValueError` with the flow that is wrong."""
-        self._by_destination: dict[tuple[int, str], list[Filter]] = {}
+        """Raises `ValueError` for an invalid flow."""
+        self._by_destination: dict[tuple[int, str], list[FlowFilter]] = {}
         for flow in flows:
-            each = Filter.of(flow)
+            each = FlowFilter.of(flow)
             self._by_destination.setdefault((each.protocol, each.destination.ip), []).append(each)
 
     def __bool__(self) -> bool:
         return bool(self._by_destination)
 
-    def mean(self, entry: Entry) -> bool:
-        """Whether any of the flows says to delete the entry."""
+    def match(self, entry: ConntrackEntry) -> bool:
+        """Whether any of the flows deletes the entry."""
         filters = self._by_destination.get((entry.protocol, entry.destination.ip), ())
-        return any(each.means(entry) for each in filters)
+        return any(each.matches(entry) for each in filters)

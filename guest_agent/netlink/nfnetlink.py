@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Netlink messages of the kernel's netfilter subsystems, as bytes. Pure.
+"""Encodes and decodes netlink messages of the kernel's netfilter subsystems.
 
 Formats: linux/netlink.h, linux/netfilter/nfnetlink.h, nf_tables.h and nfnetlink_conntrack.h. Headers
-and attributes are in the machine's byte order, what attributes hold is in the network's.
+and attributes are in host byte order, the values of attributes in network byte order.
 """
 
 import struct
@@ -20,7 +20,7 @@ CT_GET = 1 << 8 | 1
 CT_DELETE = 1 << 8 | 2
 
 REQUEST, ACK, DUMP, CREATE = 0x1, 0x4, 0x300, 0x400
-# What encloses messages that are one transaction; its subsystem stands where others have 0.
+# Enclose the messages of one transaction; their resource field is the subsystem.
 _BATCH_BEGIN, _BATCH_END, _NF_TABLES = 16, 17, 10
 _MULTI_DONE, _ERROR = 3, 2
 _AF_UNSPEC = 0
@@ -32,12 +32,12 @@ _ATTRIBUTE = struct.Struct("=HH")  # length with this header, type
 _NESTED, _TYPE_MASK = 0x8000, 0x3FFF
 
 
-class BadNetlink(Exception):  # noqa: N818 - it says what is bad
-    """Bytes that are no netlink message."""
+class NetlinkFormatError(Exception):
+    """Bytes that do not decode as netlink messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class NetlinkMessage:
     """One message. `error` is the errno of an acknowledgement, 0 for success, None for another type."""
 
     type: int
@@ -56,7 +56,7 @@ def request(kind: int, flags: int, sequence: int, family: int, payload: bytes = 
 
 
 def table_probe(sequence: int, family: int, name: str) -> bytes:
-    """A transaction that makes a table, of which the kernel says what it thinks, and takes it away."""
+    """A transaction that creates a table, which the kernel acknowledges, and deletes it."""
     named = attribute(1, name.encode() + b"\0")
     ends = (_BATCH_BEGIN, _BATCH_END)
     begin, end = (
@@ -64,8 +64,8 @@ def table_probe(sequence: int, family: int, name: str) -> bytes:
         + _FAMILY.pack(_AF_UNSPEC, 0, _NF_TABLES)
         for kind in ends
     )
-    made = request(NFT_NEW_TABLE, ACK | CREATE, sequence, family, named)
-    return begin + made + request(NFT_DELETE_TABLE, 0, sequence, family, named) + end
+    created = request(NFT_NEW_TABLE, ACK | CREATE, sequence, family, named)
+    return begin + created + request(NFT_DELETE_TABLE, 0, sequence, family, named) + end
 
 
 def attribute(kind: int, payload: bytes, *, is_nested: bool = False) -> bytes:
@@ -75,53 +75,53 @@ def attribute(kind: int, payload: bytes, *, is_nested: bool = False) -> bytes:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """The attributes in `data` by type; of one that comes twice, the last. Raises `BadNetlink`."""
+    """The attributes in `data` by type; the last one of equal types. Raises `NetlinkFormatError`."""
     found: dict[int, bytes] = {}
     position = 0
     while position + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, position)
         if length < _ATTRIBUTE.size or position + length > len(data):
-            raise BadNetlink("an attribute is cut short")
+            raise NetlinkFormatError("an attribute is cut short")
         found[kind & _TYPE_MASK] = data[position + _ATTRIBUTE.size : position + length]
         position += (length + 3) & ~3
     return found
 
 
-def messages(data: bytes) -> Iterator[Message]:
-    """The messages of one datagram. Raises `BadNetlink`."""
+def messages(data: bytes) -> Iterator[NetlinkMessage]:
+    """The messages of one datagram. Raises `NetlinkFormatError`."""
     position = 0
     while position < len(data):
         if position + _HEADER.size > len(data):
-            raise BadNetlink("a header is cut short")
+            raise NetlinkFormatError("a header is cut short")
         length, kind, flags, sequence, _ = _HEADER.unpack_from(data, position)
         if length < _HEADER.size or position + length > len(data):
-            raise BadNetlink("a message is cut short")
+            raise NetlinkFormatError("a message is cut short")
         body = data[position + _HEADER.size : position + length]
         yield _message(kind, flags, sequence, body)
         position += (length + 3) & ~3
 
 
-def _message(kind: int, flags: int, sequence: int, body: bytes) -> Message:
+def _message(kind: int, flags: int, sequence: int, body: bytes) -> NetlinkMessage:
     interrupted = bool(flags & _IS_DUMP_INTERRUPTED)
     if kind in (_ERROR, _MULTI_DONE):
-        # Of the end of a dump too the first number is an errno, 0 if all went well.
+        # The end of a dump begins with an errno too, 0 for success.
         number = struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
-        return Message(kind, sequence, True, interrupted, -number, 0, b"")
+        return NetlinkMessage(kind, sequence, True, interrupted, -number, 0, b"")
     if len(body) < _FAMILY.size:
-        raise BadNetlink("a message without its family")
-    return Message(kind, sequence, False, interrupted, None, body[0], body[_FAMILY.size :])
+        raise NetlinkFormatError("a message without its family")
+    return NetlinkMessage(kind, sequence, False, interrupted, None, body[0], body[_FAMILY.size :])
 
 
-def generation(message: Message) -> int | None:
-    """The generation of nf_tables' rules that a NEWGEN message tells, else None."""
+def generation(message: NetlinkMessage) -> int | None:
+    """The generation of nf_tables' rules in a NEWGEN message; None for another message."""
     if message.type != NFT_NEW_GENERATION:
         return None
     value = attributes(message.payload).get(1)
     return int.from_bytes(value) if value else None
 
 
-def table(message: Message) -> str | None:
-    """The name of the table that a NEWTABLE message tells of, else None."""
+def table(message: NetlinkMessage) -> str | None:
+    """The name of the table in a NEWTABLE message; None for another message."""
     if message.type != NFT_NEW_TABLE:
         return None
     value = attributes(message.payload).get(1)

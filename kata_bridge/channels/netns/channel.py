@@ -17,9 +17,9 @@ from daemonkit import logs
 from daemonkit.metrics import Counter
 from guest_agent import state_file
 from guest_agent.core import packet_filter
-from guest_agent.kernel.kernel_packet_filter import KernelFilter
-from guest_agent.kernel.netfilter_socket import Netfilter, NetfilterError
-from guest_agent.reconciler import Keeper, Remembered
+from guest_agent.kernel.kernel_packet_filter import KernelPacketFilter
+from guest_agent.kernel.netfilter_socket import NetfilterError, NetfilterSocket
+from guest_agent.reconciler import AppliedRuleset, RulesetReconciler
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
 from kata_bridge.sandboxes.core.sandbox import Sandbox
@@ -37,9 +37,9 @@ _log = logs.get(__name__)
 class _Inside:
     """What was made in the namespace, and is used there alone."""
 
-    netfilter: Netfilter | None
-    filter: KernelFilter
-    keeper: Keeper
+    netfilter: NetfilterSocket | None
+    filter: KernelPacketFilter
+    reconciler: RulesetReconciler
 
     def close(self) -> None:
         self.filter.close()
@@ -73,48 +73,50 @@ class NetnsChannel:
 
     def _probe(self) -> Capabilities:
         inside = self._entered()
-        if not inside.filter.places:
-            why = inside.filter.why_not((Family.IPV4, Backend.IPTABLES))
+        if not inside.filter.supported:
+            why = inside.filter.unsupported_message((Family.IPV4, Backend.IPTABLES))
             inside.close()
             self._inside = None  # the next probe looks anew
             raise NotInjectable(f"{why} (the node itself, for this pod)")
-        places = inside.filter.places
-        has_ipv6 = any(family is Family.IPV6 for family, _ in places)
+        supported = inside.filter.supported
+        has_ipv6 = any(family is Family.IPV6 for family, _ in supported)
         return Capabilities(
             channel="netns",
-            backends=tuple(dict.fromkeys(backend.value for _, backend in places)),
+            backends=tuple(dict.fromkeys(backend.value for _, backend in supported)),
             ipv6=has_ipv6,
-            ipv6_message="" if has_ipv6 else inside.filter.why_not((Family.IPV6, Backend.IPTABLES)),
+            ipv6_message=""
+            if has_ipv6
+            else inside.filter.unsupported_message((Family.IPV6, Backend.IPTABLES)),
             deltas=True,
             conntrack=inside.netfilter is not None,
             resolv_conf=False,
-            version=inside.filter.describe,
+            version=inside.filter.description,
         )
 
     async def state(self) -> GuestState:
         return await self._run(self._state)
 
     def _state(self) -> GuestState:
-        keeper = self._entered().keeper
-        keeper.check()
-        return GuestState(keeper.generation, keeper.digest, keeper.is_drifted)
+        reconciler = self._entered().reconciler
+        reconciler.check_drift()
+        return GuestState(reconciler.generation, reconciler.digest, reconciler.has_drifted)
 
     async def apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
         return await self._run(lambda: self._apply(ruleset, flush))
 
     def _apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
-        keeper = self._entered().keeper
-        is_new = keeper.apply(ruleset)
-        self._remember(Remembered(keeper.generation, keeper.digest))
+        reconciler = self._entered().reconciler
+        is_new = reconciler.apply(ruleset)
+        self._remember(AppliedRuleset(reconciler.generation, reconciler.digest))
         if is_new:
             self._flush_if_possible(flush)
-        return GuestState(keeper.generation, keeper.digest, keeper.is_drifted)
+        return GuestState(reconciler.generation, reconciler.digest, reconciler.has_drifted)
 
     async def read_back(self) -> tuple[Document, ...]:
         return await self._run(self._read_back)
 
     def _read_back(self) -> tuple[Document, ...]:
-        return self._entered().keeper.read_back()
+        return self._entered().reconciler.read_back()
 
     async def flush_conntrack(self, flows: Sequence[Flow]) -> None:
         await self._run(lambda: self._flush(flows))
@@ -142,11 +144,11 @@ class NetnsChannel:
             return await asyncio.shield(under_way)
         except BaseMismatch as error:
             raise NeedsFull(str(error)) from None
-        except packet_filter.Refused as error:
+        except packet_filter.RulesRefusedError as error:
             raise GuestRefused(str(error)) from None
         except (BadDocument, ValueError) as error:
             raise GuestRefused(f"not read: {error}") from None
-        except packet_filter.Broken as error:
+        except packet_filter.FilterUnavailableError as error:
             raise Unreachable(str(error)) from None
         except NetfilterError as error:
             raise Unreachable(f"conntrack: {error}") from None
@@ -161,13 +163,13 @@ class NetnsChannel:
     def _entered(self) -> _Inside:
         if self._inside is None:
             try:
-                netfilter = Netfilter()
+                netfilter = NetfilterSocket()
             except NetfilterError as error:
                 _log.warning("no conntrack and no nft in a namespace", path=self._path, reason=error)
                 netfilter = None
-            kernel = KernelFilter(netfilter)
+            kernel = KernelPacketFilter(netfilter)
             remembered = state_file.read(self._state_path) if self._state_path is not None else None
-            self._inside = _Inside(netfilter, kernel, Keeper(kernel, remembered))
+            self._inside = _Inside(netfilter, kernel, RulesetReconciler(kernel, remembered))
         return self._inside
 
     def _flush_if_possible(self, flows: Sequence[Flow]) -> None:
@@ -182,7 +184,7 @@ class NetnsChannel:
         if flows and netfilter is not None:
             netfilter.delete_flows(flows)
 
-    def _remember(self, remembered: Remembered) -> None:
+    def _remember(self, remembered: AppliedRuleset) -> None:
         if self._state_path is None:
             return
         try:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from daemonkit import logs
 from devkit.fake_packet_filter import FakePacketFilter
-from guest_agent.reconciler import Keeper
-from guest_agent.request_handler import Answers
-from guest_agent.session import Link
+from guest_agent.reconciler import RulesetReconciler
+from guest_agent.request_handler import RequestHandler
+from guest_agent.session import AgentSession
 from ruleset.model import Family
 
 
@@ -18,12 +18,12 @@ def main() -> None:
     target, credentials, directory = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     logs.setup(level="debug")
     packet_filter = FakePacketFilter()
-    keeper = Keeper(packet_filter, None)
-    answers = Answers(
-        keeper, lambda flows: len(list(flows)), directory / "state", [directory / "resolv.conf"]
+    reconciler = RulesetReconciler(packet_filter, None)
+    handler = RequestHandler(
+        reconciler, lambda flows: len(list(flows)), directory / "state", [directory / "resolv.conf"]
     )
     threading.Thread(target=_stranger, args=(packet_filter,), daemon=True).start()
-    Link(target, credentials, keeper, packet_filter, answers).run()
+    AgentSession(target, credentials, reconciler, packet_filter, handler).run()
 
 
 def _stranger(packet_filter: FakePacketFilter) -> None:

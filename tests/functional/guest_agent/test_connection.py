@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from guest_agent.connection import Lost, Patience, Wire, dial
+from guest_agent.connection import ConnectionLostError, Keepalive, NodeConnection, dial
 from kata_bridge.credentials import Credentials, ServerIdentity
 
 _DEADLINE_S = 20.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _SETTINGS, _PING, _WINDOW_UPDATE, _ACK = 0, 1, 4, 6, 8, 1
-_NEVER = Patience(1_000.0, 1_000.0, 1_000.0)
+_NEVER = Keepalive(1_000.0, 1_000.0, 1_000.0)
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -96,7 +96,7 @@ def node(directory: Path, credentials: Credentials) -> Iterator[Node]:
 
 def test_where_there_is_no_way_over_vsock_that_is_said(credentials: Credentials) -> None:
     """AF_VSOCK that leads somewhere is in the ring of User-mode Linux: few machines loop it back."""
-    with pytest.raises(Lost, match="the node does not answer"):
+    with pytest.raises(ConnectionLostError, match="cannot connect"):
         dial("vsock:1:40123", credentials.issue("sb").directory, "/s/M", _NEVER)
 
 
@@ -105,31 +105,31 @@ class Dialled:
 
     def __init__(self, node: Node, credentials: Path) -> None:
         self._node, self._credentials = node, credentials
-        self._wires: list[Wire] = []
+        self._wires: list[NodeConnection] = []
 
-    def __call__(self, patience: Patience = _NEVER) -> Wire:
-        """A wire to a node that has not said anything."""
+    def __call__(self, patience: Keepalive = _NEVER) -> NodeConnection:
+        """A connection to a node that has not said anything."""
         accepting = threading.Thread(target=self._node.accept, daemon=True)
         accepting.start()
-        wire = dial(self._node.target, self._credentials, "/s/M", patience)
-        self._wires.append(wire)
-        wire.say(b"hello")
+        connection = dial(self._node.target, self._credentials, "/s/M", patience)
+        self._wires.append(connection)
+        connection.send(b"hello")
         accepting.join(_DEADLINE_S)
         self._node.read_beginning()
         assert self._node.frame() == (_DATA, 0, b"\0\0\0\0\5hello")
-        return wire
+        return connection
 
-    def answered(self, patience: Patience = _NEVER) -> Wire:
-        """A wire to a node that has begun to answer."""
-        wire = self(patience)
+    def answered(self, patience: Keepalive = _NEVER) -> NodeConnection:
+        """A connection to a node that has begun to answer."""
+        connection = self(patience)
         self._node.send(BEGINNING + said(b"begin"))
-        assert wire.receive(soon()) == b"begin"
+        assert connection.receive(soon()) == b"begin"
         assert self._node.frame() == (_SETTINGS, _ACK, b"")
-        return wire
+        return connection
 
     def close(self) -> None:
-        for wire in self._wires:
-            wire.close()
+        for connection in self._wires:
+            connection.close()
 
 
 @pytest.fixture
@@ -144,28 +144,28 @@ def soon() -> float:
 
 
 def test_messages_both_ways(node: Node, dialled: Dialled) -> None:
-    wire = dialled.answered()
+    connection = dialled.answered()
     node.send(said(b"one") + said(b"two"))
-    assert wire.receive(soon()) == b"one"
+    assert connection.receive(soon()) == b"one"
     # It was read together with the first, and no more bytes come.
-    assert wire.receive(soon()) == b"two"
-    assert wire.receive(time.monotonic()) is None
-    wire.say(b"answer")
+    assert connection.receive(soon()) == b"two"
+    assert connection.receive(time.monotonic()) is None
+    connection.send(b"answer")
     assert node.frame() == (_DATA, 0, b"\0\0\0\0\6answer")
 
 
 def test_what_is_in_the_hands_of_tls_is_found(node: Node, dialled: Dialled) -> None:
-    wire = dialled.answered()
+    connection = dialled.answered()
     large = b"".join(said(b"x" * 16_000) for _ in range(3))
     node.send(large)
     for _ in range(3):
-        assert wire.receive(soon()) == b"x" * 16_000
+        assert connection.receive(soon()) == b"x" * 16_000
 
 
 def test_a_large_answer_goes_as_the_node_makes_room(node: Node, dialled: Dialled) -> None:
-    wire = dialled.answered()
+    connection = dialled.answered()
     text = bytes(range(256)) * (1 << 14)
-    wire.say(text)
+    connection.send(text)
     got: list[bytes] = []
 
     def read() -> None:
@@ -181,29 +181,29 @@ def test_a_large_answer_goes_as_the_node_makes_room(node: Node, dialled: Dialled
 
     reading = threading.Thread(target=read, daemon=True)
     reading.start()
-    assert wire.receive(soon()) == b"next"
+    assert connection.receive(soon()) == b"next"
     reading.join(_DEADLINE_S)
     assert b"".join(got)[5:] == text
 
 
 def test_a_question_waits_until_what_was_said_is_gone(node: Node, dialled: Dialled) -> None:
-    wire = dialled.answered()
-    wire.say(b"x" * 100_000)
+    connection = dialled.answered()
+    connection.send(b"x" * 100_000)
     node.send(said(b"one"))
-    assert wire.receive(time.monotonic() + 0.05) is None
+    assert connection.receive(time.monotonic() + 0.05) is None
     node.send(frame(_WINDOW_UPDATE, 0, 0, b"\0\1\0\0") + frame(_WINDOW_UPDATE, 0, 1, b"\0\1\0\0"))
-    assert wire.receive(soon()) == b"one"
+    assert connection.receive(soon()) == b"one"
 
 
 def test_a_quiet_node_is_asked_for_a_sign_and_left_without_one(node: Node, dialled: Dialled) -> None:
-    wire = dialled(Patience(0.01, 0.05, 1_000.0))
-    with pytest.raises(Lost, match="the node does not answer any more"):
-        wire.receive(soon())
+    connection = dialled(Keepalive(0.01, 0.05, 1_000.0))
+    with pytest.raises(ConnectionLostError, match="the node does not answer pings"):
+        connection.receive(soon())
     assert node.frame() == (_PING, 0, bytes(8))
 
 
 def test_a_node_that_gives_signs_is_kept(node: Node, dialled: Dialled) -> None:
-    wire = dialled(Patience(0.01, _DEADLINE_S, 1_000.0))
+    connection = dialled(Keepalive(0.01, _DEADLINE_S, 1_000.0))
 
     def answer() -> None:
         for _ in range(5):
@@ -214,42 +214,42 @@ def test_a_node_that_gives_signs_is_kept(node: Node, dialled: Dialled) -> None:
 
     answering = threading.Thread(target=answer, daemon=True)
     answering.start()
-    assert wire.receive(soon()) == b"still there"
+    assert connection.receive(soon()) == b"still there"
     answering.join(_DEADLINE_S)
 
 
 def test_who_is_long_at_work_gives_signs_and_loses_nothing(node: Node, dialled: Dialled) -> None:
-    wire = dialled.answered(Patience(1_000.0, 1_000.0, 0.01))
-    assert wire.receive(time.monotonic()) is None
+    connection = dialled.answered(Keepalive(1_000.0, 1_000.0, 0.01))
+    assert connection.receive(time.monotonic()) is None
     # Nobody receives now: this thread is at work.
     node.send(frame(_PING, 0, 0, b"12345678") + said(b"one"))
     assert node.frame() == (_PING, _ACK, b"12345678")
     node.send(frame(_PING, 0, 0, b"12345678"))
     assert node.frame() == (_PING, _ACK, b"12345678")
-    assert wire.receive(soon()) == b"one"
+    assert connection.receive(soon()) == b"one"
 
 
 def test_a_node_that_hangs_up(node: Node, dialled: Dialled) -> None:
-    wire = dialled.answered()
+    connection = dialled.answered()
     assert node.connection is not None
     node.connection.close()
-    with pytest.raises(Lost, match=r"the node hung up|the connection is lost"):
-        wire.receive(soon())
+    with pytest.raises(ConnectionLostError, match=r"the node closed the connection|the connection is lost"):
+        connection.receive(soon())
     # And so it stays, also for who speaks.
-    wire.say(b"x")
-    with pytest.raises(Lost):
-        wire.receive(soon())
+    connection.send(b"x")
+    with pytest.raises(ConnectionLostError):
+        connection.receive(soon())
 
 
 def test_a_node_that_speaks_nonsense(node: Node, dialled: Dialled) -> None:
-    wire = dialled.answered()
+    connection = dialled.answered()
     node.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    with pytest.raises(Lost, match="the node does not speak as it should: a frame of"):
-        wire.receive(soon())
+    with pytest.raises(ConnectionLostError, match="the node violates HTTP/2: a frame of"):
+        connection.receive(soon())
 
 
 def test_without_credentials(node: Node, directory: Path) -> None:
-    with pytest.raises(Lost, match="No such file"):
+    with pytest.raises(ConnectionLostError, match="No such file"):
         dial(node.target, directory / "none", "/s/M")
 
 
@@ -257,9 +257,9 @@ def test_where_nobody_listens(node: Node, credentials: Credentials, directory: P
     issued = credentials.issue("sb").directory
     target = node.target
     node.close()
-    with pytest.raises(Lost, match=r"the node does not answer, .*: Connection refused"):
+    with pytest.raises(ConnectionLostError, match=r"cannot connect, .*: Connection refused"):
         dial(target, issued, "/s/M")
-    with pytest.raises(Lost, match=r"the node does not answer, .*: No such file"):
+    with pytest.raises(ConnectionLostError, match=r"cannot connect, .*: No such file"):
         dial(f"unix:{directory}/none.sock", issued, "/s/M")
 
 
@@ -272,7 +272,7 @@ def _refused(node: Node, issued: Path) -> None:
 
     accepting = threading.Thread(target=accept, daemon=True)
     accepting.start()
-    with pytest.raises(Lost, match="certificate verify failed"):
+    with pytest.raises(ConnectionLostError, match="certificate verify failed"):
         dial(node.target, issued, "/s/M")
     accepting.join(_DEADLINE_S)
 

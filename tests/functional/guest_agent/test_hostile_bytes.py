@@ -16,7 +16,7 @@ from bridge_api.messages import Capabilities, Part
 from daemonkit.protobuf import decode, encode
 from devkit.pki import Authority
 from guest_agent.api.messages import ATTACH, AgentMessage, Hello, InstalledParts, NodeRequest, RulesetState
-from guest_agent.http2.call import Call
+from guest_agent.http2.call import GrpcCall
 from kata_bridge.channels.agent.channel import MAX_TO_GUEST_BYTES
 from kata_bridge.channels.agent.receive_budget import (
     BEFORE_ATTACHED_BYTES,
@@ -81,10 +81,10 @@ def flood(connection: ssl.SSLSocket, frame: bytes) -> int:
 
 def begin(connection: ssl.SSLSocket, first: bytes = b"") -> None:
     """Begin HTTP/2, and the call, with a message if there is one."""
-    call = Call(ATTACH.path, SERVER_NAME)
+    call = GrpcCall(ATTACH.path, SERVER_NAME)
     if first:
-        call.say(first)
-    connection.sendall(bytes(call.to_send()))
+        call.send_message(first)
+    connection.sendall(bytes(call.data_to_send()))
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)

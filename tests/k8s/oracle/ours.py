@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from bridge_api.messages import Capabilities, Flow, Guest, GuestResult, ResultCode
-from guest_agent.kernel.kernel_packet_filter import KernelFilter
-from guest_agent.kernel.netfilter_socket import Netfilter
-from guest_agent.reconciler import Keeper
+from guest_agent.kernel.kernel_packet_filter import KernelPacketFilter
+from guest_agent.kernel.netfilter_socket import NetfilterSocket
+from guest_agent.reconciler import CheckLevel, RulesetReconciler
 from kubeproxy_ext.compute import objects
 from kubeproxy_ext.compute.service_state import World
 from kubeproxy_ext.compute.stale_flows import StaleFlow
@@ -40,9 +40,9 @@ class OurGuest:
     guest: Guest
     asked: Asked
     service_ranges: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
-    keeper: Keeper
-    netfilter: Netfilter
-    filter: KernelFilter
+    reconciler: RulesetReconciler
+    netfilter: NetfilterSocket
+    filter: KernelPacketFilter
     wanted: Wanted | None = None
     frontends: dict[_Address, Frontend] = field(default_factory=dict)
     serving: dict[tuple[str, Protocol, Family], frozenset[Endpoint]] = field(default_factory=dict)
@@ -110,9 +110,9 @@ class OracleGuests:
         netfilter, kernel = side.ruled.call(_opened)
         stack.callback(side.ruled.call, netfilter.close)
         stack.callback(side.ruled.call, kernel.close)
-        keeper = side.ruled.call(Keeper, kernel, None)
+        reconciler = side.ruled.call(RulesetReconciler, kernel, None)
         ranges = tuple(ipaddress.ip_network(cidr) for cidr in service_cidrs)
-        made = OurGuest(side, guest, rules, ranges, keeper, netfilter, kernel)
+        made = OurGuest(side, guest, rules, ranges, reconciler, netfilter, kernel)
         self.guests.append(made)
         self._delivery.present(guest, time.monotonic())
         return made
@@ -160,13 +160,13 @@ class OracleGuests:
         if push.ruleset is not None:
             self.deltas += isinstance(push.ruleset, RulesetDelta)
             self.wholes += not isinstance(push.ruleset, RulesetDelta)
-            one.side.ruled.call(one.keeper.apply, push.ruleset)
-            assert one.keeper.digest == push.digest
+            one.side.ruled.call(one.reconciler.apply, push.ruleset)
+            assert one.reconciler.digest == push.digest
             result = GuestResult(
                 guest=guest_id,
                 code=ResultCode.APPLIED,
-                generation=one.keeper.generation,
-                digest=one.keeper.digest,
+                generation=one.reconciler.generation,
+                digest=one.reconciler.digest,
             )
         flows = tuple(_flow(stale) for stale in push.flush)
         self.flushed += one.side.ruled.call(one.netfilter.delete_flows, flows)
@@ -182,13 +182,13 @@ def choices(frontend: Frontend) -> frozenset[Outcome]:
 
 def kernel_holds(one: OurGuest) -> bool:
     """Whether the guest's kernel prints what was rendered, line by line."""
-    one.side.ruled.call(lambda: one.keeper.check(is_thorough=True))
-    return not one.keeper.is_drifted
+    one.side.ruled.call(lambda: one.reconciler.check_drift(CheckLevel.VERIFY))
+    return not one.reconciler.has_drifted
 
 
-def _opened() -> tuple[Netfilter, KernelFilter]:
-    netfilter = Netfilter()
-    return netfilter, KernelFilter(netfilter)
+def _opened() -> tuple[NetfilterSocket, KernelPacketFilter]:
+    netfilter = NetfilterSocket()
+    return netfilter, KernelPacketFilter(netfilter)
 
 
 def _note(one: OurGuest, wanted: Wanted) -> None:

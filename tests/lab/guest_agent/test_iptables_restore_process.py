@@ -16,7 +16,7 @@ import pytest
 
 from daemonkit.tasks import Tasks
 from guest_agent.kernel import programs
-from guest_agent.kernel.iptables_restore_process import Restorer
+from guest_agent.kernel.iptables_restore_process import IptablesRestoreProcess
 from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
@@ -51,8 +51,8 @@ def inside(lab: Lab, tmp_path: Path) -> Inside:
 
 
 @pytest.fixture
-def restorer(inside: Inside) -> Iterator[Restorer]:
-    made = Restorer(inside.path, lock_wait_s=1.0)
+def restorer(inside: Inside) -> Iterator[IptablesRestoreProcess]:
+    made = IptablesRestoreProcess(inside.path, lock_wait_s=1.0)
     yield made
     made.close()
 
@@ -64,10 +64,10 @@ def chain(rules: int, mark: str) -> str:
     return f"*filter\n:{mark} - [0:0]\nCOMMIT\n*nat\n:VCN-A - [0:0]\n{lines}COMMIT\n"
 
 
-def test_each_text_is_in_when_it_is_said_so(inside: Inside, restorer: Restorer) -> None:
+def test_each_text_is_in_when_it_is_said_so(inside: Inside, restorer: IptablesRestoreProcess) -> None:
     pids = set()
     for number in range(1, 20):
-        assert restorer.run(chain(number, "VCN-M")).status == 0
+        assert restorer.load(chain(number, "VCN-M")).status == 0
         assert inside.nat().count("-A VCN-A -d 10.0.0.0/32 -p tcp -m tcp --dport 80 -j RETURN") == 1
         assert len([line for line in inside.nat() if line.startswith("-A VCN-A")]) == number
         pids.add(restorer.pid)
@@ -91,48 +91,50 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", list(BAD.values()), ids=list(BAD))
-def test_a_refusal_is_that_of_a_program_of_its_own(inside: Inside, restorer: Restorer, text: str) -> None:
-    assert restorer.run(chain(3, "VCN-M") * 4).status == 0
-    assert restorer.run("*nat\n-A OUTPUT -j VCN-A\nCOMMIT\n").status == 0
+def test_a_refusal_is_that_of_a_program_of_its_own(
+    inside: Inside, restorer: IptablesRestoreProcess, text: str
+) -> None:
+    assert restorer.load(chain(3, "VCN-M") * 4).status == 0
+    assert restorer.load("*nat\n-A OUTPUT -j VCN-A\nCOMMIT\n").status == 0
     before = inside.nat()
-    ended = restorer.run(text)
+    ended = restorer.load(text)
     assert ended.status
     assert restorer.pid is None
     assert inside.nat() == before
-    assert ended == programs.run(inside.path, "--noflush", "-w", "5", given=text)
-    assert restorer.run(chain(4, "VCN-M")).status == 0
+    assert ended == programs.run(inside.path, "--noflush", "-w", "5", stdin=text)
+    assert restorer.load(chain(4, "VCN-M")).status == 0
     assert len(inside.nat()) == len(before) + 1
 
 
-def test_another_ones_lock(inside: Inside, restorer: Restorer) -> None:
-    assert restorer.run(chain(1, "VCN-M")).status == 0
+def test_another_ones_lock(inside: Inside, restorer: IptablesRestoreProcess) -> None:
+    assert restorer.load(chain(1, "VCN-M")).status == 0
     with inside.lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        ended = restorer.run(chain(2, "VCN-M"))
+        ended = restorer.load(chain(2, "VCN-M"))
         assert ended.status == 4
         assert ended.errors.startswith("Another app is currently holding the xtables lock")
     assert len([line for line in inside.nat() if line.startswith("-A VCN-A")]) == 1
-    assert restorer.run(chain(3, "VCN-M")).status == 0
+    assert restorer.load(chain(3, "VCN-M")).status == 0
 
 
-def test_between_two_texts_the_lock_is_free(inside: Inside, restorer: Restorer) -> None:
+def test_between_two_texts_the_lock_is_free(inside: Inside, restorer: IptablesRestoreProcess) -> None:
     for _ in range(3):
-        assert restorer.run(chain(1, "VCN-M")).status == 0
+        assert restorer.load(chain(1, "VCN-M")).status == 0
         with inside.lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_it_does_not_grow(restorer: Restorer) -> None:
+def test_it_does_not_grow(restorer: IptablesRestoreProcess) -> None:
     def resident_kb() -> int:
         status = Path(f"/proc/{restorer.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.split("\n") if line.startswith("RssAnon"))
 
     texts = [chain(100, f"VCN-M{number % 2}") for number in range(400)]
     for text in texts[:50]:
-        assert restorer.run(text).status == 0
+        assert restorer.load(text).status == 0
     before = resident_kb()
     for text in texts[50:]:
-        assert restorer.run(text).status == 0
+        assert restorer.load(text).status == 0
     # 350 times 100 rules: a byte of each would be 34 kB.
     assert resident_kb() - before <= 16
 

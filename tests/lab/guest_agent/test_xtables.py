@@ -35,7 +35,7 @@ def test_what_moves_it_and_what_does_not(guest: LabNamespace, xtables: Xtables, 
     program, loopback, address, kind = FAMILIES[family]
 
     def states() -> str:
-        return guest.inside(lambda: xtables.states(family))
+        return guest.inside(lambda: xtables.fingerprint(family))
 
     def rule(table: str, command: str, *rule: str) -> None:
         guest.run(program, "-w", "-t", table, command, *rule)
@@ -72,7 +72,7 @@ def test_what_moves_it_and_what_does_not(guest: LabNamespace, xtables: Xtables, 
     assert states() not in seen
     seen.add(states())
     # Known to have changed: another text in any case, and from then on that one.
-    taken = guest.inside(lambda: xtables.states(family, is_changed=True))
+    taken = guest.inside(lambda: xtables.fingerprint(family, is_changed=True))
     assert taken not in seen
     assert states() == taken
     rule(*changes[0][:-1], "RETURN")

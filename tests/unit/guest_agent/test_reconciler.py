@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from devkit.fake_packet_filter import FakePacketFilter
-from guest_agent.core.packet_filter import Broken, Refused
-from guest_agent.reconciler import Keeper, Remembered
+from guest_agent.core.packet_filter import FilterUnavailableError, RulesRefusedError
+from guest_agent.reconciler import AppliedRuleset, CheckLevel, RulesetReconciler
 from ruleset.delta import BaseMismatch, RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
@@ -54,82 +54,90 @@ def fake() -> FakePacketFilter:
 
 
 @pytest.fixture
-def keeper(fake: FakePacketFilter) -> Keeper:
-    return Keeper(fake, None)
+def reconciler(fake: FakePacketFilter) -> RulesetReconciler:
+    return RulesetReconciler(fake, None)
 
 
-def drifted(keeper: Keeper) -> bool:
-    return keeper.is_drifted
+def drifted(reconciler: RulesetReconciler) -> bool:
+    return reconciler.has_drifted
 
 
 def nat(fake: FakePacketFilter, family: Family = Family.IPV4) -> dict[str, list[str]]:
     return fake.tables[family]["nat"]
 
 
-def test_a_fresh_guest_holds_nothing_and_has_not_drifted(keeper: Keeper) -> None:
-    assert (keeper.generation, keeper.digest, keeper.is_drifted) == (0, "", False)
-    assert keeper.read_back() == ()
+def test_a_fresh_guest_holds_nothing_and_has_not_drifted(reconciler: RulesetReconciler) -> None:
+    assert (reconciler.generation, reconciler.digest, reconciler.has_drifted) == (0, "", False)
+    assert reconciler.read_back() == ()
 
 
-def test_a_ruleset_is_in_with_its_hook_and_its_marker(fake: FakePacketFilter, keeper: Keeper) -> None:
+def test_a_ruleset_is_in_with_its_hook_and_its_marker(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
     nat(fake)["OUTPUT"].append("-j MESH")
-    assert keeper.apply(FIRST) is True
-    assert (keeper.generation, keeper.digest, keeper.is_drifted) == (1, FIRST.digest, False)
-    assert keeper.read_back() == FIRST.documents
+    assert reconciler.apply(FIRST) is True
+    assert (reconciler.generation, reconciler.digest, reconciler.has_drifted) == (1, FIRST.digest, False)
+    assert reconciler.read_back() == FIRST.documents
     assert nat(fake)["OUTPUT"] == ["-j MESH", "-j VCN-SERVICES"]
     assert marker_chain(FIRST.digest) in nat(fake)
 
 
-def test_what_is_in_already_is_not_applied(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
+def test_what_is_in_already_is_not_applied(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
+    reconciler.apply(FIRST)
     again = make_ruleset(7, FIRST.documents)
-    assert keeper.apply(again) is False
-    assert keeper.generation == 7
-    assert len(fake.loads) == 1
+    assert reconciler.apply(again) is False
+    assert reconciler.generation == 7
+    assert len(fake.loaded) == 1
 
 
-def test_a_delta_changes_what_it_names_and_moves_the_marker(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
-    assert keeper.apply(delta(FIRST, SECOND)) is True
-    assert keeper.read_back() == SECOND.documents
-    assert "VCN-SVC-B" not in fake.loads[-1].text
+def test_a_delta_changes_what_it_names_and_moves_the_marker(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
+    reconciler.apply(FIRST)
+    assert reconciler.apply(delta(FIRST, SECOND)) is True
+    assert reconciler.read_back() == SECOND.documents
+    assert "VCN-SVC-B" not in fake.loaded[-1].text
     assert marker_chain(FIRST.digest) not in nat(fake)
     assert marker_chain(SECOND.digest) in nat(fake)
 
 
-def test_the_hot_path_reads_nothing(fake: FakePacketFilter, keeper: Keeper) -> None:
+def test_the_hot_path_reads_nothing(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     fake.reads.clear()
-    keeper.apply(FIRST)
-    keeper.apply(delta(FIRST, SECOND))
-    keeper.check()
+    reconciler.apply(FIRST)
+    reconciler.apply(delta(FIRST, SECOND))
+    reconciler.check_drift()
     assert fake.reads == []
-    keeper.check(is_thorough=True)
-    keeper.check(is_thorough=True)
+    reconciler.check_drift(CheckLevel.VERIFY)
+    reconciler.check_drift(CheckLevel.VERIFY)
     assert fake.reads == [V4]
 
 
-def test_a_whole_ruleset_for_a_guest_that_is_known_is_a_delta(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
-    keeper.apply(SECOND)
-    assert "VCN-SVC-B" not in fake.loads[-1].text
+def test_a_whole_ruleset_for_a_guest_that_is_known_is_a_delta(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
+    reconciler.apply(FIRST)
+    reconciler.apply(SECOND)
+    assert "VCN-SVC-B" not in fake.loaded[-1].text
 
 
-def test_a_delta_of_another_base_needs_the_whole(keeper: Keeper) -> None:
+def test_a_delta_of_another_base_needs_the_whole(reconciler: RulesetReconciler) -> None:
     with pytest.raises(BaseMismatch):
-        keeper.apply(delta(FIRST, SECOND))
-    keeper.apply(one(3, "10.1.0.9:80"))
+        reconciler.apply(delta(FIRST, SECOND))
+    reconciler.apply(one(3, "10.1.0.9:80"))
     with pytest.raises(BaseMismatch):
-        keeper.apply(delta(FIRST, SECOND))
+        reconciler.apply(delta(FIRST, SECOND))
 
 
-def test_a_delta_that_lies_about_its_outcome_touches_nothing(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
+def test_a_delta_that_lies_about_its_outcome_touches_nothing(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
+    reconciler.apply(FIRST)
     true = delta(FIRST, SECOND)
     lie = RulesetDelta(true.generation, "0" * 64, true.base_digest, true.documents)
     with pytest.raises(BaseMismatch, match="the delta makes"):
-        keeper.apply(lie)
-    assert len(fake.loads) == 1
-    assert keeper.digest == FIRST.digest
+        reconciler.apply(lie)
+    assert len(fake.loaded) == 1
+    assert reconciler.digest == FIRST.digest
 
 
 @pytest.mark.parametrize(
@@ -145,173 +153,185 @@ def test_a_delta_that_lies_about_its_outcome_touches_nothing(fake: FakePacketFil
     ids=["a chain", "the hook", "a rule of theirs in ours", "a jump behind ours", "the marker", "all"],
 )
 def test_a_strangers_change_is_seen_and_a_repair_takes_it_back(
-    fake: FakePacketFilter, keeper: Keeper, spoil: Callable[[dict[str, list[str]]], object]
+    fake: FakePacketFilter, reconciler: RulesetReconciler, spoil: Callable[[dict[str, list[str]]], object]
 ) -> None:
-    keeper.apply(FIRST)
+    reconciler.apply(FIRST)
     spoil(nat(fake))
-    assert keeper.look() is True
-    assert drifted(keeper)
-    assert keeper.look() is False
+    assert reconciler.check_drift(CheckLevel.QUICK) is True
+    assert drifted(reconciler)
+    assert reconciler.check_drift(CheckLevel.QUICK) is False
     with pytest.raises(BaseMismatch):
-        keeper.apply(delta(FIRST, SECOND))
-    assert keeper.apply(FIRST) is True
-    assert not keeper.is_drifted
-    assert keeper.read_back() == FIRST.documents
+        reconciler.apply(delta(FIRST, SECOND))
+    assert reconciler.apply(FIRST) is True
+    assert not reconciler.has_drifted
+    assert reconciler.read_back() == FIRST.documents
     assert nat(fake)["OUTPUT"][-1] == "-j VCN-SERVICES"
 
 
-def test_a_strangers_own_rules_are_no_drift(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
+def test_a_strangers_own_rules_are_no_drift(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
+    reconciler.apply(FIRST)
     nat(fake)["PREROUTING"].append("-j MESH")
     fake.tables[Family.IPV4]["filter"]["INPUT"].append("-j DROP")
-    assert keeper.check() is False
-    assert not keeper.is_drifted
-    assert keeper.apply(delta(FIRST, SECOND)) is True
+    assert reconciler.check_drift() is False
+    assert not reconciler.has_drifted
+    assert reconciler.apply(delta(FIRST, SECOND)) is True
 
 
-def test_a_drift_that_somebody_takes_back_is_over(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
+def test_a_drift_that_somebody_takes_back_is_over(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
+    reconciler.apply(FIRST)
     rule = nat(fake)["VCN-SVC-A"].pop()
-    assert keeper.check() is True
+    assert reconciler.check_drift() is True
     nat(fake)["VCN-SVC-A"].append(rule)
-    assert keeper.check() is True
-    assert not keeper.is_drifted
+    assert reconciler.check_drift() is True
+    assert not reconciler.has_drifted
 
 
-def test_a_change_just_before_an_apply_is_noticed_by_it(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
+def test_a_change_just_before_an_apply_is_noticed_by_it(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
+    reconciler.apply(FIRST)
     nat(fake)["VCN-SERVICES"].clear()
-    assert keeper.digest == FIRST.digest
+    assert reconciler.digest == FIRST.digest
     with pytest.raises(BaseMismatch):
-        keeper.apply(delta(FIRST, SECOND))
-    assert keeper.is_drifted
+        reconciler.apply(delta(FIRST, SECOND))
+    assert reconciler.has_drifted
 
 
-def test_a_refused_ruleset_leaves_what_was_there(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
+def test_a_refused_ruleset_leaves_what_was_there(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
+    reconciler.apply(FIRST)
     before = fake.text(Family.IPV4)
-    fake.refuses = "10.1.0.2"
-    with pytest.raises(Refused, match=r"10\.1\.0\.2"):
-        keeper.apply(delta(FIRST, SECOND))
+    fake.refused = "10.1.0.2"
+    with pytest.raises(RulesRefusedError, match=r"10\.1\.0\.2"):
+        reconciler.apply(delta(FIRST, SECOND))
     assert fake.text(Family.IPV4) == before
-    assert (keeper.digest, keeper.is_drifted) == (FIRST.digest, False)
+    assert (reconciler.digest, reconciler.has_drifted) == (FIRST.digest, False)
 
 
 def test_where_one_family_is_refused_the_other_gets_its_rules_back(
-    fake: FakePacketFilter, keeper: Keeper
+    fake: FakePacketFilter, reconciler: RulesetReconciler
 ) -> None:
     old, new = both(1, "10.1.0.1:80"), both(2, "10.1.0.2:80")
-    keeper.apply(old)
-    fake.refuses = rules("fd00::1/128", "10.1.0.2:80")[0]
-    with pytest.raises(Refused):
-        keeper.apply(new)
-    assert keeper.read_back() == old.documents
-    assert (keeper.digest, keeper.is_drifted) == (old.digest, False)
+    reconciler.apply(old)
+    fake.refused = rules("fd00::1/128", "10.1.0.2:80")[0]
+    with pytest.raises(RulesRefusedError):
+        reconciler.apply(new)
+    assert reconciler.read_back() == old.documents
+    assert (reconciler.digest, reconciler.has_drifted) == (old.digest, False)
 
 
-def test_where_even_that_fails_it_is_a_drift(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(FIRST)
-    fake.refuses = "VCN-"
+def test_where_even_that_fails_it_is_a_drift(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
+    reconciler.apply(FIRST)
+    fake.refused = "VCN-"
     nat(fake)["VCN-SVC-A"].clear()
-    with pytest.raises(Refused):
-        keeper.apply(SECOND)
-    assert keeper.is_drifted
-    fake.refuses = ""
-    keeper.apply(SECOND)
-    assert not keeper.is_drifted
+    with pytest.raises(RulesRefusedError):
+        reconciler.apply(SECOND)
+    assert reconciler.has_drifted
+    fake.refused = ""
+    reconciler.apply(SECOND)
+    assert not reconciler.has_drifted
 
 
-def test_a_first_ruleset_that_is_refused_leaves_nothing(fake: FakePacketFilter, keeper: Keeper) -> None:
-    fake.refuses = "-d fd00::1/128"
-    with pytest.raises(Refused):
-        keeper.apply(both(1, "10.1.0.1:80"))
-    assert keeper.read_back() == ()
-    assert (keeper.digest, keeper.is_drifted) == ("", False)
+def test_a_first_ruleset_that_is_refused_leaves_nothing(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
+    fake.refused = "-d fd00::1/128"
+    with pytest.raises(RulesRefusedError):
+        reconciler.apply(both(1, "10.1.0.1:80"))
+    assert reconciler.read_back() == ()
+    assert (reconciler.digest, reconciler.has_drifted) == ("", False)
 
 
-def test_what_is_missing_is_said_before_anything_is_changed(fake: FakePacketFilter, keeper: Keeper) -> None:
+def test_what_is_missing_is_said_before_anything_is_changed(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
     fake.missing[V6] = "no ip6tables-restore in this guest"
-    with pytest.raises(Broken, match="no ip6tables-restore in this guest"):
-        keeper.apply(both(1, "10.1.0.1:80"))
-    assert fake.loads == []
+    with pytest.raises(FilterUnavailableError, match="no ip6tables-restore in this guest"):
+        reconciler.apply(both(1, "10.1.0.1:80"))
+    assert fake.loaded == []
 
 
-def test_a_family_that_is_not_wanted_any_more_goes(fake: FakePacketFilter, keeper: Keeper) -> None:
-    keeper.apply(both(1, "10.1.0.1:80"))
-    keeper.apply(FIRST)
-    assert keeper.read_back() == FIRST.documents
+def test_a_family_that_is_not_wanted_any_more_goes(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
+    reconciler.apply(both(1, "10.1.0.1:80"))
+    reconciler.apply(FIRST)
+    assert reconciler.read_back() == FIRST.documents
     assert not [name for name in nat(fake, Family.IPV6) if name.startswith("VCN-")]
-    keeper.apply(make_ruleset(9, ()))
-    assert keeper.read_back() == ()
+    reconciler.apply(make_ruleset(9, ()))
+    assert reconciler.read_back() == ()
     assert nat(fake)["OUTPUT"] == []
-    assert keeper.digest == make_ruleset(0, ()).digest
+    assert reconciler.digest == make_ruleset(0, ()).digest
 
 
 def test_without_a_packet_filter_all_that_is_missing_is_said(fake: FakePacketFilter) -> None:
-    fake.missing = {place: f"no {place[1].value}" for place in (*fake.places, *fake.missing)}
-    keeper = Keeper(fake, None)
-    with pytest.raises(Broken, match="no iptables; no nft"):
-        keeper.read_back()
+    fake.missing = {place: f"no {place[1].value}" for place in (*fake.supported, *fake.missing)}
+    reconciler = RulesetReconciler(fake, None)
+    with pytest.raises(FilterUnavailableError, match="no iptables; no nft"):
+        reconciler.read_back()
 
 
 class TestAfterARestart:
     def test_what_is_remembered_and_marked_is_known_and_not_applied(self, fake: FakePacketFilter) -> None:
-        Keeper(fake, None).apply(both(5, "10.1.0.1:80"))
-        loads = len(fake.loads)
-        again = Keeper(fake, Remembered(5, both(5, "10.1.0.1:80").digest))
-        assert (again.generation, again.is_drifted) == (5, False)
+        RulesetReconciler(fake, None).apply(both(5, "10.1.0.1:80"))
+        loads = len(fake.loaded)
+        again = RulesetReconciler(fake, AppliedRuleset(5, both(5, "10.1.0.1:80").digest))
+        assert (again.generation, again.has_drifted) == (5, False)
         assert again.apply(both(5, "10.1.0.1:80")) is False
-        assert len(fake.loads) == loads
+        assert len(fake.loaded) == loads
         assert again.apply(delta(both(5, "10.1.0.1:80"), both(6, "10.1.0.2:80"))) is True
 
     def test_without_memory_the_kernel_tells_all_but_the_generation(self, fake: FakePacketFilter) -> None:
-        Keeper(fake, None).apply(FIRST)
-        again = Keeper(fake, None)
-        assert (again.generation, again.digest, again.is_drifted) == (0, FIRST.digest, False)
+        RulesetReconciler(fake, None).apply(FIRST)
+        again = RulesetReconciler(fake, None)
+        assert (again.generation, again.digest, again.has_drifted) == (0, FIRST.digest, False)
 
     def test_a_memory_from_before_the_last_apply_does_not_count(self, fake: FakePacketFilter) -> None:
-        keeper = Keeper(fake, None)
-        keeper.apply(FIRST)
-        keeper.apply(SECOND)
-        again = Keeper(fake, Remembered(1, FIRST.digest))
-        assert (again.generation, again.digest, again.is_drifted) == (0, SECOND.digest, False)
+        reconciler = RulesetReconciler(fake, None)
+        reconciler.apply(FIRST)
+        reconciler.apply(SECOND)
+        again = RulesetReconciler(fake, AppliedRuleset(1, FIRST.digest))
+        assert (again.generation, again.digest, again.has_drifted) == (0, SECOND.digest, False)
 
     def test_rules_that_changed_meanwhile_are_a_drift(self, fake: FakePacketFilter) -> None:
-        Keeper(fake, None).apply(FIRST)
+        RulesetReconciler(fake, None).apply(FIRST)
         nat(fake)["VCN-SVC-A"].clear()
-        again = Keeper(fake, Remembered(1, FIRST.digest))
-        assert (again.generation, again.digest, again.is_drifted) == (1, FIRST.digest, True)
+        again = RulesetReconciler(fake, AppliedRuleset(1, FIRST.digest))
+        assert (again.generation, again.digest, again.has_drifted) == (1, FIRST.digest, True)
         assert again.apply(FIRST) is True
         assert again.read_back() == FIRST.documents
 
     def test_rules_that_went_meanwhile_are_a_drift(self, fake: FakePacketFilter) -> None:
-        again = Keeper(fake, Remembered(1, FIRST.digest))
-        assert (again.digest, again.is_drifted) == (FIRST.digest, True)
+        again = RulesetReconciler(fake, AppliedRuleset(1, FIRST.digest))
+        assert (again.digest, again.has_drifted) == (FIRST.digest, True)
         assert again.apply(FIRST) is True
-        assert not again.is_drifted
+        assert not again.has_drifted
 
     def test_half_of_an_apply_is_a_drift_of_nobodys_ruleset(self, fake: FakePacketFilter) -> None:
-        Keeper(fake, None).apply(both(1, "10.1.0.1:80"))
-        fake.refuses = "-d fd00::1/128"
-        keeper = Keeper(fake, None)
-        with pytest.raises(Refused):
-            keeper.apply(both(2, "10.1.0.2:80"))
+        RulesetReconciler(fake, None).apply(both(1, "10.1.0.1:80"))
+        fake.refused = "-d fd00::1/128"
+        reconciler = RulesetReconciler(fake, None)
+        with pytest.raises(RulesRefusedError):
+            reconciler.apply(both(2, "10.1.0.2:80"))
         # As if the process had been killed before it took the one family back.
-        fake.refuses = ""
+        fake.refused = ""
         other = FakePacketFilter()
-        Keeper(other, None).apply(both(2, "10.1.0.2:80"))
+        RulesetReconciler(other, None).apply(both(2, "10.1.0.2:80"))
         fake.tables[Family.IPV4] = other.tables[Family.IPV4]
-        again = Keeper(fake, Remembered(1, both(1, "10.1.0.1:80").digest))
-        assert again.is_drifted
+        again = RulesetReconciler(fake, AppliedRuleset(1, both(1, "10.1.0.1:80").digest))
+        assert again.has_drifted
         assert again.apply(both(2, "10.1.0.2:80")) is True
         assert again.read_back() == both(2, "10.1.0.2:80").documents
 
     def test_a_packet_filter_that_cannot_be_read_is_not_an_empty_one(self, fake: FakePacketFilter) -> None:
-        fake.broken = "xtables lock"
-        keeper = Keeper(fake, None)
-        assert (keeper.digest, keeper.is_drifted) == ("", True)
-        with pytest.raises(Broken, match="xtables lock"):
-            keeper.apply(FIRST)
-        fake.broken = ""
-        assert keeper.apply(FIRST) is True
-        assert not keeper.is_drifted
+        fake.unavailable = "xtables lock"
+        reconciler = RulesetReconciler(fake, None)
+        assert (reconciler.digest, reconciler.has_drifted) == ("", True)
+        with pytest.raises(FilterUnavailableError, match="xtables lock"):
+            reconciler.apply(FIRST)
+        fake.unavailable = ""
+        assert reconciler.apply(FIRST) is True
+        assert not reconciler.has_drifted

@@ -25,8 +25,8 @@ from guest_agent.api.messages import (
     WriteResolvConf,
 )
 from guest_agent.kernel.netfilter_socket import NetfilterError
-from guest_agent.reconciler import Keeper, Remembered
-from guest_agent.request_handler import Answers
+from guest_agent.reconciler import AppliedRuleset, CheckLevel, RulesetReconciler
+from guest_agent.request_handler import RequestHandler
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
@@ -48,12 +48,12 @@ class Guest:
 
     def __init__(self, directory: Path) -> None:
         self.filter = FakePacketFilter()
-        self.keeper = Keeper(self.filter, None)
+        self.reconciler = RulesetReconciler(self.filter, None)
         self.flushed: list[Flow] = []
         self.flush_error: Exception | None = None
         self.state_path = directory / "state"
         self.resolv_conf = directory / "resolv.conf"
-        self.answers = Answers(self.keeper, self.flush, self.state_path, [self.resolv_conf])
+        self.handler = RequestHandler(self.reconciler, self.flush, self.state_path, [self.resolv_conf])
 
     def flush(self, flows: Iterable[Flow]) -> int:
         if self.flush_error is not None:
@@ -62,7 +62,7 @@ class Guest:
         return len(self.flushed)
 
     def ask(self, question: NodeRequest) -> AgentResult:
-        answer = self.answers.answer(question)
+        answer = self.handler.handle(question)
         assert answer.request_id == question.id
         assert answer.result is not None
         return answer.result
@@ -81,12 +81,12 @@ def state(of: Ruleset, *, has_drifted: bool = False) -> RulesetState:
 
 
 def test_what_it_says_it_can_do(guest: Guest) -> None:
-    assert guest.answers.capabilities(guest.filter.places) == Capabilities(
+    assert guest.handler.capabilities(guest.filter.supported) == Capabilities(
         "agent", ("iptables",), True, True, True, True, "1"
     )
     guest.filter.missing[(Family.IPV6, Backend.IPTABLES)] = "no"
-    assert guest.answers.capabilities(guest.filter.places).ipv6 is False
-    assert Answers(guest.keeper, None, guest.state_path, ()).capabilities(()) == Capabilities(
+    assert guest.handler.capabilities(guest.filter.supported).ipv6 is False
+    assert RequestHandler(guest.reconciler, None, guest.state_path, ()).capabilities(()) == Capabilities(
         "agent", (), False, True, False, False, "1"
     )
 
@@ -95,7 +95,7 @@ def test_a_ruleset_is_applied_and_remembered_and_then_conntrack_is_flushed(guest
     flow = Flow("udp", "10.0.0.1", 80)
     assert guest.apply(to_message(FIRST), flow) == AgentResult(AgentResultCode.DONE, "", state(FIRST))
     assert guest.flushed == [flow]
-    assert state_file.read(guest.state_path) == Remembered(1, FIRST.digest)
+    assert state_file.read(guest.state_path) == AppliedRuleset(1, FIRST.digest)
 
 
 def test_what_is_there_already_is_neither_applied_nor_flushed(guest: Guest) -> None:
@@ -104,7 +104,7 @@ def test_what_is_there_already_is_neither_applied_nor_flushed(guest: Guest) -> N
     outcome = guest.apply(again, Flow("udp", "10.0.0.1"))
     assert outcome == AgentResult(AgentResultCode.UNCHANGED, "", RulesetState(9, FIRST.digest, False))
     assert guest.flushed == []
-    assert state_file.read(guest.state_path) == Remembered(9, FIRST.digest)
+    assert state_file.read(guest.state_path) == AppliedRuleset(9, FIRST.digest)
 
 
 def test_a_delta_and_one_of_another_base(guest: Guest) -> None:
@@ -119,7 +119,7 @@ def test_a_delta_and_one_of_another_base(guest: Guest) -> None:
 
 def test_a_refusal_has_the_line(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
-    guest.filter.refuses = "10.1.0.2"
+    guest.filter.refused = "10.1.0.2"
     outcome = guest.apply(to_message(SECOND))
     assert outcome.code is AgentResultCode.REFUSED
     assert RULE % 2 in outcome.message
@@ -141,7 +141,7 @@ def test_what_is_not_of_our_language_never_reaches_the_packet_filter(
     outcome = guest.apply(message)
     assert outcome.code is AgentResultCode.REFUSED
     assert expected in outcome.message
-    assert guest.filter.loads == []
+    assert guest.filter.loaded == []
 
 
 def test_a_deflated_bomb_is_refused_before_it_is_inflated(guest: Guest) -> None:
@@ -178,32 +178,32 @@ def test_a_check_tells_a_drift_and_reads_nothing_else(guest: Guest) -> None:
     assert guest.ask(NodeRequest(3, check_drift=CheckDrift())) == AgentResult(
         AgentResultCode.DONE, "", state(FIRST, has_drifted=True)
     )
-    guest.filter.broken = "the kernel is gone"
+    guest.filter.unavailable = "the kernel is gone"
     assert guest.ask(NodeRequest(4, check_drift=CheckDrift())).code is AgentResultCode.FAILED
 
 
 def test_a_drift_is_reported_once_unless_an_answer_told_it(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
-    assert guest.answers.to_report() is None
+    assert guest.handler.take_report() is None
     rules = guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"]
     rule = rules.pop()
-    guest.keeper.look()
-    assert guest.answers.to_report() == AgentMessage(state=state(FIRST, has_drifted=True))
-    assert guest.answers.to_report() is None
+    guest.reconciler.check_drift(CheckLevel.QUICK)
+    assert guest.handler.take_report() == AgentMessage(state=state(FIRST, has_drifted=True))
+    assert guest.handler.take_report() is None
     rules.append(rule)
     guest.ask(NodeRequest(2, check_drift=CheckDrift()))
-    assert guest.answers.to_report() is None
+    assert guest.handler.take_report() is None
 
 
 def test_rules_are_read_back_as_text(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
-    answer = guest.answers.answer(NodeRequest(4, read_back=ReadBack()))
+    answer = guest.handler.handle(NodeRequest(4, read_back=ReadBack()))
     assert answer == AgentMessage(request_id=4, installed=InstalledParts(to_message(FIRST).parts))
     guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].append("-j LOG --log-prefix x")
-    answer = guest.answers.answer(NodeRequest(5, read_back=ReadBack()))
+    answer = guest.handler.handle(NodeRequest(5, read_back=ReadBack()))
     assert answer.installed is not None
     assert b"-A VCN-SERVICES -j LOG --log-prefix x\n" in answer.installed.parts[0].text
-    guest.filter.broken = "xtables lock"
+    guest.filter.unavailable = "xtables lock"
     assert guest.ask(NodeRequest(6, read_back=ReadBack())).code is AgentResultCode.FAILED
 
 
@@ -216,8 +216,8 @@ def test_conntrack_alone(guest: Guest) -> None:
     assert guest.ask(question) == AgentResult(
         AgentResultCode.REFUSED, "conntrack: 'icmp' is none of tcp, udp, sctp", RulesetState()
     )
-    without = Answers(guest.keeper, None, guest.state_path, ())
-    answer = without.answer(question)
+    without = RequestHandler(guest.reconciler, None, guest.state_path, ())
+    answer = without.handle(question)
     assert answer.result is not None
     assert answer.result.code is AgentResultCode.FAILED
 
@@ -243,13 +243,13 @@ def test_resolv_conf(guest: Guest) -> None:
 def test_a_question_of_a_newer_node(guest: Guest) -> None:
     outcome = guest.ask(NodeRequest(1))
     assert outcome.code is AgentResultCode.FAILED
-    assert "older than the node" in outcome.message
+    assert "may be older than kata-bridge" in outcome.message
 
 
 def test_what_an_agent_finds_at_its_start_is_remembered_anew(tmp_path: Path) -> None:
     """A container that is started again has lost its files; its startup probe looks for this one."""
     guest = Guest(tmp_path)
     assert not guest.state_path.exists()
-    guest.keeper.apply(FIRST)
-    Answers(Keeper(guest.filter, None), None, guest.state_path, [])
-    assert state_file.read(guest.state_path) == Remembered(0, FIRST.digest)
+    guest.reconciler.apply(FIRST)
+    RequestHandler(RulesetReconciler(guest.filter, None), None, guest.state_path, [])
+    assert state_file.read(guest.state_path) == AppliedRuleset(0, FIRST.digest)

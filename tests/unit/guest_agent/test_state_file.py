@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from guest_agent import state_file
-from guest_agent.reconciler import Remembered
+from guest_agent.reconciler import AppliedRuleset
 
-SOME = Remembered(7, "ab" * 32)
+SOME = AppliedRuleset(7, "ab" * 32)
 
 
 def test_what_was_written_comes_back(tmp_path: Path) -> None:
-    state_file.write(tmp_path / "state", Remembered(1, "cd" * 32))
+    state_file.write(tmp_path / "state", AppliedRuleset(1, "cd" * 32))
     state_file.write(tmp_path / "state", SOME)
     assert state_file.read(tmp_path / "state") == SOME
     assert [path.name for path in tmp_path.iterdir()] == ["state"]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from guest_agent.core.packet_filter import Broken
-from guest_agent.kernel.iptables_restore_process import Restorer
+from guest_agent.core.packet_filter import FilterUnavailableError
+from guest_agent.kernel.iptables_restore_process import IptablesRestoreProcess
 
 # Of a test that would fail; those that pass do not wait for it.
 _DEADLINE_S = 60.0
@@ -82,14 +82,16 @@ def program(tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-def make(program: Program) -> Iterator[Callable[..., Restorer]]:
-    made: list[Restorer] = []
+def make(program: Program) -> Iterator[Callable[..., IptablesRestoreProcess]]:
+    made: list[IptablesRestoreProcess] = []
 
     def restorer(
         *, timeout_s: float = _DEADLINE_S, lock_wait_s: float = _DEADLINE_S, texts: int = 100
-    ) -> Restorer:
+    ) -> IptablesRestoreProcess:
         made.append(
-            Restorer(program.path, timeout_s=timeout_s, lock_wait_s=lock_wait_s, texts_a_process=texts)
+            IptablesRestoreProcess(
+                program.path, timeout_s=timeout_s, lock_wait_s=lock_wait_s, scripts_per_process=texts
+            )
         )
         return made[-1]
 
@@ -98,11 +100,11 @@ def make(program: Program) -> Iterator[Callable[..., Restorer]]:
         each.close()
 
 
-Make = Callable[..., Restorer]
+Make = Callable[..., IptablesRestoreProcess]
 
 
-def load(restorer: Restorer, text: str = ONE) -> None:
-    ended = restorer.run(text)
+def load(restorer: IptablesRestoreProcess, text: str = ONE) -> None:
+    ended = restorer.load(text)
     assert (ended.status, ended.errors) == (0, "")
 
 
@@ -135,7 +137,7 @@ def test_a_refusal_names_the_line_of_its_own_text(program: Program, make: Make) 
     restorer = make()
     for _ in range(3):
         load(restorer, TWO)
-    refused = restorer.run("*filter\nfine\nCOMMIT\n*nat\nrefuse this\nCOMMIT\n")
+    refused = restorer.load("*filter\nfine\nCOMMIT\n*nat\nrefuse this\nCOMMIT\n")
     assert refused.status == 2
     assert refused.errors == "restore v0 (stand-in): Bad argument `this'\n\nError occurred at line: 5"
     assert restorer.pid is None
@@ -158,7 +160,7 @@ def test_a_process_that_was_killed_between_two_texts(program: Program, make: Mak
 def test_a_process_that_is_killed_at_work(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer)
-    ended = restorer.run("*filter\ntwo\nCOMMIT\n*nat\ndie\nCOMMIT\n")
+    ended = restorer.load("*filter\ntwo\nCOMMIT\n*nat\ndie\nCOMMIT\n")
     assert (ended.status, ended.errors) == (-signal.SIGKILL, "")
     load(restorer)
     assert program.loaded == ["*nat one", "*filter two", "*nat one"]
@@ -166,8 +168,8 @@ def test_a_process_that_is_killed_at_work(program: Program, make: Make) -> None:
 
 def test_a_process_that_hangs_is_killed(make: Make) -> None:
     restorer = make(timeout_s=_SHORT_S)
-    with pytest.raises(Broken, match=r"restore did not end within 0\.2 s"):
-        restorer.run("*nat\nhang\nCOMMIT\n")
+    with pytest.raises(FilterUnavailableError, match=r"restore did not end within 0\.2 s"):
+        restorer.load("*nat\nhang\nCOMMIT\n")
     assert restorer.pid is None
 
 
@@ -177,8 +179,8 @@ def test_a_process_that_hangs_after_others_were_loaded(program: Program, make: M
     hung = restorer.pid
     assert hung is not None
     restorer._timeout_s = _SHORT_S  # noqa: SLF001 - starting the stand-in may take longer
-    with pytest.raises(Broken, match="did not end"):
-        restorer.run("*nat\nhang\nCOMMIT\n")
+    with pytest.raises(FilterUnavailableError, match="did not end"):
+        restorer.load("*nat\nhang\nCOMMIT\n")
     assert is_gone(hung)
     restorer._timeout_s = _DEADLINE_S  # noqa: SLF001
     load(restorer)
@@ -194,8 +196,8 @@ def test_one_that_takes_its_time_is_given_it(program: Program, make: Make) -> No
 def test_one_that_ends_of_its_own_accord_has_not_done_it(make: Make) -> None:
     restorer = make()
     load(restorer)
-    with pytest.raises(Broken, match="ended before it had read everything"):
-        restorer.run("*nat\nquit\nCOMMIT\n")
+    with pytest.raises(FilterUnavailableError, match="ended before it had read everything"):
+        restorer.load("*nat\nquit\nCOMMIT\n")
     load(restorer)
 
 
@@ -207,17 +209,17 @@ def test_one_that_echoes_nothing_has_a_process_for_each_text(program: Program, m
         assert restorer.pid is None
     assert program.loaded == ["*nat one"] * 3
     assert len(set(program.pids)) == 3
-    assert restorer.run("*nat\nrefuse this\nCOMMIT\n").errors.endswith("line: 2")
+    assert restorer.load("*nat\nrefuse this\nCOMMIT\n").errors.endswith("line: 2")
 
 
 def test_output_that_is_no_answer(program: Program, make: Make) -> None:
     program.mode("noisy")
     restorer = make()
     for _ in range(3):
-        ended = restorer.run(ONE)
+        ended = restorer.load(ONE)
         assert ended == type(ended)(0, "", "")
     assert program.loaded == ["*nat one"] * 3
-    refused = restorer.run("*nat\nrefuse this\nCOMMIT\n")
+    refused = restorer.load("*nat\nrefuse this\nCOMMIT\n")
     assert refused.status == 2
     assert len(refused.errors) <= 4_000
 
@@ -228,10 +230,12 @@ def test_a_lock_that_somebody_else_has(program: Program, make: Make, words: str)
     restorer = make(lock_wait_s=_SHORT_S)
     with (program.directory / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        until(lambda: (ended := restorer.run(ONE)).status == 4 and "holding the xtables lock" in ended.errors)
+        until(
+            lambda: (ended := restorer.load(ONE)).status == 4 and "holding the xtables lock" in ended.errors
+        )
     assert restorer.pid is None
     program.mode("")
-    until(lambda: restorer.run(ONE).status == 0)
+    until(lambda: restorer.load(ONE).status == 0)
     assert program.loaded == ["*nat one"]
 
 
@@ -250,8 +254,8 @@ def test_a_program_that_is_gone_and_comes_back(program: Program, make: Make) -> 
     restorer = make()
     load(restorer)
     program.path.unlink()
-    with pytest.raises(Broken, match="restore: No such file or directory"):
-        restorer.run(ONE)
+    with pytest.raises(FilterUnavailableError, match="restore: No such file or directory"):
+        restorer.load(ONE)
     program.write()
     load(restorer)
     assert program.loaded == ["*nat one"] * 2
@@ -270,7 +274,7 @@ def test_a_process_is_used_so_often_and_no_more(program: Program, make: Make) ->
 def test_a_text_that_does_not_end_its_table_is_told_so(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer)
-    ended = restorer.run("*nat\none\n")
+    ended = restorer.load("*nat\none\n")
     assert ended.status == 1
     assert "COMMIT expected" in ended.errors
     load(restorer)
@@ -289,10 +293,10 @@ def test_close_ends_it(make: Make) -> None:
 _KEEPER = """
 import sys, time
 from pathlib import Path
-from guest_agent.kernel.iptables_restore_process import Restorer
-kept = [Restorer(Path(sys.argv[1])) for _ in range(2)]
+from guest_agent.kernel.iptables_restore_process import IptablesRestoreProcess
+kept = [IptablesRestoreProcess(Path(sys.argv[1])) for _ in range(2)]
 for each in kept:
-    each.run("*nat\\none\\nCOMMIT\\n")
+    each.load("*nat\\none\\nCOMMIT\\n")
 print(*[each.pid for each in kept], flush=True)
 time.sleep(600)
 """
@@ -316,5 +320,5 @@ def test_it_ends_with_whoever_keeps_it(program: Program) -> None:
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     shutil.copy(Path(__file__), tmp_path / "restore")
-    with pytest.raises(Broken, match="restore: Permission denied"):
-        Restorer(tmp_path / "restore").run(ONE)
+    with pytest.raises(FilterUnavailableError, match="restore: Permission denied"):
+        IptablesRestoreProcess(tmp_path / "restore").load(ONE)

@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 
 from devkit.pki import Authority
-from guest_agent.core.arguments import Tcp, Unix, Vsock, parse, sandbox_of
+from guest_agent.core.arguments import TcpAddress, UnixAddress, VsockAddress, parse, sandbox_of
 
 
 def test_the_defaults_are_those_of_a_guest_image() -> None:
     given = parse([])
-    assert given.node == Vsock(2, 1033)
+    assert given.node == VsockAddress(2, 1033)
     assert given.credentials == Path("/run/vcnode-guest/credentials")
     assert given.state == Path("/run/vcnode-guest")
     assert given.resolv_conf == (Path("/etc/resolv.conf"),)
@@ -19,10 +19,10 @@ def test_the_defaults_are_those_of_a_guest_image() -> None:
 @pytest.mark.parametrize(
     ("text", "node", "target"),
     [
-        ("tcp:10.0.0.1:1033", Tcp("10.0.0.1:1033"), "10.0.0.1:1033"),
-        ("tcp:[fd00::1]:1033", Tcp("[fd00::1]:1033"), "[fd00::1]:1033"),
-        ("unix:/run/node.sock", Unix("/run/node.sock"), "unix:/run/node.sock"),
-        ("vsock:3:9", Vsock(3, 9), "vsock:3:9"),
+        ("tcp:10.0.0.1:1033", TcpAddress("10.0.0.1:1033"), "10.0.0.1:1033"),
+        ("tcp:[fd00::1]:1033", TcpAddress("[fd00::1]:1033"), "[fd00::1]:1033"),
+        ("unix:/run/node.sock", UnixAddress("/run/node.sock"), "unix:/run/node.sock"),
+        ("vsock:3:9", VsockAddress(3, 9), "vsock:3:9"),
     ],
 )
 def test_a_node_is_an_address_of_three_kinds(text: str, node: object, target: str) -> None:
@@ -39,7 +39,7 @@ def test_another_address_is_an_error_that_says_which_are_none(
     with pytest.raises(SystemExit) as ended:
         parse(["--node", text])
     assert ended.value.code == 2
-    assert "none of vsock:CID:PORT, unix:PATH, tcp:HOST:PORT" in capsys.readouterr().err
+    assert "is not vsock:CID:PORT, unix:PATH or tcp:HOST:PORT" in capsys.readouterr().err
 
 
 def test_several_resolv_confs() -> None:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs say, word for word as iptables 1.8.9 and nft 1.0.6 say it, and what it means."""
+"""Error texts of iptables 1.8.9 and nft 1.0.6, verbatim, and their meaning."""
 
 import pytest
 
-from guest_agent.core.filter_errors import failure, renumbered
-from guest_agent.core.packet_filter import Broken, Refused
+from guest_agent.core.filter_errors import filter_error, renumber_lines
+from guest_agent.core.packet_filter import FilterUnavailableError, RulesRefusedError
 
 TEXT = "*filter\nCOMMIT\n*nat\n:VCN-A - [0:0]\n-A VCN-A -j NOSUCH\nCOMMIT\n"
 
 
-def said(program: str, errors: str, status: int = 1) -> str:
-    made = failure(program, TEXT, errors, status)
+def error_of(program: str, errors: str, status: int = 1) -> str:
+    made = filter_error(program, TEXT, errors, status)
     return f"{type(made).__name__}: {made}"
 
 
@@ -19,8 +19,8 @@ def test_the_line_that_iptables_blames_is_shown() -> None:
         "iptables-restore v1.8.9 (nf_tables): \n"
         "line 5: RULE_APPEND failed (No such file or directory): rule in chain VCN-A"
     )
-    assert said("iptables-restore", errors) == (
-        "Refused: iptables-restore: iptables-restore v1.8.9 (nf_tables): line 5: RULE_APPEND failed"
+    assert error_of("iptables-restore", errors) == (
+        "RulesRefusedError: iptables-restore: iptables-restore v1.8.9 (nf_tables): line 5: RULE_APPEND failed"
         " (No such file or directory): rule in chain VCN-A; line 5 is '-A VCN-A -j NOSUCH'"
     )
 
@@ -30,12 +30,12 @@ def test_the_line_of_a_syntax_error() -> None:
         'iptables-restore v1.8.9 (legacy): unknown option "--x"\n'
         "Error occurred at line: 5\nTry `iptables-restore -h'"
     )
-    assert said("iptables-legacy-restore", errors, 2).endswith("line 5 is '-A VCN-A -j NOSUCH'")
+    assert error_of("iptables-legacy-restore", errors, 2).endswith("line 5 is '-A VCN-A -j NOSUCH'")
 
 
 def test_a_commit_names_its_table_since_the_kernel_names_no_line() -> None:
-    assert said("iptables-legacy-restore", "iptables-restore: line 6 failed") == (
-        "Refused: iptables-legacy-restore: iptables-restore: line 6 failed;"
+    assert error_of("iptables-legacy-restore", "iptables-restore: line 6 failed") == (
+        "RulesRefusedError: iptables-legacy-restore: iptables-restore: line 6 failed;"
         " the kernel refused the changes of table nat"
     )
 
@@ -45,8 +45,8 @@ def test_a_line_of_nft() -> None:
         errors = (
             f"{file}:5:3-9: Error: Could not process rule: No such file or directory\n-A VCN-A\n   ^^^^\n"
         )
-        assert said("nft", errors) == (
-            "Refused: nft: 5:3-9: Error: Could not process rule: No such file or directory -A VCN-A;"
+        assert error_of("nft", errors) == (
+            "RulesRefusedError: nft: 5:3-9: Error: Could not process rule: No such file or directory -A VCN-A;"
             " line 5 is '-A VCN-A -j NOSUCH'"
         )
 
@@ -70,18 +70,18 @@ def test_a_line_of_nft() -> None:
             "Error: Could not process rule: Operation not permitted\nadd table",
             "the agent needs CAP_NET_ADMIN",
         ),
-        ("", "ended with status 1 without a word"),
+        ("", "ended with status 1 without an error message"),
     ],
 )
 def test_what_is_missing_is_no_refusal(errors: str, expected: str) -> None:
-    made = failure("iptables-restore", TEXT, errors, 1)
-    assert isinstance(made, Broken)
+    made = filter_error("iptables-restore", TEXT, errors, 1)
+    assert isinstance(made, FilterUnavailableError)
     assert expected in str(made)
 
 
 def test_a_line_that_is_not_there_is_left_out() -> None:
-    assert isinstance(failure("p", TEXT, "line 99 failed", 1), Refused)
-    assert "line 99 is ''" in str(failure("p", TEXT, "line 99 failed", 1))
+    assert isinstance(filter_error("p", TEXT, "line 99 failed", 1), RulesRefusedError)
+    assert "line 99 is ''" in str(filter_error("p", TEXT, "line 99 failed", 1))
 
 
 def test_lines_of_texts_before_do_not_count() -> None:
@@ -89,6 +89,6 @@ def test_lines_of_texts_before_do_not_count() -> None:
         "iptables-restore v1.8.9 (legacy): Couldn't load target `X':No such file or directory\n\n"
         "Error occurred at line: 2005\nTry `iptables-restore -h'"
     )
-    assert renumbered(errors, 2000) == errors.replace("2005", "5")
-    assert renumbered("iptables-restore: line 7 failed", 0) == "iptables-restore: line 7 failed"
-    assert renumbered("iptables-restore: line 1234 failed", 1000) == "iptables-restore: line 234 failed"
+    assert renumber_lines(errors, 2000) == errors.replace("2005", "5")
+    assert renumber_lines("iptables-restore: line 7 failed", 0) == "iptables-restore: line 7 failed"
+    assert renumber_lines("iptables-restore: line 1234 failed", 1000) == "iptables-restore: line 234 failed"

@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from guest_agent.core.iptables_variant import Facts, Programs, Variant, chosen
+from guest_agent.core.iptables_variant import IptablesFacts, IptablesPrograms, Variant, select_iptables
 
 
-def programs(variant: Variant) -> Programs:
+def programs(variant: Variant) -> IptablesPrograms:
     restore, save = (
         Path(f"/sbin/iptables-{variant.value}-restore"),
         Path(f"/sbin/iptables-{variant.value}-save"),
     )
-    return Programs(variant, restore, save, None, None)
+    return IptablesPrograms(variant, restore, save, None, None)
 
 
 LEGACY, NFT = programs(Variant.LEGACY), programs(Variant.NFT)
@@ -36,13 +36,13 @@ LEGACY, NFT = programs(Variant.LEGACY), programs(Variant.NFT)
     ],
 )
 def test_which_iptables(
-    installed: tuple[Programs, ...], possible: str, rules: str, expected: Programs | None
+    installed: tuple[IptablesPrograms, ...], possible: str, rules: str, expected: IptablesPrograms | None
 ) -> None:
-    facts = Facts(
+    facts = IptablesFacts(
         installed=installed,
         is_legacy_possible="legacy" in possible,
         is_nft_possible="nft" in possible,
         has_legacy_rules="legacy" in rules,
         has_nft_rules="nft" in rules,
     )
-    assert chosen(facts) is expected
+    assert select_iptables(facts) is expected

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest_agent.http2.hpack import BadHttp2, read_headers
+from guest_agent.http2.hpack import Http2Error, read_headers
 
 
 def field(name: str, value: str, first: int = 0) -> bytes:
@@ -28,7 +28,7 @@ def field(name: str, value: str, first: int = 0) -> bytes:
     ],
 )
 def test_bad_headers(block: bytes) -> None:
-    with pytest.raises(BadHttp2):
+    with pytest.raises(Http2Error):
         read_headers(block)
 
 
@@ -40,5 +40,5 @@ def test_headers() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_headers_are_read_or_refused(block: bytes) -> None:
-    with contextlib.suppress(BadHttp2):
+    with contextlib.suppress(Http2Error):
         read_headers(block)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which entries a flow means, by a table; and entries as netlink has them."""
+"""Which entries a flow matches, and entries as netlink encodes them."""
 
 import ipaddress
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge_api.messages import Flow
-from guest_agent.netlink.conntrack import Entry, Filters, read_entry
-from guest_agent.netlink.nfnetlink import BadNetlink, attribute
+from guest_agent.netlink.conntrack import ConntrackEntry, FlowFilters, read_entry
+from guest_agent.netlink.nfnetlink import NetlinkFormatError, attribute
 from ruleset.model import Endpoint
 
 UDP, TCP = 17, 6
@@ -18,8 +18,8 @@ SERVICE, POD, OTHER = Endpoint("10.96.0.10", 53), Endpoint("10.1.0.5", 5353), En
 
 def entry(
     protocol: int = UDP, to: Endpoint = SERVICE, back: Endpoint = POD, *, has_reply: bool = True
-) -> Entry:
-    return Entry(protocol, to, back, has_reply, b"")
+) -> ConntrackEntry:
+    return ConntrackEntry(protocol, to, back, has_reply, b"")
 
 
 @pytest.mark.parametrize(
@@ -50,22 +50,22 @@ def entry(
         (Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.5:1",)), entry(), True),
     ],
 )
-def test_which_entries_a_flow_means(flow: Flow, one: Entry, is_meant: bool) -> None:
-    assert Filters([flow]).mean(one) is is_meant
+def test_which_entries_a_flow_means(flow: Flow, one: ConntrackEntry, is_meant: bool) -> None:
+    assert FlowFilters([flow]).match(one) is is_meant
 
 
 def test_addresses_are_compared_as_addresses() -> None:
     flow = Flow("udp", "FD00:0::a", 53, keep_replies_from=("[FD00::0:1]:5353",))
     service = Endpoint("fd00::a", 53)
-    assert not Filters([flow]).mean(entry(to=service, back=Endpoint("fd00::1", 5353)))
-    assert Filters([flow]).mean(entry(to=service, back=Endpoint("fd00::2", 5353)))
+    assert not FlowFilters([flow]).match(entry(to=service, back=Endpoint("fd00::1", 5353)))
+    assert FlowFilters([flow]).match(entry(to=service, back=Endpoint("fd00::2", 5353)))
 
 
 def test_any_of_several_flows_is_enough() -> None:
-    filters = Filters([Flow("udp", "10.96.0.10", 1), Flow("udp", "10.96.0.10", 53)])
+    filters = FlowFilters([Flow("udp", "10.96.0.10", 1), Flow("udp", "10.96.0.10", 53)])
     assert filters
-    assert filters.mean(entry())
-    assert not Filters([])
+    assert filters.match(entry())
+    assert not FlowFilters([])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_any_of_several_flows_is_enough() -> None:
 )
 def test_a_flow_that_makes_no_sense_is_refused(flow: Flow) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Filters([flow])
+        FlowFilters([flow])
 
 
 def tuple_of(source: Endpoint, destination: Endpoint, protocol: int) -> bytes:
@@ -105,7 +105,7 @@ def test_an_entry_as_netlink_has_it(client: Endpoint, service: Endpoint, pod: En
     reply = attribute(2, tuple_of(pod, client, UDP), is_nested=True)
     name = attribute(12, b"\1\2\3\4")
     payload = original + reply + attribute(3, status.to_bytes(4)) + name
-    assert read_entry(payload) == Entry(UDP, service, pod, bool(status & 2), original + name)
+    assert read_entry(payload) == ConntrackEntry(UDP, service, pod, bool(status & 2), original + name)
 
 
 def test_an_entry_without_ports_is_none_of_ours() -> None:
@@ -118,5 +118,5 @@ def test_an_entry_without_ports_is_none_of_ours() -> None:
 def test_nonsense_is_nonsense(data: bytes) -> None:
     try:
         read_entry(data)
-    except BadNetlink:
+    except NetlinkFormatError:
         return

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest_agent.netlink import nfnetlink as netlink
-from guest_agent.netlink.nfnetlink import BadNetlink, Message, attribute, attributes, messages, request
+from guest_agent.netlink.nfnetlink import (
+    NetlinkFormatError,
+    NetlinkMessage,
+    attribute,
+    attributes,
+    messages,
+    request,
+)
 
 
 def test_a_request_to_the_byte() -> None:
@@ -29,7 +36,7 @@ def test_the_generation_in_an_answer() -> None:
     (message,) = messages(data)
     assert message.sequence == 3
     assert netlink.generation(message) == 258
-    assert netlink.generation(Message(0, 0, False, False, None, 0, b"")) is None
+    assert netlink.generation(NetlinkMessage(0, 0, False, False, None, 0, b"")) is None
 
 
 def test_the_name_of_a_table() -> None:
@@ -42,7 +49,7 @@ def test_the_name_of_a_table() -> None:
 @pytest.mark.parametrize(("number", "error"), [(0, 0), (-2, 2)])
 def test_an_acknowledgement_and_an_error(number: int, error: int) -> None:
     data = struct.pack("=IHHIIi", 20, 2, 0, 9, 0, number)
-    assert list(messages(data)) == [Message(2, 9, True, False, error, 0, b"")]
+    assert list(messages(data)) == [NetlinkMessage(2, 9, True, False, error, 0, b"")]
 
 
 def test_the_end_of_a_dump_that_was_disturbed() -> None:
@@ -54,7 +61,7 @@ def test_the_end_of_a_dump_that_was_disturbed() -> None:
     "data", [b"\1", struct.pack("=IHHII", 15, 0, 0, 0, 0), struct.pack("=IHHII", 99, 0, 0, 0, 0)]
 )
 def test_what_is_cut_short(data: bytes) -> None:
-    with pytest.raises(BadNetlink):
+    with pytest.raises(NetlinkFormatError):
         list(messages(data))
 
 
@@ -63,7 +70,7 @@ def test_nonsense_is_nonsense(data: bytes) -> None:
     for read in (lambda: list(messages(data)), lambda: attributes(data)):
         try:
             read()
-        except BadNetlink:
+        except NetlinkFormatError:
             continue
 
 
