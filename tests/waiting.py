@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for a condition of another task or process, and says on failure what it saw last.
+
+    await until(lambda: len(server.requests) == 2)
+    AssertionError: not within 20 s: len(server.requests) == 2
+      len(server.requests) = 1
+
+The text and the values come from the lambda itself: its operands are evaluated once more at the end.
+"""
+
+import ast
+import asyncio
+import linecache
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from types import FunctionType
+
+DEADLINE_S = 20.0
+_POLL_S = 0.01
+_SHOWN_CHARACTERS = 2000
+
+
+async def until(
+    condition: Callable[[], object], *, within_s: float = DEADLINE_S, context: Callable[[], str] = str
+) -> None:
+    """Return as soon as `condition` is true. `context` adds to the failure, for example a log's end.
+
+    Raises `AssertionError` with what was seen last.
+    """
+    end_s = asyncio.get_running_loop().time() + within_s
+    while not condition():
+        if asyncio.get_running_loop().time() > end_s:
+            raise AssertionError(failure(condition, within_s, context))
+        await asyncio.sleep(_POLL_S)
+
+
+def wait_until(
+    condition: Callable[[], object],
+    *,
+    within_s: float = DEADLINE_S,
+    poll_s: float = _POLL_S,
+    context: Callable[[], str] = str,
+) -> float:
+    """The same where no loop runs. Returns the seconds that it took."""
+    begin_s = time.monotonic()
+    while not condition():
+        if time.monotonic() - begin_s > within_s:
+            raise AssertionError(failure(condition, within_s, context))
+        time.sleep(poll_s)
+    return time.monotonic() - begin_s
+
+
+def failure(condition: Callable[[], object], within_s: float, context: Callable[[], str] = str) -> str:
+    """Say that the condition did not come true, and what it saw last."""
+    lines = [f"not within {within_s:g} s: {source(condition)}"]
+    lines += (f"  {name} = {value}" for name, value in last_seen(condition))
+    lines += filter(None, [context()])
+    return "\n".join(lines)
+
+
+def source(condition: Callable[[], object]) -> str:
+    """The text of a lambda's body; of anything else its name."""
+    expression = _body(condition)
+    if expression is not None:
+        return ast.unparse(expression)
+    return str(getattr(condition, "__qualname__", condition))
+
+
+def last_seen(condition: Callable[[], object]) -> Iterator[tuple[str, str]]:
+    """The operands of a lambda's body with their values now, those of constants left out."""
+    expression = _body(condition)
+    if expression is None or not isinstance(condition, FunctionType):
+        return
+    closure = zip(condition.__code__.co_freevars, condition.__closure__ or (), strict=True)
+    names = {**condition.__globals__, **{name: cell.cell_contents for name, cell in closure}}
+    for operand in dict.fromkeys(map(ast.unparse, _operands(expression))):
+        try:
+            value = repr(eval(operand, names))  # noqa: S307 - a part of the test's own text
+        except Exception as error:  # noqa: BLE001 - what it raises is what is to be seen
+            value = repr(error)
+        yield operand, textwrap.shorten(value, _SHOWN_CHARACTERS, placeholder=" ...")
+
+
+def _body(condition: Callable[[], object]) -> ast.expr | None:
+    """The expression of a lambda: the shortest one in its file that spans its instructions."""
+    if not isinstance(condition, FunctionType) or condition.__name__ != "<lambda>":
+        return None
+    code = condition.__code__
+    places = {(line, column) for line, _, column, end in code.co_positions() if line and column and end}
+    text = "".join(linecache.getlines(code.co_filename))
+    lambdas = (node.body for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda))
+    around = [body for body in lambdas if all(_spans(body, place) for place in places)]
+    return min(around, key=lambda body: len(ast.unparse(body)), default=None)
+
+
+def _spans(body: ast.expr, place: tuple[int, int]) -> bool:
+    end = (body.end_lineno or body.lineno, body.end_col_offset or 0)
+    return (body.lineno, body.col_offset) <= place <= end
+
+
+def _operands(expression: ast.expr) -> Iterator[ast.expr]:
+    match expression:
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _operands(value)
+        case ast.UnaryOp(operand=operand):
+            yield from _operands(operand)
+        case ast.Compare(left=left, comparators=others):
+            for value in (left, *others):
+                yield from _operands(value)
+        case ast.Constant():
+            pass
+        case _:
+            yield expression
