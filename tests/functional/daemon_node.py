@@ -18,6 +18,7 @@ from devkit.fake_bridge import FakeBridge
 from devkit.kube.apiserver import KubeApiserver
 from devkit.pki import Authority
 from tenancy import keys
+from tests import waiting
 
 NAME = "node-1"
 DEADLINE_S = 20.0
@@ -109,7 +110,8 @@ class DaemonNode:
             ended = self.process is not None and self.process.returncode is not None
             if asyncio.get_running_loop().time() > end or ended:
                 tail = self.log.read_text(encoding="utf-8")[-4000:] if self.log.exists() else ""
-                pytest.fail(f"waited {deadline_s} s in vain (ended: {ended}); the log ends:\n{tail}")
+                seen = waiting.failure(condition, deadline_s)
+                pytest.fail(f"{seen}\nended: {ended}; the log ends:\n{tail}")
             await asyncio.sleep(0.01)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import waiting
 from tests.lab.namespaces import LabNamespace
 from tests.lab_vm.image import AGENT, Image
 from tests.lab_vm.inside import hand
@@ -222,7 +223,10 @@ class Machine:
         began_s = time.monotonic()
         while not condition():
             if time.monotonic() - began_s > deadline_s:
-                raise GuestError(f"{self.name}: not {what}; its console ends:\n{self.console()[-4000:]}")
+                seen = waiting.failure(condition, deadline_s)
+                raise GuestError(
+                    f"{self.name}: not {what}; {seen}\nits console ends:\n{self.console()[-4000:]}"
+                )
             if self._process is None or self._process.poll() is not None:
                 raise GuestError(f"{self.name} ended; its console ends:\n{self.console()[-4000:]}")
             time.sleep(0.02)

@@ -24,6 +24,7 @@ from daemonkit.status.server import StatusError, fetch
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 from ruleset.model import Endpoint, ServiceRules
+from tests import waiting
 from tests.k8s.ring import shipped
 from tests.lab.namespaces import Lab
 from tests.lab_vm import image
@@ -321,7 +322,9 @@ def until(condition: Callable[[], bool], what: str, site: Site) -> None:
     """Wait for a condition; fail with the bridge's log."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline_s, f"not: {what}\n{site.log()[-4000:]}"
+        assert time.monotonic() < deadline_s, (
+            f"not: {what}; {waiting.failure(condition, DEADLINE_S)}\n{site.log()[-4000:]}"
+        )
         time.sleep(0.02)
 
 

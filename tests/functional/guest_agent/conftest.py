@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node that guests attach to, and agents as processes."""
 
-import asyncio
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from kata_bridge.channels.agent.guest_addresses import GuestAddresses
 from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import GuestState
 from kata_bridge.credentials import Credentials
+from tests.waiting import until
 
 _DEADLINE_S = 20.0
 
@@ -44,13 +44,6 @@ class Node:
         channel = self.links.channel(sandbox)
         assert channel is not None
         return channel
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, and fail where it does not come."""
-    async with asyncio.timeout(_DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event, on purpose
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

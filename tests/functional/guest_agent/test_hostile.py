@@ -23,8 +23,9 @@ from kata_bridge.channels.port import GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.functional.guest_agent.conftest import Node, until
+from tests.functional.guest_agent.conftest import Node
 from tests.functional.guest_agent.dialling import DIGEST, answer, attached, dialled, hello, refusal
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

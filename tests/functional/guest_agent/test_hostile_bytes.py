@@ -28,8 +28,9 @@ from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
 from kata_bridge.credentials import SERVER_NAME
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.functional.guest_agent.conftest import Node, StartAgent, until
+from tests.functional.guest_agent.conftest import Node, StartAgent
 from tests.functional.guest_agent.dialling import DIGEST, answer, attached, dialled, hello, refusal
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,8 +14,9 @@ from guest_agent.api.messages import (
 from kata_bridge.channels.agent import relay
 from kata_bridge.credentials import SERVER_NAME, Credentials
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox
-from tests.functional.guest_agent.conftest import Node, StartAgent, until
+from tests.functional.guest_agent.conftest import Node, StartAgent
 from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,8 +13,9 @@ import pytest
 
 from kata_bridge.channels.agent import peer_origin, relay, server
 from kata_bridge.credentials import SERVER_NAME
-from tests.functional.guest_agent.conftest import Node, until
+from tests.functional.guest_agent.conftest import Node
 from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,7 +13,8 @@ from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.functional.guest_agent.conftest import Node, StartAgent, until
+from tests.functional.guest_agent.conftest import Node, StartAgent
+from tests.waiting import until
 
 RULE = "-d 10.0.%d.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.%d:80"
 

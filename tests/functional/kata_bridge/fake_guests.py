@@ -3,7 +3,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,11 +182,3 @@ async def bridge(
         await server.stop(0)
         await front.close()
         await tasks.close(2)
-
-
-async def until(condition: Callable[[], bool], what: str = "it") -> None:
-    """Wait for a condition, no longer than DEADLINE_S."""
-    deadline = asyncio.get_running_loop().time() + DEADLINE_S
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come about"
-        await asyncio.sleep(0.005)

@@ -5,7 +5,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from kata_bridge.nri.messages import LinuxNamespace, LinuxPodSandbox, PodSandbox
 from ruleset.document import Ruleset
 from tests.functional.kata_bridge.fake_guests import ruleset
 from tests.functional.kata_bridge.test_life import running
+from tests.waiting import until
 
 DEADLINE_S = 60.0
 # A refused connection's last moment, and the end of a status request's own connection, pass in it.
@@ -183,13 +184,6 @@ class Node:
 def entries(directory: Path) -> int:
     """How much is in a directory."""
     return len(list(directory.iterdir()))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, no longer than `DEADLINE_S`."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for is another process's doing
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

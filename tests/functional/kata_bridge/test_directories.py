@@ -16,7 +16,8 @@ from daemonkit.files.directories import UnusableDirectoryError
 from daemonkit.status.server import fetch
 from devkit.kube.apiserver import KubeApiserver
 from devkit.pki import Authority
-from tests.functional.kata_bridge.test_life import ROOT, bridge_command, is_ready, running, until, written
+from tests.functional.kata_bridge.test_life import ROOT, bridge_command, is_ready, running, written
+from tests.waiting import wait_until
 
 _S = 30
 
@@ -41,7 +42,7 @@ def test_on_a_fresh_node_what_is_missing_is_made(place: Path) -> None:
     process = subprocess.Popen(bridge_command(config), cwd=ROOT, stderr=subprocess.DEVNULL, umask=0o077)
     try:
         (place / "guests").mkdir()
-        until(lambda: (vcnode / "status.sock").exists() and is_ready(vcnode), "not ready")
+        wait_until(lambda: (vcnode / "status.sock").exists() and is_ready(vcnode))
         assert stat.S_IMODE(vcnode.stat().st_mode) == 0o755
         assert stat.S_IMODE((place / "var/lib/vcnode/kata-bridge").stat().st_mode) == 0o700
     finally:

@@ -9,8 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestEventKind, ResultCode
 from daemonkit.status.server import StatusError, fetch
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S, ruleset
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,13 +48,6 @@ def bridge_command(config: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "kata_bridge", "--config", str(config), *arguments]
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 def is_ready(directory: Path) -> bool:
     try:
         return fetch(directory / "status.sock", "/readyz", 2.0)[0] == 200
@@ -69,7 +62,7 @@ def running(directory: Path, **settings: Any) -> Iterator["subprocess.Popen[str]
         config = written(directory, **settings)
         process = subprocess.Popen(bridge_command(config), cwd=ROOT, stderr=log, text=True)
     try:
-        until(lambda: is_ready(directory), (directory / "log").read_text())
+        wait_until(lambda: is_ready(directory))
         yield process
     finally:
         process.kill()
@@ -219,8 +212,8 @@ def test_runtimes_are_read_again_at_sighup(tmp_path: Path) -> None:
         written(tmp_path, drift={"checkSeconds": "often"})
         process.send_signal(signal.SIGHUP)
         log = tmp_path / "log"
-        until(lambda: "the old one stays" in log.read_text(), "a bad one is refused")
+        wait_until(lambda: "the old one stays" in log.read_text())
         written(tmp_path)
         process.send_signal(signal.SIGHUP)
-        until(lambda: "was read again" in log.read_text(), "a good one is taken over")
+        wait_until(lambda: "was read again" in log.read_text())
         assert process.poll() is None

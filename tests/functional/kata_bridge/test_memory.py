@@ -29,7 +29,8 @@ from guest_agent.api.messages import (
 )
 from kata_bridge.channels.agent.channel import MAX_LINES
 from kata_bridge.channels.agent.server import MAX_READING_BACK
-from tests.functional.kata_bridge.leaks import Node, bridged, dialled, until
+from tests.functional.kata_bridge.leaks import Node, bridged, dialled
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(300)]
 

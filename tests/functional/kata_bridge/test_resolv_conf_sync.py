@@ -19,8 +19,8 @@ from tests.functional.kata_bridge.fake_guests import (
     FakeGuest,
     bridge,
     ruleset,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -69,7 +69,7 @@ async def test_unreachable_guest_gets_the_latest_when_it_is_back(node: Bridge, t
     guest.is_reachable = False
     for text in (TEXT, OTHER):
         texts.set("g", text)
-    await until(lambda: guest.calls.count("resolv_conf") > 1, "another try")
+    await until(lambda: guest.calls.count("resolv_conf") > 1)
     guest.is_reachable = True
     await until(lambda: guest.resolv_conf == OTHER)
 

@@ -41,7 +41,8 @@ from kata_bridge.service import Service
 from kata_bridge.ttrpc.status import TtrpcError
 from ruleset.model import Family
 from tenancy import keys
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -68,7 +69,7 @@ async def serving(config: KataBridgeConfiguration) -> AsyncIterator[Service]:
     life = Lifecycle(Supervision(), send=lambda *_: None)
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run(life))
-        await until(config.listen.socket.exists, "the socket")
+        await until(config.listen.socket.exists)
         try:
             yield service
         finally:
@@ -108,7 +109,7 @@ async def test_a_stock_kata_guest_from_the_runtimes_word_to_its_rules(
         assert (await push(client, "s1", 1)).code is ResultCode.APPLIED
         assert "VCN-SERVICES" in tables.save(Family.IPV4)
         tables.flush(Family.IPV4, "nat")
-        await until(lambda: "-A OUTPUT -j VCN-SERVICES" in tables.save(Family.IPV4), "the repair")
+        await until(lambda: "-A OUTPUT -j VCN-SERVICES" in tables.save(Family.IPV4))
         await runtime.stop_pod(pod("s1"))
         await until(lambda: not service.guests.drivers)
         assert (await push(client, "s1", 2)).code is ResultCode.GONE
@@ -154,7 +155,7 @@ async def test_notes_of_sandboxes_that_ended_meanwhile_are_removed(place: Path, 
     runtime.pods.append(pod("living"))
     async with serving(configuration(place)) as service:
         await until(lambda: "living" in service.guests.drivers)
-        await until(lambda: [each.name for each in notes.iterdir()] == ["living"], "the removal")
+        await until(lambda: [each.name for each in notes.iterdir()] == ["living"])
 
 
 async def test_a_shim_that_comes_late_makes_a_guest_of_an_unlisted_handler(
@@ -185,7 +186,7 @@ async def test_a_full_disk_is_survived_and_said(
         driver = service.guests.drivers["s1"]
         await until(lambda: "No space left on device" in driver.machine.message)
         monkeypatch.undo()
-        await until((place / "state" / "sandboxes" / "s1" / "tls.crt").exists, "a later try")
+        await until((place / "state" / "sandboxes" / "s1" / "tls.crt").exists)
 
 
 async def created(runtime: FakeRuntime, sandbox: str, name: str) -> ContainerAdjustment | None:

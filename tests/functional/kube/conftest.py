@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in API server for each test; with `--kubeconfig FILE` the contract runs against a real one."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, load, parse
 from devkit.kube.apiserver import KubeApiserver
 from devkit.pki import Authority
+from tests import waiting
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
@@ -23,16 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def until() -> Until:
-    """Wait for a condition; fail when it does not come true in time."""
-
-    async def wait(condition: Callable[[], object]) -> None:
-        for _ in range(20 * 200):
-            if condition():
-                return
-            await asyncio.sleep(0.005)
-        pytest.fail("waited 20 s for a condition in vain")
-
-    return wait
+    """As a fixture, so that the contract's tests need nothing of this folder."""
+    return waiting.until
 
 
 @pytest.fixture(scope="session")

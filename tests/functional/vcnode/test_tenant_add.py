@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`vcnode tenant` and `vcnode status` beside a running vn-agent that reads the directory."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from devkit.kubelet.server import StandInKubelet, StandInPod, kubelet_context
 from devkit.pki import Authority
 from tenancy import keys
+from tests.waiting import wait_until
 from vcnode.__main__ import main
 from vcnode_demo.agent import Agent
 from vcnode_demo.caller import Caller, RefusedError
@@ -78,14 +78,6 @@ def node(tmp_path: Path) -> Iterator[Node]:
         node.kubelet.stop()
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; fail when it does not come true in time."""
-    end_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end_s, "the condition did not come true"
-        time.sleep(0.02)
-
-
 def test_a_tenant_is_picked_up_rotated_and_removed(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     authority = Authority.create("kubernetes")
     ca = authority.write(node.directory, "acme-ca")
@@ -97,20 +89,20 @@ def test_a_tenant_is_picked_up_rotated_and_removed(node: Node, capsys: pytest.Ca
     add = ("tenant", "add", "acme", "--directory", node.tenants, "--ca", ca, "--client-cert")
 
     assert node.tool(*add, old_file) == 0
-    wait(lambda: node.log_of(olds) == 200)
+    wait_until(lambda: node.log_of(olds) == 200)
     assert node.log_of(news) == 403
 
     assert node.tool(*add, new_file) == 0
-    wait(lambda: node.log_of(news) == 200)
+    wait_until(lambda: node.log_of(news) == 200)
     assert node.log_of(olds) == 200
 
     remove = ("tenant", "remove", "acme", "--directory", node.tenants)
     assert node.tool(*remove, "--client", old.spki_sha256) == 0
-    wait(lambda: node.log_of(olds) == 403)
+    wait_until(lambda: node.log_of(olds) == 403)
     assert node.log_of(news) == 200
 
     assert node.tool(*remove) == 0
-    wait(lambda: isinstance(node.log_of(news), str))
+    wait_until(lambda: isinstance(node.log_of(news), str))
     assert "removed" in capsys.readouterr().out
 
 
@@ -118,7 +110,7 @@ def test_status_names_a_bad_tenant_file_and_a_daemon_that_is_gone(
     node: Node, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (node.tenants / "bad.yaml").write_text("kind: Nonsense\n")
-    wait(lambda: b"bad.yaml" in node.agent.status_body())
+    wait_until(lambda: b"bad.yaml" in node.agent.status_body())
     gone = node.directory / "gone.sock"
     assert node.tool("status", "--socket", node.agent.socket, gone) == 1
     out = capsys.readouterr().out

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from devkit.pki import Authority
+from tests import waiting
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.poller import SocketPoller
@@ -47,11 +48,12 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 async def until(condition: Callable[[], bool], *movers: Callable[[], object]) -> None:
     """Turn the loop, and move what is to be moved, until the condition holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            for move in movers:
-                move()
-            await asyncio.sleep(0.0005)
+    end_s = asyncio.get_running_loop().time() + DEADLINE_S
+    while not condition():
+        assert asyncio.get_running_loop().time() < end_s, waiting.failure(condition, DEADLINE_S)
+        for move in movers:
+            move()
+        await asyncio.sleep(0.0005)
 
 
 async def turns(count: int) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tests import waiting
+
 T = TypeVar("T")
 
 _STOP_TIMEOUT_S = 10.0
@@ -36,7 +38,7 @@ def wait_for(what: str, probe: Callable[[], T | None], *, timeout_s: float) -> T
         if answer:
             return answer
         if time.monotonic() >= deadline:
-            raise RingError(f"{what}: not within {timeout_s:g} s")
+            raise RingError(f"{what}: {waiting.failure(probe, timeout_s)}")
         time.sleep(_POLL_S)
 
 

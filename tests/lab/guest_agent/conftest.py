@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes.util
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,16 +19,10 @@ from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import GuestState
 from kata_bridge.credentials import Credentials
 from tests.lab.namespaces import Lab, LabNamespace
+from tests.waiting import until
 
 _DEADLINE_S = 30.0
 _REPOSITORY = Path(__file__).parents[3]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, and fail where it does not come."""
-    async with asyncio.timeout(_DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event, on purpose
-            await asyncio.sleep(0.01)
 
 
 @dataclass

@@ -23,7 +23,8 @@ from tests.lab.guest_agent.backends import (
     prepared,
     ruleset,
 )
-from tests.lab.guest_agent.conftest import LabNode, until
+from tests.lab.guest_agent.conftest import LabNode
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

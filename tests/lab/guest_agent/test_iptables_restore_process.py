@@ -22,8 +22,9 @@ from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from tests.lab.guest_agent.backends import LEGACY, attached, change, held, prepared, ruleset
-from tests.lab.guest_agent.conftest import LabGuest, LabNode, until
+from tests.lab.guest_agent.conftest import LabGuest, LabNode
 from tests.lab.namespaces import Lab, LabNamespace
+from tests.waiting import until
 
 _PROGRAM = "iptables-legacy-restore"
 

@@ -18,6 +18,7 @@ import yaml
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult
 from daemonkit.status.server import StatusError, fetch
+from tests import waiting
 from tests.lab.namespaces import LabNamespace
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +92,7 @@ class LabKataBridge:
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
-            assert time.monotonic() < deadline, self.log()
+            assert time.monotonic() < deadline, waiting.failure(condition, DEADLINE_S, self.log)
             assert self.process is None or self.process.poll() is None, self.log()
             time.sleep(0.02)
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 from guest_agent.core.packet_filter import FilterUnavailableError
 from guest_agent.kernel.iptables_restore_process import IptablesRestoreProcess
+from tests.waiting import wait_until
 
 # Of a test that would fail; those that pass do not wait for it.
 _DEADLINE_S = 60.0
@@ -25,13 +25,6 @@ _SHORT_S = 0.2
 
 ONE = "*nat\none\nCOMMIT\n"
 TWO = "*filter\ntwo\nCOMMIT\n*nat\nthree\nCOMMIT\n"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + _DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:
@@ -151,7 +144,7 @@ def test_a_process_that_was_killed_between_two_texts(program: Program, make: Mak
     killed = restorer.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    until(lambda: is_gone(killed))
+    wait_until(lambda: is_gone(killed))
     load(restorer)
     assert restorer.pid != killed
     assert program.loaded == ["*nat one"] * 2
@@ -230,12 +223,12 @@ def test_a_lock_that_somebody_else_has(program: Program, make: Make, words: str)
     restorer = make(lock_wait_s=_SHORT_S)
     with (program.directory / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        until(
+        wait_until(
             lambda: (ended := restorer.load(ONE)).status == 4 and "holding the xtables lock" in ended.errors
         )
     assert restorer.pid is None
     program.mode("")
-    until(lambda: restorer.load(ONE).status == 0)
+    wait_until(lambda: restorer.load(ONE).status == 0)
     assert program.loaded == ["*nat one"]
 
 
@@ -315,7 +308,7 @@ def test_it_ends_with_whoever_keeps_it(program: Program) -> None:
         assert len(pids) == 2
         assert not any(map(is_gone, pids))
         keeper.kill()
-        until(lambda: all(map(is_gone, pids)))
+        wait_until(lambda: all(map(is_gone, pids)))
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import BUFFER_BYTES, Allowed, Caller, Front, bind, caller_of
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

@@ -20,8 +20,8 @@ from tests.functional.kata_bridge.fake_guests import (
     FakeChannelProvider,
     bridge,
     ruleset,
-    until,
 )
+from tests.waiting import until
 
 FLOW = Flow(protocol="udp", destination="10.0.0.10", port=53)
 
@@ -126,7 +126,7 @@ async def test_every_way_to_fail_has_its_code(node: Bridge, client: BridgeClient
     )
     # What was set stays set: the guest gets it when it is back, and nobody has to ask.
     away.is_reachable = True
-    await until(lambda: away.holds == ruleset(1), "the guest that was away")
+    await until(lambda: away.holds == ruleset(1))
 
 
 async def test_unknown_is_not_gone_before_the_sandboxes_are_known(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_drift_is_found_by_asking_and_repaired_in_its_time(tmp_path: Path)
         assert (await results(client.check_drift()))["g"].code is ResultCode.APPLIED
         guest.has_drifted = True
         assert (await results(client.check_drift(["g"])))["g"].code is ResultCode.DRIFTED
-        await until(lambda: not guest.has_drifted, "the repair")
+        await until(lambda: not guest.has_drifted)
         assert len(guest.applied) == 2
         await until(lambda: node.metrics.repairs.value == 1)
 

@@ -3,7 +3,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodS
 from kata_bridge.nri.plugin import QUIET_S, Plugin
 from kata_bridge.nri.session import Snapshot
 from kata_bridge.ttrpc.status import TtrpcError
+from tests.waiting import until
 
 TIMEOUT_S = 20.0
 CONTAINER = Container("c", "p0", "nginx")
@@ -24,14 +25,6 @@ CONTAINER = Container("c", "p0", "nginx")
 
 def pod(number: int, **more: str) -> PodSandbox:
     return PodSandbox(f"p{number}", f"web-{number}", f"uid-{number}", "default", labels=more)
-
-
-async def eventually(is_so: Callable[[], bool]) -> None:
-    """Wait for a condition; the deadline is `plugin_on`'s."""
-    while True:
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
 
 
 class Watcher:
@@ -195,7 +188,7 @@ async def test_a_lost_connection_is_made_again_and_told_anew(tmp_path: Path) -> 
             assert time.monotonic() - started < 2
             await runtime.run_pod(pod(1))
         # Now it is gone, as containerd is while it restarts, and back with what it kept.
-        await eventually(lambda: not plugin.is_connected)
+        await until(lambda: not plugin.is_connected)
         async with FakeRuntime(path, pods=[pod(1), pod(2)]) as runtime:
             await runtime.has_registered()
             await runtime.run_pod(pod(3))
@@ -234,7 +227,7 @@ async def test_a_refused_registration_is_said_once_and_tried_again(
         FakeRuntime(tmp_path / "nri.sock", quirks) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES),
     ):
-        await eventually(lambda: runtime.connections >= 3)
+        await until(lambda: runtime.connections >= 3)
         quirks.refuses = ""
         await runtime.has_registered()
     assert capsys.readouterr().err.count("a plugin of this name is there already") == 1
@@ -256,7 +249,7 @@ async def test_what_is_no_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[
         await asyncio.start_unix_server(rubbish, path),
         plugin_on(path, Watcher(), SANDBOXES) as plugin,
     ):
-        await eventually(lambda: connections >= 2)
+        await until(lambda: connections >= 2)
         assert not plugin.is_connected
     assert "cannot register with the runtime" in capsys.readouterr().err
 

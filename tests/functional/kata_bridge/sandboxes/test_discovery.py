@@ -42,7 +42,7 @@ from kata_bridge.sandboxes.cri_source import CriLister
 from kata_bridge.sandboxes.discovery import Discovery
 from kata_bridge.sandboxes.file_source import GuestDirectory
 from kata_bridge.sandboxes.nri_source import NriHandler
-from tests.functional.kata_bridge.fake_guests import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

@@ -40,7 +40,8 @@ from kata_bridge.service import Service
 from kata_bridge.start_gate.core.decision import Policy
 from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.waiting import until
 
 NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))
 TEXT, OTHER = "nameserver 10.1.0.10\n", "nameserver 10.1.0.11\n"
@@ -114,7 +115,7 @@ async def serving(config: KataBridgeConfiguration, place: Path, runtime: FakeRun
     before = runtime.registrations
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run(life))
-        await until(config.listen.socket.exists, "the socket")
+        await until(config.listen.socket.exists)
         try:
             async with BridgeClient(place / "bridge.sock") as client:
                 async with asyncio.timeout(DEADLINE_S):

@@ -18,8 +18,8 @@ from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate import certificates
 from kata_bridge.start_gate.core.decision import Reason
 from kata_bridge.start_gate.pod_notifier import ClusterReports
-from tests.functional.kata_bridge.fake_guests import until
 from tests.functional.kata_bridge.start_gate.gated_node import TEXT, Node, configuration, pod, serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

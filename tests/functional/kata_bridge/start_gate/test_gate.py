@@ -19,7 +19,7 @@ from kata_bridge.sandboxes.nri_source import seen_of
 from kata_bridge.start_gate import gate
 from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S, until
+from tests.functional.kata_bridge.fake_guests import DEADLINE_S
 from tests.functional.kata_bridge.start_gate.gated_node import (
     NOBODY_SAID,
     OTHER,
@@ -29,6 +29,7 @@ from tests.functional.kata_bridge.start_gate.gated_node import (
     gated,
     pod,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

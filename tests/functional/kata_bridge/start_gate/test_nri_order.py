@@ -17,7 +17,6 @@ from kata_bridge.nri.messages import Container, ContainerState
 from kata_bridge.start_gate.core.decision import Need
 from kata_bridge.ttrpc.status import TtrpcError
 from ruleset.model import Family
-from tests.functional.kata_bridge.fake_guests import until
 from tests.functional.kata_bridge.start_gate.gated_node import (
     OTHER,
     TEXT,
@@ -27,6 +26,7 @@ from tests.functional.kata_bridge.start_gate.gated_node import (
     pod,
     serving,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

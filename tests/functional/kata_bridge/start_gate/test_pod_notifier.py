@@ -20,7 +20,7 @@ from kata_bridge.start_gate.core.event_budget import OWN_BURST
 from kata_bridge.start_gate.core.node_condition import Tally
 from kata_bridge.start_gate.pod_notifier import ClusterReports
 from tenancy import keys
-from tests.functional.kata_bridge.fake_guests import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

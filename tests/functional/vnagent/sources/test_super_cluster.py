@@ -20,6 +20,7 @@ from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
+from tests.waiting import until
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
 from vnagent.tenants.reading import TenantsReading
@@ -42,14 +43,6 @@ def authorize(seen: Seen) -> bool:
     if seen.resource == PODS:
         return seen.query.get("fieldSelector") == "spec.nodeName=n1"
     return seen.verb in ("list", "watch") and (seen.resource, seen.name) in ALLOWED
-
-
-async def until(condition: Callable[[], object]) -> None:
-    for _ in range(20 * 200):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    pytest.fail("waited 20 s for a condition in vain")
 
 
 @contextlib.asynccontextmanager
