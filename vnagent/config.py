@@ -16,8 +16,8 @@ from tenancy.names import is_pod_name
 KIND = "VnAgentConfiguration"
 DEFAULT_PORT = 10550
 KUBELET_PORT = 10250
-# Containers of our own that are added to tenants' pods (packaging/guest/sidecar.yaml). Who executes in one
-# has its certificate: it is the tenant's in no pod, whatever else is configured.
+# vcnode's own containers in tenants' pods (packaging/guest/sidecar.yaml). An exec into one could read
+# its certificate: no tenant may have one, whatever else is configured.
 OWN_CONTAINERS = frozenset({"vcnode-guest-agent"})
 
 # SPIFFE-ID, 2.1.
@@ -44,14 +44,18 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Kubelet:
-    """The node's kubelet and our least-privilege credential for it."""
+    """The node's kubelet and vn-agent's least-privilege credential for it."""
 
     ca_file: Path = setting(doc="PEM of the authority of the kubelet's serving certificate")
     client_certificate_file: Path = setting(doc="PEM of vn-agent's client certificate for this kubelet")
     client_key_file: Path = setting(doc="PEM, without a passphrase")
     address: str = setting("127.0.0.1", doc="IP address of the kubelet, or localhost")
     port: int = setting(KUBELET_PORT, minimum=1, maximum=65535, doc="of the kubelet's HTTPS API")
-    server_name: str | None = setting(None, doc="name in the kubelet's certificate; default: the address")
+    server_name: str | None = setting(
+        None,
+        doc="name in the kubelet's certificate; default: the address. Prefer a DNS name: a kubelet shows a"
+        " renewed certificate only to clients that name it (SNI)",
+    )
 
     def problems(self) -> Iterator[str]:
         # A name would have to be resolved at each dial, and nothing else could be served meanwhile.
@@ -91,10 +95,10 @@ class Pods:
         5.0,
         minimum=0.2,
         maximum=300.0,
-        doc="how often the kubelet is asked; a name that is not known makes it asked at once",
+        doc="between reads of the kubelet's /pods; a request for an unknown name causes a read sooner",
     )
     trust_containers_annotation: bool = setting(
-        False, doc="believe vcnode.io/containers; only where the syncer owns that key"
+        False, doc="trust vcnode.io/containers; only where the syncer owns that key"
     )
 
     def problems(self) -> Iterator[str]:
@@ -104,8 +108,10 @@ class Pods:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    file: Path = setting(Path("-"), doc="path of the audit log, JSON lines; - is stderr")
-    required: bool = setting(True, doc="refuse exec, attach and portForward while their lines cannot be kept")
+    file: Path = setting(Path("-"), doc="path of the audit log, JSON lines; - is stderr; reopened at SIGHUP")
+    required: bool = setting(
+        True, doc="refuse exec, attach and portForward (503) while their lines cannot be kept"
+    )
 
     @property
     def path(self) -> Path | None:
@@ -116,7 +122,7 @@ class Audit:
 @dataclass(frozen=True, slots=True)
 class Pages:
     max_age_seconds: float = setting(
-        2.0, minimum=0.0, maximum=60.0, doc="tenants may share one read of the kubelet's page for so long"
+        2.0, minimum=0.0, maximum=60.0, doc="tenants share one read of a kubelet page for so long; 0: never"
     )
 
 
@@ -128,7 +134,9 @@ class TenantLimits:
     tunnels_per_tenant: int = setting(1024, minimum=0, doc="exec, attach and portForward; 0: no limit")
     requests_per_second_per_tenant: int = setting(1000, minimum=0, doc="above it 429; 0: no limit")
     buffered_bytes_per_tenant: int = setting(
-        64 << 20, minimum=0, doc="what the tenant's peers may leave unread before its sources are paused"
+        64 << 20,
+        minimum=0,
+        doc="unread bytes of the tenant's clients above which its sources are paused; 0: no limit",
     )
 
 
@@ -147,7 +155,7 @@ class Spiffe:
 @dataclass(frozen=True, slots=True)
 class Drain:
     seconds: float = setting(
-        10.0, minimum=0.0, maximum=3600.0, doc="how long live streams may go on after SIGTERM"
+        10.0, minimum=0.0, maximum=3600.0, doc="how long open streams go on after SIGTERM"
     )
 
 
@@ -161,9 +169,10 @@ class VnAgentConfiguration:
     pods: Pods = field(default_factory=Pods)
     injected_containers: tuple[str, ...] = setting(
         (),
-        doc="names of containers that the super cluster adds to tenants' pods, beside those of vcnode",
+        doc="names of containers that the super cluster adds to tenants' pods; vcnode-guest-agent is always"
+        " one",
     )
-    state_directory: Path | None = setting(None, doc="where the last good state is kept")
+    state_directory: Path | None = setting(None, doc="of the last good state, mode 0700")
     audit: Audit = field(default_factory=Audit)
     status: StatusConfig = field(default_factory=StatusConfig)
     pages: Pages = field(default_factory=Pages)
@@ -172,7 +181,7 @@ class VnAgentConfiguration:
     drain: Drain = field(default_factory=Drain)
 
     def directories(self) -> Iterator[Path]:
-        """Where we keep files: `--check-config` looks at them."""
+        """The directories of vn-agent's files, for `--check-config`."""
         if self.state_directory is not None:
             yield self.state_directory
         yield from self.status.directories()

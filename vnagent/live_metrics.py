@@ -32,45 +32,45 @@ def watch(
         "Tasks of the event loop, and requests and streams in progress.",
         lambda: len(asyncio.all_tasks()) + state.busy_count,
     )
-    gauge("vcnode_connections", "Connections of tenants.", lambda: len(state.connections))
+    gauge("vcnode_vnagent_connections", "Connections of tenants.", lambda: len(state.connections))
     gauge(
-        "vcnode_buffered_bytes",
+        "vcnode_vnagent_buffered_bytes",
         "Bytes that tenants' clients have not read yet, and bytes of incomplete requests.",
         lambda: state.buffered_bytes,
     )
-    gauge("vcnode_tunnels", "Upgraded streams.", lambda: len(state.tunnels))
-    gauge("vcnode_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count)
+    gauge("vcnode_vnagent_tunnels", "Upgraded streams.", lambda: len(state.tunnels))
+    gauge("vcnode_vnagent_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count)
     registry.counter_function(
-        "vcnode_kubelet_handshakes_total",
+        "vcnode_vnagent_kubelet_handshakes_total",
         "TLS handshakes with the kubelet: full ones, and resumptions of a verified session.",
         lambda: {("full",): float(kubelet.full_count), ("resumed",): float(kubelet.resumed_count)},
         ("kind",),
     )
-    gauge("vcnode_tenants", "Tenants that are registered.", lambda: len(state.registry.tenants))
-    gauge("vcnode_pods", "Pods of tenants on this node.", lambda: len(state.index))
+    gauge("vcnode_vnagent_tenants", "Tenants that are registered.", lambda: len(state.registry.tenants))
+    gauge("vcnode_vnagent_pods", "Pods of tenants on this node.", lambda: len(state.index))
     gauge(
-        "vcnode_bad_sources",
+        "vcnode_vnagent_invalid_tenants",
         "Tenants whose source is invalid; they keep their last good state.",
         lambda: len(state.tenant_problems),
     )
     gauge(
-        "vcnode_retained_tenants",
+        "vcnode_vnagent_retained_tenants",
         "Tenants that are served though their source lacks them.",
         lambda: len(publisher.retained_sources),
     )
     gauge(
-        "vcnode_retained_client_lists",
+        "vcnode_vnagent_retained_client_lists",
         "Client lists (vn-agent-clients) that are served though the super cluster lacks them.",
         lambda: len(publisher.retained_lists),
     )
     registry.gauge_function(
-        "vcnode_source_age_seconds",
+        "vcnode_vnagent_source_age_seconds",
         "Time since a source last confirmed what is served; saved state counts from when it was saved.",
         lambda: _by_source(sources.ages()),
         ("source",),
     )
     registry.gauge_function(
-        "vcnode_source_is_saved_state",
+        "vcnode_vnagent_source_is_saved_state",
         "1 while saved state is served, as the source has not synced yet.",
         lambda: _by_source(sources.saved()),
         ("source",),

@@ -13,7 +13,7 @@ class Metrics:
         self.registry = Registry()
         too_large.add_metric(self.registry)
         self._requests = self.registry.counter(
-            "vcnode_requests_total",
+            "vcnode_vnagent_requests_total",
             "Decisions, by tenant, endpoint and the status of the answer.",
             ("tenant", "endpoint", "code"),
         )
@@ -26,35 +26,36 @@ class Metrics:
         self.reloads.labels("ok")
         self.reloads.labels("error")
         self.handshake_failures = self.registry.counter(
-            "vcnode_handshake_failures_total", "Clients that failed their TLS handshake."
+            "vcnode_vnagent_handshake_failures_total", "Clients that failed their TLS handshake."
         )
         begun = self.registry.counter(
-            "vcnode_handshakes_total",
+            "vcnode_vnagent_handshakes_total",
             "TLS handshakes that began, on the event loop or in the thread beside it.",
             ("place",),
         )
         seconds = self.registry.counter(
-            "vcnode_handshake_cpu_seconds_total", "CPU time of TLS handshakes.", ("place",)
+            "vcnode_vnagent_handshake_cpu_seconds_total", "CPU time of TLS handshakes.", ("place",)
         )
         self.handshakes = {place: begun.labels(place) for place in ("loop", "thread")}
         self.handshake_seconds = {place: seconds.labels(place) for place in ("loop", "thread")}
         self.evictions = self.registry.counter(
-            "vcnode_connections_evicted_total",
+            "vcnode_vnagent_connections_evicted_total",
             "Connections without an identity that were evicted, each from the source that had most.",
         )
         self.expired = self.registry.counter(
-            "vcnode_connections_expired_total",
+            "vcnode_vnagent_connections_expired_total",
             "Connections and streams that ended when their certificates expired.",
         )
         self.audit_lost = self.registry.counter(
-            "vcnode_audit_lost_total", "Audit lines that were lost while the file could not be written."
+            "vcnode_vnagent_audit_lines_lost_total",
+            "Audit lines that were lost while the file could not be written.",
         )
         self.distrusted_removals = self.registry.counter(
-            "vcnode_removals_distrusted_total",
+            "vcnode_vnagent_relists_distrusted_total",
             "Relists that lacked most tenants, or client lists, which were retained.",
         )
         self.state_errors = self.registry.counter(
-            "vcnode_state_errors_total", "Failures to save the last good state on disk."
+            "vcnode_vnagent_state_errors_total", "Failures to save the last good state on disk."
         )
 
     def count_request(self, tenant: str | None, endpoint: str, status: int) -> None:

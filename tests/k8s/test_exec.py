@@ -59,7 +59,7 @@ def test_a_container_that_has_ended(streaming: Kubectl) -> None:
 
 def test_a_session_of_the_kubelets_is_resumed(served: Ring, streaming: Kubectl) -> None:
     """Go keeps in its ticket whose certificate it saw, so that the kubelet knows the agent by it."""
-    series = 'vcnode_kubelet_handshakes_total{kind="resumed"}'
+    series = 'vcnode_vnagent_kubelet_handshakes_total{kind="resumed"}'
 
     def resumes() -> bool:
         before = served.agent.metric(series)

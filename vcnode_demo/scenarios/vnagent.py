@@ -224,16 +224,23 @@ def audit(story: Story, stage: Stage) -> None:
 def metrics(story: Story, stage: Stage) -> None:
     story.step("The metrics: counters by tenant, endpoint and status; no name that a tenant chose")
     lines = stage.agent.metrics()
-    shown = [line for line in lines if line.startswith("vcnode_requests_total{")]
-    gauges = ("vcnode_tenants ", "vcnode_pods ", "vcnode_connections ", "vcnode_tunnels ", "vcnode_tasks ")
-    shown += [line for line in lines if line.startswith((*gauges, "vcnode_handshake_failures_total"))]
+    shown = [line for line in lines if line.startswith("vcnode_vnagent_requests_total{")]
+    gauges = (
+        "vcnode_vnagent_tenants ",
+        "vcnode_vnagent_pods ",
+        "vcnode_vnagent_connections ",
+        "vcnode_vnagent_tunnels ",
+        "vcnode_tasks ",
+    )
+    shown += [line for line in lines if line.startswith((*gauges, "vcnode_vnagent_handshake_failures_total"))]
     story.came("\n".join(shown))
-    story.check(stage.agent.metric("vcnode_tenants") == 2, "two tenants are left")
+    story.check(stage.agent.metric("vcnode_vnagent_tenants") == 2, "two tenants are left")
     story.check(
-        stage.agent.metric("vcnode_handshake_failures_total") >= 3, "the refused handshakes are counted"
+        stage.agent.metric("vcnode_vnagent_handshake_failures_total") >= 3,
+        "the refused handshakes are counted",
     )
     story.check(not any("vault" in line for line in lines), "no pod is named")
-    story.wait(lambda: stage.agent.metric("vcnode_tunnels") == 0, "no stream is left behind")
+    story.wait(lambda: stage.agent.metric("vcnode_vnagent_tunnels") == 0, "no stream is left behind")
 
 
 def status(story: Story, stage: Stage) -> None:
@@ -284,7 +291,7 @@ def handshake_refused(story: Story, caller: Caller, claim: str) -> None:
 
 
 def _requests_counted(stage: Stage) -> int:
-    prefix = "vcnode_requests_total{"
+    prefix = "vcnode_vnagent_requests_total{"
     return int(sum(float(x.rpartition(" ")[2]) for x in stage.agent.metrics() if x.startswith(prefix)))
 
 

@@ -87,7 +87,7 @@ class AttackBench:
                         result.rss_mb = max(result.rss_mb, usage.memory(agent.process.pid).rss_mb)
                     # The end of the attack's connections is work that the next slice would contain.
                     time.sleep(_SETTLED_S)  # no event reports that vn-agent has ended them
-            result.audit_lost = self._metric("vcnode_audit_lost_total")
+            result.audit_lost = self._metric("vcnode_vnagent_audit_lines_lost_total")
         finally:
             agent.process.stop()
         return result

@@ -101,9 +101,9 @@ def test_a_flood_of_requests_makes_no_line_vanish(tmp_path: Path, rate: int | No
                 assert status_of(node.logs("ten-b", "web", "bank")) == 200
             statuses = [open_exec(node) for _ in range(EXECS)]
         took_s = time.monotonic() - begin_s
-        assert node.daemon.metric("vcnode_audit_lost_total") == 0
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0
         assert "audit: ok\n" in node.daemon.get("/readyz")[1]
-        count = node.daemon.metric("vcnode_requests_total")
+        count = node.daemon.metric("vcnode_vnagent_requests_total")
         node.daemon.stop()
         lines = lines_of(node.directory / "audit.jsonl")
         assert len(lines) >= count
@@ -154,7 +154,7 @@ def test_a_slow_reader_of_the_log_makes_the_flood_wait(tmp_path: Path) -> None:
                 assert status_of(node.logs("ten-b", "web", "bank")) == 200
             # Until then the flood would have asked for 8 MiB of lines, if nothing made it wait.
             assert wait_for(lambda: sum(map(len, found)) >= 512 << 10, DEADLINE_S)
-        assert node.daemon.metric("vcnode_audit_lost_total") == 0
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0
         assert wait_for(lambda: b"".join(found).count(b'"tenant":"ten-b"') == LOGS, 4 * DEADLINE_S)
 
 
@@ -167,7 +167,7 @@ def test_streams_are_refused_while_their_lines_cannot_be_kept(tmp_path: Path) ->
         fill(node, 10_000)
         assert wait_for(lambda: "lines are being lost" in node.daemon.get("/readyz")[1], DEADLINE_S)
         assert "No space left on device" in node.daemon.get("/readyz")[1]
-        before = node.daemon.metric("vcnode_audit_lost_total")
+        before = node.daemon.metric("vcnode_vnagent_audit_lines_lost_total")
         assert before > 0
         with node.client("ten-a") as client:
             client.send(head(EXEC, *SPDY))
@@ -178,14 +178,14 @@ def test_streams_are_refused_while_their_lines_cannot_be_kept(tmp_path: Path) ->
         assert (status["kind"], status["code"]) == ("Status", 503)
         assert "audit log" in status["message"]
         assert not [e for e in node.kubelet.requests("/exec") if e.is_upgrade][1:]
-        assert node.daemon.metric("vcnode_audit_lost_total") == before + 1
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == before + 1
         assert status_of(node.logs("ten-a", "web", "shop")) == 200
-        assert node.daemon.metric("vcnode_audit_lost_total") == before + 2
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == before + 2
         assert node.daemon.log_tail(50_000).count("audit lines are lost") == 1
         with node.client("ten-b") as client:
             client.send(head("POST /exec/web/bank/app?command=cat&output=1", *SPDY))
             assert status_of(reply_of(client)) == 101
-        assert node.daemon.metric("vcnode_audit_lost_total") == before + 2
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == before + 2
 
 
 def test_a_pipe_without_a_reader_does_not_delay_the_start(tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_a_pipe_without_a_reader_does_not_delay_the_start(tmp_path: Path) -> Non
             with contextlib.suppress(BlockingIOError):
                 found.append(os.read(descriptor, 1 << 20))
             lines = b"".join(found).count(b"\n")
-            lost = node.daemon.metric("vcnode_audit_lost_total")
-            return lost > 0 and lines + lost == node.daemon.metric("vcnode_requests_total")
+            lost = node.daemon.metric("vcnode_vnagent_audit_lines_lost_total")
+            return lost > 0 and lines + lost == node.daemon.metric("vcnode_vnagent_requests_total")
 
         assert wait_for(has_all, 4 * DEADLINE_S)
         assert "audit: ok" in node.daemon.get("/readyz")[1]
@@ -220,7 +220,7 @@ def test_a_socket_in_the_place_of_the_log_is_refused(tmp_path: Path) -> None:
     """open(2) answers as for a pipe without a reader, and no reader will ever come."""
     path = tmp_path / "audit"
     loop = asyncio.new_event_loop()
-    lost = Registry().counter("vcnode_audit_lost_total", "Lines.")
+    lost = Registry().counter("vcnode_vnagent_audit_lines_lost_total", "Lines.")
     with socket.socket(socket.AF_UNIX) as listener, contextlib.closing(loop):
         listener.bind(str(path))
         with pytest.raises(OSError, match="No such device or address"):
@@ -231,10 +231,10 @@ def test_streams_are_served_without_a_line_where_audit_is_not_required(tmp_path:
     limits = {"requestsPerSecondPerTenant": 0}
     with new_node(tmp_path, audit={"file": "/dev/full", "required": False}, limits=limits) as node:
         fill(node, 10_000)
-        before = node.daemon.metric("vcnode_audit_lost_total")
+        before = node.daemon.metric("vcnode_vnagent_audit_lines_lost_total")
         assert before > 0
         assert open_exec(node) == 101
-        assert node.daemon.metric("vcnode_audit_lost_total") == before + 1
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == before + 1
 
 
 def fill(node: Node, count: int) -> None:

@@ -65,13 +65,14 @@ def answered(node: Node, context: ssl.SSLContext, line: str = "GET /healthz") ->
 
 
 def handshakes(node: Node, place: str) -> float:
-    return node.daemon.samples()[f'vcnode_handshakes_total{{place="{place}"}}']
+    return node.daemon.samples()[f'vcnode_vnagent_handshakes_total{{place="{place}"}}']
 
 
 def handshake_cpu_s(node: Node) -> float:
     samples = node.daemon.samples()
     return sum(
-        samples[f'vcnode_handshake_cpu_seconds_total{{place="{place}"}}'] for place in ("loop", "thread")
+        samples[f'vcnode_vnagent_handshake_cpu_seconds_total{{place="{place}"}}']
+        for place in ("loop", "thread")
     )
 
 
@@ -87,9 +88,11 @@ def test_an_honest_chain_is_taken_and_a_larger_one_is_not_checked(node: Node) ->
     assert show_chain(node, honest) == 200
     large = quick_chain(tenant.authority, tenant.leaf.key, 60)
     assert MAX_HANDSHAKE_BYTES < chain_bytes(large) < 100_000
-    before = node.daemon.metric("vcnode_handshake_failures_total")
+    before = node.daemon.metric("vcnode_vnagent_handshake_failures_total")
     assert show_chain(node, large) is None
-    assert wait_for(lambda: node.daemon.metric("vcnode_handshake_failures_total") == before + 1, DEADLINE_S)
+    assert wait_for(
+        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == before + 1, DEADLINE_S
+    )
 
 
 def test_slow_signatures_are_not_checked(node: Node) -> None:
@@ -97,12 +100,12 @@ def test_slow_signatures_are_not_checked(node: Node) -> None:
     tenant = node.tenants["ten-a"]
     chain = slow_chain(tenant.authority, tenant.leaf.key, MAX_CERTIFICATES - 1)
     count = 20
-    before = node.daemon.metric("vcnode_handshake_failures_total")
+    before = node.daemon.metric("vcnode_vnagent_handshake_failures_total")
     begin_s = handshake_cpu_s(node)
     for _ in range(count):
         assert show_chain(node, chain) is None
     assert wait_for(
-        lambda: node.daemon.metric("vcnode_handshake_failures_total") == before + count, DEADLINE_S
+        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == before + count, DEADLINE_S
     )
     assert handshake_cpu_s(node) - begin_s < count * 0.01
     assert neighbour_is_served(node)
@@ -150,7 +153,7 @@ def test_short_chains_do_not_wait_for_long_ones_of_the_same_address(node: Node) 
     context = client_context(node.serving, chain, tenant.leaf)
 
     def spent_s() -> float:
-        return node.daemon.samples()['vcnode_handshake_cpu_seconds_total{place="thread"}']
+        return node.daemon.samples()['vcnode_vnagent_handshake_cpu_seconds_total{place="thread"}']
 
     assert show_chain(node, chain) == 200  # from now on they are not the loop's
     assert show_chain(node, chain) == 200
@@ -173,7 +176,9 @@ def test_silent_connections_evict_their_own_kind(node: Node) -> None:
     came before all of them, keeps its place."""
     with contextlib.closing(dial(node.daemon.port, "127.0.0.1")) as early:
         with crowd(node.daemon.port, ["127.0.0.66"] * (MAX_WAITING + 300)) as flood:
-            assert wait_for(lambda: node.daemon.metric("vcnode_connections_evicted_total") >= 300, DEADLINE_S)
+            assert wait_for(
+                lambda: node.daemon.metric("vcnode_vnagent_connections_evicted_total") >= 300, DEADLINE_S
+            )
             assert neighbour_is_served(node)
             assert not is_closed(early)
             assert is_closed(flood[0])
@@ -241,7 +246,7 @@ def test_chains_that_weigh_much_are_bounded_for_a_tenant(node: Node) -> None:
         # Hello and signature are counted too, and are 5 % of it.
         assert 0.9 * fit < served <= fit
         assert neighbour_is_served(node)
-    assert wait_for(lambda: node.daemon.metric("vcnode_connections") == 0, DEADLINE_S)
+    assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_connections") == 0, DEADLINE_S)
     assert show_chain(node, heavy.cert_pem) == 200
 
 
@@ -250,7 +255,7 @@ def test_unregistered_chains_that_weigh_much_are_few(node: Node) -> None:
     registered certificate. Those with large chains lose the oldest among them; a usual one stays."""
     tenant = node.tenants["ten-a"]
     heavy, usual = tenant.authority.issue("heavy", sans_dns=["a"] * 1_500), tenant.authority.issue("usual")
-    evictions = "vcnode_connections_evicted_total"
+    evictions = "vcnode_vnagent_connections_evicted_total"
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(node.client("ten-a", usual))]
         clients += [stack.enter_context(node.client("ten-a", heavy)) for _ in range(MAX_HEAVY + 4)]
@@ -268,7 +273,9 @@ def test_large_chains_above_a_tenants_cap_are_few(tmp_path: Path) -> None:
         heavy = tenant.authority.issue("heavy", sans_dns=["a"] * 1_500, key=tenant.leaf.key)
         counted = stack.enter_context(node.client("ten-a"))
         clients = [stack.enter_context(node.client("ten-a", heavy)) for _ in range(MAX_HEAVY + 2)]
-        assert wait_for(lambda: node.daemon.metric("vcnode_connections_evicted_total") == 2, DEADLINE_S)
+        assert wait_for(
+            lambda: node.daemon.metric("vcnode_vnagent_connections_evicted_total") == 2, DEADLINE_S
+        )
         ended = [client.receive_until_end(0.05) for client in (counted, *clients)]
         assert ended == [False] + [True] * 2 + [False] * MAX_HEAVY
 
@@ -283,7 +290,7 @@ def test_heads_that_do_not_end_are_bounded_for_a_tenant(tmp_path: Path) -> None:
         clients = [stack.enter_context(node.client("ten-a")) for _ in range(8)]
         for client in clients:
             client.send(head("GET /healthz", f"X: {'x' * part}")[:part])
-        assert wait_for(lambda: node.daemon.metric("vcnode_buffered_bytes") == 8 * part, DEADLINE_S)
+        assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_buffered_bytes") == 8 * part, DEADLINE_S)
         for _ in range(5):
             with node.client("ten-a") as client:
                 client.send(head("GET /healthz", f"X: {'x' * 20_000}")[:20_000])
@@ -298,7 +305,7 @@ def test_heads_that_do_not_end_are_bounded_for_a_tenant(tmp_path: Path) -> None:
         assert status_of(reply_of(clients[0])) == 200
         for client in clients[1:]:
             client.close()
-        assert wait_for(lambda: node.daemon.metric("vcnode_buffered_bytes") == 0, DEADLINE_S)
+        assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_buffered_bytes") == 0, DEADLINE_S)
         with node.client("ten-a") as client:
             client.send(head("GET /healthz", f"X: {'x' * part}"))
             assert status_of(reply_of(client)) == 200
@@ -331,11 +338,13 @@ def test_keys_are_agreed_on_by_quick_groups_alone(node: Node) -> None:
 def test_hellos_that_cost_much_are_refused_unread(node: Node, hello: Callable[[], bytes]) -> None:
     """It took no certificate to hold up the event loop, or to fill the memory, with one hello."""
     assert len(hello()) < MAX_HANDSHAKE_BYTES
-    failures = node.daemon.metric("vcnode_handshake_failures_total")
+    failures = node.daemon.metric("vcnode_vnagent_handshake_failures_total")
     with dial(node.daemon.port, "127.0.0.1") as sock:
         sock.sendall(hellos.record(hello()))
         assert sock.recv(100) == hellos.DECODE_ERROR
-    assert wait_for(lambda: node.daemon.metric("vcnode_handshake_failures_total") == failures + 1, DEADLINE_S)
+    assert wait_for(
+        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == failures + 1, DEADLINE_S
+    )
     assert neighbour_is_served(node)
 
 
@@ -352,7 +361,7 @@ def test_keys_on_custom_curves_are_not_decoded(node: Node) -> None:
     ):
         if client.handshake():
             reply_of(client)
-    failures = "vcnode_handshake_failures_total"
+    failures = "vcnode_vnagent_handshake_failures_total"
     assert wait_for(lambda: node.daemon.metric(failures) == 1, 30.0)
     assert neighbour_is_served(node)
     assert handshake_cpu_s(node) - begin_s < 0.1

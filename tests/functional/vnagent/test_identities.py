@@ -175,7 +175,7 @@ def test_connections_and_streams_end_with_their_certificate(tmp_path: Path) -> N
             node.daemon.advance(12)
             began_s = time.monotonic()
             assert all(is_cut(client, began_s) for client in (idle, tunnel, follow))
-            assert node.daemon.metric("vcnode_connections_expired_total") == 3
+            assert node.daemon.metric("vcnode_vnagent_connections_expired_total") == 3
             lasting.send(b"goes on")
             assert received(lasting, b"goes on")
             # OpenSSL has the kernel's clock, by which it is valid: the refusal is ours.

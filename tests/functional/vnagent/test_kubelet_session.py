@@ -32,7 +32,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def handshakes(node: Node, kind: str) -> float:
-    return node.daemon.samples()[f'vcnode_kubelet_handshakes_total{{kind="{kind}"}}']
+    return node.daemon.samples()[f'vcnode_vnagent_kubelet_handshakes_total{{kind="{kind}"}}']
 
 
 def resumes(node: Node) -> bool:
@@ -113,7 +113,7 @@ def test_no_stream_fails_where_resumed_handshakes_do(tmp_path: Path) -> None:
         # its way still.
         def are_all_gone() -> bool:
             node.kubelet.drop_connections()
-            return node.daemon.samples()["vcnode_kubelet_connections"] == 0
+            return node.daemon.samples()["vcnode_vnagent_kubelet_connections"] == 0
 
         assert wait_for(are_all_gone, DEADLINE_S)
         assert front.offered == 0

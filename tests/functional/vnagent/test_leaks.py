@@ -39,12 +39,12 @@ def held(node: Node) -> Held:
     samples = node.daemon.samples()
     descriptors = len(list(Path(f"/proc/{node.daemon.pid}/fd").iterdir()))
     # Pooled connections to the kubelet are kept on purpose, and are bounded; see below.
-    pooled = int(samples["vcnode_kubelet_connections"])
+    pooled = int(samples["vcnode_vnagent_kubelet_connections"])
     return Held(
         descriptors - pooled,
         int(samples["vcnode_tasks"]),
-        int(samples["vcnode_connections"]),
-        int(samples["vcnode_tunnels"]),
+        int(samples["vcnode_vnagent_connections"]),
+        int(samples["vcnode_vnagent_tunnels"]),
     )
 
 
@@ -129,9 +129,9 @@ def test_ten_thousand_logs_and_a_thousand_streams_leave_nothing(node: Node) -> N
     assert after_logs_kib - memory_before_kib < ROOM_KIB
     assert after_streams_kib - after_logs_kib < ROOM_KIB
     # One at a time never needs more than one connection, and the list of pods has its own.
-    assert node.daemon.samples()["vcnode_kubelet_connections"] <= 3
+    assert node.daemon.samples()["vcnode_vnagent_kubelet_connections"] <= 3
     assert wait_for(lambda: node.kubelet.connections_open <= 3, DEADLINE_S)
-    assert node.daemon.samples()["vcnode_handshake_failures_total"] == 0
+    assert node.daemon.samples()["vcnode_vnagent_handshake_failures_total"] == 0
 
 
 @pytest.mark.slow

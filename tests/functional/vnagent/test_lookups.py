@@ -31,7 +31,7 @@ def test_lookups_of_a_tenant_are_bounded_and_a_neighbours_fresh_pod_is_found(tmp
             client.send(head("GET /containerLogs/web/nothing/app"))
 
         def answered(status: int) -> int:
-            name = f'vcnode_requests_total{{tenant="ten-a",endpoint="containerLogs",code="{status}"}}'
+            name = f'vcnode_vnagent_requests_total{{tenant="ten-a",endpoint="containerLogs",code="{status}"}}'
             return int(node.daemon.samples().get(name, 0))
 
         assert wait_for(lambda: answered(429) == MORE, DEADLINE_S)
@@ -55,5 +55,5 @@ def test_clients_that_leave_wait_no_longer(tmp_path: Path) -> None:
                 clients = [stack.enter_context(node.client("ten-a")) for _ in range(MAX_LOOKUPS)]
                 for client in clients:
                     client.send(head("GET /containerLogs/web/nothing/app"))
-            assert wait_for(lambda: node.daemon.metric("vcnode_connections") == 0, DEADLINE_S)
+            assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_connections") == 0, DEADLINE_S)
         assert status_of(node.logs("ten-a", "web", "nothing")) == 404

@@ -104,7 +104,7 @@ def statuses(node: Node, endpoint: str) -> dict[str, int]:
     """How many of ten-a's requests were answered with which status."""
     found = {}
     for name, value in node.daemon.samples().items():
-        if name.startswith(f'vcnode_requests_total{{tenant="ten-a",endpoint="{endpoint}"'):
+        if name.startswith(f'vcnode_vnagent_requests_total{{tenant="ten-a",endpoint="{endpoint}"'):
             found[name.partition('code="')[2][:3]] = int(value)
     return found
 
@@ -141,7 +141,7 @@ def test_connections(tmp_path: Path) -> None:
         with readers(node, 1) as (late,):
             late.send(head("GET /healthz"))
             assert received(late, b"HTTP/1.1 429 ")
-        assert node.daemon.metric("vcnode_connections") == limit
+        assert node.daemon.metric("vcnode_vnagent_connections") == limit
         assert settled_peak_bytes(node) <= bound_bytes(connections=limit)
 
 
@@ -195,7 +195,7 @@ def test_tunnels(tmp_path: Path) -> None:
         for client in clients:
             client.send(head(EXEC, *SPDY))
             assert received(client, SHOP.marker.encode())
-        assert node.daemon.metric("vcnode_tunnels") == limit
+        assert node.daemon.metric("vcnode_vnagent_tunnels") == limit
         assert settled_peak_bytes(node) <= bound_bytes(tunnels=limit)
 
 
@@ -208,7 +208,7 @@ def test_tunnels_that_are_not_read(tmp_path: Path) -> None:
         node.kubelet.script = flood
         for client in clients:
             client.send(head(EXEC, *SPDY))
-        assert wait_for(lambda: node.daemon.metric("vcnode_tunnels") == READERS, 4 * DEADLINE_S)
+        assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_tunnels") == READERS, 4 * DEADLINE_S)
         assert settled_peak_bytes(node) <= bound_bytes(tunnels=READERS, buffered_tenants=1)
         assert status_of(node.ask("ten-b", "GET /healthz")) == 200
 
@@ -268,7 +268,7 @@ def test_requests_whose_answers_are_not_read(tmp_path: Path) -> None:
         most = settled_peak_bytes(node)
         # In the kernel and in the agent, what a connection may send ahead: 64 KiB.
         assert most <= bound_bytes(connections=READERS, buffered_tenants=1) + READERS * (64 << 10)
-        assert node.daemon.metric("vcnode_audit_lost_total") == 0
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0
 
 
 def test_requests_that_wait_for_their_rate(tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_an_emptied_directory_retains_all_until_release(node: Node) -> None:
         assert code == 200
         assert "tenants: degraded" in said
         assert "2 tenants are missing from the source and retained for" in said
-        assert node.daemon.metric("vcnode_retained_tenants") == 2
-        assert node.daemon.metric("vcnode_removals_distrusted_total") == 1
+        assert node.daemon.metric("vcnode_vnagent_retained_tenants") == 2
+        assert node.daemon.metric("vcnode_vnagent_relists_distrusted_total") == 1
         # logrotate sends it each night.
         node.daemon.after_reload(lambda: node.daemon.signal(signal.SIGHUP))
         assert retained(node) == ["ten-a", "ten-b"]
@@ -92,7 +92,7 @@ def test_an_emptied_directory_retains_all_until_release(node: Node) -> None:
         assert (released.returncode, released.stderr) == (0, "")
         assert wait_for(lambda: has_ended(stream), DEADLINE_S)
     assert node.daemon.status()["tenants"] == []
-    assert node.daemon.metric("vcnode_retained_tenants") == 0
+    assert node.daemon.metric("vcnode_vnagent_retained_tenants") == 0
     again = vcnode("tenant", "release", "--socket", node.daemon.socket, "--yes")
     assert (again.returncode, again.stdout) == (0, "no tenant is retained\n")
 

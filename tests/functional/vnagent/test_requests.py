@@ -218,7 +218,7 @@ def test_a_client_that_leaves_while_the_101_is_pending(node: Node, how: str) -> 
     assert exchange.ended_s is not None
     assert exchange.ended_s - left_s < 1.0
     assert exchange.after.count == 0
-    assert wait_for(lambda: node.daemon.metric("vcnode_tunnels") == 0, DEADLINE_S)
+    assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_tunnels") == 0, DEADLINE_S)
 
 
 # ---- what is written down

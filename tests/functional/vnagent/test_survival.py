@@ -46,8 +46,8 @@ def saved_ages(node: Node) -> dict[str, tuple[float, float]]:
     samples = node.daemon.samples()
     return {
         name: (
-            samples[f'vcnode_source_age_seconds{{source="{name}"}}'],
-            samples[f'vcnode_source_is_saved_state{{source="{name}"}}'],
+            samples[f'vcnode_vnagent_source_age_seconds{{source="{name}"}}'],
+            samples[f'vcnode_vnagent_source_is_saved_state{{source="{name}"}}'],
         )
         for name in ("tenants", "pods")
     }
@@ -62,7 +62,7 @@ def _kill_and_serve_again(node: Node, key: str, marker: str, saved: set[str]) ->
         many(node, key, FOLLOW, marker, count=50) as follows,
         many(node, key, EXEC, marker, *SPDY, count=50) as tunnels,
     ):
-        assert node.daemon.samples()["vcnode_tunnels"] == 50
+        assert node.daemon.samples()["vcnode_vnagent_tunnels"] == 50
         node.daemon.kill()
         # Nobody is left hanging: neither the tenants nor the kubelet.
         for client in (*follows, *tunnels):

@@ -22,7 +22,7 @@ def test_an_audit_log_on_a_full_disk_is_survived_and_said_once(tmp_path: Path) -
     with Node(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
         for _ in range(30):
             assert serves(node)
-        assert node.daemon.metric("vcnode_audit_lost_total") == 0  # they wait, for a while
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0  # they wait, for a while
         assert wait_for(lambda: "audit log cannot be written" in node.daemon.log_tail(50_000), DEADLINE_S)
         assert node.daemon.log_tail(50_000).count("audit log cannot be written") == 1
         # 2 MiB of a tenant wait; what does not fit is counted, and no log is refused for it.
@@ -32,7 +32,7 @@ def test_an_audit_log_on_a_full_disk_is_survived_and_said_once(tmp_path: Path) -
                 client.send(head("GET /healthz") * 100)
                 while client.received.count(b"\r\n\r\nok") < 100:
                     assert client.receive(DEADLINE_S)
-        assert node.daemon.metric("vcnode_audit_lost_total") > 0
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") > 0
         reply = node.logs("ten-a", "web", "shop")
         assert reply is not None
         assert reply.status == 200
@@ -75,7 +75,7 @@ def test_state_and_audit_on_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None
         node.set_pods(SHOP, tenant_pod("ten-a", "web", "cart"))
         for _ in range(40):
             assert serves(node)
-        assert wait_for(lambda: node.daemon.metric("vcnode_state_errors_total") > 0, DEADLINE_S)
+        assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_state_errors_total") > 0, DEADLINE_S)
         assert pods_file.read_bytes() == saved  # the old one, whole
         assert node.daemon.is_ready()
         filler.unlink()
@@ -85,7 +85,7 @@ def test_state_and_audit_on_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None
         lines = audit.read_text(encoding="utf-8").splitlines()
         ids = [json.loads(line)["requestId"] for line in lines]
         assert len(ids) == len(set(ids)) == expected
-        assert node.daemon.metric("vcnode_audit_lost_total") == 0
+        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0
         assert [path.name for path in (tiny_disk / "state").iterdir() if path.name.startswith(".")] == []
 
 
@@ -117,4 +117,4 @@ def test_a_dial_without_a_free_descriptor_is_answered(tmp_path: Path) -> None:
             assert statuses[-1] == b"502"
             resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE, limits)
             assert wait_for(lambda: serves(node), DEADLINE_S)
-        assert wait_for(lambda: node.daemon.samples()["vcnode_kubelet_connections"] <= 3, DEADLINE_S)
+        assert wait_for(lambda: node.daemon.samples()["vcnode_vnagent_kubelet_connections"] <= 3, DEADLINE_S)

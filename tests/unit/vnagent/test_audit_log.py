@@ -62,7 +62,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def lost_counter() -> Counter:
-    return Registry().counter("vcnode_audit_lost_total", "Lost.")
+    return Registry().counter("vcnode_vnagent_audit_lines_lost_total", "Lost.")
 
 
 def opened(path: Path | None, lost: Counter | None = None) -> AuditLog:

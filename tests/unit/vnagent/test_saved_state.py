@@ -53,7 +53,7 @@ def make(tmp_path: Path, clock: Clock) -> Callable[[], SavedState]:
 
 
 def errors() -> Counter:
-    return Metrics().counter("vcnode_state_errors_total", "Errors.")
+    return Metrics().counter("vcnode_vnagent_state_errors_total", "Errors.")
 
 
 Make = Callable[[], SavedState]

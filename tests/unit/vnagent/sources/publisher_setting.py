@@ -59,7 +59,7 @@ class Setting:
             request_log=RequestLog(audit_log, metrics),
             registry=Registry(spiffe=spiffe_trust(config)),
         )
-        errors = MetricRegistry().counter("vcnode_state_errors_total", "Errors.")
+        errors = MetricRegistry().counter("vcnode_vnagent_state_errors_total", "Errors.")
         self.saved = SavedState(directory / "state", errors, clock)
         self.saved.prepare()
         self.publisher = Publisher(config, self.state, self.saved, clock)
