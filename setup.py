@@ -14,6 +14,7 @@ from setuptools import Extension, setup
 
 COMPILED = (
     "daemonkit/admission/handshake_accounts.py",
+    "daemonkit/token_bucket.py",
     "vnagent/audit_log.py",
     "vnagent/core/access.py",
     "vnagent/core/audit.py",

@@ -17,12 +17,12 @@ class TokenBucket:
     tokens: float
     at_s: float
 
-    def try_acquire(self, now_s: float) -> bool:
-        """Take a token; false if there is none."""
+    def try_acquire(self, now_s: float, cost: float = 1.0) -> bool:
+        """Take `cost` if there is one token, which may leave a debt; false if there is none."""
         self._refill(now_s)
         if self.tokens < 1:
             return False
-        self.tokens -= 1
+        self.tokens -= cost
         return True
 
     def reserve(self, now_s: float) -> float:
@@ -38,13 +38,13 @@ class TokenBucket:
 
     def wait_s(self, now_s: float) -> float:
         """The seconds until a debt is paid."""
-        return max(0.0, -self._available(now_s)) / self.per_s
+        return max(0.0, -self.available(now_s)) / self.per_s
 
     def is_full(self, now_s: float) -> bool:
-        return self._available(now_s) >= self.burst
+        return self.available(now_s) >= self.burst
 
-    def _available(self, now_s: float) -> float:
+    def available(self, now_s: float) -> float:
         return min(self.burst, self.tokens + (now_s - self.at_s) * self.per_s)
 
     def _refill(self, now_s: float) -> None:
-        self.tokens, self.at_s = self._available(now_s), now_s
+        self.tokens, self.at_s = self.available(now_s), now_s

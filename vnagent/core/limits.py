@@ -2,8 +2,10 @@
 """The limits of one tenant on this node, so that no tenant can starve another."""
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+from daemonkit.token_bucket import TokenBucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Limits:
 class TenantUsage:
     """What a tenant uses now.
 
-    `tokens` and `counted_at_s` are the token bucket of its requests, `refusals` that of its 429s.
+    `requests` and `refusals` are the buckets of its requests and of its 429s.
     `waiting` counts connections with a queued request, `lookups` requests that wait for a read of the pods.
     `unsent_bytes` sums the unread bytes of all its streams and replies, and incomplete heads.
     `handshake_bytes` sums the handshakes of its connections and streams.
@@ -32,9 +34,8 @@ class TenantUsage:
     unsent_bytes: int = 0
     connections: int = 0
     tunnels: int = 0
-    tokens: float = field(default=0.0)
-    refusals: float = field(default=0.0)
-    counted_at_s: float = field(default=float("-inf"))
+    requests: TokenBucket | None = None
+    refusals: TokenBucket | None = None
     waiting: int = 0
     lookups: int = 0
 
@@ -72,13 +73,11 @@ def admit_request(
     rate = limits.requests_per_second
     if not rate:
         return RateVerdict.SERVE
-    _fill(usage, rate, now_s)
+    requests, refusals = _buckets(usage, rate, now_s)
     cost = min(rate, 1 + head_bytes // HEAD_BYTES_A_TOKEN)
-    if usage.tokens >= 1.0 and (has_waited or not usage.waiting):
-        usage.tokens -= cost
+    if (has_waited or not usage.waiting) and requests.try_acquire(now_s, cost):
         return RateVerdict.SERVE
-    if usage.refusals >= 1.0 and not has_waited:
-        usage.refusals -= cost
+    if not has_waited and refusals.try_acquire(now_s, cost):
         return RateVerdict.REFUSE
     return RateVerdict.WAIT
 
@@ -88,18 +87,18 @@ def ready_count(usage: TenantUsage, limits: Limits, now_s: float) -> int:
     rate = limits.requests_per_second
     if not rate:
         return usage.waiting
-    _fill(usage, rate, now_s)
-    return max(0, min(usage.waiting, int(usage.tokens)))
+    requests, _ = _buckets(usage, rate, now_s)
+    return max(0, min(usage.waiting, int(requests.available(now_s))))
 
 
-def _fill(usage: TenantUsage, rate: int, now_s: float) -> None:
-    passed_s = now_s - usage.counted_at_s
-    usage.counted_at_s = now_s
-    usage.tokens = min(float(rate), usage.tokens + passed_s * rate)
-    refused = rate * REFUSED_PART
-    usage.refusals = min(
-        max(MIN_REFUSALS, refused), usage.refusals + passed_s * max(MIN_REFUSALS_PER_SECOND, refused)
-    )
+def _buckets(usage: TenantUsage, rate: int, now_s: float) -> tuple[TokenBucket, TokenBucket]:
+    if usage.requests is None:
+        usage.requests = TokenBucket(float(rate), float(rate), float(rate), now_s)
+    if usage.refusals is None:
+        refused = rate * REFUSED_PART
+        burst, per_s = max(MIN_REFUSALS, refused), max(MIN_REFUSALS_PER_SECOND, refused)
+        usage.refusals = TokenBucket(burst, per_s, burst, now_s)
+    return usage.requests, usage.refusals
 
 
 class Buffered(Protocol):

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemonkit.token_bucket import TokenBucket
 from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request, is_below, ready_count
 
 
@@ -72,7 +73,8 @@ def test_never_more_than_a_second_of_burst_on_top_of_the_rate(per_second: int, s
         now += step
         taken += admit_request(use, rate(per_second), now) is RateVerdict.SERVE
         assert taken <= per_second * (now + 1) + 1e-6
-        assert 0 <= use.tokens <= per_second
+        assert use.requests is not None
+        assert 0 <= use.requests.tokens <= per_second
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_refusals_have_a_rate_of_their_own(
 
 
 def test_requests_that_wait_go_first() -> None:
-    use = TenantUsage(waiting=3, tokens=2.0, refusals=1.0, counted_at_s=10.0)
+    use = TenantUsage(waiting=3, requests=TokenBucket(2.0, 2.0, 2.0, 10.0), refusals=TokenBucket(100.0, 10.0, 1.0, 10.0))
     assert admit_request(use, rate(2), 10.0) is RateVerdict.REFUSE
     assert admit_request(use, rate(2), 10.0) is RateVerdict.WAIT
     assert ready_count(use, rate(2), 10.0) == 2
