@@ -7,16 +7,16 @@ it is not offered again. The second encodes and decodes the session, peer's cert
 and 5 KB that each connection keeps. libssl's own copy takes 5 us and shares the certificate.
 """
 
-import _ssl
 import ctypes
 import functools
 import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from daemonkit.tls.ssl_layout import OpenSslError, connection_address, function, libssl
+
 # The second is of an argument that cannot be converted.
 _NO_MEMORY = (MemoryError, ctypes.ArgumentError)
-_FIELDS = ctypes.c_void_p * 3
 
 
 class ClientSession:
@@ -37,7 +37,7 @@ class ClientSession:
     def of(cls, tls: ssl.SSLObject) -> "ClientSession | None":
         """What the server of this connection has given by now; None where that cannot be resumed, or where
         this Python gives no access to its OpenSSL. Raises MemoryError."""
-        calls, connection = _calls(), _connection(tls)
+        calls, connection = _calls(), connection_address(tls)
         if not calls or not connection:
             return None
         try:
@@ -52,7 +52,7 @@ class ClientSession:
     def offer(self, tls: ssl.SSLObject) -> None:
         """Let a connection to the same name, of the same context, resume it. Before its handshake. Raises
         MemoryError."""
-        connection = _connection(tls)
+        connection = connection_address(tls)
         # OpenSSL resumes under any name, and verifies nothing then.
         if tls.context is not self._context or tls.server_hostname != self._server_name or not connection:
             raise ValueError("a session is offered by connections of its own context and server name")
@@ -91,35 +91,19 @@ def _not_null(result: int | None) -> int:
     return result
 
 
-def _connection(tls: ssl.SSLObject) -> int | None:
-    """The SSL behind `tls`; None where this Python's `ssl` is not laid out as it is known to be."""
-    inner: object = tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001 - `ssl` has no public way to it
-    if type(inner).__basicsize__ < object.__basicsize__ + ctypes.sizeof(_FIELDS):
-        return None
-    # The socket, the SSL and the SSLContext have been the first fields in all releases so far.
-    _, connection, context = _FIELDS.from_address(id(inner) + object.__basicsize__)
-    return connection if context == id(tls.context) else None
-
-
 @functools.cache
 def _calls() -> _Calls | None:
     pointer: Any = ctypes.c_void_p
     try:
         # Each takes no time in which another thread could use the interpreter.
-        library = ctypes.PyDLL(_ssl.__file__)
-        calls = (
-            _typed(library.SSL_get_session, pointer, pointer),
-            _typed(library.SSL_SESSION_is_resumable, ctypes.c_int, pointer),
-            _typed(library.SSL_SESSION_dup, pointer, pointer),
-            _typed(library.SSL_set_session, ctypes.c_int, pointer, pointer),
-            _typed(library.SSL_SESSION_free, None, pointer),
-            _typed(library.ERR_clear_error, None),
+        library = libssl(ctypes.PyDLL)
+        return _Calls(
+            function(library, "SSL_get_session", pointer, pointer),
+            function(library, "SSL_SESSION_is_resumable", ctypes.c_int, pointer),
+            function(library, "SSL_SESSION_dup", pointer, pointer),
+            function(library, "SSL_set_session", ctypes.c_int, pointer, pointer),
+            function(library, "SSL_SESSION_free", None, pointer),
+            function(library, "ERR_clear_error", None),
         )
-    except (AttributeError, OSError):
+    except OpenSslError:
         return None
-    return _Calls(*calls)
-
-
-def _typed(function: Any, result: Any, *arguments: Any) -> Any:
-    function.restype, function.argtypes = result, list(arguments)
-    return function

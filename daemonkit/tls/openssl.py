@@ -4,7 +4,6 @@
 Each bounds what a client may cost before it is identified.
 """
 
-import _ssl
 import ctypes
 import functools
 import hashlib
@@ -15,6 +14,7 @@ from enum import IntEnum
 from typing import Any
 
 from daemonkit import logs
+from daemonkit.tls.ssl_layout import OpenSslError, context_pointer, function, libssl
 
 _log = logs.get(__name__)
 
@@ -58,21 +58,17 @@ _VITAL = {
 }
 
 
-class OpenSslError(Exception):
-    """This Python gives no access to its OpenSSL."""
-
-
 def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS) -> None:
     """Agree on keys by the groups of the first of `lists` that OpenSSL knows; by P-256 alone where it knows
     none, or where this Python gives no access to its OpenSSL."""
     try:
-        library, pointer = _opened(context)
-        control, clear_errors = library.SSL_CTX_ctrl, library.ERR_clear_error
-    except (OpenSslError, AttributeError):
+        library, pointer = libssl(), context_pointer(context)
+        types = (ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_char_p)
+        control = function(library, "SSL_CTX_ctrl", ctypes.c_long, *types)
+        clear_errors = function(library, "ERR_clear_error", None)
+    except OpenSslError:
         context.set_ecdh_curve("prime256v1")
         return
-    control.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_char_p]
-    control.restype = ctypes.c_long
     is_known = any(control(pointer, _SSL_CTRL_SET_GROUPS_LIST, 0, each) == 1 for each in lists)
     # A list that OpenSSL does not know leaves an error behind, which `ssl` would raise in its next call.
     clear_errors()
@@ -98,13 +94,13 @@ def inspect(context: ssl.SSLContext, may_read: Mapping[Message, Callable[[bytes]
     """
     # `ssl` has no public method that shows a chain before OpenSSL reads it; `ssl._msg_callback` gets a copy.
     try:
-        library, pointer = _opened(context)
-        set_callback = library.SSL_CTX_set_msg_callback
-        callback = _on_message(tuple(may_read.items()), _ssl.__file__)
-    except (OpenSslError, AttributeError, MemoryError) as error:
+        pointer = context_pointer(context)
+        types = (ctypes.c_void_p, _MESSAGE_CALLBACK)
+        set_callback = function(libssl(), "SSL_CTX_set_msg_callback", None, *types)
+        callback = _on_message(tuple(may_read.items()))
+    except (OpenSslError, MemoryError) as error:
         _warn(str(error))
         return
-    set_callback.argtypes, set_callback.restype = [ctypes.c_void_p, _MESSAGE_CALLBACK], None
     set_callback(pointer, callback)
 
 
@@ -137,28 +133,13 @@ def _bare_context() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
-def _opened(context: ssl.SSLContext) -> tuple[Any, ctypes.c_void_p]:
-    """The libssl that `ssl` is linked with, and the SSL_CTX behind `context`. Raises `OpenSslError`."""
-    try:
-        library = ctypes.CDLL(_ssl.__file__)
-        options = library.SSL_CTX_get_options
-    except (AttributeError, OSError) as error:
-        raise OpenSslError(f"this Python's ssl has no libssl of its own: {error}") from None
-    options.argtypes, options.restype = [ctypes.c_void_p], ctypes.c_uint64
-    # The SSL_CTX pointer has been the first field of an SSLContext in all releases so far.
-    pointer = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
-    if options(pointer) != context.options:
-        raise OpenSslError("this Python's ssl.SSLContext is not laid out as it is known to be")
-    return library, pointer
-
-
 @functools.cache  # OpenSSL keeps its address for as long as any connection lives
-def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...], library: str) -> Any:
+def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...]) -> Any:
     inspected = {int(kind): (*_VITAL[kind], may_read) for kind, may_read in readers}
     has_pauses = Message.CERTIFICATE in inspected
     # It is called within a callback, and takes no time in which another thread could use the interpreter.
-    set_callback = ctypes.PyDLL(library).SSL_set_msg_callback
-    set_callback.argtypes, set_callback.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+    types = (ctypes.c_void_p, ctypes.c_void_p)
+    set_callback = function(libssl(ctypes.PyDLL), "SSL_set_msg_callback", None, *types)
 
     def on_message(
         is_write: int, _version: int, content: int, at: int, size: int, tls: int, _argument: int

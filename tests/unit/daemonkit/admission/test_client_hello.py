@@ -17,7 +17,7 @@ from daemonkit.admission.client_hello import (
     extensions,
     may_read,
 )
-from daemonkit.tls import openssl
+from daemonkit.tls import ssl_layout
 from daemonkit.tls.openssl import Message, inspect
 from devkit.pki import Authority
 from tests.cases import client_hello as case
@@ -140,7 +140,7 @@ def test_the_second_hello_of_a_client_is_inspected_too() -> None:
 def test_a_python_without_a_libssl_of_its_own_inspects_nothing_and_warns_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(openssl, "_ssl", SimpleNamespace(__file__="/nonexistent.so"))
+    monkeypatch.setattr(ssl_layout, "_ssl", SimpleNamespace(__file__="/nonexistent.so"))
     for _ in range(2):
         inspect(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), {Message.CLIENT_HELLO: may_read})
     (line,) = capsys.readouterr().err.splitlines()

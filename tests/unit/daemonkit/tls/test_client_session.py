@@ -13,6 +13,7 @@ import pytest
 
 from daemonkit.tls import client_session
 from daemonkit.tls.client_session import ClientSession
+from daemonkit.tls.ssl_layout import connection_address
 from devkit.pki import Authority
 
 
@@ -70,7 +71,7 @@ def peer_certificate_at(tls: ssl.SSLObject) -> int:
     """Where OpenSSL has the certificate of the connection's peer. Takes a reference."""
     get = ctypes.PyDLL(_ssl.__file__).SSL_get1_peer_certificate
     get.argtypes, get.restype = [ctypes.c_void_p], ctypes.c_void_p
-    at: int = get(client_session._connection(tls))  # noqa: SLF001 - what ctypes needs
+    at: int = get(connection_address(tls))
     return at
 
 
@@ -133,13 +134,13 @@ def test_a_python_with_another_layout_has_no_sessions(is_short: bool) -> None:
     # Behind a tuple's length, which is its last own field, its items look like the SSL and the context.
     other = ("connection", client()) if is_short else {}
     tls = cast(ssl.SSLObject, SimpleNamespace(_sslobj=other, context=client()))
-    assert client_session._connection(tls) is None  # noqa: SLF001 - to go on with another would crash
+    assert connection_address(tls) is None  # to go on with another would crash
     assert ClientSession.of(tls) is None
 
 
 def test_a_session_is_not_offered_where_no_connection_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of(dialled())
-    monkeypatch.setattr(client_session, "_connection", lambda _: None)
+    monkeypatch.setattr(client_session, "connection_address", lambda _: None)
     with pytest.raises(ValueError, match="context"):
         session.offer(fresh())
 

@@ -99,7 +99,9 @@ def test_refusals_have_a_rate_of_their_own(
 
 
 def test_requests_that_wait_go_first() -> None:
-    use = TenantUsage(waiting=3, requests=TokenBucket(2.0, 2.0, 2.0, 10.0), refusals=TokenBucket(100.0, 10.0, 1.0, 10.0))
+    use = TenantUsage(
+        waiting=3, requests=TokenBucket(2.0, 2.0, 2.0, 10.0), refusals=TokenBucket(100.0, 10.0, 1.0, 10.0)
+    )
     assert admit_request(use, rate(2), 10.0) is RateVerdict.REFUSE
     assert admit_request(use, rate(2), 10.0) is RateVerdict.WAIT
     assert ready_count(use, rate(2), 10.0) == 2
