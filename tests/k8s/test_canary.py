@@ -58,7 +58,7 @@ def test_without_it_a_pod_starts_too_early(ring: Ring, acme: RingTenant, bridge:
         assert "page of acme" not in pod.log()
 
 
-def test_a_pod_waits_for_its_rules_and_then_its_first_connection_works(
+def test_pod_waits_for_rules_and_its_first_connection_works(
     ring: Ring, acme: RingTenant, bridge: NodeDaemon
 ) -> None:
     with services.pod(ring, acme, KATA, with_canary(services.first_act(OWN_IP))) as pod:
@@ -75,7 +75,7 @@ def test_a_pod_waits_for_its_rules_and_then_its_first_connection_works(
         assert services.retransmitted(log) == 0
 
 
-def test_a_guest_that_nobody_reaches_stays_shut_while_others_start(
+def test_unreachable_guest_waits_while_others_start(
     ring: Ring, acme: RingTenant, bridge: NodeDaemon
 ) -> None:
     """Its agent is to come from its image, and this image has none. A neighbour's rules are no help."""

@@ -117,7 +117,7 @@ def test_a_pod_without_a_resolver_is_refused(
         _dry_run(ring, acme, network=network)
 
 
-def test_a_pod_that_is_changed_by_another_webhook_is_not_changed_twice(
+def test_pod_changed_by_another_webhook_is_patched_once(
     ring: Ring, acme: RingTenant, daemon: NodeDaemon
 ) -> None:
     """Whoever creates a pod from one that was answered already gets the same."""
@@ -173,7 +173,7 @@ def test_a_webhook_that_hangs_costs_its_timeout(ring: Ring, acme: RingTenant, da
     wait_for("asked again", lambda: _is_asked(ring, acme), timeout_s=_PATIENCE_S)
 
 
-def test_a_large_pod_is_reviewed_and_one_that_is_larger_than_a_review_may_be_is_refused(
+def test_large_pod_is_reviewed_and_oversized_one_refused(
     ring: Ring, acme: RingTenant, daemon: NodeDaemon
 ) -> None:
     """An apiserver takes 3 MiB, and writes `<` as six characters into what it asks."""
@@ -260,7 +260,7 @@ def test_a_bundle_that_somebody_emptied_is_filled_again(
 
 
 @pytest.mark.parametrize("what", ["certificate", "authority"])
-def test_what_is_due_is_renewed_while_pods_are_created_and_none_is_refused(
+def test_certificate_renewal_refuses_no_pod(
     ring: Ring, acme: RingTenant, daemon: NodeDaemon, address: str, what: str
 ) -> None:
     """Its clock is a day behind, and then it is not: in between something has become due."""

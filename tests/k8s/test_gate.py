@@ -113,7 +113,7 @@ def resolv_conf(pod: services.TenantPod) -> str:
     return pod.sh("cat /etc/resolv.conf")[1]
 
 
-def test_a_pod_says_what_it_waits_for_and_starts_when_it_is_there(
+def test_pod_reports_what_it_waits_for_and_starts(
     node: ServingNode, acme: RingTenant
 ) -> None:
     opened = node.bridge.metric("vcnode_gate_open_seconds_count")

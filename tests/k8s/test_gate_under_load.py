@@ -57,7 +57,7 @@ def place(ring: Ring, acme: RingTenant) -> Iterator[LoadedNode]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)  # `Load.run` has a deadline that goes with the number of pods
-def test_no_container_runs_before_its_rules_and_its_resolver_are_in(
+def test_no_container_runs_before_rules_and_resolver(
     place: LoadedNode, acme: RingTenant, request: pytest.FixtureRequest
 ) -> None:
     pods: int = request.config.getoption("--gate-pods")

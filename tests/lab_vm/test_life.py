@@ -130,7 +130,7 @@ def test_a_guest_that_starts_anew_has_its_services_back(
     assert {other: applied(site, other) for other in site.guests} == before | {name: before[name] + 1}
 
 
-def test_an_agent_that_dies_comes_back_and_nothing_is_applied_twice(site: Site, wanted: Ruleset) -> None:
+def test_killed_agent_returns_and_applies_nothing_twice(site: Site, wanted: Ruleset) -> None:
     before = {name: applied(site, name) for name in site.guests}
     attached = {name: len(site.said(message="guest attached", sandbox=name)) for name in site.guests}
     began_s = time.monotonic()
@@ -145,7 +145,7 @@ def test_an_agent_that_dies_comes_back_and_nothing_is_applied_twice(site: Site, 
     assert {name: applied(site, name) for name in site.guests} == before
 
 
-def test_a_bridge_that_dies_leaves_services_and_applies_nothing_again(site: Site, wanted: Ruleset) -> None:
+def test_killed_bridge_leaves_services_and_applies_nothing(site: Site, wanted: Ruleset) -> None:
     attached = {name: len(site.said(message="guest attached", sandbox=name)) for name in site.guests}
     before = {name: applied(site, name) for name in site.guests}
     site.stop_bridge()

@@ -18,7 +18,7 @@ from tests.lab.guest_agent.conftest import LabNode
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_connection_to_a_service_and_stale_entries_of_conntrack(node: LabNode) -> None:
+async def test_connection_to_a_service_and_stale_conntrack_entries(node: LabNode) -> None:
     guest = node.guest("sb")
     peer = node.lab.namespace("peer")
     node.lab.link(guest.namespace, peer, ["10.1.0.2/24"], ["10.1.0.1/24", "10.1.0.3/24"])

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_agent_that_was_killed_finds_its_rules_and_applies_nothing(node: LabNode, way: str) -> None:
+async def test_restarted_agent_finds_its_rules_and_applies_nothing(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     first, second = ruleset(way, 1, 2), ruleset(way, 2, 1)

@@ -134,7 +134,7 @@ def start_agent(lab: Lab, daemon: LabKataBridge, guest: LabNamespace, name: str)
     )
 
 
-def test_an_agent_that_attaches_is_taken_at_once_and_given_nothing_again(lab: Lab, tmp_path: Path) -> None:
+def test_attached_agent_is_used_at_once_and_gets_nothing_again(lab: Lab, tmp_path: Path) -> None:
     guest = lab.namespace("web")
     with running(tmp_path, agent={"socket": str(tmp_path / "agents.sock")}) as daemon:
         daemon.file("web", netns=str(guest.path), channels=["agent", "netns"])

@@ -75,7 +75,7 @@ def test_applied_twice_nothing_changes(filter_: LabFilter) -> None:
     assert filter_.save() == once
 
 
-def test_what_is_not_ours_stays_in_its_place_and_removal_leaves_nothing(filter_: LabFilter) -> None:
+def test_foreign_rules_stay_and_removal_leaves_nothing(filter_: LabFilter) -> None:
     _mesh(filter_)
     before = filter_.save()
     for rules in _models(filter_.family):

@@ -62,7 +62,7 @@ def test_killed_it_takes_its_guests_and_their_daemons_with_it(short_path: Path) 
         demo.kill_and_wait_for_all()
 
 
-def test_a_failure_is_told_with_the_logs_and_leaves_nothing_behind(short_path: Path) -> None:
+def test_failure_shows_the_logs_and_leaves_nothing_behind(short_path: Path) -> None:
     with Demo(short_path) as demo:
         demo.until("\n17. ")
         assert_failure_is_told(demo, "kubeproxy_ext", "kata-bridge", "kubeproxy-ext", "acme's guest agent")

@@ -93,7 +93,7 @@ async def test_a_delta_needs_the_whole() -> None:
         await channel(Guest()).apply(delta, ())
 
 
-async def test_more_than_a_message_can_bear_is_refused_before_it_is_sent() -> None:
+async def test_oversized_ruleset_is_refused_before_it_is_sent() -> None:
     guest = Guest()
     one = channel(guest)
     await one.probe()
