@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a packet through one hook after another, with every turn that chance may give it.
+"""Walks a packet through the chains of a guest's rules, for the tracers of both packet filters.
 
-What the tracers of all packet filters share: shares of packets, and steps told once for all
-destinations that fare alike.
+A tracer evaluates one rule; this module follows jumps, shares packets among random choices, and
+writes the steps.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -15,110 +15,187 @@ from ruletrace.packet import Outcome, Packet, PacketVerdict, Trace, format_outco
 _Key = TypeVar("_Key", bound=Hashable)
 
 MAX_DEPTH = 64
-"""Chains within chains. Kernels refuse deeper nesting when rules are loaded; a text may have it."""
+"""Nested chains. Kernels refuse deeper nesting when rules are loaded; a text may have it."""
 
 MAX_RULES_WALKED = 250_000
 
+_MAX_RULE_CHARACTERS = 160
 
-class TooDeepError(ValueError):
-    """The rules have a loop of chains, or more ways through them than can be walked."""
+SKIPS_AFFINITY = "skipped: it is for clients that affinity remembers, and this trace is of a new client"
+
+
+class BrokenChainsError(ValueError):
+    """Chains that lead to each other or nowhere, or more paths through the rules than can be walked."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """`share` of the packets that came in end so; PASS: the hook lets them go on as they are."""
+class RuleEffect:
+    """What a rule does to `share` of the packets that reach it.
+
+    One of three: the packets end with `outcome`, go to `chain`, or (neither) return from this chain.
+    With `is_goto` they do not come back from `chain` to the next rule.
+    """
 
     share: float
-    outcome: Outcome
+    text: str
+    outcome: Outcome | None = None
+    chain: str = ""
+    is_goto: bool = False
 
 
-@dataclass(slots=True)
-class Walked:
-    """What is noted on the way through one hook."""
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What a rule does to a packet; the share that no effect takes goes to the next rule.
 
-    steps: list[str] = field(default_factory=list)
-    is_certain: bool = True
-    path: list[str] = field(default_factory=list)
-    rules: int = 0
+    `note` says why a rule is skipped that applies to other packets of the same flow.
+    """
 
-    def enter(self, chain: str) -> None:
-        if chain in self.path or len(self.path) >= MAX_DEPTH:
-            raise TooDeepError(f"chains that lead to each other: {' -> '.join([*self.path, chain])}")
-        self.path.append(chain)
-
-    def count(self) -> None:
-        self.rules += 1
-        if self.rules > MAX_RULES_WALKED:
-            raise TooDeepError(f"more than {MAX_RULES_WALKED} rules on the way")
-
-    def split(self, share: float, chance: float | None) -> tuple[float, float]:
-        """How much goes with a rule and how much past it; all both ways if nobody can know."""
-        if chance is None:
-            self.is_certain = False
-            return share, share
-        return share * chance, share * (1 - chance)
+    effects: tuple[RuleEffect, ...] = ()
+    note: str = ""
 
 
-Hook = Callable[[Packet, Walked], Sequence[End]]
+NO_MATCH = RuleResult()
 
 
-def follow(packet: Packet, hooks: Sequence[Hook]) -> Trace:
-    """Take `packet` through `hooks` in order, each with the destinations that the ones before left."""
-    alive: dict[Endpoint | None, float] = {None: 1.0}  # None: the destination it came with
-    ended: dict[Outcome, float] = {}
+def not_understood(rule: str) -> RuleResult:
+    """The result of a rule that the tracer cannot evaluate."""
+    text = f"this tool does not understand {rule!r}"
+    return RuleResult((RuleEffect(1.0, text, PacketVerdict.UNKNOWN),))
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A base chain of a packet filter, and the chains that it leads to. `label` names its table."""
+
+    label: str
+    base: str
+    chains: Mapping[str, Sequence[str]]
+    evaluate: Callable[[str, Packet], RuleResult]
+
+
+def walk_hooks(packet: Packet, hooks: Sequence[Hook]) -> Trace:
+    """Walk `packet` through `hooks` in order. Raises `BrokenChainsError`.
+
+    Each hook gets the destinations that the hooks before it left; those with equal steps share them.
+    """
+    alive: dict[Endpoint | None, float] = {None: 1.0}  # None: the original destination
+    chances: dict[Outcome, float] = {}
     steps: list[str] = []
-    is_certain = True
     for hook in hooks:
         left: dict[Endpoint | None, float] = {}
-        told: dict[tuple[str, ...], list[Endpoint | None]] = {}
+        walks: dict[tuple[str, ...], list[Endpoint]] = {}
         for destination, share in alive.items():
-            walked = Walked()
-            now = packet.rewritten(destination) if destination is not None else packet
-            for end in hook(now, walked):
-                if isinstance(end.outcome, Endpoint):
-                    _add(left, end.outcome, share * end.share)
-                elif end.outcome is PacketVerdict.PASS:
-                    _add(left, destination, share * end.share)
+            walk = _Walk(hook, packet if destination is None else packet.translated(destination))
+            walk.run()
+            for outcome, part in walk.ended.items():
+                if isinstance(outcome, Endpoint):
+                    _add(left, outcome, share * part)
                 else:
-                    _add(ended, end.outcome, share * end.share)
-            told.setdefault(tuple(walked.steps), []).append(destination)
-            is_certain = is_certain and walked.is_certain
-        for said, whose in told.items():
-            prefix = _whom(whose, packet) if alive.keys() != {None} else ""
+                    _add(chances, outcome, share * part)
+            if walk.passed > 0:
+                _add(left, destination, share * walk.passed)
+            walks.setdefault(tuple(walk.steps), []).append(destination or packet.endpoint)
+        for said, destinations in walks.items():
+            prefix = f"to {format_outcomes(destinations)}: " if alive.keys() != {None} else ""
             steps += [prefix + step for step in said]
         alive = left
     for destination, share in alive.items():
-        _add(ended, destination if destination is not None else PacketVerdict.PASS, share)
-    return Trace(frozenset(ended), tuple(steps), ended if is_certain else {})
+        _add(chances, PacketVerdict.PASS if destination is None else destination, share)
+    return Trace(chances, tuple(steps))
 
 
-def _whom(destinations: Sequence[Endpoint | None], packet: Packet) -> str:
-    came_with = [Endpoint(packet.destination, packet.port)] if None in destinations else []
-    return f"to {format_outcomes([*came_with, *(d for d in destinations if d is not None)])}: "
+@dataclass(slots=True)
+class _Walk:
+    """One packet in one hook: shares of the packets, and the log of its steps."""
+
+    hook: Hook
+    packet: Packet
+    steps: list[str] = field(default_factory=list)
+    ended: dict[Outcome, float] = field(default_factory=dict)
+    passed: float = 0.0
+    _path: list[str] = field(default_factory=list)
+    _rules: int = 0
+
+    def run(self) -> None:
+        left = self._chain(self.hook.base, 1.0) if self.hook.chains.get(self.hook.base) else 1.0
+        if left > 0 and self._rules:
+            self.steps.append(f"{self.hook.label} {self.hook.base}: no rule decides, the packet continues")
+        self.passed = left + self.ended.pop(PacketVerdict.PASS, 0.0)
+
+    def _chain(self, name: str, share: float) -> float:
+        """Walk `share` of the packets through a chain; return the share that comes back."""
+        if name not in self.hook.chains:
+            raise BrokenChainsError(f"{self._path[-1]} leads to {name}, which does not exist")
+        if name in self._path or len(self._path) >= MAX_DEPTH:
+            raise BrokenChainsError(f"chains lead to each other: {' -> '.join([*self._path, name])}")
+        self._path.append(name)
+        back, has_matched = 0.0, False
+        rules = self.hook.chains[name]
+        for number, rule in enumerate(rules, 1):
+            self._rules += 1
+            if self._rules > MAX_RULES_WALKED:
+                raise BrokenChainsError(f"more than {MAX_RULES_WALKED} rules to walk")
+            result = self.hook.evaluate(rule, self.packet)
+            at = f'{self.hook.label} {name} {number} "{_shortened(rule)}": '
+            if result.note:
+                self.steps.append(at + result.note)
+            if not result.effects:
+                continue
+            has_matched = True
+            self.steps += [at + said for said in _said(result.effects, share)]
+            taken = [(effect, share * effect.share) for effect in result.effects]
+            share = _rest(share, result.effects)
+            for effect, part in taken:
+                if effect.outcome is not None:
+                    _add(self.ended, effect.outcome, part)
+                elif not effect.chain:
+                    back += part
+                elif effect.is_goto:
+                    back += self._chain(effect.chain, part)
+                else:
+                    share += self._chain(effect.chain, part)
+            if share <= 0:
+                break
+        self._path.pop()
+        if not has_matched and self._path:
+            self.steps.append(
+                f"{self.hook.label} {name}: {_no_match(len(rules))}, returns to {self._path[-1]}"
+            )
+        return share + back
+
+
+def _rest(share: float, effects: Sequence[RuleEffect]) -> float:
+    """The share that a rule leaves to the next one; none where only a rounding error is left."""
+    rest = 1 - sum(effect.share for effect in effects)
+    return share * rest if rest > 1e-9 else 0.0
+
+
+def _said(effects: Sequence[RuleEffect], share: float) -> list[str]:
+    """The steps of a rule; one sentence if it chooses among effects with equal chances."""
+    shares: dict[str, float] = {}
+    for effect in effects:
+        shares[effect.text] = shares.get(effect.text, 0.0) + share * effect.share
+    if len(shares) > 1 and max(shares.values()) - min(shares.values()) < 1e-9:
+        return [f"{_percent(next(iter(shares.values())))} of new connections each: {'; '.join(shares)}"]
+    return [
+        said if part >= 1 else f"{_percent(part)} of new connections: {said}" for said, part in shares.items()
+    ]
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.4g} %"
+
+
+def _no_match(rules: int) -> str:
+    if rules < 2:
+        return "its only rule does not match" if rules else "it is empty"
+    return f"none of its {rules} rules matches"
+
+
+def _shortened(rule: str) -> str:
+    """Long maps are cut: a step is for reading."""
+    return rule if len(rule) <= _MAX_RULE_CHARACTERS else f"{rule[:150].rstrip()} ..."
 
 
 def _add(shares: dict[_Key, float], key: _Key, share: float) -> None:
-    # Shares of ways of which nobody can tell which is taken may add up to more than all.
-    shares[key] = min(1.0, shares.get(key, 0.0) + share)
-
-
-def chance_said(share: float, unknown: Sequence[str] = ()) -> str:
-    """How a step begins whose rule takes only `share` of the packets, or takes them perhaps."""
-    if unknown:
-        return f"perhaps (nobody can tell from outside: {', '.join(unknown)}): "
-    return "" if share >= 1 else f"{share * 100:.4g} % of new connections: "
-
-
-def chances_said(shares: Mapping[str, float], unknown: Sequence[str] = ()) -> list[str]:
-    """What a rule does to which share of the packets; in one sentence if the shares are equal."""
-    if len(shares) > 1 and not unknown and max(shares.values()) - min(shares.values()) < 1e-9:
-        each = f"{next(iter(shares.values())) * 100:.4g} % of new connections each: "
-        return [each + "; ".join(shares)]
-    return [chance_said(share, unknown) + said for said, share in shares.items()]
-
-
-def none_of(rules: int) -> str:
-    """What a chain of so many rules did to a packet that none of them took."""
-    if rules < 2:
-        return "its only rule is not for it" if rules else "it is empty"
-    return f"none of its {rules} rules is for it"
+    shares[key] = shares.get(key, 0.0) + share

@@ -1,41 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest's rules, as a model, say of a packet: the answer that every text must give too."""
+"""Traces a packet through the model of a guest's rules: what each packet filter's text must do too."""
 
 import ipaddress
 
-from ruleset.model import Endpoint, EndpointSet, Frontend, GuestRules, NoBackendAction
+from ruleset.model import EndpointSet, Frontend, GuestRules, NoBackendAction
 from ruleset.render.frontends import is_renderable
 from ruletrace.packet import Outcome, Packet, PacketVerdict, Trace
 
-_REFUSALS = {
+_NO_BACKEND = {
     NoBackendAction.REJECT: (
         PacketVerdict.REJECT,
-        "no endpoint can take it, so it is rejected: the sender is told at once",
+        "it has no endpoint: the packet is rejected, the sender fails at once",
     ),
     NoBackendAction.DROP: (
         PacketVerdict.DROP,
-        "this guest may not reach it that way, so it is dropped: the sender waits",
+        "its traffic policy or source ranges leave this guest no endpoint: the packet is dropped",
     ),
 }
 
 
 def trace_model(rules: GuestRules, packet: Packet) -> Trace:
-    """Where `packet` can go under `rules`. A packet of the other family passes."""
+    """Every outcome of `packet` under `rules`. A packet of the other family passes."""
     if packet.family is not rules.family:
         return _one(PacketVerdict.PASS, f"the rules are for {rules.family.value}: the packet passes")
     for frontend in rules.frontends():
         if _is_for(frontend, packet):
-            return _captured(frontend, packet)
+            return _of_frontend(frontend, packet)
+    place = f"{packet.protocol.value} {packet.endpoint} is no Service port of this guest"
     for cidr in rules.service_cidrs:
-        if packet.to in ipaddress.ip_network(cidr):
-            return _one(
-                PacketVerdict.REJECT,
-                f"{packet.protocol.value} {Endpoint(packet.destination, packet.port)} belongs to no Service "
-                f"port of this guest",
-                f"{packet.destination} is in the service range {cidr}, where that is rejected",
-            )
-    place = f"{packet.protocol.value} {Endpoint(packet.destination, packet.port)}"
-    return _one(PacketVerdict.PASS, f"no Service of this guest has {place}: the packet passes untouched")
+        if packet.address in ipaddress.ip_network(cidr):
+            why = f"{packet.destination} is in the service range {cidr}: the packet is rejected"
+            return _one(PacketVerdict.REJECT, place, why)
+    return _one(PacketVerdict.PASS, f"{place}: the packet passes untranslated")
 
 
 def _is_for(frontend: Frontend, packet: Packet) -> bool:
@@ -43,30 +39,31 @@ def _is_for(frontend: Frontend, packet: Packet) -> bool:
         is_renderable(frontend)
         and frontend.port == packet.port
         and frontend.protocol is packet.protocol
-        and ipaddress.ip_address(frontend.ip) == packet.to
+        and ipaddress.ip_address(frontend.ip) == packet.address
     )
 
 
-def _captured(frontend: Frontend, packet: Packet) -> Trace:
-    place = Endpoint(packet.destination, packet.port)
-    whose = f"{frontend.protocol.value} {place} belongs to Service port {frontend.service_port}"
+def _of_frontend(frontend: Frontend, packet: Packet) -> Trace:
+    place = f"{packet.protocol.value} {packet.endpoint} is Service port {frontend.service_port}"
     if isinstance(frontend.to, NoBackendAction):
-        fate, why = _REFUSALS[frontend.to]
-        return _one(fate, whose, why)
-    return _chosen(frontend.to, whose)
+        verdict, why = _NO_BACKEND[frontend.to]
+        return _one(verdict, place, why)
+    return _of_endpoints(frontend.to, place)
 
 
-def _chosen(target: EndpointSet, whose: str) -> Trace:
-    count = len(target.endpoints)
-    where = ", ".join(map(str, target.endpoints))
-    local = " on this node" if target.is_local else ""
-    how = f"its only endpoint{local}: {where}" if count == 1 else f"one of {count} endpoints{local}: {where}"
-    steps = [whose, f"it goes to {how}"]
-    if target.affinity_s is not None:
-        steps.append(f"later connections within {target.affinity_s} s go to the same endpoint")
-    chances: dict[Outcome, float] = dict.fromkeys(target.endpoints, 1 / count)
-    return Trace(frozenset(chances), tuple(steps), chances)
+def _of_endpoints(endpoints: EndpointSet, place: str) -> Trace:
+    count = len(endpoints.endpoints)
+    shown = ", ".join(map(str, endpoints.endpoints))
+    local = " on this node" if endpoints.is_local else ""
+    steps = [
+        place,
+        f"its only endpoint{local}: {shown}" if count == 1 else f"one of {count} endpoints{local}: {shown}",
+    ]
+    if endpoints.affinity_s is not None:
+        steps.append(f"ClientIP affinity keeps a client on its endpoint for {endpoints.affinity_s} s")
+    chances: dict[Outcome, float] = dict.fromkeys(endpoints.endpoints, 1 / count)
+    return Trace(chances, tuple(steps))
 
 
-def _one(fate: PacketVerdict, *steps: str) -> Trace:
-    return Trace(frozenset({fate}), steps, {fate: 1.0})
+def _one(verdict: PacketVerdict, *steps: str) -> Trace:
+    return Trace({verdict: 1.0}, steps)

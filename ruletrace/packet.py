@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first packet of a flow out of a guest, and what becomes of it.
 
-Whoever answers for a packet (the model, a tracer of some packet filter's text) answers with a
-`Trace`, so that answers can be compared and shown alike.
+The model and the tracers of both packet filters answer with a `Trace`, so that answers compare.
 """
 
 import enum
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ruleset.model import Endpoint, Family, Protocol
 
@@ -16,15 +15,15 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class PacketVerdict(enum.Enum):
-    """An end of a packet that is not an endpoint.
+    """How a packet ends that reaches no endpoint.
 
-    PASS: it leaves for the destination it came with. UNKNOWN: a rule took it that cannot be
-    followed, as one that hands it to a program.
+    PASS: it leaves for its original destination. UNKNOWN: a rule applies, or may apply, that the
+    tracer does not understand.
     """
 
     REJECT = "reject"
     DROP = "drop"
-    PASS = "pass"  # noqa: S105 - a fate, not a secret
+    PASS = "pass"  # noqa: S105 - a verdict, not a secret
     UNKNOWN = "unknown"
 
 
@@ -33,69 +32,76 @@ Outcome = Endpoint | PacketVerdict
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet that opens a flow: no connection is known to the guest's kernel, no affinity.
+    """A packet that opens a flow: the guest's conntrack and its affinity lists have no entry for it.
 
-    `is_rewritten`: its destination is not the one that it came with.
+    `is_translated`: nat has replaced its destination.
     """
 
     source: str
     protocol: Protocol
     destination: str
     port: int
-    is_rewritten: bool = False
+    is_translated: bool = False
 
     def __post_init__(self) -> None:
-        if self.to.version != ipaddress.ip_address(self.source).version:
+        if self.address.version != ipaddress.ip_address(self.source).version:
             raise ValueError(f"{self.source} and {self.destination} are not of one family")
         if not 0 < self.port < 65536:
             raise ValueError(f"{self.port} is not a port")
 
     def __str__(self) -> str:
-        return f"{self.protocol.value} {self.source} -> {Endpoint(self.destination, self.port)}"
+        return f"{self.protocol.value} {self.source} -> {self.endpoint}"
 
     @property
-    def to(self) -> Address:
+    def address(self) -> Address:
+        """The destination."""
         return ipaddress.ip_address(self.destination)
 
     @property
-    def family(self) -> Family:
-        return Family.IPV4 if self.to.version == 4 else Family.IPV6
+    def endpoint(self) -> Endpoint:
+        """The destination with its port."""
+        return Endpoint(self.destination, self.port)
 
     @property
-    def is_to_itself(self) -> bool:
-        """Whether the destination is the guest's own. The source stands for its addresses."""
-        return self.to.is_loopback or self.to == ipaddress.ip_address(self.source)
+    def family(self) -> Family:
+        return Family.IPV4 if self.address.version == 4 else Family.IPV6
 
-    def rewritten(self, endpoint: Endpoint) -> "Packet":
-        return Packet(self.source, self.protocol, endpoint.ip, endpoint.port, is_rewritten=True)
+    def translated(self, endpoint: Endpoint) -> "Packet":
+        return Packet(self.source, self.protocol, endpoint.ip, endpoint.port, is_translated=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Every outcome a packet can have, and why.
+    """The share (above 0, at most 1) of packets that each possible outcome gets, and why.
 
-    `chances` has the share of each outcome, between 0 and 1; it is empty where a rule was met of
-    which cannot be known whether it takes the packet. `steps` are sentences for a person, in the
-    packet's order.
+    `steps` are sentences for people, in the packet's order.
     """
 
-    outcomes: frozenset[Outcome]
+    chances: Mapping[Outcome, float]
     steps: tuple[str, ...]
-    chances: Mapping[Outcome, float] = field(default_factory=dict)
+
+    @property
+    def outcomes(self) -> frozenset[Outcome]:
+        return frozenset(self.chances)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The endpoints among the outcomes, sorted by their text."""
-        return tuple(sorted((o for o in self.outcomes if isinstance(o, Endpoint)), key=str))
+        return tuple(sorted((o for o in self.chances if isinstance(o, Endpoint)), key=str))
 
     @property
-    def verdict(self) -> str:
-        """`10.0.0.3:80, 10.0.0.4:80`, `reject`, ... in a fixed order; alternatives with commas."""
-        return format_outcomes(self.outcomes)
+    def verdicts(self) -> tuple[PacketVerdict, ...]:
+        """The verdicts among the outcomes, in the order of their definition."""
+        return tuple(verdict for verdict in PacketVerdict if verdict in self.chances)
+
+    @property
+    def summary(self) -> str:
+        """`10.0.0.3:80, 10.0.0.4:80`, `reject`, ...: see `format_outcomes`."""
+        return format_outcomes(self.chances)
 
 
 def format_outcomes(outcomes: Iterable[Outcome]) -> str:
-    """Endpoints sorted by text, then fates, joined with commas."""
+    """Endpoints sorted by text, then verdicts, joined with commas."""
     known = frozenset(outcomes)
     endpoints = sorted(str(outcome) for outcome in known if isinstance(outcome, Endpoint))
-    return ", ".join([*endpoints, *(fate.value for fate in PacketVerdict if fate in known)])
+    return ", ".join([*endpoints, *(verdict.value for verdict in PacketVerdict if verdict in known)])

@@ -23,7 +23,7 @@ TIMEOUT_S = 3.0
 T = TypeVar("T")
 
 
-class Refusal(Exception):  # noqa: N818 - an answer that is not the page
+class ErrorResponse(Exception):  # noqa: N818 - an answer that is not the page
     """The daemon answered with another code than 200; the text is what it says."""
 
 
@@ -65,7 +65,7 @@ def ask(where: Address, path: str, kind: type[T], daemon: str) -> T:
     try:
         code, body = fetch(where, path, TIMEOUT_S)
         if code != 200:
-            raise Refusal(body.decode("utf-8", "replace").strip())
+            raise ErrorResponse(body.decode("utf-8", "replace").strip())
         answer = msgspec.json.decode(body, type=kind)
     except TimeoutError:
         raise ToolError(f"{name}: nothing within {TIMEOUT_S:.0f} s; is {daemon} stopped or stuck?") from None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import NotInjectable, Unreachable
-from vcnode.dns_message import Answer, Malformed, Type, decode, question
+from vcnode.core.dns_message import Answer, Malformed, Type, decode, question
 
 PORT = 53
 # resolv.conf(5): a resolver waits for 5 s and asks twice; somebody waits here at a terminal.

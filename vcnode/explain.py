@@ -18,20 +18,19 @@ from daemonkit.status.server import Address
 from ruleset.model import GuestRules, Protocol
 from ruletrace.packet import Packet
 from vcnode import daemons
-from vcnode.explain_report import Filter, Subject, Wanted, as_json, render, report
+from vcnode.core.explain_report import DesiredRules, GuestIdentity, ReadBack, as_json, explain, render
 from vcnode.terminal import Terminal, ToolError
 
 # An agent has 10 s to read its rules back; on top of that, kata-bridge's queue for the guest.
 READ_S = 20.0
 LIST_S = 5.0
 _PROXY = "kubeproxy-ext"
-# The source of packets of a guest whose addresses nobody knows (RFC 5737, RFC 3849): rules of ours
-# ask for no source.
+# The source of packets of a guest without known addresses (RFC 5737, RFC 3849): our rules match no source.
 _ANY_SOURCE = {4: "192.0.2.1", 6: "2001:db8::1"}
 
 
 class ProxyGuest(msgspec.Struct, rename="camel"):
-    """A guest as kubeproxy-ext sees it."""
+    """A guest in kubeproxy-ext's /explain."""
 
     id: str
     pod: str
@@ -45,7 +44,7 @@ class ProxyGuest(msgspec.Struct, rename="camel"):
 
 
 class Knowledge(msgspec.Struct, rename="camel"):
-    """What is known of the tenant's Services."""
+    """Whether kubeproxy-ext knows the tenant's Services."""
 
     knowledge: str
     last_known_age_seconds: float | None = None
@@ -56,14 +55,14 @@ class Model(msgspec.Struct):
 
 
 class Elsewhere(msgspec.Struct):
-    """A Service of the tenant that has the address, in a network where the guest is not."""
+    """A Service of the tenant that has the address in a network where the guest is not."""
 
     service: str
     network: str
 
 
-class Page(msgspec.Struct):
-    """kubeproxy-ext's /explain, as far as it is used."""
+class ExplainPage(msgspec.Struct):
+    """The part of kubeproxy-ext's /explain that this verb reads."""
 
     guest: ProxyGuest
     ips: tuple[str, ...] = ()
@@ -79,26 +78,28 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "explain",
         help="where a packet of a pod to an address goes, and why",
-        description="Run a packet through the model of a guest's rules and through the rules that the guest"
-        " really has, and say where it goes, by which rule, and whether the two agree. Exit code 0 if it"
-        " goes where it should and the guest's rules are the newest, else 1.",
+        description="Trace a packet through the model of a guest's rules and through the rules that the guest"
+        " has installed; print where it goes, by which rule, and whether the two agree. Exit code 0 if the"
+        " packet goes where expected and the guest has its current rules, else 1.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "pod",
         metavar="POD",
-        help="namespace/name in the tenant or in the super cluster, or a guest's id, of `vcnode guests`",
+        help="namespace/name in the tenant or in the super cluster, or a guest's id from `vcnode guests`",
     )
     parser.add_argument("to", metavar="ADDRESS:PORT", type=_destination, help="IPv6 as [ADDRESS]:PORT")
     parser.add_argument("--protocol", choices=[each.value for each in Protocol], default=Protocol.TCP.value)
-    parser.add_argument("--tenant", metavar="KEY", help="whose pod, where two tenants have one of that name")
+    parser.add_argument(
+        "--tenant", metavar="KEY", help="the pod's tenant, if several tenants have a pod of that name"
+    )
     daemons.add_where(parser, daemons.PROXY_STATUS, _PROXY)
     parser.add_argument(
         "--bridge",
         type=Path,
         default=daemons.BRIDGE_SOCKET,
         metavar="PATH",
-        help=f"kata-bridge's own socket (default: {daemons.BRIDGE_SOCKET})",
+        help=f"kata-bridge's socket (default: {daemons.BRIDGE_SOCKET})",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -122,48 +123,50 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask both daemons and print. Raises ToolError."""
     where = daemons.address_of(arguments)
     destination, port = arguments.to
-    subject, rules = asyncio.run(_from_bridge(arguments.bridge, arguments.pod, arguments.tenant))
-    page: Page | str
-    if subject is None:
-        # kata-bridge is away; what kubeproxy-ext says of the pod is half of the answer.
+    guest, rules = asyncio.run(_from_bridge(arguments.bridge, arguments.pod, arguments.tenant))
+    page: ExplainPage | str
+    if guest is None:
+        # kata-bridge is away: kubeproxy-ext knows the pod, and half of the answer.
         page = _page_of_pod(where, arguments.pod, arguments.tenant, destination, str(rules))
-        subject = _subject(page)
+        guest = _guest_of_page(page)
     else:
         try:
-            page = _page(where, destination, guest=subject.id)
-        except (ToolError, daemons.Refusal) as error:
+            page = _page(where, destination, guest=guest.id)
+        except (ToolError, daemons.ErrorResponse) as error:
             page = f"kubeproxy-ext: {error}"
-    packet = Packet(_source(subject, destination), Protocol(arguments.protocol), destination, port)
-    said = report(subject, packet, _wanted(page, packet), rules)
+    packet = Packet(_source(guest, destination), Protocol(arguments.protocol), destination, port)
+    explanation = explain(guest, packet, _desired(page, packet), rules)
     if arguments.json:
-        terminal.json(as_json(said))
+        terminal.json(as_json(explanation))
     else:
-        terminal.lines(render(said))
-    return 0 if said.is_good else 1
+        terminal.lines(render(explanation))
+    return 0 if explanation.is_good else 1
 
 
 # ---- kata-bridge
 
 
-async def _from_bridge(socket: Path, pod: str, tenant: str | None) -> tuple[Subject | None, Filter | str]:
-    """The guest, None if kata-bridge cannot be asked, and its rules or why they are not known.
+async def _from_bridge(
+    socket: Path, pod: str, tenant: str | None
+) -> tuple[GuestIdentity | None, ReadBack | str]:
+    """The guest, None if kata-bridge cannot be asked, and its rules or why they are unknown.
 
-    Raises ToolError where no guest is called so, or several are.
+    Raises ToolError unless exactly one guest has that name.
     """
     async with BridgeClient(socket, timeout_s=READ_S) as bridge:
         try:
             guests, is_whole = await _guests(bridge)
         except BridgeError as error:
             return None, f"kata-bridge: {error}{_away(error)}"
-        subject = _subject_of(choose(guests, pod, tenant, is_whole=is_whole))
+        guest = _identity(choose(guests, pod, tenant, is_whole=is_whole))
         try:
-            return subject, _filter(await bridge.read_back(subject.id))
+            return guest, _read_back(await bridge.read_back(guest.id))
         except (BridgeError, BadRuleset) as error:
-            return subject, f"kata-bridge: {error}"
+            return guest, f"kata-bridge: {error}"
 
 
 async def _guests(bridge: BridgeClient) -> tuple[list[Guest], bool]:
-    """All guests that kata-bridge knows, and whether these are all there are. Raises BridgeError."""
+    """The guests that kata-bridge knows, and whether it has listed all sandboxes. Raises BridgeError."""
     found: dict[str, Guest] = {}
     try:
         async with asyncio.timeout(LIST_S):
@@ -173,7 +176,7 @@ async def _guests(bridge: BridgeClient) -> tuple[list[Guest], bool]:
                 if event.guest is not None:
                     found[event.guest.id] = event.guest
     except TimeoutError:
-        pass  # it does not know the node's sandboxes yet
+        pass  # it has not listed the node's sandboxes yet
     return list(found.values()), False
 
 
@@ -198,19 +201,19 @@ def choose(guests: Sequence[Guest], pod: str, tenant: str | None, *, is_whole: b
             guest for guest in theirs if guest.id.startswith(pod)
         ]
     if not found:
-        reason = "" if is_whole else "; kata-bridge does not know all sandboxes of this node yet"
-        raise ToolError(f"{pod}: no guest on this node is called so{reason} (see `vcnode guests`)")
+        reason = "" if is_whole else "; kata-bridge has not listed all sandboxes of this node yet"
+        raise ToolError(f"{pod}: no guest on this node has that name{reason} (see `vcnode guests`)")
     if len({guest.tenant for guest in found}) > 1:
         names = ", ".join(sorted(guest.tenant or "none" for guest in found))
-        raise ToolError(f"{pod}: tenants {names} have one: say whose with --tenant")
+        raise ToolError(f"{pod}: tenants {names} have a pod of that name: add --tenant")
     if len(found) > 1:
         names = ", ".join(sorted(guest.id for guest in found))
-        raise ToolError(f"{pod}: guests {names} are called so: say which by its id")
+        raise ToolError(f"{pod}: guests {names} have that name: give the id instead")
     return found[0]
 
 
-def _subject_of(guest: Guest) -> Subject:
-    return Subject(
+def _identity(guest: Guest) -> GuestIdentity:
+    return GuestIdentity(
         id=guest.id,
         pod=f"{guest.namespace}/{guest.name}",
         tenant=guest.tenant,
@@ -222,54 +225,56 @@ def _subject_of(guest: Guest) -> Subject:
     )
 
 
-def _filter(reply: ReadBackReply) -> Filter | str:
+def _read_back(reply: ReadBackReply) -> ReadBack | str:
     """Raises `BadRuleset`."""
     result = reply.result
     if result is not None and result.code is not ResultCode.APPLIED:
         return result.message or result.code.name.lower()
-    return Filter(tuple(map(from_part, reply.installed)), tuple(map(from_part, reply.desired)))
+    return ReadBack(tuple(map(from_part, reply.installed)), tuple(map(from_part, reply.desired)))
 
 
 # ---- kubeproxy-ext
 
 
-def _page(where: Address, destination: str, **guest: str) -> Page:
-    """Raises ToolError and `daemons.Refusal`."""
+def _page(where: Address, destination: str, **guest: str) -> ExplainPage:
+    """Raises ToolError and `daemons.ErrorResponse`."""
     query = urlencode({**guest, "address": destination})
-    return daemons.ask(where, f"/explain?{query}", Page, _PROXY)
+    return daemons.ask(where, f"/explain?{query}", ExplainPage, _PROXY)
 
 
-def _page_of_pod(where: Address, pod: str, tenant: str | None, destination: str, why: str) -> Page:
-    """Ask by the pod's name alone. Raises ToolError."""
-    asked: list[dict[str, str]] = [{"pod": pod}] if "/" in pod else [{"guest": pod}]
+def _page_of_pod(where: Address, pod: str, tenant: str | None, destination: str, why: str) -> ExplainPage:
+    """Ask by the pod's name alone. Raises ToolError, which begins with why kata-bridge has no answer."""
+    queries: list[dict[str, str]] = [{"pod": pod}] if "/" in pod else [{"guest": pod}]
     if tenant is not None and "/" in pod:
-        asked.insert(0, {"pod": pod, "tenant": tenant})
-    said = ""
-    for query in asked:
+        queries.insert(0, {"pod": pod, "tenant": tenant})
+    answer = ""
+    for query in queries:
         try:
             page = _page(where, destination, **query)
         except ToolError as error:
             raise ToolError(f"{why}; kubeproxy-ext: {error}") from None
-        except daemons.Refusal as error:
-            said = str(error)
+        except daemons.ErrorResponse as error:
+            answer = str(error)
             continue
         if tenant in (None, page.guest.tenant):
             return page
     hint = "" if tenant is not None else " (the tenant's name for it needs --tenant)"
-    raise ToolError(f"{why}; kubeproxy-ext: {pod}: {said or 'no such guest'}{hint}")
+    raise ToolError(f"{why}; kubeproxy-ext: {pod}: {answer or 'no such guest'}{hint}")
 
 
-def _subject(page: Page) -> Subject:
+def _guest_of_page(page: ExplainPage) -> GuestIdentity:
     guest = page.guest
-    return Subject(guest.id, guest.pod, guest.tenant, guest.tenant_pod, page.ips, guest.channel, guest.digest)
+    return GuestIdentity(
+        guest.id, guest.pod, guest.tenant, guest.tenant_pod, page.ips, guest.channel, guest.digest
+    )
 
 
-def _wanted(page: Page | str, packet: Packet) -> Wanted | str:
+def _desired(page: ExplainPage | str, packet: Packet) -> DesiredRules | str:
     if isinstance(page, str):
         return page
     rules = [model.rules for model in page.models if model.rules.family is packet.family]
     known = page.tenant or Knowledge("unknown")
-    return Wanted(
+    return DesiredRules(
         rules[0] if rules else None,
         digest=page.guest.wanted_digest or "",
         generation=page.guest.wanted_generation,
@@ -282,7 +287,7 @@ def _wanted(page: Page | str, packet: Packet) -> Wanted | str:
     )
 
 
-def _source(subject: Subject, destination: str) -> str:
+def _source(guest: GuestIdentity, destination: str) -> str:
     version = ipaddress.ip_address(destination).version
-    ours = (ip for ip in subject.ips if (":" in ip) == (version == 6))
+    ours = (ip for ip in guest.ips if (":" in ip) == (version == 6))
     return next(ours, _ANY_SOURCE[version])

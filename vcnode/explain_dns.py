@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from vcnode import daemons
-from vcnode.dns_message import BadName, Type, candidates, reverse_name
+from vcnode.core.dns_message import BadName, Type, candidates, reverse_name
 from vcnode.dns_query import Asked, ask_all
 from vcnode.guests import Status as BridgeStatus
 from vcnode.terminal import Terminal, ToolError, columns, duration
@@ -134,7 +134,7 @@ def _page(arguments: argparse.Namespace) -> Page:
     where = daemons.address_of(arguments)
     try:
         return daemons.ask(where, f"/explain?{urlencode(query)}", Page, _DAEMON)
-    except daemons.Refusal as error:
+    except daemons.ErrorResponse as error:
         hint = "; say whose with --tenant" if "more than one" in str(error) else ""
         raise ToolError(f"{arguments.pod}: {error}{hint}") from None
 
@@ -203,7 +203,7 @@ def _netns(arguments: argparse.Namespace, page: Page) -> str | None:
         return None
     try:
         status = daemons.ask(arguments.bridge_status, "/status", BridgeStatus, _BRIDGE)
-    except daemons.Refusal as error:
+    except daemons.ErrorResponse as error:
         raise ToolError(f"{_BRIDGE}: {error}; say where with --netns PATH") from None
     for guest in status.guests:
         if guest.id == page.pod.guest and guest.netns:

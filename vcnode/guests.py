@@ -106,7 +106,7 @@ def _ask(arguments: argparse.Namespace) -> Status:
     where = daemons.address_of(arguments)
     try:
         return daemons.ask(where, "/status", Status, _DAEMON)
-    except daemons.Refusal as error:
+    except daemons.ErrorResponse as error:
         raise ToolError(f"{where}: {error}") from None
 
 

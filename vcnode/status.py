@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from daemonkit.status.server import Address, StatusError, fetch
-from vcnode import status_report
+from vcnode.core import status_report
 from vcnode.daemons import BRIDGE_SOCKET, SOCKET_DIRECTORY, TIMEOUT_S, loopback
 from vcnode.terminal import Terminal, ToolError
 

@@ -13,8 +13,9 @@ from daemonkit.files.atomic import write_atomically
 from daemonkit.kube import kubeconfig
 from tenancy.registry import Bad, Registry, merge
 from tenancy.tenant import Role, Tenant
-from vcnode import certificates, tenant_file, tenant_release, tenant_report
-from vcnode.certificates import Offer
+from vcnode import tenant_release
+from vcnode.core import certificates, tenant_file, tenant_report
+from vcnode.core.certificates import Offer
 from vcnode.terminal import Terminal, ToolError, day_left
 from vnagent.sources.files import REMOVED_SUFFIX, SourceError, TenantDirectory
 

@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
 def _retained(where: Path) -> tuple[str, ...]:
     try:
         return daemons.ask(where, "/status", _Status, "vn-agent").retained
-    except daemons.Refusal as error:
+    except daemons.ErrorResponse as error:
         raise ToolError(f"{where}: {error}") from None
 
 

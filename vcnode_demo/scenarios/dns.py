@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from vcnode import explain_dns, guests
-from vcnode.dns_message import Type
+from vcnode.core.dns_message import Type
 from vcnode.dns_query import ask_all
 from vcnode.terminal import columns
 from vcnode_demo import dns_guests

@@ -7,7 +7,7 @@
 import json
 from typing import Any
 
-from vcnode import status_report
+from vcnode.core import status_report
 from vcnode.terminal import columns
 from vcnode_demo.caller import Answer, Caller, RefusedError
 from vcnode_demo.environment import Stage

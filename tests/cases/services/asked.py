@@ -85,7 +85,7 @@ def of_guest(checks: Iterable[Check], pod: str, how: str) -> tuple[Question, ...
 def with_catch_all(question: Question, service_cidrs: Iterable[str]) -> Question:
     """The same question under rules that refuse what no Service takes in these ranges."""
     passes = question.wanted == {PacketVerdict.PASS}
-    to = question.packet.to
+    to = question.packet.address
     if not passes or not any(to in ipaddress.ip_network(cidr) for cidr in service_cidrs):
         return question
     return Question(question.name, question.packet, frozenset({PacketVerdict.REJECT}))

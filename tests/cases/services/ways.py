@@ -4,14 +4,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
+from ruleset.document import Document, parse
 from ruleset.model import EndpointSet, Family, GuestRules
 from ruleset.names import Backend
-from ruletrace.iptables.rule_text import read_tables as read_iptables
-from ruletrace.iptables.trace import trace_tables as trace_iptables
+from ruletrace import iptables, nft
 from ruletrace.model_trace import trace_model
-from ruletrace.nft.rule_text import read_tables as read_nft
-from ruletrace.nft.trace import trace_tables as trace_nft
 from ruletrace.packet import Outcome, Packet, Trace, format_outcomes
 from tests.cases.services.asked import Question
 from tests.cases.services.consistency import problems
@@ -44,13 +43,10 @@ def render(data: bytes, guest: RenderedGuest) -> Rendered:
     return Rendered(guest, rules_for(data, guest), texts)
 
 
-def tracer(text: str, backend: Backend) -> Tracer:
-    """What a text says of packets."""
-    if backend is Backend.IPTABLES:
-        iptables = read_iptables(text)
-        return lambda packet: trace_iptables(iptables, packet)
-    nft = read_nft(text)
-    return lambda packet: trace_nft(nft, packet)
+def tracer(document: Document) -> Tracer:
+    """What the rules of a document do to packets."""
+    trace = iptables.trace if document.backend is Backend.IPTABLES else nft.trace
+    return partial(trace, document)
 
 
 def by_model(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
@@ -62,7 +58,8 @@ def by_texts(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
     found = [f"iptables text: {problem}" for problem in problems(rendered.texts[Backend.IPTABLES])]
     questions = list(questions)
     for backend, text in rendered.texts.items():
-        found += _compared(f"{backend.value} text", tracer(text, backend), rendered, questions)
+        document = parse(text, rendered.family, backend)
+        found += _compared(f"{backend.value} text", tracer(document), rendered, questions)
     return found
 
 
@@ -115,7 +112,7 @@ class LiveKernels:
             has_affinity = _has_affinity(rendered.rules, question.packet)
             said = complaints(lab, question, reload if has_affinity else None)
             found += [f"{filter_.name}, live: {question.name}: {one}" for one in said]
-        saved = tracer(filter_.save(lab.guest, rendered.family), filter_.backend)
+        saved = tracer(filter_.held(lab.guest, rendered.family).document())
         return found + _compared(f"{filter_.name}, as the kernel prints it", saved, rendered, questions)
 
 
@@ -130,7 +127,7 @@ def _compared(way: str, ask: Tracer, rendered: Rendered, questions: Iterable[Que
         wanted = question.wanted if question.is_of_rules else model.outcomes
         if traced.outcomes != wanted:
             steps = "".join(f"\n           {step}" for step in traced.steps)
-            found.append(f"{way}: {question.name}: {traced.verdict}, not {format_outcomes(wanted)}{steps}")
+            found.append(f"{way}: {question.name}: {traced.summary}, not {format_outcomes(wanted)}{steps}")
         elif _rounded(traced.chances) != _rounded(model.chances):
             found.append(
                 f"{way}: {question.name}: chances {_shown(traced.chances)}, not {_shown(model.chances)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode explain` as a process, between a real kubeproxy-ext and a stand-in kata-bridge."""
+"""`vcnode explain` as a process, between a real kubeproxy-ext and a fake kata-bridge."""
 
 import asyncio
 import json
@@ -48,55 +48,52 @@ async def explain(here: Node, *argv: str) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_it_goes_where_it_should(tmp_path: Path) -> None:
+async def test_packet_goes_as_expected(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         await here.until(lambda: here.rules("a1") and here.rules("b1"))
         code, out, err = await explain(here, "default/front", "10.96.0.1:80", "--tenant", "a")
         assert (code, err) == (0, "")
         assert out.splitlines()[:3] == [
             "tcp 10.244.0.9 -> 10.96.0.1:80 from default/front of tenant a",
-            "-> goes to one of 10.1.0.1:8080, 10.1.0.2:8080, as it should",
+            "-> goes to one of 10.1.0.1:8080, 10.1.0.2:8080, as expected",
             "",
         ]
-        assert "tcp 10.96.0.1:80 belongs to Service port default/web:p" in out
+        assert "tcp 10.96.0.1:80 is Service port default/web:p" in out
         code, out, err = await explain(here, "b-default/front", "10.96.0.1:80")
         assert code == 0
-        assert "-> is rejected: the sender is told at once, as it should" in out
+        assert "-> is rejected: the sender fails at once, as expected" in out
         code, out, err = await explain(here, "default/front", "10.96.0.1:80")
         assert (code, out) == (1, "")
-        assert err == "vcnode: default/front: tenants a, b have one: say whose with --tenant\n"
+        assert err == "vcnode: default/front: tenants a, b have a pod of that name: add --tenant\n"
 
 
-async def test_a_service_of_another_network_is_named(tmp_path: Path) -> None:
+async def test_service_of_another_network_gets_a_note(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.change("a1", networks=("blue",))
         await here.until(lambda: here.rules("a1"))
         code, out, _ = await explain(here, "a-default/front", "10.96.0.1:80")
         assert code == 0
         assert "-> is rejected" in out
-        assert (
-            "10.96.0.1 is an address of Service default/web in network default, where this guest is not"
-            in out
-        )
+        assert "10.96.0.1 is an address of Service default/web in network default; this guest is" in out
         code, out, _ = await explain(here, "b-default/front", "10.96.0.1:80")
-        assert "network default" not in out, "another tenant's Services are not told"
+        assert "network default" not in out, "another tenant's Services are not shown"
 
 
-async def test_the_canary_is_told_from_a_service(tmp_path: Path) -> None:
+async def test_rules_probe_is_not_shown_as_a_service(tmp_path: Path) -> None:
     made = node(tmp_path)
     made.settings["canary"] = {"ipv4Address": "192.0.2.61"}
     async with running(made) as here:
         await here.until(lambda: here.rules("a1"))
         code, out, _ = await explain(here, "a1", "192.0.2.61:10561")
         assert code == 0
-        assert "-> goes to 127.0.0.1:10561, as it should" in out
-        assert "192.0.2.61:10561 is the canary: it leads a guest to its own loopback" in out
+        assert "-> goes to 127.0.0.1:10561, as expected" in out
+        assert "192.0.2.61:10561 is the rules probe" in out
         assert "the guest has the current generation, " in out
         code, out, _ = await explain(here, "a1", "192.0.2.61:80")
-        assert "192.0.2.61 is the address of the canary, with 10561/tcp alone" in out
+        assert "192.0.2.61 is an address of the rules probe, which has 10561/tcp only" in out
 
 
-async def test_rules_that_drifted_or_are_behind_are_said(tmp_path: Path) -> None:
+async def test_drifted_or_unreadable_rules_are_reported(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         await here.until(lambda: here.rules("a1"))
         known = here.bridge.guests["a1"]
@@ -113,18 +110,18 @@ async def test_rules_that_drifted_or_are_behind_are_said(tmp_path: Path) -> None
         known.unreachable = "the guest's agent is not attached"
         code, out, _ = await explain(here, "a1", "10.96.0.1:80")
         assert code == 1
-        assert "what it does is not known: the guest's agent is not attached" in out
+        assert "actual outcome: the guest's agent is not attached" in out
 
 
-async def test_half_of_it_is_said_when_one_daemon_is_away(tmp_path: Path) -> None:
+async def test_each_daemon_alone_gives_half_of_the_answer(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         await here.until(lambda: here.rules("a1"))
         await here.bridge.stop()
         for argv in (("a-default/front",), ("default/front", "--tenant", "a"), ("a1",)):
             code, out, err = await explain(here, argv[0], "10.96.0.1:80", *argv[1:])
             assert (code, err) == (1, "")
-            assert "-> goes to one of 10.1.0.1:8080, 10.1.0.2:8080, if the guest's rules are" in out
-            assert "what it does is not known: kata-bridge: " in out
+            assert "-> goes to one of 10.1.0.1:8080, 10.1.0.2:8080 if the guest has its rules" in out
+            assert "actual outcome: kata-bridge: " in out
         code, out, err = await explain(here, "default/other", "10.96.0.1:80")
         assert (code, out) == (1, "")
         assert "no such guest" in err
@@ -132,7 +129,7 @@ async def test_half_of_it_is_said_when_one_daemon_is_away(tmp_path: Path) -> Non
         await here.stop()
         code, out, err = await explain(here, "a1", "10.96.0.1:80")
         assert (code, err) == (1, "")
-        assert "-> goes to one of 10.1.0.1:8080, 10.1.0.2:8080; whether it should is not known" in out
+        assert "-> goes to one of 10.1.0.1:8080, 10.1.0.2:8080; the expected outcome is unknown" in out
         assert "does kubeproxy-ext run here?" in out
         await here.bridge.stop()
         code, out, err = await explain(here, "a1", "10.96.0.1:80")

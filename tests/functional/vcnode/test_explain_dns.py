@@ -18,7 +18,7 @@ from tests.functional.daemon_node import running
 from tests.functional.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import tenant
 from vcnode import dns_query
-from vcnode.dns_message import Type
+from vcnode.core.dns_message import Type
 from vcnode.dns_query import ask_all
 
 DEADLINE_S = 30.0

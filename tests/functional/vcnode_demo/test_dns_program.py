@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.functional.vcnode.asked_program import DEADLINE_S, AskedProgram
-from vcnode.dns_message import Type
+from vcnode.core.dns_message import Type
 from vcnode.dns_query import ask_all
 from vcnode_demo import dns_program
 

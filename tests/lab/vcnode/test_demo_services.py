@@ -73,7 +73,7 @@ def test_kept_it_can_be_played_with(short_path: Path) -> None:
         lines = demo.handed_out()
         for start, expected in (
             ("vcnode guests", "acme-front "),
-            ("vcnode explain", "-> goes to 10.0.0.21:8080, as it should"),
+            ("vcnode explain", "-> goes to 10.0.0.21:8080, as expected"),
             ("vcnode status", "\nkata-bridge: ready"),
             ("vcnode status", "\nkubeproxy-ext on node-1: ready"),
         ):

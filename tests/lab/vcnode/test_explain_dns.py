@@ -10,7 +10,7 @@ import pytest
 
 from tests.functional.vcnode.test_explain_dns import reply
 from tests.lab.namespaces import Lab, LabNamespace
-from vcnode.dns_message import Type
+from vcnode.core.dns_message import Type
 from vcnode.dns_query import PORT, ask_all
 
 ADDRESS, ADDRESS6 = "10.96.0.53", "fd00:96::53"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the model says of packets, and that both texts say the same of any model."""
+"""Packets through models of rules, and any model's packets through both of its documents."""
 
 import pytest
 from hypothesis import given
@@ -17,11 +17,8 @@ from ruleset.model import (
 )
 from ruleset.render.iptables import render as render_iptables
 from ruleset.render.nft import render as render_nft
-from ruletrace.iptables import trace as iptables
-from ruletrace.iptables.rule_text import read_tables as read_iptables
+from ruletrace import iptables, nft
 from ruletrace.model_trace import trace_model
-from ruletrace.nft import trace as nft
-from ruletrace.nft.rule_text import read_tables as read_nft
 from ruletrace.packet import Packet
 from tests.cases.services.consistency import problems
 
@@ -52,59 +49,59 @@ RULES = GuestRules(
 
 
 @pytest.mark.parametrize(
-    ("protocol", "destination", "port", "verdict", "steps"),
+    ("protocol", "destination", "port", "summary", "steps"),
     [
         (
             *(Protocol.TCP, "172.30.0.41", 80, "10.1.0.3:8080, 10.1.0.4:8080"),
             (
-                "tcp 172.30.0.41:80 belongs to Service port a/s:p",
-                "it goes to one of 2 endpoints: 10.1.0.3:8080, 10.1.0.4:8080",
-                "later connections within 60 s go to the same endpoint",
+                "tcp 172.30.0.41:80 is Service port a/s:p",
+                "one of 2 endpoints: 10.1.0.3:8080, 10.1.0.4:8080",
+                "ClientIP affinity keeps a client on its endpoint for 60 s",
             ),
         ),
         (
             *(Protocol.UDP, "172.30.0.41", 53, "10.1.0.3:8080"),
             (
-                "udp 172.30.0.41:53 belongs to Service port a/s:d",
-                "it goes to its only endpoint on this node: 10.1.0.3:8080",
+                "udp 172.30.0.41:53 is Service port a/s:d",
+                "its only endpoint on this node: 10.1.0.3:8080",
             ),
         ),
         (
             *(Protocol.TCP, "1.2.3.4", 80, "drop"),
             (
-                "tcp 1.2.3.4:80 belongs to Service port a/s:p",
-                "this guest may not reach it that way, so it is dropped: the sender waits",
+                "tcp 1.2.3.4:80 is Service port a/s:p",
+                "its traffic policy or source ranges leave this guest no endpoint: the packet is dropped",
             ),
         ),
         (
             *(Protocol.TCP, "1.2.3.5", 80, "reject"),
             (
-                "tcp 1.2.3.5:80 belongs to Service port a/s:p",
-                "no endpoint can take it, so it is rejected: the sender is told at once",
+                "tcp 1.2.3.5:80 is Service port a/s:p",
+                "it has no endpoint: the packet is rejected, the sender fails at once",
             ),
         ),
         (
             *(Protocol.TCP, "172.30.0.41", 53, "reject"),
             (
-                "tcp 172.30.0.41:53 belongs to no Service port of this guest",
-                "172.30.0.41 is in the service range 172.30.0.0/16, where that is rejected",
+                "tcp 172.30.0.41:53 is no Service port of this guest",
+                "172.30.0.41 is in the service range 172.30.0.0/16: the packet is rejected",
             ),
         ),
         (
             *(Protocol.TCP, "9.9.9.9", 80, "pass"),
-            ("no Service of this guest has tcp 9.9.9.9:80: the packet passes untouched",),
+            ("tcp 9.9.9.9:80 is no Service port of this guest: the packet passes untranslated",),
         ),
     ],
 )
-def test_answers(
-    protocol: Protocol, destination: str, port: int, verdict: str, steps: tuple[str, ...]
+def test_model_says_where_a_packet_goes_and_why(
+    protocol: Protocol, destination: str, port: int, summary: str, steps: tuple[str, ...]
 ) -> None:
     traced = trace_model(RULES, Packet("10.1.0.2", protocol, destination, port))
-    assert (traced.verdict, traced.steps) == (verdict, steps)
+    assert (traced.summary, traced.steps) == (summary, steps)
 
 
-def test_the_other_family_passes() -> None:
-    assert trace_model(RULES, Packet("fd00::2", Protocol.TCP, "fd00::41", 80)).verdict == "pass"
+def test_packet_of_the_other_family_passes() -> None:
+    assert trace_model(RULES, Packet("fd00::2", Protocol.TCP, "fd00::41", 80)).summary == "pass"
 
 
 _ADDRESSES = {
@@ -153,20 +150,14 @@ def models(draw: st.DrawFn) -> GuestRules:
 
 
 @given(models())
-def test_both_texts_answer_as_their_model(rules: GuestRules) -> None:
-    """With the same chances, to the ten decimals that iptables' weights have."""
-    iptables_text = render_iptables(rules).text()
-    assert problems(iptables_text) == ()
-    iptables_tables = read_iptables(iptables_text)
-    nft_tables = read_nft(render_nft(rules).text())
+def test_both_documents_trace_as_their_model(rules: GuestRules) -> None:
+    """With the same chances, to the ten decimals of iptables' weights."""
+    iptables_document, nft_document = render_iptables(rules), render_nft(rules)
+    assert problems(iptables_document.text()) == ()
     for ip in _ADDRESSES[rules.family]:
         for port in (*_PORTS, 81):
             for protocol in Protocol:
                 packet = Packet(_POD[rules.family], protocol, ip, port)
                 wanted = {o: round(c, 6) for o, c in trace_model(rules, packet).chances.items()}
-                texts = (
-                    iptables.trace_tables(iptables_tables, packet),
-                    nft.trace_tables(nft_tables, packet),
-                )
-                for traced in texts:
+                for traced in (iptables.trace(iptables_document, packet), nft.trace(nft_document, packet)):
                     assert {o: round(c, 6) for o, c in traced.chances.items()} == wanted, packet

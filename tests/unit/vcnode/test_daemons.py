@@ -38,7 +38,7 @@ def test_a_page_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_code_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     _answering(monkeypatch, (404, b"no such guest\n"))
-    with pytest.raises(daemons.Refusal, match=r"^no such guest$"):
+    with pytest.raises(daemons.ErrorResponse, match=r"^no such guest$"):
         daemons.ask(WHERE, "/p", Page, "one")
 
 

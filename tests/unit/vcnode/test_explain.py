@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which guest is meant, and where to; tests/functional asks the two daemons."""
+"""Which guest and which destination are meant; tests/functional asks the two daemons."""
 
 import argparse
 
@@ -28,32 +28,32 @@ ALL = (FRONT_A, FRONT_B)
         ("aaa", None, FRONT_A),
     ],
 )
-def test_a_guest_has_two_names_and_an_id(pod: str, tenant: str | None, found: Guest) -> None:
+def test_guest_is_found_by_its_two_names_and_its_id(pod: str, tenant: str | None, found: Guest) -> None:
     assert explain.choose(ALL, pod, tenant, is_whole=True) is found
 
 
 @pytest.mark.parametrize(
     ("pod", "tenant", "why"),
     [
-        ("web/front", None, "tenants vc-a, vc-b have one: say whose with --tenant"),
-        ("web/back", None, r"no guest on this node is called so \(see `vcnode guests`\)"),
+        ("web/front", None, "tenants vc-a, vc-b have a pod of that name: add --tenant"),
+        ("web/back", None, r"no guest on this node has that name \(see `vcnode guests`\)"),
         ("vc-a-web/front", "vc-b", "no guest on this node"),
         ("aa", None, "tenants vc-a, vc-b"),
     ],
 )
-def test_a_name_that_is_not_one_guests_is_refused(pod: str, tenant: str | None, why: str) -> None:
+def test_name_of_no_guest_or_of_several_is_an_error(pod: str, tenant: str | None, why: str) -> None:
     with pytest.raises(ToolError, match=why):
         explain.choose(ALL, pod, tenant, is_whole=True)
 
 
-def test_two_sandboxes_of_one_pod_are_told_apart_by_their_ids() -> None:
+def test_two_sandboxes_of_one_pod_need_the_id() -> None:
     old = Guest(id="old", namespace="vc-a-web", name="front", tenant="vc-a")
-    with pytest.raises(ToolError, match="guests aaa1, old are called so: say which by its id"):
+    with pytest.raises(ToolError, match="guests aaa1, old have that name: give the id instead"):
         explain.choose((*ALL, old), "vc-a-web/front", None, is_whole=True)
 
 
-def test_before_the_first_sync_a_guest_may_be_missing() -> None:
-    with pytest.raises(ToolError, match="does not know all sandboxes"):
+def test_missing_guest_before_the_first_sync_says_so() -> None:
+    with pytest.raises(ToolError, match="has not listed all sandboxes"):
         explain.choose((), "web/front", None, is_whole=False)
 
 
@@ -61,7 +61,7 @@ def test_before_the_first_sync_a_guest_may_be_missing() -> None:
     ("text", "expected"),
     [("10.0.0.1:80", ("10.0.0.1", 80)), ("[fd00:0::1]:443", ("fd00::1", 443))],
 )
-def test_a_destination(text: str, expected: tuple[str, int]) -> None:
+def test_destination_is_an_address_with_port(text: str, expected: tuple[str, int]) -> None:
     top = argparse.ArgumentParser()
     explain.add_to(top.add_subparsers())
     assert top.parse_args(["explain", "web/front", text]).to == expected
@@ -81,7 +81,7 @@ def test_a_destination(text: str, expected: tuple[str, int]) -> None:
         ":",
     ],
 )
-def test_no_destination(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_destination_is_wrong_usage(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     top = argparse.ArgumentParser()
     explain.add_to(top.add_subparsers())
     with pytest.raises(SystemExit):

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 
-from vcnode.dns_message import Answer, Record, Type
+from vcnode.core.dns_message import Answer, Record, Type
 from vcnode.dns_query import Asked
 from vcnode.explain_dns import Page, render, render_names, search_of, servers_of
 

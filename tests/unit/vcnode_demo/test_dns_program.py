@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcnode.dns_message import Answer, Rcode, Record, Type, decode, question
+from vcnode.core.dns_message import Answer, Rcode, Record, Type, decode, question
 from vcnode_demo.dns_program import TTL_S, answer
 
 DB = "db.web.svc.cluster.local"

@@ -7,8 +7,8 @@ from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, P
 from ruleset.names import Backend
 from ruleset.render.iptables import render as render_iptables
 from ruleset.render.nft import render as render_nft
-from ruletrace.iptables.trace import trace as trace_iptables
-from ruletrace.nft.trace import trace as trace_nft
+from ruletrace.iptables import trace as trace_iptables
+from ruletrace.nft import trace as trace_nft
 from ruletrace.packet import Packet
 
 CANARY = Canary("192.0.2.61", "2001:db8::61", 10561)
@@ -58,4 +58,4 @@ def test_both_languages_lead_it_to_the_loopback(family: Family, ip: str, to: str
     ):
         document = render(rules)
         assert parse(document.text(), family, backend) == document
-        assert trace(document.text(), packet).outcomes == frozenset({Endpoint(to, 10561)})
+        assert trace(document, packet).outcomes == frozenset({Endpoint(to, 10561)})

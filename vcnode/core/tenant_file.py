@@ -13,7 +13,7 @@ from daemonkit.config import yaml_values
 from tenancy import names
 from tenancy.document import DEFAULT_CLUSTER_DOMAIN, TenantError, document_of, parse_tenant
 from tenancy.tenant import Role, Tenant
-from vcnode.certificates import Offer
+from vcnode.core.certificates import Offer
 from vcnode.terminal import ToolError, printable
 
 # Of an SPKI hash that a person types: 32 bits, and it has to be the only match.

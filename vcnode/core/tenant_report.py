@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tenancy.registry import Bad, Registry, merge
 from tenancy.tenant import Tenant
-from vcnode import certificates
+from vcnode.core import certificates
 from vcnode.terminal import columns, day_left
 
 Found = Mapping[str, Tenant | Bad]

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from vcnode import status_report
+from vcnode.core import status_report
 
 STARTED = 1_800_000_000.0
 WHOLE = {

@@ -7,8 +7,8 @@ from daemonkit.config import yaml_values
 from devkit.pki import Authority
 from tenancy.document import parse_tenant
 from tenancy.tenant import Role, Tenant
-from vcnode import tenant_file
-from vcnode.certificates import Offer
+from vcnode.core import tenant_file
+from vcnode.core.certificates import Offer
 from vcnode.terminal import ToolError
 
 UNTIL = dt.datetime(2028, 1, 1, tzinfo=dt.UTC)

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from devkit.pki import Authority, Leaf, common_name, new_key, self_signed
-from vcnode import certificates
+from vcnode.core import certificates
 from vcnode.terminal import ToolError
 
 NOW = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)

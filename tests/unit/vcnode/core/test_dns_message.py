@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcnode.dns_message import (
+from vcnode.core.dns_message import (
     Answer,
     BadName,
     Malformed,

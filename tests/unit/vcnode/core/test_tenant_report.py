@@ -4,8 +4,8 @@ import datetime as dt
 from devkit.pki import Authority
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from vcnode import certificates, tenant_report
-from vcnode.tenant_report import Found
+from vcnode.core import certificates, tenant_report
+from vcnode.core.tenant_report import Found
 
 NOW = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 CA = Authority.create(
