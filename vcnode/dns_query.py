@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import NotInjectable, Unreachable
-from vcnode.core.dns_message import Answer, Malformed, Type, decode, question
+from vcnode.core.dns_message import DnsAnswer, Malformed, RecordType, decode, question
 
 PORT = 53
 # resolv.conf(5): a resolver waits for 5 s and asks twice; somebody waits here at a terminal.
@@ -20,19 +20,19 @@ _MAX_BYTES = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryResult:
     """One question to one server: its answer, or why there is none, and how long it took."""
 
     name: str
     server: str
-    answer: Answer | None
+    answer: DnsAnswer | None
     problem: str
     seconds: float
 
 
 def ask_all(
-    names: tuple[str, ...], type_: Type, servers: tuple[str, ...], netns: str | None, port: int = PORT
-) -> list[Asked]:
+    names: tuple[str, ...], type_: RecordType, servers: tuple[str, ...], netns: str | None, port: int = PORT
+) -> list[QueryResult]:
     """Ask as a C library does: for each name the servers in turn, until one of them has something.
 
     `netns` is the path of the pod's network namespace, None for the host's. Raises
@@ -42,9 +42,9 @@ def ask_all(
 
 
 async def _ask_all(
-    names: tuple[str, ...], type_: Type, servers: tuple[str, ...], netns: str | None, port: int
-) -> list[Asked]:
-    found: list[Asked] = []
+    names: tuple[str, ...], type_: RecordType, servers: tuple[str, ...], netns: str | None, port: int
+) -> list[QueryResult]:
+    found: list[QueryResult] = []
     namespaces = NetnsExecutor()
     try:
         for name in names:
@@ -65,7 +65,7 @@ async def _ask_all(
 
 async def _ask(
     namespaces: NetnsExecutor, name: str, server: tuple[str, int], data: bytes, netns: str | None
-) -> Asked:
+) -> QueryResult:
     started = time.monotonic()
     answer, problem = None, ""
     try:
@@ -79,10 +79,10 @@ async def _ask(
         problem = error.strerror or type(error).__name__
     except (Malformed, Unreachable, NotInjectable) as error:
         problem = str(error)
-    return Asked(name, server[0], answer, problem, time.monotonic() - started)
+    return QueryResult(name, server[0], answer, problem, time.monotonic() - started)
 
 
-def _exchange(server: tuple[str, int], data: bytes) -> Answer:
+def _exchange(server: tuple[str, int], data: bytes) -> DnsAnswer:
     """Raises OSError, TimeoutError, Malformed."""
     family = socket.AF_INET6 if ":" in server[0] else socket.AF_INET
     for number in range(TRIES):
@@ -96,7 +96,7 @@ def _exchange(server: tuple[str, int], data: bytes) -> Answer:
     raise TimeoutError
 
 
-def _by_udp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> Answer:
+def _by_udp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> DnsAnswer:
     with socket.socket(family, socket.SOCK_DGRAM) as client:
         client.settimeout(TIMEOUT_S)
         # Connected: answers of anybody else never get here, and a port that is closed says so.
@@ -105,7 +105,7 @@ def _by_udp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) 
         return decode(client.recv(_MAX_BYTES), data)
 
 
-def _by_tcp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> Answer:
+def _by_tcp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> DnsAnswer:
     end_s = time.monotonic() + TIMEOUT_S
     with socket.socket(family, socket.SOCK_STREAM) as client:
         client.settimeout(TIMEOUT_S)

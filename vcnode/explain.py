@@ -43,14 +43,14 @@ class ProxyGuest(msgspec.Struct, rename="camel"):
     problem: str = ""
 
 
-class Knowledge(msgspec.Struct, rename="camel"):
+class TenantSync(msgspec.Struct, rename="camel"):
     """Whether kubeproxy-ext knows the tenant's Services."""
 
     knowledge: str
     last_known_age_seconds: float | None = None
 
 
-class Model(msgspec.Struct):
+class FamilyModel(msgspec.Struct):
     rules: GuestRules
 
 
@@ -66,9 +66,9 @@ class ExplainPage(msgspec.Struct):
 
     guest: ProxyGuest
     ips: tuple[str, ...] = ()
-    tenant: Knowledge | None = None
+    tenant: TenantSync | None = None
     held: tuple[str, ...] = ()
-    models: tuple[Model, ...] = ()
+    models: tuple[FamilyModel, ...] = ()
     namespaces: dict[str, str] = {}
     elsewhere: tuple[Elsewhere, ...] = ()
 
@@ -273,7 +273,7 @@ def _desired(page: ExplainPage | str, packet: Packet) -> DesiredRules | str:
     if isinstance(page, str):
         return page
     rules = [model.rules for model in page.models if model.rules.family is packet.family]
-    known = page.tenant or Knowledge("unknown")
+    known = page.tenant or TenantSync("unknown")
     return DesiredRules(
         rules[0] if rules else None,
         digest=page.guest.wanted_digest or "",

@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from vcnode import daemons
-from vcnode.core.dns_message import BadName, Type, candidates, reverse_name
-from vcnode.dns_query import Asked, ask_all
-from vcnode.guests import Status as BridgeStatus
+from vcnode.core.dns_message import BadName, RecordType, candidates, reverse_name
+from vcnode.dns_query import QueryResult, ask_all
+from vcnode.guests import BridgeStatus
 from vcnode.terminal import Terminal, ToolError, columns, duration
 
 _DAEMON, _BRIDGE = "dnsconfig", "kata-bridge"
@@ -23,19 +23,19 @@ VERB = "explain-dns"
 _NDOTS = 1
 
 
-class Value(msgspec.Struct):
+class SourcedValue(msgspec.Struct):
     value: str
     source: str
 
 
-class Line(msgspec.Struct):
+class FileLine(msgspec.Struct):
     """One line of a resolv.conf, with the source of each value."""
 
     keyword: str
-    values: tuple[Value, ...]
+    values: tuple[SourcedValue, ...]
 
 
-class Pod(msgspec.Struct, rename="camel"):
+class ResolverPod(msgspec.Struct, rename="camel"):
     """A pod in dnsconfig's /status and /explain."""
 
     pod: str
@@ -52,10 +52,10 @@ class Pod(msgspec.Struct, rename="camel"):
     problem: str = ""
 
 
-class Page(msgspec.Struct, rename="camel"):
+class DnsPage(msgspec.Struct, rename="camel"):
     """dnsconfig's /explain."""
 
-    pod: Pod
+    pod: ResolverPod
     policy: str
     host_network: bool = False
     network_from: str = ""
@@ -65,7 +65,7 @@ class Page(msgspec.Struct, rename="camel"):
     record: str = ""
     reason: str = ""
     text: str = ""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[FileLine, ...] = ()
     cut: tuple[str, ...] = ()
 
 
@@ -85,7 +85,9 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="what the pod asks for: a name or an address")
     parser.add_argument("--query", action="store_true", help="ask the servers, by the pod's own way")
-    parser.add_argument("--type", choices=[each.name for each in Type], help="of the question (default: A)")
+    parser.add_argument(
+        "--type", choices=[each.name for each in RecordType], help="of the question (default: A)"
+    )
     parser.add_argument(
         "--netns", metavar="PATH", help="the pod's network namespace (default: kata-bridge's)"
     )
@@ -127,27 +129,27 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     return 0 if is_good else 1
 
 
-def _page(arguments: argparse.Namespace) -> Page:
+def _page(arguments: argparse.Namespace) -> DnsPage:
     query = {"pod" if "/" in arguments.pod else "guest": arguments.pod}
     if arguments.tenant is not None:
         query["tenant"] = arguments.tenant
     where = daemons.address_of(arguments)
     try:
-        return daemons.ask(where, f"/explain?{urlencode(query)}", Page, _DAEMON)
+        return daemons.ask(where, f"/explain?{urlencode(query)}", DnsPage, _DAEMON)
     except daemons.ErrorResponse as error:
         hint = "; say whose with --tenant" if "more than one" in str(error) else ""
         raise ToolError(f"{arguments.pod}: {error}{hint}") from None
 
 
-def _question(arguments: argparse.Namespace) -> tuple[str, Type]:
+def _question(arguments: argparse.Namespace) -> tuple[str, RecordType]:
     """The name and the type; an address is asked for backwards."""
     name = arguments.name or ""
     if arguments.type is not None:
-        return name, Type[arguments.type]
+        return name, RecordType[arguments.type]
     try:
-        return reverse_name(name), Type.PTR
+        return reverse_name(name), RecordType.PTR
     except ValueError:
-        return name, Type.A
+        return name, RecordType.A
 
 
 def search_of(text: str) -> tuple[tuple[str, ...], int]:
@@ -183,7 +185,9 @@ def _is_address(values: list[str]) -> bool:
 # ---- a live query
 
 
-def _query(arguments: argparse.Namespace, page: Page, names: tuple[str, ...], type_: Type) -> list[Asked]:
+def _query(
+    arguments: argparse.Namespace, page: DnsPage, names: tuple[str, ...], type_: RecordType
+) -> list[QueryResult]:
     servers = servers_of(page.text)
     if not servers:
         raise ToolError(f"{page.pod.pod}: it has no server to ask")
@@ -195,7 +199,7 @@ def _query(arguments: argparse.Namespace, page: Page, names: tuple[str, ...], ty
         raise ToolError(f"{arguments.name!r} is no name") from None
 
 
-def _netns(arguments: argparse.Namespace, page: Page) -> str | None:
+def _netns(arguments: argparse.Namespace, page: DnsPage) -> str | None:
     """The pod's network namespace on this node; None for the host's own. Raises ToolError."""
     if arguments.netns is not None:
         return str(arguments.netns)
@@ -218,14 +222,14 @@ def _netns(arguments: argparse.Namespace, page: Page) -> str | None:
     )
 
 
-def _has_answer(asked: list[Asked]) -> bool:
+def _has_answer(asked: list[QueryResult]) -> bool:
     return any(each.answer is not None and each.answer.records for each in asked)
 
 
 # ---- text
 
 
-def render(page: Page) -> list[str]:
+def render(page: DnsPage) -> list[str]:
     """The lines about the pod and its file."""
     rows = list(_rows(page))
     lines = [f"{page.cut[0]}"] if page.cut else []
@@ -239,7 +243,7 @@ def render(page: Page) -> list[str]:
     return [*columns(rows), *lines]
 
 
-def _rows(page: Page) -> Iterator[tuple[str, str]]:
+def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
     pod = page.pod
     own = f" (super cluster: {pod.pod})" if pod.tenant_pod and pod.tenant_pod != pod.pod else ""
     yield "pod", f"{pod.tenant_pod or pod.pod}{own}{f', tenant {pod.tenant}' if pod.tenant else ''}"
@@ -260,7 +264,7 @@ def _rows(page: Page) -> Iterator[tuple[str, str]]:
         yield "keeps", f"what it had before: {pod.keeps_as_of}"
 
 
-def _file_rows(page: Page) -> Iterator[tuple[str, str]]:
+def _file_rows(page: DnsPage) -> Iterator[tuple[str, str]]:
     """The file's lines, a line with several sources in several rows."""
     if page.pod.keeps_as_of or not page.lines:
         for line in page.text.splitlines():
@@ -273,7 +277,7 @@ def _file_rows(page: Page) -> Iterator[tuple[str, str]]:
             keyword = " " * len(keyword)
 
 
-def render_names(names: tuple[str, ...], type_: Type, asked: list[Asked]) -> Iterator[str]:
+def render_names(names: tuple[str, ...], type_: RecordType, asked: list[QueryResult]) -> Iterator[str]:
     if not names:
         return
     yield ""
@@ -290,5 +294,5 @@ def render_names(names: tuple[str, ...], type_: Type, asked: list[Asked]) -> Ite
     yield from columns(rows)
     answer = asked[-1].answer
     for record in () if answer is None else answer.records:
-        kind = Type(record.type).name if record.type in set(Type) else f"TYPE{record.type}"
+        kind = RecordType(record.type).name if record.type in set(RecordType) else f"TYPE{record.type}"
         yield f"  {record.name} {record.ttl_s} s {kind} {record.value}"

@@ -16,7 +16,7 @@ _ID_CHARACTERS = 12
 _HEX = frozenset("0123456789abcdef")
 
 
-class Guest(msgspec.Struct, rename="camel"):
+class GuestStatus(msgspec.Struct, rename="camel"):
     """A guest in kata-bridge's /status."""
 
     id: str
@@ -35,7 +35,7 @@ class Guest(msgspec.Struct, rename="camel"):
     behind_seconds: float | None = None
 
 
-class Held(msgspec.Struct, rename="camel"):
+class WaitingPod(msgspec.Struct, rename="camel"):
     """A pod whose containers wait at the gate, guest or not."""
 
     pod: str
@@ -46,22 +46,22 @@ class Held(msgspec.Struct, rename="camel"):
     why: str = ""
 
 
-class Gate(msgspec.Struct, rename="camel"):
+class GateStatus(msgspec.Struct, rename="camel"):
     """The gate in kata-bridge's /status."""
 
     policy: str = ""
-    held: tuple[Held, ...] = ()
+    held: tuple[WaitingPod, ...] = ()
 
 
-class Status(msgspec.Struct, rename="camel"):
+class BridgeStatus(msgspec.Struct, rename="camel"):
     """kata-bridge's /status, as far as it is about guests."""
 
     daemon: str
-    guests: tuple[Guest, ...] = ()
+    guests: tuple[GuestStatus, ...] = ()
     is_synced: bool = False
     unmanaged: int = 0
     problems: dict[str, str] = {}
-    gate: Gate | None = None
+    gate: GateStatus | None = None
 
 
 def add_to(verbs: Any) -> None:
@@ -102,15 +102,15 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     return 0 if is_good else 1
 
 
-def _ask(arguments: argparse.Namespace) -> Status:
+def _ask(arguments: argparse.Namespace) -> BridgeStatus:
     where = daemons.address_of(arguments)
     try:
-        return daemons.ask(where, "/status", Status, _DAEMON)
+        return daemons.ask(where, "/status", BridgeStatus, _DAEMON)
     except daemons.ErrorResponse as error:
         raise ToolError(f"{where}: {error}") from None
 
 
-def render(status: Status, guests: list[Guest]) -> list[str]:
+def render(status: BridgeStatus, guests: list[GuestStatus]) -> list[str]:
     """The lines to print."""
     lines = []
     if not status.is_synced:
@@ -128,7 +128,7 @@ def render(status: Status, guests: list[Guest]) -> list[str]:
     return lines
 
 
-def render_held(held: list[Held]) -> list[str]:
+def render_held(held: list[WaitingPod]) -> list[str]:
     """The lines about pods that wait at the gate."""
     if not held:
         return []
@@ -140,7 +140,7 @@ def render_held(held: list[Held]) -> list[str]:
     return ["", *columns([head, *rows])]
 
 
-def _row(guest: Guest) -> tuple[str, ...]:
+def _row(guest: GuestStatus) -> tuple[str, ...]:
     generation = str(guest.generation) if guest.digest else "-"
     if guest.desired_generation not in (None, guest.generation) and guest.state != "current":
         generation += f" of {guest.desired_generation}"

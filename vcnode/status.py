@@ -44,7 +44,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask all and print all; a daemon that does not answer is named, and the others go on."""
     addresses: list[Address] = [*(arguments.socket or ()), *(arguments.address or ())]
     answers = [(where, _ask(where)) for where in addresses or _sockets(SOCKET_DIRECTORY)]
-    is_ready = all(isinstance(answer, status_report.Report) and answer.is_ready for _, answer in answers)
+    is_ready = all(
+        isinstance(answer, status_report.DaemonReport) and answer.is_ready for _, answer in answers
+    )
     if arguments.json:
         terminal.json([_as_json(_name(where), answer) for where, answer in answers])
         return 0 if is_ready else 1
@@ -75,7 +77,7 @@ def _sockets(directory: Path) -> list[Path]:
     return found
 
 
-def _ask(where: Address) -> status_report.Report | str:
+def _ask(where: Address) -> status_report.DaemonReport | str:
     """What a daemon says, or why there is no answer."""
     try:
         return status_report.read(fetch(where, "/readyz", TIMEOUT_S), fetch(where, "/status", TIMEOUT_S)[1])
@@ -89,7 +91,7 @@ def _ask(where: Address) -> status_report.Report | str:
         return str(error)
 
 
-def _as_json(where: str, answer: status_report.Report | str) -> dict[str, object]:
+def _as_json(where: str, answer: status_report.DaemonReport | str) -> dict[str, object]:
     if isinstance(answer, str):
         return {"address": where, "isReady": False, "problem": answer}
     return {

@@ -19,7 +19,7 @@ _TRUNCATED = 0x0200
 _INTERNET = 1
 
 
-class Type(enum.IntEnum):
+class RecordType(enum.IntEnum):
     """The types that can be asked for."""
 
     A = 1
@@ -50,7 +50,7 @@ class Malformed(ValueError):  # noqa: N818 - the state it tells of
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DnsRecord:
     name: str
     type: int
     ttl_s: int
@@ -58,10 +58,10 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DnsAnswer:
     rcode: int
     is_truncated: bool
-    records: tuple[Record, ...]
+    records: tuple[DnsRecord, ...]
 
     @property
     def code(self) -> str:
@@ -69,13 +69,13 @@ class Answer:
         return Rcode(self.rcode).name if self.rcode in set(Rcode) else f"RCODE{self.rcode}"
 
 
-def question(name: str, type_: Type, number: int) -> bytes:
+def question(name: str, type_: RecordType, number: int) -> bytes:
     """A recursive question, with `number` to know the answer by. Raises BadName."""
     header = _HEADER.pack(number, _RECURSION_DESIRED, 1, 0, 0, 0)
     return header + _encoded(name) + struct.pack("!HH", type_, _INTERNET)
 
 
-def decode(data: bytes, asked: bytes) -> Answer:
+def decode(data: bytes, asked: bytes) -> DnsAnswer:
     """Read the answer to `asked`. Raises Malformed."""
     try:
         return _decode(data, asked)
@@ -118,7 +118,7 @@ def _labels(name: str) -> list[str]:
     return bare.split(".")
 
 
-def _decode(data: bytes, asked: bytes) -> Answer:
+def _decode(data: bytes, asked: bytes) -> DnsAnswer:
     number, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
     if number != _HEADER.unpack_from(asked)[0] or not flags & _RESPONSE:
         raise Malformed("it is no answer to this question")
@@ -133,9 +133,9 @@ def _decode(data: bytes, asked: bytes) -> Answer:
         at += _RECORD.size
         if at + length > len(data):
             raise Malformed("a record is longer than the message")
-        records.append(Record(name, type_, ttl_s, _value(data, at, length, type_)))
+        records.append(DnsRecord(name, type_, ttl_s, _value(data, at, length, type_)))
         at += length
-    return Answer(flags & 0xF, is_truncated, tuple(records))
+    return DnsAnswer(flags & 0xF, is_truncated, tuple(records))
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
@@ -167,16 +167,16 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
 def _value(data: bytes, at: int, length: int, type_: int) -> str:
     raw = data[at : at + length]
     match type_:
-        case Type.A if length == 4:
+        case RecordType.A if length == 4:
             return str(ipaddress.IPv4Address(raw))
-        case Type.AAAA if length == 16:
+        case RecordType.AAAA if length == 16:
             return str(ipaddress.IPv6Address(raw))
-        case Type.NS | Type.CNAME | Type.PTR:
+        case RecordType.NS | RecordType.CNAME | RecordType.PTR:
             return _name(data, at)[0]
-        case Type.SRV if length > 6:
+        case RecordType.SRV if length > 6:
             priority, weight, port = struct.unpack_from("!3H", data, at)
             return f"{priority} {weight} {port} {_name(data, at + 6)[0]}"
-        case Type.TXT if length:
+        case RecordType.TXT if length:
             return raw[1:].decode("ascii", "backslashreplace")
         case _:
             return raw.hex()

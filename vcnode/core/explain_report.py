@@ -373,12 +373,12 @@ def as_json(explanation: Explanation) -> dict[str, object]:
             "destination": packet.destination,
             "port": packet.port,
         },
-        "should": _trace_json(explanation.expected),
-        "does": _trace_json(explanation.actual),
+        "expected": _trace_json(explanation.expected),
+        "actual": _trace_json(explanation.actual),
         "agrees": explanation.agrees,
         "rules": explanation.state.value,
-        "why": explanation.message,
-        "notKnown": list(explanation.unknown),
+        "message": explanation.message,
+        "unknown": list(explanation.unknown),
         "notes": list(explanation.notes),
     }
 
@@ -388,6 +388,6 @@ def _trace_json(trace: Trace | None) -> dict[str, object] | None:
         return None
     return {
         "endpoints": [str(endpoint) for endpoint in trace.endpoints],
-        "fates": [verdict.value for verdict in trace.verdicts],
+        "verdicts": [verdict.value for verdict in trace.verdicts],
         "steps": list(trace.steps),
     }

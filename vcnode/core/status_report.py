@@ -15,12 +15,12 @@ class ReportError(Exception):
     """What was answered is not a daemon's status."""
 
 
-class Failure(msgspec.Struct):
+class SourceFailure(msgspec.Struct):
     message: str = ""
     seconds: float = 0.0
 
 
-class Retained(msgspec.Struct, rename="camel"):
+class RetainedTenants(msgspec.Struct, rename="camel"):
     """`client_lists` are tenants whose ConfigMap vn-agent-clients is missing."""
 
     tenants: tuple[str, ...] = ()
@@ -28,13 +28,13 @@ class Retained(msgspec.Struct, rename="camel"):
     client_lists: tuple[str, ...] = ()
 
 
-class Source(msgspec.Struct, rename="camel"):
+class SourceStatus(msgspec.Struct, rename="camel"):
     """`age_seconds` is None before the source was heard."""
 
     age_seconds: float | None
     is_saved_state: bool = False
-    failure: Failure | None = None
-    retained: Retained | None = None
+    failure: SourceFailure | None = None
+    retained: RetainedTenants | None = None
 
 
 class BadTenant(msgspec.Struct, rename="camel"):
@@ -44,7 +44,7 @@ class BadTenant(msgspec.Struct, rename="camel"):
     keeps_last_good_state: bool = False
 
 
-class Pods(msgspec.Struct, rename="camel"):
+class PodCounts(msgspec.Struct, rename="camel"):
     tenants: int = 0
     not_served: tuple[str, ...] = ()
 
@@ -67,69 +67,69 @@ class NodeResolver(msgspec.Struct):
     problem: str = ""
 
 
-class Knowledge(msgspec.Struct):
+class TenantSync(msgspec.Struct):
     """What kubeproxy-ext knows of a tenant's Services: heard, last known, held, unknown."""
 
     knowledge: str = ""
 
 
-class Guest(msgspec.Struct, rename="camel"):
+class GuestSummary(msgspec.Struct, rename="camel"):
     """A guest of kata-bridge or kubeproxy-ext."""
 
     behind_seconds: float | None = None
 
 
-class Listen(msgspec.Struct):
+class ListenAddress(msgspec.Struct):
     address: str
     port: int
 
 
-class Kubelet(msgspec.Struct):
+class KubeletStatus(msgspec.Struct):
     address: str
     connections: int = 0
 
 
-class Status(msgspec.Struct, rename="camel"):
+class DaemonStatus(msgspec.Struct, rename="camel"):
     """A daemon's /status. What a daemon does not have is None or empty; what we do not know is not read."""
 
     daemon: str
     node_name: str = ""
     pid: int = 0
     started_at: float | None = None
-    listen: Listen | None = None
-    kubelet: Kubelet | None = None
-    sources: dict[str, Source] = {}
-    tenants: tuple[str, ...] | dict[str, Knowledge] = ()
-    guests: tuple[Guest, ...] | int | None = None
+    listen: ListenAddress | None = None
+    kubelet: KubeletStatus | None = None
+    sources: dict[str, SourceStatus] = {}
+    tenants: tuple[str, ...] | dict[str, TenantSync] = ()
+    guests: tuple[GuestSummary, ...] | int | None = None
     problems: dict[str, str] | tuple[Any, ...] = ()
     bad_tenants: tuple[BadTenant, ...] = ()
-    pods: Pods | tuple[ServedPod, ...] | None = None
+    pods: PodCounts | tuple[ServedPod, ...] | None = None
     node_resolver: NodeResolver | None = None
     connections: int | None = None
     tunnels: int | None = None
     is_draining: bool = False
 
 
-class Report(msgspec.Struct, frozen=True):
+class DaemonReport(msgspec.Struct, frozen=True):
     """One daemon's answers: `why` are the lines of /readyz."""
 
     is_ready: bool
     why: tuple[str, ...]
-    status: Status
+    status: DaemonStatus
 
 
-def read(readyz: tuple[int, bytes], status_body: bytes) -> Report:
+def read(readyz: tuple[int, bytes], status_body: bytes) -> DaemonReport:
     """A report from the pages /readyz (code, body) and /status. Raises ReportError."""
     code, body = readyz
     why = tuple(line for line in body.decode("utf-8", "replace").splitlines() if line)
     try:
-        status = msgspec.json.decode(status_body, type=Status)
+        status = msgspec.json.decode(status_body, type=DaemonStatus)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ReportError("what it answers is not a status") from None
-    return Report(code == 200, why, status)
+    return DaemonReport(code == 200, why, status)
 
 
-def render(report: Report, where: str, now_s: float) -> list[str]:
+def render(report: DaemonReport, where: str, now_s: float) -> list[str]:
     """The lines to print. `now_s` is in seconds since the epoch."""
     status = report.status
     on_node = f" on {status.node_name}" if status.node_name else ""
@@ -140,7 +140,7 @@ def render(report: Report, where: str, now_s: float) -> list[str]:
     return [head, *(f"  {line}" for line in columns(_rows(status, now_s)))]
 
 
-def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
+def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
     if status.started_at is not None:
         yield "running", f"{duration(now_s - status.started_at)}, pid {status.pid}"
     if status.is_draining:
@@ -187,7 +187,7 @@ def _rows(status: Status, now_s: float) -> Iterator[tuple[str, str]]:
         yield "tunnels", str(status.tunnels)
 
 
-def _source(name: str, source: Source) -> Iterator[tuple[str, str]]:
+def _source(name: str, source: SourceStatus) -> Iterator[tuple[str, str]]:
     if source.age_seconds is None:
         yield f"source {name}", "not heard yet"
     else:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from vcnode import explain_dns, guests
-from vcnode.core.dns_message import Type
+from vcnode.core.dns_message import RecordType
 from vcnode.dns_query import ask_all
 from vcnode.terminal import columns
 from vcnode_demo import dns_guests
@@ -187,7 +187,7 @@ def never_the_nodes(story: Story, stage: DnsStage) -> None:
     story.came("\n".join(columns([("POD", "QUESTIONS"), *counts])))
     story.check(all(count == "0" for _, count in counts), "no pod has ever asked the node's resolver")
     for pod in pods:
-        (one,) = ask_all(("db",), Type.A, (NODE_RESOLVER,), f"/proc/{pod.holder.pid}/ns/net")
+        (one,) = ask_all(("db",), RecordType.A, (NODE_RESOLVER,), f"/proc/{pod.holder.pid}/ns/net")
         heard = [record.value for record in one.answer.records] if one.answer is not None else []
         if heard != [NODE_ANSWER] or len(pod.holder.asked()) != 1:
             story.check(False, f"who asks there from {pod.shown} is noticed")

@@ -241,7 +241,7 @@ def _has_rules(stage: ServicesStage) -> bool:
 def _backend(stage: ServicesStage, vpc: TenantsVpc) -> str:
     """The packet filter that the guest's rules are in."""
     _, text = said(explain, "explain", *_explain_arguments(stage, vpc.tenant, f"{TENANTS_IP}:80"), "--json")
-    steps = " ".join(json.loads(text)["does"]["steps"])
+    steps = " ".join(json.loads(text)["actual"]["steps"])
     return "nft" if "vcnode nat-output" in steps else "iptables"
 
 

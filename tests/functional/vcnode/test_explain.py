@@ -105,8 +105,8 @@ async def test_drifted_or_unreadable_rules_are_reported(tmp_path: Path) -> None:
         code, out, _ = await explain(here, "a1", "10.96.0.1:80", "--json")
         found = json.loads(out)
         assert (code, found["rules"], found["agrees"]) == (1, "drifted", False)
-        assert found["does"]["fates"] == ["pass"]
-        assert found["should"]["endpoints"] == ["10.1.0.1:8080", "10.1.0.2:8080"]
+        assert found["actual"]["verdicts"] == ["pass"]
+        assert found["expected"]["endpoints"] == ["10.1.0.1:8080", "10.1.0.2:8080"]
         known.unreachable = "the guest's agent is not attached"
         code, out, _ = await explain(here, "a1", "10.96.0.1:80")
         assert code == 1

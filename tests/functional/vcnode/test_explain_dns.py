@@ -18,7 +18,7 @@ from tests.functional.daemon_node import running
 from tests.functional.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import tenant
 from vcnode import dns_query
-from vcnode.core.dns_message import Type
+from vcnode.core.dns_message import RecordType
 from vcnode.dns_query import ask_all
 
 DEADLINE_S = 30.0
@@ -152,7 +152,7 @@ def server(known: bytes, *, is_large: bool = False) -> Iterator[int]:
 @pytest.mark.parametrize("is_large", [False, True])
 def test_names_are_asked_for_in_turn(is_large: bool) -> None:
     with server(b"\x03api\x03svc\x00", is_large=is_large) as port:
-        found = ask_all(("api.shop.svc", "api.svc", "api"), Type.A, ("127.0.0.1",), None, port)
+        found = ask_all(("api.shop.svc", "api.svc", "api"), RecordType.A, ("127.0.0.1",), None, port)
     assert [(each.name, each.answer and each.answer.code) for each in found] == [
         ("api.shop.svc", "NXDOMAIN"),
         ("api.svc", "NOERROR"),
@@ -164,7 +164,7 @@ def test_names_are_asked_for_in_turn(is_large: bool) -> None:
 
 def test_a_server_that_is_not_there_is_named_and_the_next_is_asked() -> None:
     with server(b"\x03api\x00") as port:
-        found = ask_all(("api",), Type.A, ("127.0.0.2", "127.0.0.1"), None, port)
+        found = ask_all(("api",), RecordType.A, ("127.0.0.2", "127.0.0.1"), None, port)
     assert [(each.server, each.problem) for each in found] == [
         ("127.0.0.2", "Connection refused"),
         ("127.0.0.1", ""),
@@ -174,7 +174,7 @@ def test_a_server_that_is_not_there_is_named_and_the_next_is_asked() -> None:
 def test_without_any_server_the_next_name_is_not_tried() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
-        found = ask_all(("a", "b"), Type.A, ("127.0.0.1",), None, silent.getsockname()[1])
+        found = ask_all(("a", "b"), RecordType.A, ("127.0.0.1",), None, silent.getsockname()[1])
     assert [(each.name, each.problem) for each in found] == [("a", "nothing within 4 s")]
 
 
@@ -197,7 +197,7 @@ def test_a_server_that_sends_byte_by_byte_is_not_listened_to_for_ever(
     serving = threading.Thread(target=serve)
     serving.start()
     try:
-        (asked,) = ask_all(("a.example",), Type.A, ("127.0.0.1",), None, port)
+        (asked,) = ask_all(("a.example",), RecordType.A, ("127.0.0.1",), None, port)
     finally:
         over.set()
         serving.join()
@@ -207,5 +207,5 @@ def test_a_server_that_sends_byte_by_byte_is_not_listened_to_for_ever(
 
 
 def test_a_namespace_that_is_not_there() -> None:
-    (found,) = ask_all(("a",), Type.A, ("127.0.0.1",), "/nowhere")
+    (found,) = ask_all(("a",), RecordType.A, ("127.0.0.1",), "/nowhere")
     assert found.problem == "network namespace /nowhere: No such file or directory"

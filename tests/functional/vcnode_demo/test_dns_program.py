@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.functional.vcnode.asked_program import DEADLINE_S, AskedProgram
-from vcnode.core.dns_message import Type
+from vcnode.core.dns_message import RecordType
 from vcnode.dns_query import ask_all
 from vcnode_demo import dns_program
 
@@ -31,7 +31,7 @@ def test_it_serves_names_says_what_was_asked_and_ends_with_its_input(program: As
     port = _free_port()
     assert program.ask("up") == {}
     assert program.ask("names", "127.0.0.1", {"db.web": "10.0.0.31"}, "", port) == {}
-    found = ask_all(("db", "db.web"), Type.A, ("127.0.0.1",), None, port)
+    found = ask_all(("db", "db.web"), RecordType.A, ("127.0.0.1",), None, port)
     assert [each.answer.code for each in found if each.answer is not None] == ["NXDOMAIN", "NOERROR"]
     assert program.ask("asked") == {"names": ["db", "db.web"]}
     assert program.close() == 0

@@ -10,7 +10,7 @@ import pytest
 
 from tests.functional.vcnode.test_explain_dns import reply
 from tests.lab.namespaces import Lab, LabNamespace
-from vcnode.core.dns_message import Type
+from vcnode.core.dns_message import RecordType
 from vcnode.dns_query import PORT, ask_all
 
 ADDRESS, ADDRESS6 = "10.96.0.53", "fd00:96::53"
@@ -52,11 +52,11 @@ def test_each_pod_is_answered_by_its_own_server(lab: Lab, server: str) -> None:
     one, other = lab.namespace("one"), lab.namespace("other")
     with serving(one, "10.1.0.1"), serving(other, "10.2.0.1"):
         for where, expected in ((one, "10.1.0.1"), (other, "10.2.0.1")):
-            (asked,) = ask_all(("api",), Type.A, (server,), str(where.path))
+            (asked,) = ask_all(("api",), RecordType.A, (server,), str(where.path))
             assert asked.answer is not None, asked.problem
             assert [record.value for record in asked.answer.records] == [expected]
 
 
 def test_a_server_that_the_pod_cannot_reach_is_named(lab: Lab) -> None:
-    (asked,) = ask_all(("api",), Type.A, (ADDRESS,), str(lab.namespace("alone").path))
+    (asked,) = ask_all(("api",), RecordType.A, (ADDRESS,), str(lab.namespace("alone").path))
     assert (asked.answer, asked.problem) == (None, "Network is unreachable")

@@ -3,9 +3,9 @@ from typing import Any
 
 import msgspec
 
-from vcnode.core.dns_message import Answer, Record, Type
-from vcnode.dns_query import Asked
-from vcnode.explain_dns import Page, render, render_names, search_of, servers_of
+from vcnode.core.dns_message import DnsAnswer, DnsRecord, RecordType
+from vcnode.dns_query import QueryResult
+from vcnode.explain_dns import DnsPage, render, render_names, search_of, servers_of
 
 PAGE: dict[str, Any] = {
     "pod": {
@@ -39,8 +39,8 @@ PAGE: dict[str, Any] = {
 }
 
 
-def page(pod: dict[str, Any] | None = None, **fields: object) -> Page:
-    return msgspec.convert({**PAGE, **fields, "pod": {**PAGE["pod"], **(pod or {})}}, Page)
+def page(pod: dict[str, Any] | None = None, **fields: object) -> DnsPage:
+    return msgspec.convert({**PAGE, **fields, "pod": {**PAGE["pod"], **(pod or {})}}, DnsPage)
 
 
 def test_a_pod_that_has_its_resolver() -> None:
@@ -113,20 +113,20 @@ def test_what_is_no_address_is_no_server() -> None:
 
 
 def test_names_and_answers() -> None:
-    assert list(render_names((), Type.A, [])) == []
-    assert list(render_names(("x.a", "x"), Type.A, [])) == [
+    assert list(render_names((), RecordType.A, [])) == []
+    assert list(render_names(("x.a", "x"), RecordType.A, [])) == [
         "",
         "A is asked for in this order:",
         "  x.a",
         "  x",
     ]
     asked = [
-        Asked("x.a", "10.0.0.1", None, "nothing within 4 s", 4.0),
-        Asked("x.a", "10.0.0.2", Answer(3, False, ()), "", 0.001),
-        Asked("x.b", "10.0.0.1", Answer(0, False, ()), "", 0.002),
-        Asked("x", "10.0.0.1", Answer(0, False, (Record("x", 1, 30, "10.1.2.3"),)), "", 0.0126),
+        QueryResult("x.a", "10.0.0.1", None, "nothing within 4 s", 4.0),
+        QueryResult("x.a", "10.0.0.2", DnsAnswer(3, False, ()), "", 0.001),
+        QueryResult("x.b", "10.0.0.1", DnsAnswer(0, False, ()), "", 0.002),
+        QueryResult("x", "10.0.0.1", DnsAnswer(0, False, (DnsRecord("x", 1, 30, "10.1.2.3"),)), "", 0.0126),
     ]
-    assert list(render_names(("x.a", "x.b", "x"), Type.A, asked)) == [
+    assert list(render_names(("x.a", "x.b", "x"), RecordType.A, asked)) == [
         "",
         "x.a A  @10.0.0.1  4000 ms  nothing within 4 s",
         "x.a A  @10.0.0.2  1 ms     NXDOMAIN",

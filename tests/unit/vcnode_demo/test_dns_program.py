@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcnode.core.dns_message import Answer, Rcode, Record, Type, decode, question
+from vcnode.core.dns_message import DnsAnswer, DnsRecord, Rcode, RecordType, decode, question
 from vcnode_demo.dns_program import TTL_S, answer
 
 DB = "db.web.svc.cluster.local"
 KNOWN = {DB: "10.0.0.31"}
 
 
-def asked(name: str, type_: Type = Type.A, others: str = "") -> Answer:
+def asked(name: str, type_: RecordType = RecordType.A, others: str = "") -> DnsAnswer:
     data = question(name, type_, 7)
     found = answer(data, KNOWN, others)
     assert found is not None
@@ -24,14 +24,14 @@ def asked(name: str, type_: Type = Type.A, others: str = "") -> Answer:
 
 
 def test_what_it_knows() -> None:
-    assert asked(DB) == Answer(Rcode.NOERROR, False, (Record(DB, Type.A, TTL_S, "10.0.0.31"),))
+    assert asked(DB) == DnsAnswer(Rcode.NOERROR, False, (DnsRecord(DB, RecordType.A, TTL_S, "10.0.0.31"),))
     assert asked(DB.upper()).records[0].value == "10.0.0.31"
 
 
 def test_what_it_does_not_know() -> None:
-    assert asked("db.web.svc.cluster.globex") == Answer(Rcode.NXDOMAIN, False, ())
-    assert asked("db") == Answer(Rcode.NXDOMAIN, False, ())
-    assert asked(DB, Type.AAAA) == Answer(Rcode.NOERROR, False, ()), "the name is there"
+    assert asked("db.web.svc.cluster.globex") == DnsAnswer(Rcode.NXDOMAIN, False, ())
+    assert asked("db") == DnsAnswer(Rcode.NXDOMAIN, False, ())
+    assert asked(DB, RecordType.AAAA) == DnsAnswer(Rcode.NOERROR, False, ()), "the name is there"
 
 
 def test_one_that_answers_everybody() -> None:
@@ -43,10 +43,10 @@ def test_one_that_answers_everybody() -> None:
     "data",
     [
         b"",
-        question(DB, Type.A, 7)[:-1],
-        question(DB, Type.A, 7)[:20],
-        struct.pack("!6H", 7, 0x8180, 1, 0, 0, 0) + question(DB, Type.A, 7)[12:],
-        struct.pack("!6H", 7, 0x0100, 2, 0, 0, 0) + question(DB, Type.A, 7)[12:],
+        question(DB, RecordType.A, 7)[:-1],
+        question(DB, RecordType.A, 7)[:20],
+        struct.pack("!6H", 7, 0x8180, 1, 0, 0, 0) + question(DB, RecordType.A, 7)[12:],
+        struct.pack("!6H", 7, 0x0100, 2, 0, 0, 0) + question(DB, RecordType.A, 7)[12:],
         struct.pack("!6H", 7, 0x0100, 1, 0, 0, 0) + b"\x02\xc3\xa4\0\0\1\0\1",
     ],
     ids=["nothing", "cut", "cut in the name", "an answer", "two questions", "no ASCII"],

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcnode.core.dns_message import (
-    Answer,
     BadName,
+    DnsAnswer,
+    DnsRecord,
     Malformed,
-    Record,
-    Type,
+    RecordType,
     candidates,
     decode,
     question,
     reverse_name,
 )
 
-ASKED = question("api.shop.svc.cluster.local", Type.A, 0x1234)
+ASKED = question("api.shop.svc.cluster.local", RecordType.A, 0x1234)
 
 
 def answer(*records: bytes, flags: int = 0x8180, number: int = 0x1234, asked: bytes = ASKED) -> bytes:
@@ -34,13 +34,13 @@ def test_a_question_as_it_is_on_the_wire() -> None:
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         b"\x03api\x04shop\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01"
     )
-    assert question("x.", Type.AAAA, 1)[12:] == b"\x01x\x00\x00\x1c\x00\x01"
+    assert question("x.", RecordType.AAAA, 1)[12:] == b"\x01x\x00\x00\x1c\x00\x01"
 
 
 @pytest.mark.parametrize("name", ["", ".", "a..b", "x" * 64, ".".join(["abcdefgh"] * 29)])
 def test_what_is_no_name(name: str) -> None:
     with pytest.raises((BadName, UnicodeError)):
-        question(name, Type.A, 1)
+        question(name, RecordType.A, 1)
 
 
 def test_records_of_all_types_are_read() -> None:
@@ -58,18 +58,18 @@ def test_records_of_all_types_are_read() -> None:
         ),
         ASKED,
     )
-    assert found == Answer(
+    assert found == DnsAnswer(
         0,
         False,
         (
-            Record(api, 1, 30, "10.96.0.1"),
-            Record(api, 28, 30, "::1"),
-            Record(api, 5, 30, "web.shop.svc.cluster.local"),
-            Record(api, 12, 30, "a.b"),
-            Record(api, 33, 30, f"0 100 8080 {api}"),
-            Record(api, 16, 30, "one"),
-            Record(api, 99, 30, "0102"),
-            Record(api, 1, 30, "0102"),
+            DnsRecord(api, 1, 30, "10.96.0.1"),
+            DnsRecord(api, 28, 30, "::1"),
+            DnsRecord(api, 5, 30, "web.shop.svc.cluster.local"),
+            DnsRecord(api, 12, 30, "a.b"),
+            DnsRecord(api, 33, 30, f"0 100 8080 {api}"),
+            DnsRecord(api, 16, 30, "one"),
+            DnsRecord(api, 99, 30, "0102"),
+            DnsRecord(api, 1, 30, "0102"),
         ),
     )
 
@@ -116,9 +116,9 @@ def test_whatever_comes_is_an_answer_or_malformed(data: bytes, whole: bool) -> N
 @given(st.lists(st.text("abcxyz-019", min_size=1, max_size=63), min_size=1, max_size=4))
 def test_a_name_comes_back_as_it_went(labels: list[str]) -> None:
     name = ".".join(labels)
-    asked = question(name, Type.CNAME, 7)
+    asked = question(name, RecordType.CNAME, 7)
     found = decode(answer(record(5, b"\xc0\x0c"), number=7, asked=asked), asked)
-    assert found.records == (Record(name, 5, 30, name),)
+    assert found.records == (DnsRecord(name, 5, 30, name),)
 
 
 def test_backwards() -> None:

@@ -209,18 +209,18 @@ def test_json_has_both_traces() -> None:
     frontends = (replace(FRONTENDS[0], to=NoBackendAction.DROP),)
     rules = GuestRules(Family.IPV4, (ServiceRules("vc-a-web/shop", frontends),))
     found = as_json(explain(GUEST, to("10.96.0.11"), DesiredRules(rules, digest(NEW_TEXT), 7), APPLIED))
-    does = found.pop("does")
-    assert isinstance(does, dict)
-    assert (does["endpoints"], does["fates"]) == (["10.0.0.21:8080", "10.0.0.22:8080"], [])
+    actual = found.pop("actual")
+    assert isinstance(actual, dict)
+    assert (actual["endpoints"], actual["verdicts"]) == (["10.0.0.21:8080", "10.0.0.22:8080"], [])
     assert found == {
         "guest": "g1",
         "pod": "vc-a-web/front",
         "tenant": "vc-a",
         "tenantPod": "web/front",
         "packet": {"protocol": "tcp", "source": "10.0.0.10", "destination": "10.96.0.11", "port": 80},
-        "should": {
+        "expected": {
             "endpoints": [],
-            "fates": ["drop"],
+            "verdicts": ["drop"],
             "steps": [
                 "tcp 10.96.0.11:80 is Service port vc-a-web/shop:http",
                 "its traffic policy or source ranges leave this guest no endpoint: the packet is dropped",
@@ -228,8 +228,8 @@ def test_json_has_both_traces() -> None:
         },
         "agrees": False,
         "rules": "current",
-        "why": f"generation 7, digest {digest(NEW_TEXT)[:12]}",
-        "notKnown": [],
+        "message": f"generation 7, digest {digest(NEW_TEXT)[:12]}",
+        "unknown": [],
         "notes": [],
     }
 

@@ -30,7 +30,7 @@ WHOLE = {
 }
 
 
-def report(code: int = 200, readyz: bytes = b"", **changes: object) -> status_report.Report:
+def report(code: int = 200, readyz: bytes = b"", **changes: object) -> status_report.DaemonReport:
     return status_report.read((code, readyz), json.dumps(WHOLE | changes).encode())
 
 
