@@ -6,14 +6,11 @@ sources therefore evicts itself: an honest client from another source keeps its 
 enough that there are thousands of them.
 """
 
-import socket
 from collections.abc import Hashable
+from ipaddress import IPv6Address
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
-
-_V4_MAPPED = bytes(10) + b"\xff\xff"
-_IPV6_NETWORK_BYTES = 8
 
 
 def source_of(host: str) -> str:
@@ -23,13 +20,12 @@ def source_of(host: str) -> str:
     their addresses themselves (RFC 4291, 2.5.1), as many as they like.
     """
     try:
-        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-    except (OSError, ValueError):
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
         return host
-    if packed.startswith(_V4_MAPPED):
-        return socket.inet_ntop(socket.AF_INET, packed[len(_V4_MAPPED) :])
-    network = packed[:_IPV6_NETWORK_BYTES] + bytes(_IPV6_NETWORK_BYTES)
-    return f"{socket.inet_ntop(socket.AF_INET6, network)}/64"
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> 64 << 64)}/64"
 
 
 class ConnectionSlots(Generic[T]):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from daemonkit import metrics
 from daemonkit.files import directories
-from daemonkit.run.listeners import stop_accepting
+from daemonkit.listeners import stop_accepting
 from daemonkit.status.pages import Page, Pages, Query, Readiness, Reply, too_large
 from daemonkit.tasks import Tasks
 

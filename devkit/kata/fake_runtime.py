@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from daemonkit.protobuf import decode, encode
-from daemonkit.run.listeners import stop_accepting
+from daemonkit.listeners import stop_accepting
 from daemonkit.tasks import Tasks
 from kata_bridge.nri.events import Event, mask
 from kata_bridge.nri.messages import (

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from daemonkit.run.listeners import stop_accepting
+from daemonkit.listeners import stop_accepting
 from daemonkit.tasks import Tasks
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from daemonkit.run.listeners import stop_accepting
+from daemonkit.listeners import stop_accepting
 from devkit.kubelet.connection import HEAD_LIMIT_BYTES, Connection
 from devkit.kubelet.plausible import plausible
 from devkit.kubelet.pods import StandInPod

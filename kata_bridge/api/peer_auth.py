@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import cast
 
 from daemonkit import logs
-from daemonkit.run.listeners import stop_accepting
+from daemonkit.listeners import stop_accepting
 from daemonkit.tasks import Tasks
 
 MODE = 0o660

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from daemonkit.protobuf import BadMessage
-from daemonkit.run.listeners import stop_accepting
+from daemonkit.listeners import stop_accepting
 from daemonkit.tasks import Tasks
 from kata_bridge.ttrpc.connection import IncomingCall, ServerConnection, answer, refusal
 from kata_bridge.ttrpc.frame import Frame

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from daemonkit.run.listeners import stop_accepting
+from daemonkit.listeners import stop_accepting
 from daemonkit.tasks import Tasks
 from kata_bridge.channels.agent.guest_addresses import Address
 from kata_bridge.channels.agent.peer_origin import PeerOrigin, tcp_origin

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a listening socket, without leaving behind what it was just accepting."""
+"""Ends a listening socket without losing a connection that is being accepted."""
 
 import asyncio
 
