@@ -12,7 +12,7 @@ from typing import Protocol
 from aiohttp import web
 
 from daemonkit import logs, metrics
-from daemonkit.kube import too_large
+from daemonkit.kube import oversized_objects
 from daemonkit.kube.client import Requester
 from daemonkit.kube.lazy_client import LazyClient
 from daemonkit.kube.reflector import Transport
@@ -72,7 +72,7 @@ class Service:
             turn_s=turn_s,
         )
         self.registry = metrics.Registry()
-        too_large.add_metric(self.registry)
+        oversized_objects.add_metric(self.registry)
         self._reviews = self.registry.counter(
             "vcnode_dns_reviews_total", "Reviews of pods, by what came of them.", ("result",)
         )

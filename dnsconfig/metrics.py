@@ -4,7 +4,7 @@
 from collections.abc import Callable, Mapping
 
 from daemonkit import tasks
-from daemonkit.kube import too_large
+from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Registry
 from dnsconfig.resolve.waiting import Cause
 
@@ -18,7 +18,7 @@ class Metrics:
     def __init__(self) -> None:
         registry = self.registry = Registry()
         tasks.add_metric(registry)
-        too_large.add_metric(registry)
+        oversized_objects.add_metric(registry)
         self.turn_seconds = registry.histogram(
             "vcnode_dns_turn_seconds", "Time to decide for all pods of the node after a change.", _DELAYS
         )

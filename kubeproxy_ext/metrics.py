@@ -7,7 +7,7 @@ Labels take values from closed sets, and tenants' cluster keys.
 from collections.abc import Callable, Mapping
 
 from daemonkit import tasks
-from daemonkit.kube import too_large
+from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Registry
 
 # kube-proxy: 1 ms to 16 s for a sync; 250 ms to 10 min, in uneven steps, for the way of a change.
@@ -29,7 +29,7 @@ class Metrics:
     def __init__(self) -> None:
         registry = self.registry = Registry()
         tasks.add_metric(registry)
-        too_large.add_metric(registry)
+        oversized_objects.add_metric(registry)
         self.sync_duration = registry.histogram(
             "kubeproxy_sync_proxy_rules_duration_seconds",
             "Time to compute and render one tenant's rules after a change.",

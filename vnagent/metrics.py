@@ -2,7 +2,7 @@
 """vn-agent's counters. Labels take values from the configuration and from closed sets only, so that
 nothing in a request can add a series."""
 
-from daemonkit.kube import too_large
+from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Counter, Registry
 
 
@@ -11,7 +11,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = Registry()
-        too_large.add_metric(self.registry)
+        oversized_objects.add_metric(self.registry)
         self._requests = self.registry.counter(
             "vcnode_vnagent_requests_total",
             "Decisions, by tenant, endpoint and the status of the answer.",

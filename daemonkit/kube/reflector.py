@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube import deep_json, too_large
+from daemonkit.kube import deep_json, oversized_objects
 from daemonkit.kube.client import (
     MAX_RESPONSE_BYTES,
     AnswerTooLargeError,
@@ -24,9 +24,9 @@ from daemonkit.kube.client import (
     DeadlineError,
     UnreachableError,
 )
-from daemonkit.kube.failures import Failures
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import limits_of
+from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog
 from daemonkit.kube.reflector_policy import (
     Absent,
     Action,
@@ -44,7 +44,6 @@ from daemonkit.kube.reflector_policy import (
 )
 from daemonkit.kube.resources import Identity, Key, KubeObject, Page, Resource
 from daemonkit.kube.store import Change, DecodeFailed, RegressedError, Store
-from daemonkit.kube.too_large_warnings import Warnings
 from daemonkit.kube.watch import (
     MAX_EVENT_BYTES,
     EventDecoder,
@@ -150,10 +149,10 @@ class Reflector(Generic[T]):
         self._lists = 0
         self._proofs = 0
         self._is_relisting = False
-        self._warnings = Warnings(resource, clock)
-        self._failures = Failures(self.name)
+        self._oversized_log = OversizedObjectLog(resource, clock)
+        self._failure_log = FailureLog(self.name)
         self.synced = asyncio.Event()
-        too_large.track(self)
+        oversized_objects.track(self)
 
     @property
     def resource(self) -> Resource:
@@ -194,7 +193,7 @@ class Reflector(Generic[T]):
     @property
     def failure(self) -> Failure | None:
         """What failed since the server last proved that we are up to date; None if nothing did."""
-        return self._failures.current
+        return self._failure_log.current
 
     @property
     def lists(self) -> int:
@@ -370,10 +369,10 @@ class Reflector(Generic[T]):
     def _proved(self, at: float, action: Action) -> None:
         self._proofs += 1
         self._heard_at = at
-        self._failures.proved(action)
+        self._failure_log.succeeded(action)
 
     def _deliver(self, changes: Sequence[Change[T]], *, is_due: bool) -> None:
-        self._warnings.log(changes)
+        self._oversized_log.log(changes)
         if self._on_change is None or not (changes or is_due):
             return
         try:
@@ -416,7 +415,7 @@ class Reflector(Generic[T]):
             case Garbage(reason) | Unreachable(reason):
                 pass
         version = self._store.version
-        self._failures.failed(step, reason, code, self._clock(), version=version, following=following)
+        self._failure_log.failed(step, reason, code, self._clock(), version=version, following=following)
 
 
 def _body_limit(params: Mapping[str, str]) -> int:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
-from daemonkit.protobuf import decode, encode
 from daemonkit.listeners import stop_accepting
+from daemonkit.protobuf import decode, encode
 from daemonkit.tasks import Tasks
 from kata_bridge.nri.events import Event, mask
 from kata_bridge.nri.messages import (

@@ -5,8 +5,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from daemonkit.protobuf import BadMessage
 from daemonkit.listeners import stop_accepting
+from daemonkit.protobuf import BadMessage
 from daemonkit.tasks import Tasks
 from kata_bridge.ttrpc.connection import IncomingCall, ServerConnection, answer, refusal
 from kata_bridge.ttrpc.frame import Frame

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from daemonkit.kube import too_large
+from daemonkit.kube import oversized_objects
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
 from daemonkit.kube.reflector import PAGE_BYTES, Timing
@@ -80,7 +80,7 @@ async def test_one_that_is_too_large_does_not_hide_the_others() -> None:
         )
         assert failure.uid
         metric = Registry()
-        too_large.add_metric(metric)
+        oversized_objects.add_metric(metric)
         assert b'vcnode_process_oversized_objects{kind="configmaps"} 1' in metric.render()
         world.put("large", text="y" * MAX_OBJECT_BYTES)
         await asyncio.sleep(1)

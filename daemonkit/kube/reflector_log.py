@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reflector logs: that it fails and works again, and objects that are too large."""
+
+from collections.abc import Callable, Iterable
+
+from daemonkit import logs
+from daemonkit.kube.freshness import Failure
+from daemonkit.kube.reflector_policy import Action, Progress, Step
+from daemonkit.kube.resources import Resource
+from daemonkit.kube.store import DecodeFailed
+from daemonkit.token_bucket import TokenBucket
+
+# A server chooses its message; it is in the log and on /readyz.
+MAX_REASON_CHARACTERS = 300
+# At most BURST lines about large objects at once, and then one each INTERVAL_S: tenants cannot fill the log.
+BURST = 10
+INTERVAL_S = 30.0
+
+_log = logs.get(__name__)
+
+
+class FailureLog:
+    """One line when a reflector begins to fail or fails otherwise, and one when it works again.
+
+    A resource may fail for days: one whose definition was deleted is listed every 30 s.
+    """
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self._logged: tuple[Action, str] | None = None
+        self.current: Failure | None = None
+        """What has failed since the server last proved that the objects are current."""
+
+    def failed(
+        self, step: Step, reason: str, code: int, now: float, *, version: str, following: Progress
+    ) -> None:
+        reason = reason[:MAX_REASON_CHARACTERS]
+        self.current = Failure(reason, now if self.current is None else self.current.since, code)
+        is_new = self._logged is None or self._logged[1] != reason
+        self._logged = step.action, reason
+        (_log.warning if is_new else _log.debug)(
+            "list or watch failed, trying again",
+            resource=self._resource,
+            action=step.action,
+            version=version,
+            reason=reason,
+            failures=following.failures,
+            next=following.step.action,
+            delay_s=round(following.step.delay_s, 3),
+        )
+
+    def succeeded(self, action: Action) -> None:
+        """A list, an event or a bookmark has proved that the objects are current."""
+        self.current = None
+        # Where watches fail, the lists between them succeed.
+        if self._logged is not None and (action is Action.WATCH or self._logged[0] is Action.LIST):
+            _log.info("list and watch work again", resource=self._resource, reason=self._logged[1])
+            self._logged = None
+
+
+class OversizedObjectLog:
+    """One line for each object that became too large, within a budget."""
+
+    def __init__(self, resource: Resource, clock: Callable[[], float]) -> None:
+        self._resource = str(resource)
+        self._clock = clock
+        self._bucket = TokenBucket(BURST, 1 / INTERVAL_S, BURST, clock())
+
+    def log(self, changes: Iterable[object]) -> None:
+        for change in changes:
+            if not (isinstance(change, DecodeFailed) and change.is_too_large):
+                continue
+            if self._bucket.try_acquire(self._clock()):
+                _log.warning(
+                    "an object is too large and is left out",
+                    resource=self._resource,
+                    object="/".join(filter(None, change.key)),
+                    reason=change.reason,
+                )
