@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every target sets itself up from a bare clone. `make help` lists them.
+# Each target installs what it needs from a bare clone. `make help` lists them.
 
 # A distribution's Python is built with profile guidance and link-time optimisation and is what the
 # packages run on; take it where it is new enough.
@@ -13,20 +13,21 @@ TREE := build/tree
 PACKAGES := tenancy ruleset ruletrace daemonkit bridge_api guest_agent kata_bridge kubeproxy_ext dnsconfig dns_webhook vnagent vcnode
 SOURCES := $(PACKAGES) devkit vcnode_demo tests packaging setup.py
 
-# What CI sets, where the machine can run all rings: what cannot run, a case that is not found and a skip
-# that tests/rings/skips.py does not list fail, a test that failed runs once more, and figures are kept.
+# CI sets it. A ring that cannot run fails, and so does a case that is not found, or a skip that
+# tests/rings/skips.py does not list. A test that failed runs once more, and figures are kept.
 REQUIRE_RINGS ?= $(filter-out false 0,$(CI))
 pytest = $(BIN)/python -m $(if $(REQUIRE_RINGS),tests.rings pytest $@ $(1) --,pytest)
 recorded = $(if $(REQUIRE_RINGS),$(BIN)/python -m tests.rings command $@ --)
 require = $(if $(REQUIRE_RINGS),$(1))
-# Tests of these rings mostly wait, and have directories, ports and namespaces of their own.
+# Tests of these rings mostly wait. Each has directories, ports and namespaces of its own.
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check t lint format examples reference unit functional cases compiled lab lab_vm k8s first_start programs mutants bench bench-vnagent bench-attacks bench-services bench-pods clean
+.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s first_start programs guest-kernel
+.PHONY: format examples reference mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods clean
 
 help:  ## list the targets
-	@grep -E '^[a-z0-9_-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/runtime: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "vcnode needs Python 3.11 or newer with venv"; exit 1; }
@@ -38,40 +39,32 @@ $(VENV)/dev: $(VENV)/runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/runtime  ## two tenants, one node, the real daemons: a story; as root also Services in guests
+#@ Every day
+demo: $(VENV)/runtime  ## two tenants, one node, the real daemons, no cluster; as root also Services and DNS in guests
 	$(BIN)/python -m vcnode demo $(ARGS)
 
+check: lint unit  ## before every commit: format, lint, import layers, types, unit tests
+
+t: $(VENV)/dev  ## one file of tests, or one test: make t F=tests/unit/ruleset/test_delta.py
+	$(BIN)/python -m pytest $(F) $(ARGS)
+
 # CI runs the cases once: compiled, as packages install vn-agent.
-test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s first_start  ## everything that this machine can run
+test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s first_start  ## before every merge: every ring that this machine can run
 
-check: lint unit  ## format, lint, types, import layers, unit tests: before every commit
-
-lint: $(VENV)/dev  ## what check does before the tests: format, lint, import layers, types
+#@ Rings, from the fastest to the slowest (CONTRIBUTING.md)
+lint: $(VENV)/dev  ## format, lint, import layers, types
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/lint-imports
 	$(recorded) $(BIN)/mypy --strict $(SOURCES)
 
-format: $(VENV)/dev  ## rewrite the sources in the house format
-	$(BIN)/ruff format $(SOURCES)
-	$(BIN)/ruff check --fix $(SOURCES)
-
-examples: $(VENV)/dev  ## write examples/ into the READMEs that show them
-	$(BIN)/python -m tests.examples
-
-reference: $(VENV)/dev  ## write docs/reference from the code
-	$(BIN)/python -m tests.reference
-
-unit: $(VENV)/dev  ## the unit ring: no socket, process, clock or root
+unit: $(VENV)/dev  ## no socket, process, clock or root
 	$(pytest) tests/unit -n auto --dist worksteal
 
-t: $(VENV)/dev  ## one file of tests, or one test: F=tests/unit/ruleset/test_model.py
-	$(BIN)/python -m pytest $(F) $(ARGS)
-
-functional: $(VENV)/dev  ## the functional ring: real TLS, sockets and processes on loopback
+functional: $(VENV)/dev  ## real TLS, sockets and processes on loopback
 	$(pytest) tests/functional $(SIDE_BY_SIDE) $(FUNCTIONAL_ARGS)
 
-cases: $(VENV)/dev  ## the request and Service cases against the real thing; FILES="x.yaml ..." for others
+cases: $(VENV)/dev  ## requests and Services as data, against the real daemons; FILES="x.yaml ..." for other files
 	$(recorded) $(BIN)/python -m tests.cases $(call require,--require-all) $(FILES)
 
 compiled: $(VENV)/dev  ## the request cases against vn-agent as packages install it
@@ -84,44 +77,54 @@ compiled: $(VENV)/dev  ## the request cases against vn-agent as packages install
 $(TREE)/bin/vn-agent: $(VENV)/dev setup.py packaging/tree.py $(shell find $(PACKAGES) -name '*.py')
 	$(BIN)/python packaging/tree.py $(TREE)
 
-lab: $(VENV)/dev  ## the lab ring: network namespaces as guests, real iptables and nft; needs root
+lab: $(VENV)/dev  ## network namespaces as guests, real iptables and nft; needs root
 	$(pytest) tests/lab $(SIDE_BY_SIDE) $(call require,--require-lab) $(LAB_ARGS)
 
-.PHONY: guest-kernel
-guest-kernel:  ## build the kernel of guests with nft (ring lab_vm) into its cache, or wait for a build that runs
-	python3 tests/lab_vm/build.py
-
-lab_vm: $(VENV)/dev $(call require,programs guest-kernel)  ## the lab_vm ring: guests with kernels of their own (User-mode Linux); needs root
+lab_vm: $(VENV)/dev $(call require,programs guest-kernel)  ## guests with kernels of their own (User-mode Linux); needs root
 	$(pytest) tests/lab_vm $(call require,--require-lab-vm --require-lab-vm-names) $(LAB_VM_ARGS)
 
-k8s: $(VENV)/dev $(TREE)/bin/vn-agent $(call require,programs)  ## the k8s ring: real kubectl, apiservers, kubelet, containerd; needs root
+k8s: $(VENV)/dev $(TREE)/bin/vn-agent $(call require,programs)  ## real kubectl, apiservers, kubelet, containerd; needs root
 	$(call pytest,--drawn-seed=--oracle-seed) tests/k8s $(call require,--require-k8s) $(K8S_ARGS)
-
-.PHONY: gate-soak
-gate-soak: $(VENV)/dev programs  ## PODS=10000 pods at the real gate, in waves, while the daemons are ended; needs root
-	$(BIN)/python -m pytest tests/k8s/test_gate_under_load.py --require-k8s -s --gate-pods $(or $(PODS),10000) $(ARGS)
-
-mutants: $(VENV)/dev  ## take cures out of the code one at a time: each time a test must fail; ARGS="NAME ..."
-	$(BIN)/python -m tests.mutation $(ARGS)
-
-programs:  ## build the programs of the k8s ring into their cache, or wait for a build that runs
-	python3 tests/k8s/build.py
 
 first_start: $(TREE)/bin/vn-agent $(call require,programs)  ## the README's install section as it stands, on an empty Debian; needs root
 	$(recorded) $(BIN)/python -m tests.first_start $(call require,--require)
+
+programs:  ## build the programs of k8s into a cache, or wait for a build that runs
+	python3 tests/k8s/build.py
+
+guest-kernel:  ## build the guest kernel of lab_vm into a cache, or wait for a build that runs
+	python3 tests/lab_vm/build.py
+
+#@ What is written for you
+format: $(VENV)/dev  ## the sources, in the house format
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+examples: $(VENV)/dev  ## examples/ into the READMEs that show them
+	$(BIN)/python -m tests.examples
+
+reference: $(VENV)/dev  ## docs/reference, from the code
+	$(BIN)/python -m tests.reference
+
+#@ Long runs
+mutants: $(VENV)/dev  ## remove each cure of tests/mutation/cures.toml in turn: a test must fail; ARGS="NAME ..."
+	$(BIN)/python -m tests.mutation $(ARGS)
+
+gate-soak: $(VENV)/dev programs  ## PODS=10000 pods at the start gate while the daemons are killed; needs root
+	$(BIN)/python -m pytest tests/k8s/test_gate_under_load.py --require-k8s -s --gate-pods $(or $(PODS),10000) $(ARGS)
 
 bench: bench-vnagent bench-attacks bench-services bench-pods  ## all benchmarks
 
 bench-vnagent: $(TREE)/bin/vn-agent  ## vn-agent, as installed, beside a tuned Go reverse proxy
 	$(BIN)/python -m tests.bench.vnagent --program $(TREE)/bin/vn-agent $(ARGS)
 
-bench-attacks: $(TREE)/bin/vn-agent  ## what a neighbour notices while somebody attacks vn-agent, as installed
+bench-attacks: $(TREE)/bin/vn-agent  ## latency of one tenant while another attacks vn-agent
 	$(BIN)/python -m tests.bench.attacks --program $(TREE)/bin/vn-agent $(ARGS)
 
 bench-services: $(TREE)/bin/vn-agent programs  ## Services in guests, as installed, beside kube-proxy; needs root
 	$(BIN)/python -m tests.bench.services --tree $(TREE) $(ARGS)
 
-bench-pods: $(TREE)/bin/vn-agent programs  ## what the gate costs a pod's start, on real containerd and kubelet; needs root
+bench-pods: $(TREE)/bin/vn-agent programs  ## what the start gate adds to a pod's start, on real containerd and kubelet; needs root
 	$(BIN)/python -m tests.bench.pods --tree $(TREE) $(ARGS)
 
 clean:  ## remove what the targets made in this tree
