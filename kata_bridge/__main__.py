@@ -7,26 +7,25 @@ from daemonkit import logs
 from daemonkit.run.command_line import load_or_exit, parse_arguments
 from daemonkit.run.lifecycle import EXIT_FAILED, Lifecycle, run
 from kata_bridge.config import load
-from kata_bridge.lock import Locked
-from kata_bridge.service import Service
-from kata_bridge.state_directory import CredentialsError
+from kata_bridge.lock import AlreadyRunningError
+from kata_bridge.service import CannotStartError, KataBridge
 
 _log = logs.get("kata_bridge")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
+    """Run the daemon; the exit code is 2 for an invalid configuration."""
     arguments = parse_arguments("kata-bridge", sys.argv[1:] if argv is None else argv)
     logs.setup()
     config = load_or_exit(arguments, load)
 
     async def body(life: Lifecycle) -> int:
         try:
-            service = Service(config, arguments.config)
-        except (Locked, CredentialsError, OSError) as error:
+            bridge = KataBridge(config, arguments.config)
+        except (AlreadyRunningError, CannotStartError, OSError) as error:
             _log.error("cannot start", reason=str(error))
             return EXIT_FAILED
-        return await service.run(life)
+        return await bridge.run(life)
 
     return run(body)
 

@@ -15,18 +15,17 @@ from kata_bridge.channels.agent.guest_addresses import Network
 from kata_bridge.channels.stock.shim import ROOTS
 from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
 from kata_bridge.nri.plugin import SOCKET as NRI_SOCKET
-from kata_bridge.sandboxes.core.runtimes import Runtime
+from kata_bridge.sandboxes.core.runtimes import CHANNELS, HandlerChannels
 from kata_bridge.start_gate.core.decision import Need, Policy, PolicyRule
 from tenancy import names
 
 KIND = "KataBridgeConfiguration"
-CHANNELS = ("agent", "stock", "netns")
 # sockaddr_un.sun_path has 108 bytes with its NUL (unix(7)).
 _MAX_SOCKET_BYTES = 107
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class NodeApiConfig:
     """The socket for the daemons of this node."""
 
     socket: Path = setting(Path("/run/vcnode/kata-bridge.sock"), doc="unix socket of the node API")
@@ -37,16 +36,16 @@ class Listen:
         if len(str(self.socket).encode()) > _MAX_SOCKET_BYTES:
             yield f"socket: more than {_MAX_SOCKET_BYTES} bytes"
         if self.group is not None and self.gid is None:
-            yield f"group: there is no group {self.group!r}"
+            yield f"group: unknown group {self.group!r}"
         for user in self.users:
             try:
                 pwd.getpwnam(user)
             except KeyError:
-                yield f"users: there is no user {user!r}"
+                yield f"users: unknown user {user!r}"
 
     @property
     def gid(self) -> int | None:
-        """The group's number; None without a group, or where it does not exist."""
+        """The group's number; None without a group, or for an unknown one."""
         try:
             return None if self.group is None else grp.getgrnam(self.group).gr_gid
         except KeyError:
@@ -58,11 +57,11 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
-class Nri:
-    """Live news of sandboxes from the container runtime."""
+class NriConfig:
+    """Live reports of sandboxes by the container runtime."""
 
     socket: Path = setting(NRI_SOCKET, doc="the runtime's NRI socket")
-    name: str = setting("vcnode", doc="of the plugin")
+    name: str = setting("vcnode", doc="name of the plugin")
     index: str = setting("50", doc="two digits: plugins are called in this order")
 
     def problems(self) -> Iterator[str]:
@@ -75,7 +74,7 @@ class Nri:
 
 
 @dataclass(frozen=True, slots=True)
-class Cri:
+class CriConfig:
     """Lists of sandboxes from the container runtime."""
 
     socket: Path = setting(Path("/run/containerd/containerd.sock"), doc="the runtime's CRI socket")
@@ -84,12 +83,14 @@ class Cri:
 
 
 @dataclass(frozen=True, slots=True)
-class Sandboxes:
-    """Where sandboxes are heard of: any of the three, at least one."""
+class SandboxSources:
+    """The sources of sandboxes: at least one of the three."""
 
-    nri: Nri | None = setting(None, doc="live events from the container runtime; {} for the defaults")
-    cri: Cri | None = setting(None, doc="lists from the container runtime; {} for the defaults")
-    directory: Path | None = setting(None, doc="of files that describe guests, instead of a runtime")
+    nri: NriConfig | None = setting(None, doc="live events from the container runtime; {} for the defaults")
+    cri: CriConfig | None = setting(None, doc="lists from the container runtime; {} for the defaults")
+    directory: Path | None = setting(
+        None, doc="directory of files that describe guests, instead of a runtime"
+    )
 
     def problems(self) -> Iterator[str]:
         if self.nri is None and self.cri is None and self.directory is None:
@@ -98,32 +99,34 @@ class Sandboxes:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRule:
-    """Which ways to try into the guests of some runtime handlers; none: they are left alone."""
+    """The channels to try for the guests of some runtime handlers; none: they stay unmanaged."""
 
-    handlers: tuple[str, ...] = setting(doc='patterns of handlers; "" is the default one')
+    handlers: tuple[str, ...] = setting(doc='patterns of runtime handlers; "" is the default handler')
     channels: tuple[str, ...] = setting(
-        choices=CHANNELS, doc="how to reach the guests, tried in this order; empty: leave them alone"
+        choices=CHANNELS, doc="how to reach the guests, tried in this order; empty: they stay unmanaged"
     )
 
     def problems(self) -> Iterator[str]:
         if not self.handlers:
             yield "handlers: at least one"
         if len(set(self.channels)) != len(self.channels):
-            yield "channels: one is named twice"
+            yield "channels: the same channel twice"
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """How guests' agents reach us."""
+class AgentConfig:
+    """Where guests' agents reach kata-bridge."""
 
     address: str | None = setting(None, doc="IP address that guests dial")
     port: int = setting(10560, minimum=0, maximum=65535, doc="TCP port of `address`; 0 takes any free one")
     socket: Path | None = setting(None, doc="unix socket, for agents in namespaces of this node")
     vsock_port: int | None = setting(None, minimum=1, maximum=0xFFFFFFFE, doc="vsock and hybrid vsock")
     copy_credentials: bool = setting(
-        False, doc="put each stock Kata guest's certificate into it, by its stock agent's CopyFile"
+        False, doc="copy the certificate of each stock Kata guest into it, by its stock agent's CopyFile"
     )
-    gateways: tuple[str, ...] = setting((), doc="networks out of which guests come by other addresses: NAT")
+    gateways: tuple[str, ...] = setting(
+        (), doc="networks from which guests connect by another address than their own: NAT"
+    )
 
     def problems(self) -> Iterator[str]:
         if self.address is None and self.socket is None and self.vsock_port is None:
@@ -143,43 +146,45 @@ class Agent:
 
     @property
     def gateway_networks(self) -> tuple[Network, ...]:
-        """What `gateways` says."""
         return tuple(map(ipaddress.ip_network, self.gateways))
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class StockConfig:
     """Guests of stock Kata."""
 
-    shim_directories: tuple[Path, ...] = setting(ROOTS, doc="of the shim in Go and of that in Rust")
+    shim_directories: tuple[Path, ...] = setting(
+        ROOTS, doc="directories of the shim in Go and of the shim in Rust"
+    )
     policy_file: Path | None = setting(
-        None, doc="whole agent policy to set where iptables calls are refused; never on a pod with its own"
+        None,
+        doc="complete agent policy, set where the agent refuses iptables calls; never on a pod with its own",
     )
 
     def problems(self) -> Iterator[str]:
-        problem = _policy(self.policy_file)[1]
+        problem = _read_policy(self.policy_file)[1]
         if problem:
             yield f"policyFile: {problem}"
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class DriftConfig:
     check_seconds: float = setting(
-        30.0, minimum=0.2, maximum=3600.0, doc="how often a guest is asked whether it has what it was given"
+        30.0, minimum=0.2, maximum=3600.0, doc="how often each guest is checked for drift"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    seconds: float = setting(5.0, minimum=0.0, maximum=300.0, doc="for calls under way after SIGTERM")
+class DrainConfig:
+    seconds: float = setting(5.0, minimum=0.0, maximum=300.0, doc="for calls in flight after SIGTERM")
 
 
 @dataclass(frozen=True, slots=True)
 class NamespacePolicy:
-    """The gate's policy for some namespaces of the super cluster."""
+    """The start gate's policy for some namespaces of the super cluster."""
 
     namespaces: tuple[str, ...] = setting(doc="patterns of super namespaces")
-    policy: Policy = setting(doc="of these namespaces")
+    policy: Policy = setting(doc="policy of these namespaces")
 
     def problems(self) -> Iterator[str]:
         if not self.namespaces:
@@ -187,8 +192,8 @@ class NamespacePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class SuperCluster:
-    """Who is told of pods that wait, and that they need not any more."""
+class SuperClusterConfig:
+    """The API server that gets nudges, Events and the node's condition."""
 
     kubeconfig_file: Path = setting(doc="of the super cluster's API server, with this daemon's rights")
     node_name: str = setting(doc="name of the Node that this daemon runs on")
@@ -199,25 +204,29 @@ class SuperCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class StartGateConfig:
     """What the containers of tenants' pods wait for."""
 
-    policy: Policy = setting(Policy.ENFORCE, doc="of namespaces that no entry of `namespaces` names")
-    namespaces: tuple[NamespacePolicy, ...] = setting((), doc="the first entry that names it decides")
+    policy: Policy = setting(Policy.ENFORCE, doc="policy of namespaces that no entry of `namespaces` matches")
+    namespaces: tuple[NamespacePolicy, ...] = setting(
+        (), doc="the first entry that matches a namespace decides"
+    )
     needs: tuple[Need, ...] = setting(
         (Need.RULES, Need.RESOLVER), doc="leave out resolver where no dnsconfig runs"
     )
     directory: Path = setting(
-        Path("/run/vcnode/pods"), doc="of resolv.confs: on the node's own tmpfs, it lives as long as pods"
+        Path("/run/vcnode/pods"),
+        doc="directory of resolv.confs: on a tmpfs of the node, it lives as long as pods",
     )
-    super_cluster: SuperCluster | None = setting(None, doc="where Events are posted and pods are nudged")
+    super_cluster: SuperClusterConfig | None = setting(
+        None, doc="API server that gets Events, nudges and the node's condition"
+    )
 
     def problems(self) -> Iterator[str]:
         if len(set(self.needs)) != len(self.needs):
-            yield "needs: one is named twice"
+            yield "needs: the same need twice"
 
     def policy_rules(self) -> tuple[PolicyRule, ...]:
-        """The policies as the core has them."""
         return tuple(PolicyRule(each.namespaces, each.policy) for each in self.namespaces)
 
 
@@ -226,20 +235,24 @@ _KATA = (RuntimeRule(("kata*",), ("agent", "stock")),)
 
 @dataclass(frozen=True, slots=True)
 class KataBridgeConfiguration:
-    state_directory: Path = setting(doc="of the authority and the certificates of guests; for root alone")
-    sandboxes: Sandboxes = setting(doc="where sandboxes are found: at least one of the three")
-    listen: Listen = field(default_factory=Listen)
-    lock_file: Path = setting(Path("/run/vcnode/kata-bridge.lock"), doc="held while running: one a node")
-    runtimes: tuple[RuntimeRule, ...] = setting(_KATA, doc="the first rule that names the handler decides")
-    agent: Agent | None = setting(None, doc="for guests that run vcnode-guest-agent")
-    stock: Stock = field(default_factory=Stock)
-    drift: Drift = field(default_factory=Drift)
+    state_directory: Path = setting(
+        doc="directory of the authority and the certificates of guests; for root alone"
+    )
+    sandboxes: SandboxSources = setting(doc="sources of sandboxes: at least one of the three")
+    listen: NodeApiConfig = field(default_factory=NodeApiConfig)
+    lock_file: Path = setting(
+        Path("/run/vcnode/kata-bridge.lock"), doc="locked while kata-bridge runs: one for each node"
+    )
+    runtimes: tuple[RuntimeRule, ...] = setting(_KATA, doc="the first rule that matches the handler decides")
+    agent: AgentConfig | None = setting(None, doc="for guests that run vcnode-guest-agent")
+    stock: StockConfig = field(default_factory=StockConfig)
+    drift: DriftConfig = field(default_factory=DriftConfig)
     status: StatusConfig = field(default_factory=StatusConfig)
-    drain: Drain = field(default_factory=Drain)
-    gate: Gate | None = setting(None, doc="hold containers back until their pod's needs are in")
+    drain: DrainConfig = field(default_factory=DrainConfig)
+    gate: StartGateConfig | None = setting(None, doc="block containers until the needs of their pod are met")
 
     def problems(self) -> Iterator[str]:
-        # Its path goes to other programs, for whom our working directory means nothing.
+        # Other programs get its path, and have another working directory.
         if not self.state_directory.is_absolute():
             yield "stateDirectory: expected an absolute path"
         if len(str(self.inner_socket).encode()) > _MAX_SOCKET_BYTES:
@@ -248,7 +261,7 @@ class KataBridgeConfiguration:
             yield "gate: needs sandboxes.nri"
 
     def shared_directories(self) -> Iterator[Path]:
-        """Where others find our sockets and files, and must not put any."""
+        """Directories of our sockets and files that others read and must not write."""
         yield self.lock_file.parent
         yield self.listen.socket.parent
         if self.agent is not None and self.agent.socket is not None:
@@ -256,7 +269,7 @@ class KataBridgeConfiguration:
         yield from self.status.directories()
 
     def directories(self) -> Iterator[Path]:
-        """Where we keep files: `--check-config` looks at them."""
+        """All directories of our files: `--check-config` checks them."""
         yield self.state_directory
         yield from self.shared_directories()
         if self.gate is not None:
@@ -264,25 +277,24 @@ class KataBridgeConfiguration:
 
     @property
     def inner_socket(self) -> Path:
-        """Where the gRPC server is, behind the front."""
+        """The socket of the gRPC server, behind `api.peer_auth`."""
         return self.state_directory / "run" / "bridge.sock"
 
-    def rules(self) -> tuple[Runtime, ...]:
-        """The runtimes as the core has them."""
-        return tuple(Runtime(rule.handlers, rule.channels) for rule in self.runtimes)
+    def handler_channels(self) -> tuple[HandlerChannels, ...]:
+        return tuple(HandlerChannels(rule.handlers, rule.channels) for rule in self.runtimes)
 
 
 def load(path: Path) -> KataBridgeConfiguration:
-    """Read and check the file. Raises ConfigError with everything that is wrong."""
+    """Read and check the file. Raises `ConfigError` with all errors."""
     return binding.load(path, KataBridgeConfiguration, kind=KIND)
 
 
-def policy_of(loaded: KataBridgeConfiguration) -> tuple[str | None, str]:
-    """The policy's text, or None; and empty, or why it cannot be read."""
-    return _policy(loaded.stock.policy_file)
+def read_stock_policy(loaded: KataBridgeConfiguration) -> tuple[str | None, str]:
+    """The policy's text, or None; and why it cannot be read, or empty."""
+    return _read_policy(loaded.stock.policy_file)
 
 
-def _policy(path: Path | None) -> tuple[str | None, str]:
+def _read_policy(path: Path | None) -> tuple[str | None, str]:
     if path is None:
         return None, ""
     try:

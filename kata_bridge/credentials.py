@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a guest is: kata-bridge's own authority, and one certificate per sandbox.
+"""The identity of guests: kata-bridge's own certificate authority, and one certificate for each sandbox.
 
-Layout of the state directory, which nobody but root may enter:
+Layout of the state directory, which only root may enter:
 
     ca.crt ca.key server.crt server.key
-    sandboxes/<sandbox id>/{ca.crt,tls.crt,tls.key}     what gets into that guest
+    sandboxes/<sandbox id>/{ca.crt,tls.crt,tls.key}     copied or mounted into that guest
 
-A certificate is good while its directory is there, and only that very leaf: the directories are the
-register, so a restart knows it too, and revoking is removing. Dates decide nothing. A guest's clock
-may be anything just after it booted, and a renewal that fails at night would cut a healthy guest
-off, while a short life adds nothing: what is copied out of a guest works only while that guest
-lives, and only as that guest. So nothing is renewed over the stream. A new authority (remove the
-state directory and restart) means new certificates for all, which agents pick up by themselves:
-they read their directory at every attempt to connect.
+A certificate is valid while its directory exists, and only that very leaf. The directories are the register:
+a restart reads them, and to revoke a certificate is to remove its directory.
+Dates decide nothing, and no certificate is renewed. A guest's clock may be wrong just after it booted, and a
+failed renewal would cut off a healthy guest. A short validity adds nothing: a stolen certificate works only
+while its guest lives, and only as that guest.
+For a new authority remove the state directory and restart. Agents pick up the new certificates by themselves,
+because they read their directory at every attempt to connect.
 """
 
 import datetime as dt
@@ -37,14 +37,13 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from daemonkit.files import atomic, directories
-from kata_bridge.state_directory import CredentialsError as CredentialsError
 
 # What agents expect in the server's certificate, whatever address they dialled.
 SERVER_NAME = "kata-bridge.vcnode.internal"
 
 URI_PREFIX = "vcnode://sandbox/"
 
-# containerd's are 64 hex digits. It becomes a file name, so nothing that a path could be made of.
+# containerd's ids are 64 hex digits. They become file names, so no part of a path may be in them.
 _SANDBOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 # RFC 5280, 4.1.2.5: "To indicate that a certificate has no well-defined expiration date, the
@@ -57,9 +56,13 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _Key = ec.EllipticCurvePrivateKey
 
 
+class CredentialsError(Exception):
+    """The state directory cannot be used, or a sandbox has no valid id; the message says which and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """The certificate of one sandbox: where its files are, and the SHA-256 of the leaf's DER."""
+    """The certificate of one sandbox: the directory of its files, and the SHA-256 of the leaf's DER."""
 
     sandbox: str
     directory: Path
@@ -68,7 +71,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What a server shows to guests, PEM."""
+    """The certificate, key and authority of the server that guests connect to, PEM."""
 
     authority_pem: bytes
     certificate_pem: bytes
@@ -76,7 +79,7 @@ class ServerIdentity:
 
 
 class Credentials:
-    """The authority and its register. Make one with `open`; nothing here waits on a network."""
+    """The authority and its register. Make one with `open`; nothing here waits for a network."""
 
     def __init__(
         self, directory: Path, server: ServerIdentity, authority: x509.Certificate, key: _Key
@@ -90,14 +93,14 @@ class Credentials:
 
     @property
     def server(self) -> ServerIdentity:
-        """What the server of guests shows."""
+        """The identity of the server that guests connect to."""
         return self._server
 
     @classmethod
     def open(cls, directory: Path) -> "Credentials":
-        """Take up the state directory, or make it. Raises `CredentialsError`.
+        """Load the state directory, or make it. Raises `CredentialsError`.
 
-        Half a state is an error and not a reason to start anew: guests trust what is there.
+        An incomplete state is an error: guests trust the authority that was there.
         """
         try:
             directories.prepare(directory, 0o700)
@@ -111,12 +114,12 @@ class Credentials:
         return self
 
     def issue(self, sandbox: str) -> Issued:
-        """Give the certificate of `sandbox`, a new one if it has none. Raises `CredentialsError`."""
+        """Return the certificate of `sandbox`, a new one if it has none. Raises `CredentialsError`."""
         known = self._issued.get(sandbox)
         if known is not None:
             return known
         if not _SANDBOX.fullmatch(sandbox):
-            raise CredentialsError(f"{sandbox!r} is no sandbox id")
+            raise CredentialsError(f"{sandbox!r} is not a valid sandbox id")
         key = ec.generate_private_key(ec.SECP256R1())
         leaf = _certificate(
             f"sandbox {sandbox}"[:64],
@@ -134,37 +137,37 @@ class Credentials:
         return self._register(sandbox, leaf)
 
     def revoke(self, sandbox: str) -> None:
-        """Forget the certificate of `sandbox`, now and for ever. One that has none is no error.
+        """Revoke the certificate of `sandbox`, if it has one.
 
-        Raises `CredentialsError` when its files cannot be removed; it is refused in any case, until
-        a restart reads the files again.
+        Raises `CredentialsError` when its files cannot be removed; it is refused in any case, until a restart
+        reads the files again.
         """
         issued = self._issued.pop(sandbox, None)
         if issued is None:
             return
         self._by_fingerprint.pop(issued.fingerprint, None)
         try:
-            # The leaf first: without it a directory that is half removed registers nothing.
+            # The leaf first: a restart ignores a directory without it.
             (issued.directory / "tls.crt").unlink(missing_ok=True)
             shutil.rmtree(issued.directory)
         except OSError as error:
             raise CredentialsError(f"{issued.directory}: {error.strerror}") from None
 
     def retain(self, sandboxes: Iterable[str]) -> tuple[str, ...]:
-        """Revoke all but these, for a start after which some sandboxes are gone; return which.
+        """Revoke all but these, after a start; return the sandboxes whose certificate was revoked.
 
         Raises `CredentialsError`, after all are refused, if the files of some cannot be removed.
         """
         gone = tuple(sorted(self._issued.keys() - set(sandboxes)))
-        stay = []
+        failures = []
         for sandbox in gone:
             try:
                 self.revoke(sandbox)
             except CredentialsError as error:
-                stay.append(str(error))
-        if stay:
-            more = f"; and {len(stay) - 1} more of {len(gone)}" if len(stay) > 1 else ""
-            raise CredentialsError(stay[0] + more)
+                failures.append(str(error))
+        if failures:
+            more = f"; and {len(failures) - 1} more of {len(gone)}" if len(failures) > 1 else ""
+            raise CredentialsError(failures[0] + more)
         return gone
 
     def sandboxes(self) -> frozenset[str]:
@@ -172,9 +175,9 @@ class Credentials:
         return frozenset(self._issued)
 
     def sandbox_of(self, leaf_pem: bytes) -> str | None:
-        """Say whose certificate this is, if it is registered to the byte, else None.
+        """The sandbox whose registered certificate this is, byte for byte; else None.
 
-        That TLS verified its chain and the possession of its key is the caller's premise.
+        The caller has verified its chain and the possession of its key, by TLS.
         """
         try:
             leaf = x509.load_pem_x509_certificate(leaf_pem)
@@ -187,7 +190,7 @@ class Credentials:
         for directory in self._sandboxes.iterdir():
             leaf = self._leaf_in(directory)
             if leaf is None:
-                # Cut short while it was written or removed: no guest has it, or none may use it.
+                # Written or removed only in part: no guest has it, or none may use it.
                 shutil.rmtree(directory)
             else:
                 self._register(directory.name, leaf)
@@ -211,8 +214,8 @@ class Credentials:
         return issued
 
     def _write(self, directory: Path, content: dict[str, bytes]) -> None:
-        """Make a directory with these files, whole or not at all: it may be mounted at once."""
-        # A leading dot keeps it out of `_SANDBOX`, so that a start clears away what is left of it.
+        """Make a directory with these files, all or none: it may be mounted at once."""
+        # `_SANDBOX` excludes a leading dot, so that the next start removes what is left of it.
         unfinished = directory.with_name(f".{directory.name}")
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
@@ -231,9 +234,9 @@ def _authority(directory: Path) -> tuple[x509.Certificate, _Key]:
     certificate, key = directory / "ca.crt", directory / "ca.key"
     if not certificate.exists():
         if any((directory / "sandboxes").glob("*")):
-            raise CredentialsError(f"{certificate} is missing, but guests were given certificates of it")
+            raise CredentialsError(f"{certificate} is missing, but guests have certificates of it")
         made = ec.generate_private_key(ec.SECP256R1())
-        # The key first: a certificate is what says that there is an authority.
+        # The key first: the certificate marks a complete authority.
         atomic.write_atomically(key, _key_pem(made))
         atomic.write_atomically(certificate, _pem(_self_signed("vcnode kata-bridge", made)))
     return _loaded(certificate, key)
@@ -256,7 +259,9 @@ def _server(directory: Path, authority: x509.Certificate, key: _Key) -> ServerId
     try:
         leaf.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
-        raise CredentialsError(f"{certificate_file} is not of {directory / 'ca.crt'}; remove it") from None
+        raise CredentialsError(
+            f"{certificate_file} was not issued by {directory / 'ca.crt'}; remove it"
+        ) from None
     return ServerIdentity(_pem(authority), _pem(leaf), _key_pem(own))
 
 
@@ -264,11 +269,11 @@ def _loaded(certificate_file: Path, key_file: Path) -> tuple[x509.Certificate, _
     try:
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
     except ValueError:
-        raise CredentialsError(f"{certificate_file} is no PEM certificate") from None
+        raise CredentialsError(f"{certificate_file} is not a PEM certificate") from None
     try:
         key = load_pem_private_key(key_file.read_bytes(), password=None)
     except (ValueError, TypeError):
-        raise CredentialsError(f"{key_file} is no PEM key without passphrase") from None
+        raise CredentialsError(f"{key_file} is not a PEM key without passphrase") from None
     if not isinstance(key, _Key) or key.public_key() != certificate.public_key():
         raise CredentialsError(f"{key_file} is not the key of {certificate_file}")
     return certificate, key

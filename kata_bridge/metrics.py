@@ -8,7 +8,7 @@ from daemonkit.metrics import Registry
 from daemonkit.tasks import add_metric
 from kata_bridge.guests.core.events import DriftKind
 
-# From a delta into a guest of its own to a whole ruleset into a slow namespace.
+# From a delta for a guest with an agent to a whole ruleset for a slow namespace.
 _APPLY_BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -18,49 +18,58 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = Registry()
         self.pushes = self.registry.counter(
-            "vcnode_pushes_total", "Rulesets given to guests, by kind and how it ended.", ("kind", "result")
+            "vcnode_katabridge_pushes_total",
+            "Rulesets submitted to guests, by kind and result.",
+            ("kind", "result"),
         )
         self.apply_seconds = self.registry.histogram(
-            "vcnode_apply_seconds", "Time from giving a ruleset to a guest until it was in.", _APPLY_BOUNDS
+            "vcnode_katabridge_apply_seconds",
+            "Time from submitting a ruleset to a guest until it was applied.",
+            _APPLY_BOUNDS,
         )
-        self.losses = self.registry.counter(
-            "vcnode_losses_total", "Guests found without the rules that they had been given.", ("how",)
+        self.drift = self.registry.counter(
+            "vcnode_katabridge_drift_total",
+            "Guests found without the rules that were applied, by kind.",
+            ("kind",),
         )
-        for loss in DriftKind:
-            self.losses.labels(loss.value)
+        for kind in DriftKind:
+            self.drift.labels(kind.value)
         self.repairs = self.registry.counter(
-            "vcnode_drift_repairs_total", "Guests that got such rules back without anyone asking."
+            "vcnode_katabridge_drift_repairs_total", "Drifted guests whose rules were applied again."
         )
         self.results = self.registry.counter(
-            "vcnode_results_total", "Answers to those who set rulesets, for each guest.", ("code",)
+            "vcnode_katabridge_set_ruleset_results_total",
+            "Results of SetRuleset, one for each guest.",
+            ("code",),
         )
         self.watchers_ended = self.registry.counter(
-            "vcnode_watchers_ended_total", "Watches that were ended because they were not read."
+            "vcnode_katabridge_watches_dropped_total",
+            "Watches that were ended because their client did not read.",
         )
-        self.callers_refused = self.registry.counter(
-            "vcnode_callers_refused_total", "Connections of processes that may not use the socket."
+        self.peers_refused = self.registry.counter(
+            "vcnode_katabridge_peers_refused_total", "Connections of processes that may not use the socket."
         )
         self.source_errors = self.registry.counter(
-            "vcnode_source_errors_total", "Failures to hear of sandboxes.", ("source",)
+            "vcnode_katabridge_source_errors_total", "Failed reads of a source of sandboxes.", ("source",)
         )
         self.state_errors = self.registry.counter(
-            "vcnode_state_errors_total", "Failures to write into the state directory."
+            "vcnode_katabridge_state_errors_total", "Failed writes into the state directory."
         )
         add_metric(self.registry)
 
     def watch(
         self, guests: Callable[[], Iterable[tuple[str, str]]], ages: Callable[[], dict[str, float]]
     ) -> None:
-        """Register what is read when the page is asked for: (channel, state) of each guest, and ages."""
+        """Register what is read at each scrape: (channel, state) of each guest, and ages of sources."""
         self.registry.gauge_function(
-            "vcnode_guests",
+            "vcnode_katabridge_guests",
             "Guests on this node, by channel and state.",
             lambda: {key: float(count) for key, count in Counter(guests()).items()},
-            ("channel", "state"),
+            ("channel", "sync_state"),
         )
         self.registry.gauge_function(
-            "vcnode_source_age_seconds",
-            "Time since a source of sandboxes was last heard.",
+            "vcnode_katabridge_source_age_seconds",
+            "Time since a source of sandboxes last reported.",
             lambda: {(name,): age for name, age in ages().items()},
             ("source",),
         )

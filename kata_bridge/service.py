@@ -17,18 +17,18 @@ from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.run.process_limits import raise_descriptor_limit
 from daemonkit.status.server import Readiness
 from daemonkit.tasks import Tasks
-from kata_bridge.api.peer_auth import Allowed, Front, bind
+from kata_bridge.api.peer_auth import PeerAuthProxy, PeerPolicy, bind
 from kata_bridge.api.server import BridgeServer
 from kata_bridge.channels.agent.guest_addresses import GuestAddresses
 from kata_bridge.channels.factory import ChannelFactory
 from kata_bridge.channels.netns.executor import NetnsExecutor
-from kata_bridge.config import Agent, KataBridgeConfiguration, load
+from kata_bridge.config import AgentConfig, KataBridgeConfiguration, load
 from kata_bridge.cri.client import CriClient
 from kata_bridge.guests.broadcaster import GuestBroadcaster
 from kata_bridge.guests.core.ruleset_cache import RulesetCache
 from kata_bridge.guests.driver import DriverContext, call_semaphores
 from kata_bridge.guests.registry import GuestRegistry
-from kata_bridge.lock import Lock
+from kata_bridge.lock import NodeLock
 from kata_bridge.metrics import Metrics
 from kata_bridge.nri.dispatch import Handler
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
@@ -37,16 +37,16 @@ from kata_bridge.sandboxes.core.sandbox import Change
 from kata_bridge.sandboxes.cri_source import CriLister
 from kata_bridge.sandboxes.discovery import Discovery
 from kata_bridge.sandboxes.file_source import GuestDirectory
-from kata_bridge.sandboxes.nri_source import NriHandler
-from kata_bridge.start_gate.service import Gatehouse
+from kata_bridge.sandboxes.nri_source import NriSource
+from kata_bridge.start_gate.service import StartGateService
 
 if TYPE_CHECKING:
     from kata_bridge.channels.agent.channel import AgentChannel
     from kata_bridge.channels.agent.registry import AgentRegistry
     from kata_bridge.channels.agent.server import AgentServer
 
-# How long a start waits for the first word of its sources before it says that it is up. Until they
-# are heard, watchers get no SYNCED and absent guests are unknown.
+# How long a start waits for its sources before it reports READY. Until they have synced, watchers get no
+# SYNCED, and absent guests are unknown.
 FIRST_SYNC_S = 5.0
 # The drain of the NRI connection and the end of its tasks take at most 1.6 s of it.
 RUNTIME_END_S = 4.0
@@ -54,36 +54,42 @@ RUNTIME_END_S = 4.0
 _log = logs.get(__name__)
 
 
-class Service:
-    """Everything that lives from start to stop."""
+class CannotStartError(Exception):
+    """The daemon cannot start; the message says why, and what to do."""
+
+
+class KataBridge:
+    """All parts of the daemon, from start to stop."""
 
     def __init__(self, config: KataBridgeConfiguration, path: Path | None = None) -> None:
-        """Build all parts; nothing is dialled, nobody is served.
+        """Build all parts; connections and listeners begin with `run`.
 
-        `path` is the file to read again at SIGHUP. Raises `Locked`, `OSError`, `CredentialsError`.
+        SIGHUP reads `path` again. Raises `AlreadyRunningError`, `CannotStartError` and `OSError`.
         """
         self._config = config
         self._path = path
         for directory in config.shared_directories():
             directories.prepare(directory)
-        self._lock = Lock(config.lock_file)
+        self._lock = NodeLock(config.lock_file)
         self._metrics = Metrics()
         self._shell = DaemonShell("kata-bridge", stops_on_failure=False)
         self._tasks = self._shell.tasks
         self._runtime_tasks = Tasks("runtime")
-        # The directory is root's alone, so what listens in it is behind the front for everybody.
-        notes = config.state_directory / "netns"
-        for directory in (config.state_directory, config.inner_socket.parent, notes):
+        # The directory is root's alone, so all connections to sockets in it come from `peer_auth`.
+        netns_records = config.state_directory / "netns"
+        for directory in (config.state_directory, config.inner_socket.parent, netns_records):
             directories.prepare(directory, 0o700)
         self._addresses = GuestAddresses(() if config.agent is None else config.agent.gateway_networks)
-        self._links: AgentServer | None = None
+        self._agent_server: AgentServer | None = None
         self._agents: AgentRegistry | None = None
         if config.agent is not None:
-            self._links, self._agents = self._agent_server(config, config.agent)
-        self._namespaces = NetnsExecutor()
-        self._channels = ChannelFactory(config, self._agents, self._namespaces, self._metrics, notes)
+            self._agent_server, self._agents = self._build_agents(config, config.agent)
+        self._netns_executor = NetnsExecutor()
+        self._channels = ChannelFactory(
+            config, self._agents, self._netns_executor, self._metrics, netns_records
+        )
         self._watchers = GuestBroadcaster()
-        shared = DriverContext(
+        context = DriverContext(
             providers=self._channels.providers(),
             rulesets=RulesetCache(),
             metrics=self._metrics,
@@ -92,49 +98,54 @@ class Service:
             jitter=random.random,
             check_s=config.drift.check_seconds,
         )
-        self.guests = GuestRegistry(shared, self._watchers, self._channels.channels_of)
-        self._gatehouse: Gatehouse | None = None
+        self.guests = GuestRegistry(context, self._watchers, self._channels.channels_of)
+        self._start_gate: StartGateService | None = None
         if config.gate is not None:
-            channels_of = self._channels.channels_of
-            self._gatehouse = Gatehouse(config.gate, self.guests, channels_of, self._metrics, self._tasks)
-        self._server = BridgeServer(self.guests, self._watchers, self._metrics, self._gatehouse)
+            self._start_gate = StartGateService(
+                config.gate, self.guests, self._channels.channels_of, self._metrics, self._tasks
+            )
+        self._server = BridgeServer(self.guests, self._watchers, self._metrics, self._start_gate)
         self._synced = asyncio.Event()
-        self._cri = None if config.sandboxes.cri is None else self._cri_client()
-        files = config.sandboxes.directory
+        cri, files = config.sandboxes.cri, config.sandboxes.directory
+        self._cri = None if cri is None else CriClient(cri.socket, timeout_s=cri.timeout_seconds)
         self._discovery = Discovery(
-            self._take,
-            self._is_synced,
+            self._sandboxes_changed,
+            self._sandboxes_synced,
             self._metrics,
             has_nri=config.sandboxes.nri is not None,
             lister=None if self._cri is None else CriLister(self._cri),
             directory=None if files is None else GuestDirectory(files),
-            interval_s=10.0 if config.sandboxes.cri is None else config.sandboxes.cri.interval_seconds,
+            interval_s=10.0 if cri is None else cri.interval_seconds,
         )
-        self._plugin = self._nri_plugin()
-        self._metrics.watch(self._states, self._discovery.ages)
+        self._plugin = self._build_plugin()
+        self._metrics.watch(self._guest_states, self._source_ages)
         self._is_draining = False
 
-    def _agent_server(
-        self, config: KataBridgeConfiguration, agent: Agent
+    def _build_agents(
+        self, config: KataBridgeConfiguration, agent: AgentConfig
     ) -> "tuple[AgentServer, AgentRegistry]":
-        """What takes the agents of guests. Imported here: certificates are a fifth of the whole daemon,
-        and a node without such guests needs none.
+        """Build what guests' agents connect to.
+
+        Imported here: certificates are a fifth of the daemon's memory, and most nodes have no such guests.
         """
         from kata_bridge.channels.agent.registry import AgentRegistry
         from kata_bridge.channels.agent.server import AgentServer
-        from kata_bridge.credentials import Credentials
+        from kata_bridge.credentials import Credentials, CredentialsError
 
-        credentials = Credentials.open(config.state_directory)
-        links = AgentServer(
+        try:
+            credentials = Credentials.open(config.state_directory)
+        except CredentialsError as error:
+            raise CannotStartError(str(error)) from None
+        server = AgentServer(
             credentials,
             config.inner_socket.with_name("agents.sock"),
-            on_attached=self._attached,
-            on_detached=self._attached,
+            on_attached=self._agent_changed,
+            on_detached=self._agent_changed,
             on_state=lambda channel, state: self.guests.state_reported(channel.sandbox, state),
             addresses=self._addresses,
         )
-        return links, AgentRegistry(
-            links,
+        return server, AgentRegistry(
+            server,
             credentials,
             self._metrics,
             shim_roots=config.stock.shim_directories,
@@ -142,42 +153,32 @@ class Service:
             copies_credentials=agent.copy_credentials,
         )
 
-    def _cri_client(self) -> CriClient:
-        cri = self._config.sandboxes.cri
-        assert cri is not None  # noqa: S101 - the caller looked
-        return CriClient(cri.socket, timeout_s=cri.timeout_seconds)
-
-    def _nri_plugin(self) -> Plugin | None:
+    def _build_plugin(self) -> Plugin | None:
         nri = self._config.sandboxes.nri
         if nri is None:
             return None
-        # Where no agent is taken, no container has to wait for our word.
+        # Without agents no container needs a certificate, so the runtime need not call us for containers.
         events = SANDBOXES if self._agents is None else SANDBOXES | {Event.CREATE_CONTAINER}
-        handler = NriHandler(self._discovery, None if self._agents is None else self._credentials_of)
-        gated: Handler = handler
-        if self._gatehouse is not None:
-            events, gated = events | GATE, self._gatehouse.handler(handler)
-        plugin = Plugin(nri.socket, nri.name, nri.index, gated, events)
-        self._discovery.is_nri_connected = lambda: plugin.is_connected
-        return plugin
+        source = NriSource(self._discovery, None if self._agents is None else self._credentials_of)
+        handler: Handler = source
+        if self._start_gate is not None:
+            events, handler = events | GATE, self._start_gate.nri_handler(source)
+        return Plugin(nri.socket, nri.name, nri.index, handler, events)
 
     async def _credentials_of(self, sandbox: str) -> Path | None:
-        """Where the certificate of a guest is, None if its agent is none of its ways."""
+        """The directory of a guest's certificate, None if its channels have no agent."""
         driver = self.guests.drivers.get(sandbox)
         if self._agents is None or driver is None or "agent" not in driver.channels:
             return None
         return await self._agents.credentials(sandbox)
 
-    def _take(self, changes: Iterable[Change]) -> None:
+    def _sandboxes_changed(self, changes: Iterable[Change]) -> None:
         changes = tuple(changes)
-        # First: whoever attaches for what is told now is judged by it.
+        # First: an agent that attaches because of these changes is checked against the addresses.
         self._addresses.update(changes)
         self.guests.update(changes)
 
-    def _attached(self, channel: "AgentChannel") -> None:
-        self.guests.channel_changed(channel.sandbox)
-
-    def _is_synced(self) -> None:
+    def _sandboxes_synced(self) -> None:
         self.guests.mark_synced()
         self._synced.set()
         self._channels.remove_stale_state(self.guests.drivers)
@@ -185,52 +186,58 @@ class Service:
             retain = self._agents.retain(tuple(self.guests.drivers))
             self._tasks.spawn(retain, "retain certificates")
 
-    # ---- what it says of itself
+    def _agent_changed(self, channel: "AgentChannel") -> None:
+        self.guests.channel_changed(channel.sandbox)
 
-    def _states(self) -> list[tuple[str, str]]:
-        drivers = self.guests.drivers.values()
-        return [(driver.channel_name, driver.state) for driver in drivers]
+    # ---- status
+
+    def _guest_states(self) -> list[tuple[str, str]]:
+        return [(driver.channel_name, driver.state) for driver in self.guests.drivers.values()]
+
+    def _source_ages(self) -> dict[str, float]:
+        if self._plugin is not None and self._plugin.is_connected:
+            self._discovery.nri_connected()
+        return self._discovery.ages()
 
     def readiness(self) -> Readiness:
-        """Ready when the node's sandboxes are known and it is not draining."""
-        ages = self._discovery.ages()
+        """Ready when the node's sandboxes have synced and it is not draining."""
+        ages = self._source_ages()
         lines = [f"{name}: ok, age {age:.0f} s" for name, age in sorted(ages.items())]
         lines += (f"{name}: {problem}" for name, problem in sorted(self._discovery.problems.items()))
-        if not self._discovery.is_synced:
-            lines.append("sandboxes: not known yet")
+        if not self._discovery.has_synced:
+            lines.append("sandboxes: not synced")
         if self._is_draining:
             lines.append("draining")
-        return Readiness(self._discovery.is_synced and not self._is_draining, tuple(lines))
+        return Readiness(self._discovery.has_synced and not self._is_draining, tuple(lines))
 
     def _problems(self) -> dict[str, str]:
-        gate = self._gatehouse.problems if self._gatehouse is not None else {}
-        return self._discovery.problems | gate
+        problem = self._start_gate.problem if self._start_gate is not None else ""
+        return self._discovery.problems | ({"super cluster": problem} if problem else {})
 
     @property
     def registry(self) -> Registry:
-        """Its metrics."""
+        """The registry of its metrics."""
         return self._metrics.registry
 
     def status(self) -> dict[str, object]:
-        ages = self._discovery.ages()
         return {
             "socket": self._config.listen.socket,
-            "sources": {name: {"ageSeconds": round(age, 3)} for name, age in ages.items()},
+            "sources": {name: {"ageSeconds": round(age, 3)} for name, age in self._source_ages().items()},
             "problems": self._problems(),
             "runtime": self._plugin.runtime if self._plugin is not None else "",
-            "isSynced": self._discovery.is_synced,
+            "isSynced": self._discovery.has_synced,
             "watchers": len(self._watchers),
             "unmanaged": self.guests.unmanaged,
             "guests": [driver.status() for _, driver in sorted(self.guests.drivers.items())],
-            "agents": None if self._links is None else self._links.status(),
-            "gate": self._gatehouse.gate.status() if self._gatehouse is not None else None,
+            "agents": None if self._agent_server is None else self._agent_server.status(),
+            "startGate": self._start_gate.status() if self._start_gate is not None else None,
             "isDraining": self._is_draining,
         }
 
     # ---- life
 
     async def run(self, life: Lifecycle) -> int:
-        """Serve until told to stop. Returns the exit code."""
+        """Serve until SIGTERM. Returns the exit code."""
         freeze_heap()
         raise_descriptor_limit()
         life.on_reload(self._reload)
@@ -245,88 +252,83 @@ class Service:
         inner.unlink(missing_ok=True)
         await self._server.start(inner)
         listen = self._config.listen
-        front = Front(
+        proxy = PeerAuthProxy(
             bind(listen.socket, listen.gid),
             inner,
-            self._allowed(),
+            PeerPolicy(listen.uids | {0, os.getuid()}, listen.gid),
             self._tasks,
-            self._metrics.callers_refused.inc,
+            self._metrics.peers_refused.inc,
         )
-        await front.start()
+        await proxy.start()
         await self._listen_for_agents()
         self._tasks.spawn(self._discovery.run(), "discovery")
-        if self._gatehouse is not None:
-            self._gatehouse.start()
+        if self._start_gate is not None:
+            self._start_gate.start()
         if self._plugin is not None:
             self._runtime_tasks.spawn(self._plugin.run(), "nri")
         try:
             async with asyncio.timeout(FIRST_SYNC_S):
                 await self._synced.wait()
         except TimeoutError:
-            _log.warning("the node's sandboxes are not known yet", problems=self._discovery.problems)
+            _log.warning("serving before sandboxes have synced", problems=self._discovery.problems)
         _log.info("serving", socket=listen.socket, guests=len(self.guests))
         life.ready()
         await life.stopping.wait()
-        await self._stop(front)
+        await self._stop(proxy)
         return 0
-
-    def _allowed(self) -> Allowed:
-        listen = self._config.listen
-        return Allowed(listen.uids | {0, os.getuid()}, listen.gid)
 
     async def _listen_for_agents(self) -> None:
         agent = self._config.agent
-        if self._links is None or agent is None:
+        if self._agent_server is None or agent is None:
             return
-        await self._links.start()
+        await self._agent_server.start()
         if agent.address is not None:
-            port = await self._links.listen_tcp(agent.address, agent.port)
-            _log.info("agents are taken", address=agent.address, port=port)
+            port = await self._agent_server.listen_tcp(agent.address, agent.port)
+            _log.info("listening for agents", address=agent.address, port=port)
         if agent.socket is not None:
-            await self._links.listen_unix(agent.socket)
+            await self._agent_server.listen_unix(agent.socket)
         if agent.vsock_port is not None:
             try:
-                await self._links.listen_vsock(agent.vsock_port)
+                await self._agent_server.listen_vsock(agent.vsock_port)
             except OSError as error:
                 # Where all guests have hybrid vsock, the kernel's is not needed.
-                _log.warning("no AF_VSOCK on this node", reason=error)
+                _log.warning("no AF_VSOCK on this node, agents can dial only hybrid vsock", reason=error)
 
     def _reload(self) -> None:
-        """SIGHUP: read the configuration again, and take over what can change while running."""
-        self._discovery.ask()
-        if self._path is None:
-            return
-        self._tasks.spawn(self._reload_config(self._path), "reload")
+        """SIGHUP: read the configuration again, and apply what can change while running."""
+        self._discovery.refresh()
+        if self._path is not None:
+            self._tasks.spawn(self._reload_config(self._path), "reload")
 
     async def _reload_config(self, path: Path) -> None:
         try:
             config = await asyncio.to_thread(load, path)
         except ConfigError as error:
-            _log.error("the configuration cannot be used, the old one stays", problem="; ".join(error.errors))
+            _log.error("the new configuration is invalid, the old one stays", problem="; ".join(error.errors))
             return
         self._channels.configure(config)
         self.guests.reclassify()
-        if self._gatehouse is not None and config.gate is not None:
-            self._gatehouse.configure(config.gate)
-        _log.info("configuration was read again; runtimes and stock are taken over")
+        if self._start_gate is not None and config.gate is not None:
+            self._start_gate.configure(config.gate)
+        _log.info("configuration reloaded: runtimes, stock, and the start gate's policies and needs")
 
-    async def _stop(self, front: Front) -> None:
+    async def _stop(self, proxy: PeerAuthProxy) -> None:
         self._is_draining = True
-        await front.stop()
+        await proxy.stop()
         _log.info("draining", seconds=self._config.drain.seconds)
         await self._server.stop(self._config.drain.seconds)
-        # Before the rest: the last containers are answered by a gate that is whole.
+        # Before the rest: the start gate must be whole while it decides on the last containers.
         await self._runtime_tasks.close(RUNTIME_END_S)
         self.guests.stop()
-        await front.close()
-        if self._links is not None:
-            await self._links.stop()
+        await proxy.close()
+        if self._agent_server is not None:
+            await self._agent_server.stop()
         await self._shell.end_tasks()
-        if self._gatehouse is not None:
-            await self._gatehouse.close()
+        if self._start_gate is not None:
+            await self._start_gate.close()
         if self._cri is not None:
             await self._cri.close()
-        self._namespaces.close()
+        self._netns_executor.close()
         await self._shell.stop()
         self._config.listen.socket.unlink(missing_ok=True)
         self._lock.release()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode guests`: every guest on this node, how it is reached, whether it has its rules; and pods
-whose containers are held back, and what they wait for."""
+"""`vcnode guests`: each guest of this node, its channel and whether its rules are current; and the pods
+that the start gate blocks, and why."""
 
 import argparse
 from typing import Any
@@ -35,22 +35,22 @@ class GuestStatus(msgspec.Struct, rename="camel"):
     behind_seconds: float | None = None
 
 
-class WaitingPod(msgspec.Struct, rename="camel"):
-    """A pod whose containers wait at the gate, guest or not."""
+class BlockedPod(msgspec.Struct, rename="camel"):
+    """A pod that the start gate blocks, guest or not."""
 
     pod: str
     id: str = ""
     tenant: str = ""
     containers: tuple[str, ...] = ()
     for_seconds: float = 0.0
-    why: str = ""
+    message: str = ""
 
 
-class GateStatus(msgspec.Struct, rename="camel"):
-    """The gate in kata-bridge's /status."""
+class StartGateStatus(msgspec.Struct, rename="camel"):
+    """The start gate in kata-bridge's /status."""
 
     policy: str = ""
-    held: tuple[WaitingPod, ...] = ()
+    blocked: tuple[BlockedPod, ...] = ()
 
 
 class BridgeStatus(msgspec.Struct, rename="camel"):
@@ -61,16 +61,16 @@ class BridgeStatus(msgspec.Struct, rename="camel"):
     is_synced: bool = False
     unmanaged: int = 0
     problems: dict[str, str] = {}
-    gate: GateStatus | None = None
+    start_gate: StartGateStatus | None = None
 
 
 def add_to(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser = verbs.add_parser(
         "guests",
-        help="every guest on this node, its channel and generation, and why it is behind; pods held back",
-        description="Ask kata-bridge for its guests, and for pods whose containers it holds back. "
-        "Exit code 0 if all guests have what was set for them and no pod is held, else 1.",
+        help="each guest of this node, its channel and generation, and why it is behind; blocked pods",
+        description="Ask kata-bridge for its guests, and for the pods that its start gate blocks. "
+        "Exit code 0 if all guests are current and no pod is blocked, else 1.",
         allow_abbrev=False,
     )
     daemons.add_where(parser, daemons.BRIDGE_STATUS, _DAEMON)
@@ -83,9 +83,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print. Raises ToolError."""
     status = _ask(arguments)
     guests = [guest for guest in status.guests if arguments.tenant in (None, guest.tenant)]
-    held = [pod for pod in status.gate.held if arguments.tenant in (None, pod.tenant)] if status.gate else []
+    pods = status.start_gate.blocked if status.start_gate else ()
+    blocked = [pod for pod in pods if arguments.tenant in (None, pod.tenant)]
     is_good = (
-        status.is_synced and all(guest.state in ("current", "noRuleset") for guest in guests) and not held
+        status.is_synced and all(guest.state in ("current", "noRuleset") for guest in guests) and not blocked
     )
     if arguments.json:
         terminal.json(
@@ -94,11 +95,11 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
                 "unmanaged": status.unmanaged,
                 "problems": status.problems,
                 "guests": [msgspec.to_builtins(guest) for guest in guests],
-                "held": [msgspec.to_builtins(pod) for pod in held],
+                "blocked": [msgspec.to_builtins(pod) for pod in blocked],
             }
         )
     else:
-        terminal.lines(render(status, guests) + render_held(held))
+        terminal.lines(render(status, guests) + render_blocked(blocked))
     return 0 if is_good else 1
 
 
@@ -128,14 +129,14 @@ def render(status: BridgeStatus, guests: list[GuestStatus]) -> list[str]:
     return lines
 
 
-def render_held(held: list[WaitingPod]) -> list[str]:
-    """The lines about pods that wait at the gate."""
-    if not held:
+def render_blocked(pods: list[BlockedPod]) -> list[str]:
+    """The lines about blocked pods."""
+    if not pods:
         return []
-    head = ("HELD", "TENANT", "CONTAINERS", "FOR", "WHY")
+    head = ("BLOCKED", "TENANT", "CONTAINERS", "FOR", "WHY")
     rows = (
-        (pod.pod, pod.tenant or "-", ",".join(pod.containers), duration(pod.for_seconds), pod.why)
-        for pod in held
+        (pod.pod, pod.tenant or "-", ",".join(pod.containers), duration(pod.for_seconds), pod.message)
+        for pod in pods
     )
     return ["", *columns([head, *rows])]
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface for the daemons of the node: gRPC, on a socket that only `front` can reach.
+"""The gRPC API for the daemons of the node, on a socket that only `peer_auth` can reach.
 
-Everything that turns requests into calls of `guests` lives here; `bridge.proto` says what they mean.
+All code that turns requests into calls of `guests` and of the start gate is here. `bridge.proto` defines
+the requests.
 """
 
 import asyncio
@@ -34,25 +35,25 @@ from kata_bridge.guests.broadcaster import GuestBroadcaster, TooManyWatchers, Wa
 from kata_bridge.guests.core.machine import MAX_FLOWS
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.metrics import Metrics
-from kata_bridge.start_gate.service import Gatehouse
+from kata_bridge.start_gate.service import StartGateService
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset as WholeRuleset
 
 # gRPC's own default for what is received; a ruleset that is larger comes deflated.
 MAX_REQUEST_BYTES = 4 << 20
-# What a guest holds and what it shall hold, of two families each.
+# What a guest holds and what is desired, of two families each.
 MAX_REPLY_BYTES = 32 << 20
 MAX_GUESTS = 10_000
-# Of all callers together, watches among them. A caller beyond it is told RESOURCE_EXHAUSTED.
+# Of all clients together, including watches; gRPC refuses more with RESOURCE_EXHAUSTED.
 MAX_CALLS = 512
 # resolv.conf(5): the kubelet's limits are 2 KiB of search list and three servers.
 MAX_RESOLV_CONF_CHARACTERS = 64 << 10
-# A sentence, and what is not much longer than an API server's UID.
+# A sentence; and a UID of the API server, with room.
 MAX_WAIT_MESSAGE_CHARACTERS = 4 << 10
 MAX_UID_CHARACTERS = 128
-# A pod is in one network today; a name is a label's value.
+# A pod is in one network today; a name is the value of a label.
 MAX_NETWORKS, MAX_NETWORK_CHARACTERS = 64, 253
-# Above this, inflating and parsing holds the loop for longer than a few milliseconds.
+# A larger ruleset takes the event loop more than a few milliseconds to inflate and parse.
 INLINE_BYTES = 64 << 10
 
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -66,10 +67,10 @@ class BridgeServer:
         guests: GuestRegistry,
         watchers: GuestBroadcaster,
         metrics: Metrics,
-        gatehouse: Gatehouse | None = None,
+        start_gate: StartGateService | None = None,
     ) -> None:
         self._guests = guests
-        self._gatehouse = gatehouse
+        self._start_gate = start_gate
         self._watchers = watchers
         self._metrics = metrics
         self._server: grpc.aio.Server | None = None
@@ -104,7 +105,7 @@ class BridgeServer:
         self._server = server
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, and let those under way end within `grace_s`."""
+        """Take no more calls, and let those in flight end within `grace_s`."""
         if self._server is not None:
             await self._server.stop(grace_s)
 
@@ -146,20 +147,21 @@ class BridgeServer:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if bool(request.guest) == bool(request.pod_uid):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "exactly one of guest and pod_uid")
-        if self._gatehouse is None:
-            # What would wait starts here, told or not; but what runs may have to lose a server.
+        if self._start_gate is None:
+            # Without a start gate only running containers can be given a resolver.
             if not request.guest or not request.text:
-                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this bridge holds no containers back")
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this kata-bridge has no start gate")
             return await self._guests.set_resolv_conf(request.guest, request.text, networks)
         try:
-            return await self._gatehouse.set_resolv_conf(
+            return await self._start_gate.set_resolv_conf(
                 request.guest, request.pod_uid, request.text, request.wait_message, networks
             )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except OSError as error:
-            # A full disk: the next try may find room.
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"it cannot be written: {error.strerror}")
+            # A full disk: a later call may succeed.
+            message = f"cannot write the resolv.conf: {error.strerror}"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, message)
 
     async def read_back(self, request: ReadBackRequest, _: _Context) -> ReadBackReply:
         return await self._guests.read_back(request.guest)

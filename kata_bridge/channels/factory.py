@@ -10,7 +10,7 @@ from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import Channel, NotInjectable
 from kata_bridge.channels.select import CachedChannelProvider, ChannelProvider
 from kata_bridge.channels.stock.shim import shim_socket
-from kata_bridge.config import KataBridgeConfiguration, policy_of
+from kata_bridge.config import KataBridgeConfiguration, read_stock_policy
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.runtimes import channels_of
 from kata_bridge.sandboxes.core.sandbox import Sandbox
@@ -48,7 +48,7 @@ class ChannelFactory:
             has_shim = shim_socket(sandbox.id, self._config.stock.shim_directories) is not None
         except ValueError:
             has_shim = False
-        return channels_of(sandbox, self._config.rules(), has_shim=has_shim)
+        return channels_of(sandbox, self._config.handler_channels(), has_shim=has_shim)
 
     def providers(self) -> Mapping[str, ChannelProvider]:
         """The providers by the names of their channels in the configuration."""
@@ -73,7 +73,7 @@ class ChannelFactory:
     def _stock(self, sandbox: Sandbox) -> Channel:
         from kata_bridge.channels.stock.channel import stock_channel
 
-        policy = policy_of(self._config)[0]
+        policy = read_stock_policy(self._config)[0]
         if policy is not None and sandbox.policy_refusal:
             _log.info("agent policy of a guest is kept", guest=sandbox.id, reason=sandbox.policy_refusal)
             policy = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small client of the container runtime: which sandboxes there are. It changes nothing."""
+"""A client of the container runtime that reads its sandboxes."""
 
 from pathlib import Path
 from typing import Self, TypeVar
@@ -40,13 +40,13 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2000),
     # Otherwise the socket's path, percent-encoded, which servers in Go refuse.
     ("grpc.default_authority", "localhost"),
-    # Every client has a connection of its own, and closes its own.
+    # Each client has and closes a connection of its own.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 
 class CriError(Exception):
-    """The runtime does not answer, or refuses. `is_away` tells the first from the second."""
+    """The runtime does not answer (`is_away`), or refuses."""
 
     def __init__(self, text: str, *, is_away: bool) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class CriError(Exception):
 
 
 class CriClient:
-    """Calls to the runtime that listens on `socket`. Connects when first used, and again when lost."""
+    """Calls to the runtime that listens on `socket`. Connects at the first call, and again when lost."""
 
     def __init__(self, socket: Path, *, timeout_s: float = TIMEOUT_S) -> None:
         self._socket = socket
@@ -68,7 +68,7 @@ class CriClient:
         await self.close()
 
     async def close(self) -> None:
-        """End the connection; calls under way fail."""
+        """Close the connection; calls in flight fail."""
         await self._channel.close()
 
     async def version(self) -> VersionResponse:
@@ -82,7 +82,7 @@ class CriClient:
         return (await self._call(LIST_POD_SANDBOX, request)).items
 
     async def sandbox(self, sandbox_id: str, *, verbose: bool = False) -> PodSandboxStatusResponse | None:
-        """Return what is known of one sandbox, None if there is none of that id."""
+        """Return the status of a sandbox, None if there is no sandbox of that id."""
         try:
             return await self._call(POD_SANDBOX_STATUS, PodSandboxStatusRequest(sandbox_id, verbose))
         except _NotFoundError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runtime says of a sandbox beyond CRI: the JSON text `info` of a verbose status. Pure.
+"""The JSON text `info` in the verbose status of a sandbox.
 
-Each runtime has keys of its own, and may change them; what is not there or not as expected is empty.
+Each runtime has its own keys and may change them; a missing or unexpected value is read as empty.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages and calls of CRI v1 that we use, and of those the fields.
+"""The messages, calls and fields of CRI v1 that kata-bridge uses.
 
 The names are those of CRI's own protocol file; a test of the k8s ring holds the two together.
-GetContainerEvents is not among them and must not be: containerd 1.7 has one queue of events, and
-what another reader takes the kubelet never sees.
+GetContainerEvents must stay left out: containerd 1.7 has one queue of events, so the kubelet never sees an
+event that another client read.
 """
 
 from collections.abc import Mapping

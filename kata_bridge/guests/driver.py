@@ -293,7 +293,7 @@ class GuestDriver:
             self._context.metrics.repairs.inc()
             _log.info("drift of a guest repaired", guest=self.sandbox.id, tenant=self.sandbox.tenant)
             return
-        self._context.metrics.losses.labels(action.drift.value).inc()
+        self._context.metrics.drift.labels(action.drift.value).inc()
         _log.warning(
             "rules of a guest drifted; applying them again",
             guest=self.sandbox.id,

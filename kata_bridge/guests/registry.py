@@ -13,8 +13,7 @@ from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotIn
 from kata_bridge.guests.broadcaster import GuestBroadcaster
 from kata_bridge.guests.core.events import ChannelChanged, DesiredChanged, SetRulesetReply, StateReported
 from kata_bridge.guests.driver import DriverContext, GuestDriver
-from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox
-from kata_bridge.start_gate.core.decision import are_for
+from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox, resolver_applies_to
 from ruleset.delta import BaseMismatch, RulesetDelta
 from ruleset.document import Ruleset
 
@@ -212,7 +211,7 @@ class GuestRegistry:
     async def _write_resolv_conf(
         self, driver: GuestDriver, text: str, networks: Collection[str]
     ) -> GuestResult:
-        if not are_for(networks, driver.sandbox.networks):
+        if not resolver_applies_to(networks, driver.sandbox.networks):
             raise GuestRefused("the resolver is for another network than the guest's")
         await driver.write_resolv_conf(text)
         return self._result(driver.sandbox.id, ResultCode.APPLIED)

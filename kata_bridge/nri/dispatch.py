@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime's calls, brought to a handler and answered in time.
+"""Passes the runtime's calls to a handler and answers in time.
 
-All calls of all plugins run under one lock of the runtime: what a handler takes, every other pod of
-the node waits. And a plugin that is too slow is thrown out, which lets through what it wanted to
-hold. Hence the rules here: an event about a sandbox is answered well after `HANDLER_S` at the
-latest, whatever became of it, and a container on which nobody has decided by then is refused.
+The runtime calls all plugins under one lock, so every other pod of the node waits for a handler. It drops a
+plugin that is too slow, and then starts the containers that the plugin wanted to deny. Hence two rules: an
+event about a sandbox is answered with success after `HANDLER_S` at the latest, however the handler ends; and
+a container without a decision by then is denied.
 Nothing of a request is logged: it holds the environment of containers.
 """
 
@@ -50,44 +50,44 @@ _log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """This container may not be created now; the kubelet tries again. The pod's author reads `reason`."""
+class Deny:
+    """This container may not be created now; the kubelet tries again. The pod's author reads `message`."""
 
-    reason: str
+    message: str
 
 
 class Handler(Protocol):
-    """Whoever wants to know. Each of these begins work, and waits for nothing."""
+    """Handles the runtime's calls. Each method starts work and does not wait for it."""
 
     async def synchronize(self, snapshot: Snapshot) -> None:
-        """What is there, at each connection anew; what happened in between is in it too."""
+        """All that is there: called once for each connection."""
 
-    async def run_pod_sandbox(self, pod: PodSandbox) -> Hold | None:
-        """It has its network, and if it is a virtual machine that runs; no container exists yet.
+    async def run_pod_sandbox(self, pod: PodSandbox) -> Deny | None:
+        """The sandbox has its network, and its virtual machine runs if it is one; no container exists yet.
 
-        CRI does not know it before this has been answered. A `Hold` tears it down, and the kubelet
-        makes another one some seconds later.
+        The CRI lists it only after the answer. A `Deny` tears it down, and the kubelet makes another one some
+        seconds later.
         """
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
-        """Its network is about to go."""
+        """Its network is about to be removed."""
 
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
-        """It is no more. Comes late, with the kubelet's garbage collection, or not at all."""
+        """It was removed. Comes late, with the kubelet's garbage collection, or not at all."""
 
-    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
-        """Adjust a container or hold it back; only asked if the plugin wants that event."""
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
+        """Adjust or deny a container; called only if the plugin subscribes to that event."""
 
     async def validate(
         self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment
-    ) -> Hold | None:
-        """Look at what all plugins made of a container; only asked if the plugin wants that event."""
+    ) -> Deny | None:
+        """Check what all plugins made of a container; called only if the plugin subscribes to that event."""
 
 
 class Dispatch:
-    """Answers the calls of one session; `on_synchronized` is called when it is complete.
+    """Answers the calls of one session; `on_synchronized` is called when that is complete.
 
-    What handlers do is a task of `tasks`, which logs how it fails.
+    Handlers run as tasks of `tasks`, which logs their failures.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Dispatch:
         self._on_synchronized = on_synchronized
 
     async def answer(self, service: str, method: str, payload: bytes) -> bytes:
-        """Serve one call: what a ttrpc server is made of. Raises `StatusError`, `BadMessage`."""
+        """Serve one call of ttrpc. Raises `TtrpcError`, `BadMessage`."""
         if service != PLUGIN:
             raise TtrpcError(Code.UNIMPLEMENTED, f"no service {service}")
         return encode(await self._answer(method, payload))
@@ -112,7 +112,7 @@ class Dispatch:
                 response, snapshot = self._session.synchronize(decode(SynchronizeRequest, payload))
                 if snapshot is not None:
                     self._on_synchronized()
-                    await self._tell(self._handler.synchronize(snapshot), "synchronize")
+                    await self._run(self._handler.synchronize(snapshot), "synchronize")
                 return response
             case "RunPodSandbox" | "StopPodSandbox" | "RemovePodSandbox":
                 await self._pod_event(_POD_EVENTS[method], decode(PodRequest, payload).pod)
@@ -126,7 +126,7 @@ class Dispatch:
             case "Shutdown":
                 _log.info("the runtime shuts down")
             case _:
-                # Of an event that has a call of its own a runtime makes a StateChange then.
+                # A runtime then sends a StateChange in place of an event with a call of its own.
                 raise TtrpcError(Code.UNIMPLEMENTED, f"no method {method}")
         return Empty()
 
@@ -135,18 +135,18 @@ class Dispatch:
             return
         match event:
             case Event.RUN_POD_SANDBOX:
-                hold = await self._tell(self._handler.run_pod_sandbox(pod), "run")
-                if hold is not None:
-                    raise TtrpcError(Code.FAILED_PRECONDITION, hold.reason)
+                deny = await self._run(self._handler.run_pod_sandbox(pod), "run")
+                if deny is not None:
+                    raise TtrpcError(Code.FAILED_PRECONDITION, deny.message)
             case Event.STOP_POD_SANDBOX:
-                await self._tell(self._handler.stop_pod_sandbox(pod), "stop")
+                await self._run(self._handler.stop_pod_sandbox(pod), "stop")
             case Event.REMOVE_POD_SANDBOX:
-                await self._tell(self._handler.remove_pod_sandbox(pod), "remove")
+                await self._run(self._handler.remove_pod_sandbox(pod), "remove")
 
-    async def _tell(self, work: Coroutine[object, object, T], name: str) -> T | None:
-        """Let the handler know, and return what it answers in time.
+    async def _run(self, work: Coroutine[object, object, T], name: str) -> T | None:
+        """Run the handler, and return its answer if that comes in time.
 
-        How else that ends is its own affair: an error would tear the sandbox down.
+        Its failure is not passed on: an error would tear the sandbox down.
         """
         task = self._tasks.spawn(work, name)
         try:
@@ -154,31 +154,33 @@ class Dispatch:
         finally:
             is_late = task.cancel()
         if is_late:
-            _log.error("the handler of an event was too slow and is ended", handler=name, limit_s=HANDLER_S)
+            _log.error(
+                "cancelled the handler of an NRI event, it was too slow", handler=name, limit_s=HANDLER_S
+            )
             return None
         return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
     async def _create(self, request: CreateContainerRequest) -> CreateContainerResponse:
         pod, container = request.pod or PodSandbox(), request.container or Container()
-        outcome: ContainerAdjustment | Hold
+        outcome: ContainerAdjustment | Deny
         try:
             async with asyncio.timeout(HANDLER_S):
                 outcome = await self._handler.create_container(pod, container)
         except TimeoutError:
-            outcome = Hold(f"nobody decided within {HANDLER_S} s whether this container may be created")
-        if isinstance(outcome, Hold):
-            # Not DEADLINE_EXCEEDED, ever: to a runtime that is a plugin to throw out.
-            raise TtrpcError(Code.FAILED_PRECONDITION, outcome.reason)
+            outcome = Deny(f"no decision within {HANDLER_S} s whether this container may start")
+        if isinstance(outcome, Deny):
+            # Never DEADLINE_EXCEEDED: a runtime drops a plugin that answers so.
+            raise TtrpcError(Code.FAILED_PRECONDITION, outcome.message)
         return CreateContainerResponse(outcome)
 
     async def _validate(
         self, request: ValidateContainerAdjustmentRequest
     ) -> ValidateContainerAdjustmentResponse:
         pod, container = request.pod or PodSandbox(), request.container or Container()
-        hold: Hold | None
+        deny: Deny | None
         try:
             async with asyncio.timeout(HANDLER_S):
-                hold = await self._handler.validate(pod, container, request.adjust or ContainerAdjustment())
+                deny = await self._handler.validate(pod, container, request.adjust or ContainerAdjustment())
         except TimeoutError:
-            hold = Hold(f"nobody decided within {HANDLER_S} s whether this container is as it must be")
-        return ValidateContainerAdjustmentResponse(hold is not None, hold.reason if hold is not None else "")
+            deny = Deny(f"no decision within {HANDLER_S} s whether this container was adjusted as it must be")
+        return ValidateContainerAdjustmentResponse(deny is not None, deny.message if deny is not None else "")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of NRI that we use (package `nri.pkg.api.v1alpha1`), and of those the fields.
+"""The messages and fields of NRI (package `nri.pkg.api.v1alpha1`) that kata-bridge uses.
 
-A container's arguments and environment are not among them: secrets that are not read cannot leak.
+A container's arguments and environment are left out: secrets that are not read cannot leak.
 The names are those of NRI's own protocol file; a test of the k8s ring holds the two together.
 """
 

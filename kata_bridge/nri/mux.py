@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NRI's multiplexer: two ttrpc connections on one socket. Pure: bytes in, bytes out.
+"""NRI's multiplexer: two ttrpc connections on one socket.
 
 A frame is the connection's id (u32, big endian), the length of the payload (u32), the payload. Each
-connection is a stream of bytes; nothing says where it begins or ends.
+connection is a stream of bytes without a beginning or an end on the wire.
 """
 
 import struct
@@ -17,17 +17,17 @@ MAX_PAYLOAD_BYTES = MAX_DATA_BYTES + HEADER_BYTES
 _HEADER = struct.Struct(">II")
 
 
-class BadTrunk(Exception):  # noqa: N818 - named as what it tells of the peer
-    """What arrives is not this protocol; nothing after it can be read."""
+class BadTrunkError(Exception):
+    """The bytes are not this protocol; nothing after them can be read."""
 
 
 def multiplexed(connection: int, frame: Frame) -> bytes:
     """A ttrpc frame on `connection`: its header in one frame and its data in another.
 
-    The runtime's end hands each frame to one read, and fails when that read's buffer is smaller. It
-    reads a ttrpc header with a buffer of 4096 bytes and the data with one that is large enough: so
-    a message in one frame works up to 4096 bytes, and this way always (containerd/nri up to 0.12.3,
-    which since 0.12 closes the connection then, and lets the container through).
+    The runtime passes each frame to one read, and fails when that read's buffer is smaller. It reads a ttrpc
+    header with a buffer of 4096 bytes, and the data with one that is large enough. So a message in one frame
+    works up to 4096 bytes, and one in two frames always. (containerd/nri up to 0.12.3; since 0.12 it closes
+    the connection on that failure, and starts the container.)
     """
     header = frame.header()
     sent = _HEADER.pack(connection, len(header)) + header
@@ -37,7 +37,7 @@ def multiplexed(connection: int, frame: Frame) -> bytes:
 
 
 class Demultiplexer:
-    """Cuts what a trunk brings into its connections' streams; holds at most a header."""
+    """Splits the bytes of a trunk into its connections' streams; buffers at most a header."""
 
     def __init__(self) -> None:
         self._header = b""
@@ -45,7 +45,7 @@ class Demultiplexer:
         self._left_bytes = 0
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Return (connection, bytes of its stream) in order. Raises `BadTrunk`."""
+        """Return (connection, bytes of its stream) in order. Raises `BadTrunkError`."""
         pieces: list[tuple[int, bytes]] = []
         position = 0
         while position < len(data):
@@ -62,5 +62,5 @@ class Demultiplexer:
                 self._connection, self._left_bytes = _HEADER.unpack(self._header)
                 self._header = b""
                 if self._connection == 0 or self._left_bytes > MAX_PAYLOAD_BYTES:
-                    raise BadTrunk(f"connection {self._connection}, {self._left_bytes} bytes in a frame")
+                    raise BadTrunkError(f"connection {self._connection}, {self._left_bytes} bytes in a frame")
         return pieces

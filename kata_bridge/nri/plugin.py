@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin's connection to the runtime, kept up for as long as the daemon runs."""
+"""A plugin's connection to the runtime, made again whenever it is lost."""
 
 import asyncio
 import re
@@ -10,12 +10,12 @@ from daemonkit import logs
 from daemonkit.protobuf import encode
 from daemonkit.tasks import Tasks
 from kata_bridge.nri.dispatch import Dispatch, Handler
-from kata_bridge.nri.events import NEWER, Event
+from kata_bridge.nri.events import SINCE_0_10, Event
 from kata_bridge.nri.messages import RUNTIME, RegisterPluginRequest
 from kata_bridge.nri.mux import (
     PLUGIN_CONNECTION,
     RUNTIME_CONNECTION,
-    BadTrunk,
+    BadTrunkError,
     Demultiplexer,
     multiplexed,
 )
@@ -31,11 +31,11 @@ SOCKET = Path("/var/run/nri/nri.sock")
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 5.0
 
-# The runtime's default. A plugin that connects and does not register holds up all others so long.
+# The runtime's default. A plugin that connects and does not register delays all others for so long.
 REGISTER_S = 5.0
 
-# A plugin that ends answers the call under way first: of one that is cut off, the pod's author reads
-# `ttrpc: closed`. Validation follows creation at once, so the connection is kept until it is quiet.
+# A plugin that stops answers the call in flight first: if it did not, the pod's author would read
+# `ttrpc: closed`. Validation follows creation at once, so the connection stays until it is quiet.
 # Both together are less than half of the time that a daemon's tasks have to end.
 DRAIN_S, QUIET_S = 0.6, 0.02
 
@@ -47,9 +47,9 @@ _log = logs.get(__name__)
 
 
 class Plugin:
-    """A plugin `name` of order `index` (two digits) that tells `handler` of `events`.
+    """A plugin `name` of order `index` (two digits) that passes `events` to `handler`.
 
-    Two of the same name on one node fail every container: whoever runs this holds the node's lock.
+    Two plugins of the same name on one node fail every container: take the node's lock first.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Plugin:
 
     @property
     def is_connected(self) -> bool:
-        """Whether events arrive: the runtime has told what is there."""
+        """Whether events arrive: the runtime has reported what is there."""
         return self._session is not None and self._session.is_synchronized
 
     @property
@@ -76,26 +76,26 @@ class Plugin:
 
     @property
     def missing(self) -> frozenset[Event]:
-        """The events that are wanted and that this runtime does not send."""
+        """The wanted events that this runtime does not send."""
         return self._events - self._session.events if self.is_connected and self._session else self._events
 
     async def run(self) -> None:
         """Connect, serve until the connection is lost, connect again.
 
-        Ends when cancelled, within `DRAIN_S`, after the calls under way.
+        Cancelled, it answers the calls in flight and ends within `DRAIN_S`.
         """
         backoff_s = FIRST_BACKOFF_S
-        is_reduced, said = False, ""
+        is_reduced, last_reported = False, ""
         try:
             while True:
                 session = Session(self._events, is_reduced=is_reduced)
                 reason = await self._one_connection(session)
                 if session.is_synchronized:
-                    _log.warning("lost the runtime", runtime=session.runtime, reason=reason)
-                    backoff_s, said = FIRST_BACKOFF_S, reason
-                elif reason != said:  # not the same line every few seconds on a node without NRI
-                    _log.warning("cannot register with the runtime", socket=self._socket, reason=reason)
-                    said = reason
+                    _log.warning("lost the NRI connection", runtime=session.runtime, reason=reason)
+                    backoff_s, last_reported = FIRST_BACKOFF_S, reason
+                elif reason != last_reported:  # not the same line every few seconds on a node without NRI
+                    _log.warning("cannot register as an NRI plugin", socket=self._socket, reason=reason)
+                    last_reported = reason
                 is_reduced = session.was_refused()
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
@@ -127,7 +127,7 @@ class Plugin:
             if not writer.is_closing():
                 writer.write(multiplexed(connection, frame))
 
-        dispatch = Dispatch(self._handler, session, self._tasks, lambda: self._say_connected(session))
+        dispatch = Dispatch(self._handler, session, self._tasks, lambda: self._log_registered(session))
         serving = Serving(dispatch.answer, lambda frame: send(PLUGIN_CONNECTION, frame), self._tasks)
         calls = Calls(lambda frame: send(RUNTIME_CONNECTION, frame), writer.drain)
         registering = self._tasks.spawn(self._registered(calls, writer), "register")
@@ -150,22 +150,22 @@ class Plugin:
         except asyncio.CancelledError:
             await self._drain(receive, serving)
             raise
-        except (OSError, BadTrunk) as error:
+        except (OSError, BadTrunkError) as error:
             reason = str(error)
         finally:
             calls.lost("connection lost")
         return await registering or reason
 
-    def _say_connected(self, session: Session) -> None:
-        _log.info("registered with the runtime", runtime=session.runtime)
-        if self._events & NEWER and not session.events & NEWER:
+    def _log_registered(self, session: Session) -> None:
+        _log.info("registered as an NRI plugin", runtime=session.runtime)
+        if self._events & SINCE_0_10 and not session.events & SINCE_0_10:
             _log.warning(
-                "this runtime cannot be asked to validate containers: what times out is let through",
+                "this runtime does not validate containers: one whose decision times out starts; upgrade it",
                 runtime=session.runtime,
             )
 
     async def _registered(self, calls: Calls, writer: asyncio.StreamWriter) -> str:
-        """Register; return why that failed, after which the connection is of no use."""
+        """Register; return why that failed, after which the connection is useless."""
         try:
             await calls.call(RUNTIME, "RegisterPlugin", encode(self._register), REGISTER_S)
         except TtrpcError as error:
@@ -180,15 +180,15 @@ class Plugin:
         return reason
 
     async def _drain(self, receive: Callable[[], Awaitable[bool]], serving: Serving) -> None:
-        """Serve on until nothing is under way and nothing has come for `QUIET_S`, at most for `DRAIN_S`.
+        """Serve until no call is in flight and none has come for `QUIET_S`, at most for `DRAIN_S`.
 
-        Not by `asyncio.timeout`: in a task that was cancelled it ends in `CancelledError` (until 3.12).
+        Not with `asyncio.timeout`: in a cancelled task that raises `CancelledError` (until Python 3.12).
         """
 
         async def received() -> bool:
             try:
                 return await receive()
-            except (OSError, BadTrunk):
+            except (OSError, BadTrunkError):
                 return False
 
         loop = asyncio.get_running_loop()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plugin agrees with a runtime when it registers: which events, and what is there already.
+"""A plugin's registration with a runtime: the events it subscribes to, and what is there already.
 
-Pure; one session is one connection.
+One session is one connection.
 """
 
 from dataclasses import dataclass
 
-from kata_bridge.nri.events import NEWER, Event, has_newer, mask
+from kata_bridge.nri.events import SINCE_0_10, Event, mask, supports_since_0_10
 from kata_bridge.nri.messages import (
     ConfigureRequest,
     ConfigureResponse,
@@ -23,18 +23,18 @@ MAX_OBJECTS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All sandboxes, dead ones among them, and all containers that have not exited."""
+    """All sandboxes, also dead ones, and all containers that have not exited."""
 
     pods: tuple[PodSandbox, ...]
     containers: tuple[Container, ...]
 
 
 class Session:
-    """One registration that wants `events`.
+    """One registration for `events`.
 
-    `is_reduced`: the runtime dropped the last connection when it was asked for newer events, so
-    this one does not ask. It holds for one connection: what looked like a refusal may have been a
-    restart, and to do without these events for good would open a gate that should be shut.
+    `is_reduced`: the runtime dropped the last connection after a subscription to `SINCE_0_10`, so this one
+    leaves those out. The next connection tries them again: the drop may have been a restart, and without
+    these events the start gate has a gap.
     """
 
     def __init__(self, events: frozenset[Event], *, is_reduced: bool = False) -> None:
@@ -47,20 +47,20 @@ class Session:
         self.is_synchronized = False
 
     def was_refused(self) -> bool:
-        """Whether, once the connection is lost, the newer events are the likely reason."""
-        return bool(self.events & NEWER) and not self.is_synchronized
+        """Whether the events `SINCE_0_10` are the likely reason why the connection was lost."""
+        return bool(self.events & SINCE_0_10) and not self.is_synchronized
 
     def configure(self, request: ConfigureRequest) -> ConfigureResponse:
-        """Subscribe to what is wanted and the runtime can be asked for."""
-        has = has_newer(request.runtime_name, request.runtime_version, request.NRI_version)
-        self.events = self._wanted if has and not self._is_reduced else self._wanted - NEWER
+        """Subscribe to the events that are wanted and supported."""
+        is_supported = supports_since_0_10(request.runtime_name, request.runtime_version, request.NRI_version)
+        self.events = self._wanted if is_supported and not self._is_reduced else self._wanted - SINCE_0_10
         self.runtime = f"{request.runtime_name} {request.runtime_version}"
         return ConfigureResponse(mask(self.events))
 
     def synchronize(self, request: SynchronizeRequest) -> tuple[SynchronizeResponse, Snapshot | None]:
-        """Gather what is there; the snapshot comes with the last part.
+        """Gather what is there; returns the snapshot with the last part.
 
-        Raises `StatusError` for more than any node has.
+        Raises `TtrpcError` for more objects than any node has.
         """
         self._pods += request.pods
         self._containers += request.containers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CRI says of sandboxes, brought to discovery."""
+"""Lists the sandboxes of a runtime by the CRI."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,27 +14,27 @@ from kata_bridge.cri.messages import (
     PodSandboxStatus,
     PodSandboxStatusResponse,
 )
-from kata_bridge.sandboxes.core.sandbox import Seen
+from kata_bridge.sandboxes.core.sandbox import SandboxObservation
 from kata_bridge.sandboxes.discovery import ListError
 
 
 class CriLister:
-    """A `discovery.Lister`: one list, and one status for each living sandbox that is new to us."""
+    """A `discovery.Lister`: one list, and one status for each living sandbox that is unknown."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
-    async def sandboxes(self, is_known: Callable[[str], bool]) -> tuple[Seen, ...]:
+    async def sandboxes(self, is_known: Callable[[str], bool]) -> tuple[SandboxObservation, ...]:
         try:
             items = await self._client.sandboxes()
             found = []
             for item in items:
                 is_ready = item.state is PodSandboxState.SANDBOX_READY
                 if not is_ready or is_known(item.id):
-                    found.append(seen_of(item))
+                    found.append(observation_of(item))
                     continue
                 status = await self._client.sandbox(item.id, verbose=True)
-                # It may have gone since it was listed; the next list will not have it.
+                # None: it was removed since it was listed.
                 if status is not None:
                     found.append(detailed(item, status))
         except CriError as error:
@@ -42,10 +42,10 @@ class CriLister:
         return tuple(found)
 
 
-def seen_of(item: PodSandbox) -> Seen:
+def observation_of(item: PodSandbox) -> SandboxObservation:
     """A sandbox as a list has it: without addresses and namespaces."""
     metadata = item.metadata or PodSandboxMetadata()
-    return Seen(
+    return SandboxObservation(
         id=item.id,
         namespace=metadata.namespace,
         name=metadata.name,
@@ -59,15 +59,15 @@ def seen_of(item: PodSandbox) -> Seen:
     )
 
 
-def detailed(item: PodSandbox, reply: PodSandboxStatusResponse) -> Seen:
-    """The same with what only the status has."""
+def detailed(item: PodSandbox, reply: PodSandboxStatusResponse) -> SandboxObservation:
+    """The same, with the addresses and namespaces of its status."""
     status = reply.status or PodSandboxStatus()
     network = status.network
     ips = () if network is None else (network.ip, *(each.ip for each in network.additional_ips))
     namespaces = status.linux.namespaces if status.linux is not None else None
     options = namespaces.options if namespaces is not None else None
     return replace(
-        seen_of(item),
+        observation_of(item),
         ips=tuple(filter(None, ips)),
         netns=sandbox_info(reply.info).network_namespace,
         is_host_network=options is not None and options.network is NamespaceMode.NODE,

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The static source of guests: a directory of small files, for labs, demos and nodes without a
-container runtime. See the README for their form.
+"""The static source of guests: a directory of files, for labs, demos and nodes without a container runtime.
 
-A file that turns bad keeps its guest as it was, and is said; only its removal removes the guest.
+A file that becomes invalid is reported and keeps its guest as it was; only its removal removes the guest.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,17 +11,17 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import ConfigError, setting
 from daemonkit.files.watched import FilesError, Watched
+from kata_bridge.sandboxes.core.runtimes import CHANNELS
 from kata_bridge.sandboxes.core.sandbox import Sandbox, is_sandbox_id
 from tenancy import keys, names
 
 KIND = "Guest"
 _SUFFIXES = (".yaml", ".json")
-CHANNELS = ("agent", "stock", "netns")
 
 
 @dataclass(frozen=True, slots=True)
 class GuestFile:
-    """One guest; `id` is the file's name without its suffix if it is not given."""
+    """One guest; `id` defaults to the file's name without its suffix."""
 
     namespace: str = setting(doc="of the pod, in the super cluster")
     name: str = setting(doc="of the pod, in the super cluster")
@@ -69,7 +68,8 @@ class GuestDirectory:
             if path.suffix in _SUFFIXES and not path.name.startswith(".")
         ]
 
-    def changed(self) -> bool:
+    def poll(self) -> bool:
+        """Look at the files, and return whether any has changed since the last time."""
         return self._watched.poll()
 
     def read(self) -> Mapping[str, Sandbox]:
@@ -88,7 +88,7 @@ class GuestDirectory:
         found: dict[str, Sandbox] = {}
         for path, sandbox in sorted(good.items()):
             if sandbox.id in found:
-                bad[path] = f"the id {sandbox.id} is that of another file"
+                bad[path] = f"another file has the id {sandbox.id}"
             else:
                 found[sandbox.id] = sandbox
         self._good = good
@@ -101,7 +101,7 @@ def parse(data: bytes, path: Path) -> Sandbox:
     file = binding.parse(data, GuestFile, kind=KIND, source=str(path), directory=path.parent)
     sandbox_id = file.id or path.stem
     if not is_sandbox_id(sandbox_id):
-        raise ConfigError(str(path), ("id: the file's name is none; give one",))
+        raise ConfigError(str(path), ("id: the file's name is not a valid id; give one",))
     return Sandbox(
         id=sandbox_id,
         namespace=file.namespace,

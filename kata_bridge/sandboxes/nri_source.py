@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NRI says of sandboxes, brought to discovery. Handlers begin work and wait for nothing: all
-calls of the node wait behind each of them."""
+"""Reports the sandboxes of NRI to discovery. A handler must not wait: all pods of the node wait for it."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from daemonkit import logs
 from kata_bridge.channels.port import Unreachable
-from kata_bridge.nri.dispatch import Hold
+from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot
-from kata_bridge.sandboxes.core.sandbox import Seen, sandbox_of
+from kata_bridge.sandboxes.core.sandbox import SandboxObservation, sandbox_of
 from kata_bridge.sandboxes.discovery import Discovery
 
-# The container that is our agent, and where it finds its certificate: packaging/guest/sidecar.yaml.
-# Any pod's author may call a container so: what it gets is good for that very pod's rules alone.
-SIDECAR = "vcnode-guest-agent"
-SIDECAR_CREDENTIALS = "/etc/vcnode-guest"
+# The container that runs our agent, and where it reads its certificate: packaging/guest/sidecar.yaml.
+# Any pod's author may name a container so: its certificate is good for that pod's rules alone.
+AGENT_CONTAINER = "vcnode-guest-agent"
+AGENT_CREDENTIALS = "/etc/vcnode-guest"
 
 _NO_CERTIFICATE = (
-    "waiting: the node cannot make the certificate of the pod's agent now (it is tried again by itself)"
+    "waiting: the node cannot issue the certificate of the pod's guest agent (the kubelet tries again)"
 )
 
 CredentialsOf = Callable[[str], Awaitable[Path | None]]
@@ -27,14 +26,14 @@ CredentialsOf = Callable[[str], Awaitable[Path | None]]
 _log = logs.get(__name__)
 
 
-def seen_of(pod: PodSandbox) -> Seen:
-    """A sandbox as NRI tells of it: it has no attempt, and a dead one has neither pid nor namespace.
+def observation_of(pod: PodSandbox) -> SandboxObservation:
+    """A sandbox as NRI reports it: without an attempt, and a dead one without pid and namespace.
 
-    On the host's network there is a process and no namespace entry. containerd 1.7 runs the hook
-    before it knows a pid, but then the namespace is there.
+    A sandbox in the host's network has a process and no namespace entry. containerd 1.7 runs the hook before
+    it knows a pid, but then it has the namespace.
     """
     netns = pod.network_namespace
-    return Seen(
+    return SandboxObservation(
         id=pod.id,
         namespace=pod.namespace,
         name=pod.name,
@@ -49,11 +48,11 @@ def seen_of(pod: PodSandbox) -> Seen:
     )
 
 
-class NriHandler:
-    """A `kata_bridge.nri.dispatch.Handler` that tells of sandboxes and lets containers pass.
+class NriSource:
+    """A `kata_bridge.nri.dispatch.Handler` that reports sandboxes and blocks no container.
 
-    `credentials_of` gives the directory of a sandbox's certificate, None for one whose agent we do
-    not take; it raises `Unreachable` where none can be made now. None where no agent is taken.
+    `credentials_of` returns the directory of a sandbox's certificate, or None for a sandbox whose channels
+    have no agent. It raises `Unreachable` where it cannot issue one now. It is None on a node without agents.
     """
 
     def __init__(self, discovery: Discovery, credentials_of: CredentialsOf | None = None) -> None:
@@ -61,10 +60,10 @@ class NriHandler:
         self._credentials_of = credentials_of
 
     async def synchronize(self, snapshot: Snapshot) -> None:
-        self._discovery.nri_synchronized(seen_of(pod) for pod in snapshot.pods)
+        self._discovery.nri_synchronized(observation_of(pod) for pod in snapshot.pods)
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
-        self._discovery.nri_ran(seen_of(pod))
+        self._discovery.nri_started(observation_of(pod))
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
         self._discovery.nri_stopped(pod.id)
@@ -73,26 +72,26 @@ class NriHandler:
         self._discovery.nri_stopped(pod.id)
 
     async def certificate(self, pod: PodSandbox, container: Container) -> tuple[Mount, ...]:
-        """The mount that our agent's container needs from its creation on; none for any other.
+        """The mount of its certificate, for our agent's container; no mounts for any other.
 
-        Raises `Unreachable` where no certificate can be made now; its text is for the node's operator.
+        Raises `Unreachable` where the certificate cannot be issued now; its text is for the node's operator.
         """
-        if self._credentials_of is None or container.name != SIDECAR:
+        if self._credentials_of is None or container.name != AGENT_CONTAINER:
             return ()
         directory = await self._credentials_of(pod.id)
         if directory is None:
             return ()
-        return (Mount(SIDECAR_CREDENTIALS, "bind", str(directory), ("rbind", "ro", "rprivate")),)
+        return (Mount(AGENT_CREDENTIALS, "bind", str(directory), ("rbind", "ro", "rprivate")),)
 
-    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
-        """Let it pass; a tenant's agent with its certificate, or not at all."""
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
+        """Allow it; deny a tenant's agent whose certificate cannot be issued."""
         try:
             return ContainerAdjustment(mounts=await self.certificate(pod, container))
         except Unreachable as error:
-            _log.warning("a pod's agent gets no certificate", sandbox=pod.id, reason=error)
-            return Hold(_NO_CERTIFICATE) if sandbox_of(seen_of(pod)).tenant else ContainerAdjustment()
+            _log.warning("cannot issue the certificate of a pod's agent", sandbox=pod.id, reason=error)
+            return Deny(_NO_CERTIFICATE) if sandbox_of(observation_of(pod)).tenant else ContainerAdjustment()
 
     async def validate(
         self, _pod: PodSandbox, _container: Container, _adjustment: ContainerAdjustment
-    ) -> Hold | None:
+    ) -> Deny | None:
         return None

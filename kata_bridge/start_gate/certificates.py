@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The certificates of agents in containers, as the gate needs them: one that cannot be made (a full
-disk) is tried again while its container waits, so that the gate learns when it need not wait longer."""
+"""Certificates of agents in containers, for the start gate.
+
+Where a certificate cannot be issued (a full disk), the gate blocks its container and this module retries.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,37 +19,37 @@ _log = logs.get(__name__)
 CertificateOf = Callable[[PodSandbox, Container], Awaitable[tuple[Mount, ...]]]
 
 
-class Certificates:
-    """`certificate_of` is `NriHandler.certificate`; `made` is told of a sandbox that has waited for one."""
+class CertificateRetries:
+    """`certificate_of` is `NriSource.certificate`; `on_issued` is called with a sandbox that has waited."""
 
-    def __init__(self, certificate_of: CertificateOf, made: Callable[[str], None], tasks: Tasks) -> None:
+    def __init__(self, certificate_of: CertificateOf, on_issued: Callable[[str], None], tasks: Tasks) -> None:
         self._certificate_of = certificate_of
-        self._made = made
+        self._on_issued = on_issued
         self._tasks = tasks
-        # Of sandboxes that live, one container each.
+        # One container for each living sandbox.
         self._waiting: dict[str, tuple[PodSandbox, Container]] = {}
-        self._trying: asyncio.Task[None] | None = None
+        self._retrying: asyncio.Task[None] | None = None
 
     async def mounts(self, pod: PodSandbox, container: Container) -> tuple[Mount, ...] | None:
-        """What a container needs of it; None where that cannot be made now."""
+        """The mounts of a container's certificate; None where it cannot be issued now."""
         try:
             return await self._certificate_of(pod, container)
         except Unreachable as error:
-            _log.warning("a pod's agent gets no certificate", sandbox=pod.id, reason=error)
+            _log.warning("cannot issue the certificate of a pod's agent", sandbox=pod.id, reason=error)
             return None
 
-    def wait(self, pod: PodSandbox, container: Container) -> None:
-        """This container is held for want of one."""
+    def retry(self, pod: PodSandbox, container: Container) -> None:
+        """Retry until the certificate of this blocked container can be issued."""
         self._waiting[pod.id] = (pod, container)
-        # One that is through with its last look is done at once; what is called when it is over comes later.
-        if self._trying is None or self._trying.done():
-            self._trying = self._tasks.spawn(self._keep_trying(), "certificates")
+        # A finished task is done before its callback runs, so test done().
+        if self._retrying is None or self._retrying.done():
+            self._retrying = self._tasks.spawn(self._retry_all(), "certificates")
 
     def forget(self, sandbox: str) -> None:
         """The sandbox is gone."""
         self._waiting.pop(sandbox, None)
 
-    async def _keep_trying(self) -> None:
+    async def _retry_all(self) -> None:
         while self._waiting:
             await asyncio.sleep(RETRY_S)
             for sandbox, (pod, container) in list(self._waiting.items()):
@@ -56,4 +58,4 @@ class Certificates:
                 except Unreachable:
                     continue
                 if self._waiting.pop(sandbox, None) is not None:
-                    self._made(sandbox)
+                    self._on_issued(sandbox)

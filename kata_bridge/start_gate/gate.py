@@ -1,400 +1,440 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate of the node: answers the runtime out of memory, and notices when a pod may start.
+"""The start gate of the node: answers the runtime from memory, and notices when a blocked pod may start.
 
-A container that is refused is tried again by the kubelet, some seconds later by itself, at once when
-somebody changes its pod: that is what `Reports.opened` is for.
+The kubelet retries a refused container by itself after some seconds, and at once when its pod changes: for
+that, `GateReporter.unblocked` annotates the pod.
 
-Everything here is synchronous but `patience`. All pods of the node wait while we do; but a refusal
-costs a pod half a second and more, and the rules of one that has just begun are in within some 30 ms.
+Everything here is synchronous but `wait_briefly`. All pods of the node wait during a call. But a refusal
+costs a pod half a second and more, and the rules of a pod that has just started are applied in some 30 ms.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 from daemonkit import logs
-from daemonkit.metrics import Registry
 from kata_bridge.guests.registry import GuestRegistry
-from kata_bridge.nri.dispatch import Hold
-from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
+from kata_bridge.nri.dispatch import Deny
+from kata_bridge.nri.messages import Container, ContainerAdjustment, ContainerState, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot
-from kata_bridge.patience import Patience
-from kata_bridge.reports import Reports
 from kata_bridge.sandboxes.core.sandbox import Sandbox, sandbox_of
 from kata_bridge.sandboxes.core.tracker import GRACE_S
-from kata_bridge.sandboxes.nri_source import SIDECAR, seen_of
+from kata_bridge.sandboxes.nri_source import AGENT_CONTAINER, observation_of
 from kata_bridge.start_gate.core.decision import (
     RESOLV_CONF,
-    Admitted,
-    Asking,
-    Held,
-    Kind,
+    Allowed,
+    Blocked,
+    Blocker,
+    ContainerFacts,
+    Decision,
+    PodFacts,
+    PodResolver,
     Policy,
     Reason,
-    Resolver,
-    Rules,
-    Settings,
-    Subject,
-    brings_its_own,
+    RulesState,
+    StartGateSettings,
     decide,
-    is_in_place,
-    is_ready,
+    has_own_resolv_conf,
+    is_complete,
+    is_only_resolv_conf,
 )
-from kata_bridge.start_gate.core.node_condition import Tally
-from kata_bridge.start_gate.gated_pod import LIVING, PodAtGate, points, rules_of, tally
-from kata_bridge.start_gate.metrics import GateMetrics
+from kata_bridge.start_gate.core.node_condition import BlockedPods
+from kata_bridge.start_gate.gated_pod import GatedPod, count_blocked, mount_points, rules_state
+from kata_bridge.start_gate.metrics import StartGateMetrics
 from kata_bridge.start_gate.resolv_conf import ResolvConfs
 from tenancy import keys
 
-# For how long the runtime waits for a sandbox that is younger than this. Of all time it is never more
-# than this share, so that guests that are never reached hold up nobody.
-PATIENCE_S, YOUNG_S = 0.1, 2.0
-PATIENCE_SHARE, PATIENCE_AT_ONCE_S = 0.1, 1.0
-# Containers that were admitted and not validated yet: the calls are serial for the whole node.
+# How long the runtime waits for a sandbox that is younger than YOUNG_S, and the share of all time that such
+# waiting may take: guests that are never reached must not delay the node's other pods.
+WAIT_S, YOUNG_S = 0.1, 2.0
+WAIT_SHARE, WAIT_BURST_S = 0.1, 1.0
+# Containers that were allowed and not validated yet: the runtime's calls are serial for the whole node.
 MAX_PENDING = 256
 
+_LIVING = (
+    ContainerState.CONTAINER_CREATED,
+    ContainerState.CONTAINER_RUNNING,
+    ContainerState.CONTAINER_PAUSED,
+)
 _MOUNT_OPTIONS = ("rbind", "ro", "rprivate")
-_DISK = Reason(Kind.RESOLVER, "its resolv.conf cannot be written on the node")
+_UNWRITABLE = Blocker(Reason.RESOLVER, "its resolv.conf cannot be written on the node")
+_ANY_CONTAINER = ContainerFacts("")
 
 _log = logs.get(__name__)
 
 
-class Gate:
-    """One gate for all sandboxes of the node; `channels_of` tells which of them are guests."""
+class GateReporter(Protocol):
+    """Port through which the gate reports to the super cluster. Each call starts work and does not wait."""
+
+    def blocked(self, sandbox: Sandbox, blockers: tuple[Blocker, ...]) -> None:
+        """A container of this pod was blocked."""
+
+    def unblocked(self, sandbox: Sandbox) -> None:
+        """A blocked container of this pod may start now: have the kubelet try again."""
+
+    def started_ungated(self, sandbox: Sandbox, container: str) -> None:
+        """A container of this pod started without a decision of the gate."""
+
+
+class StartGate:
+    """One gate for all sandboxes of the node; `channels_of` returns none for those that are not guests.
+
+    Without a `reporter` nothing reads the annotations of pods again.
+    """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: StartGateSettings,
         guests: GuestRegistry,
         channels_of: Callable[[Sandbox], tuple[str, ...]],
         resolv_confs: ResolvConfs,
-        registry: Registry,
-        reports: Reports | None = None,
+        metrics: StartGateMetrics,
+        reporter: GateReporter | None = None,
     ) -> None:
         self._settings = settings
         self._guests = guests
         self._channels_of = channels_of
-        self._confs = resolv_confs
-        self._reports = reports
+        self._resolv_confs = resolv_confs
+        self._metrics = metrics
+        self._reporter = reporter
         self._loop = asyncio.get_running_loop()
-        self._live: dict[str, PodAtGate] = {}
+        self._pods: dict[str, GatedPod] = {}
+        # By container: whether it was allowed with our resolv.conf.
         self._pending: dict[str, bool] = {}
-        self._patience = Patience(PATIENCE_S, PATIENCE_SHARE, PATIENCE_AT_ONCE_S)
-        self.metrics = GateMetrics(registry, self._count_held)
+        self._wait = BoundedWait(WAIT_S, WAIT_SHARE, WAIT_BURST_S)
+        metrics.watch_blocked(lambda: float(sum(len(pod.blocked) for pod in self._pods.values())))
 
     # ---- sandboxes
 
-    def began(self, pod: PodSandbox) -> Hold | None:
-        """A sandbox was started. It is refused only where waiting in it would never end: see `Hold`.
+    def sandbox_started(self, pod: PodSandbox) -> Deny | None:
+        """Observe a new sandbox. Deny it only where its containers could never start in it.
 
-        The runtime keeps the annotations that a pod had when its sandbox was made. Where nobody reads
-        them anew, a pod whose network is not ready is to get another sandbox for each try.
+        The runtime keeps the annotations that a pod had when its sandbox was made. Where nothing reads them
+        again, a pod whose network is not ready needs a new sandbox for each try.
         """
         now_s = self._loop.time()
-        live = self._see(pod, now_s)
-        sandbox = live.sandbox
-        is_enforced = self._policy(sandbox) is Policy.ENFORCE
-        if is_enforced and self._reports is None and live.waits_for_network:
-            decision = self._decide(live, Asking(""))
-            self.ended(pod.id)
-            return Hold(decision.text) if isinstance(decision, Held) else None
-        live.began_s = now_s
-        self._look(live)
+        gated = self._observe(pod, now_s)
+        is_enforced = self._policy(gated.sandbox) is Policy.ENFORCE
+        if is_enforced and self._reporter is None and gated.waits_for_network:
+            decision = self._decide(gated, _ANY_CONTAINER)
+            self.sandbox_stopped(pod.id)
+            return Deny(decision.message) if isinstance(decision, Blocked) else None
+        gated.started_s = now_s
+        self._evaluate(gated)
         return None
 
-    def ended(self, sandbox: str) -> None:
-        """A sandbox was stopped."""
-        live = self._live.pop(sandbox, None)
-        self._confs.end(sandbox)
-        if live is not None and self._reports is not None:
-            self._reports.forgotten(live.sandbox)
+    def sandbox_stopped(self, sandbox: str) -> None:
+        self._pods.pop(sandbox, None)
+        self._resolv_confs.remove_sandbox(sandbox)
 
-    def synchronized(self, snapshot: Snapshot) -> None:
-        """The runtime was away, or we were: take in what is there, and say what got through."""
+    def synchronize(self, snapshot: Snapshot) -> None:
+        """Take in what is there after a reconnect, and report the containers that started ungated."""
         now_s = self._loop.time()
         living: dict[str, list[Container]] = {}
         for container in snapshot.containers:
-            if container.state in LIVING:
+            if container.state in _LIVING:
                 living.setdefault(container.pod_sandbox_id, []).append(container)
-        alive = {pod.id: pod for pod in snapshot.pods if seen_of(pod).is_alive}
-        for known in list(self._live.values()):
-            # containerd tells of a new sandbox before its own list has it.
-            if known.sandbox.id not in alive and now_s - known.since_s >= GRACE_S:
-                self.ended(known.sandbox.id)
-        self._confs.retain(alive.keys() | self._live.keys())
+        alive = {pod.id: pod for pod in snapshot.pods if observation_of(pod).is_alive}
+        for known in list(self._pods.values()):
+            # containerd reports a new sandbox before its own list has it.
+            if known.sandbox.id not in alive and now_s - known.observed_s >= GRACE_S:
+                self.sandbox_stopped(known.sandbox.id)
+        self._resolv_confs.retain(alive.keys() | self._pods.keys())
         for pod in alive.values():
-            live = self._see(pod, now_s)
+            gated = self._observe(pod, now_s)
             containers = living.get(pod.id, [])
             for container in containers:
-                self._check(live, container)
-            may_wait = not containers or self._confs.was_held(pod.id)
-            if may_wait and self._policy(live.sandbox) is Policy.ENFORCE:
-                # It was refused, or may have been while nobody was there to notice when it need not be.
-                live.held.setdefault("", (Asking(""), None))
-                live.held_since_s = live.held_since_s or now_s
-            self._look(live)
+                self._report_if_ungated(gated, container)
+            may_wait = not containers or self._resolv_confs.was_blocked(pod.id)
+            if may_wait and self._policy(gated.sandbox) is Policy.ENFORCE:
+                # A container was blocked, or may have been while we were away.
+                gated.blocked.setdefault("", (_ANY_CONTAINER, None))
+                gated.blocked_since_s = gated.blocked_since_s or now_s
+            self._evaluate(gated)
 
-    def _see(self, pod: PodSandbox, now_s: float) -> PodAtGate:
-        sandbox = sandbox_of(seen_of(pod))
-        readiness = pod.annotations.get(keys.NETWORK_READINESS)
-        live = self._live.get(pod.id)
-        if live is None:
-            live = self._live[pod.id] = PodAtGate(sandbox, readiness, None, now_s)
-            if self._reports is not None and live.waits_for_network:
-                self._reports.not_ready(sandbox)
-        live.sandbox = sandbox
+    def _observe(self, pod: PodSandbox, now_s: float) -> GatedPod:
+        sandbox = sandbox_of(observation_of(pod))
+        gated = self._pods.get(pod.id)
+        if gated is None:
+            readiness = pod.annotations.get(keys.NETWORK_READINESS)
+            gated = self._pods[pod.id] = GatedPod(sandbox, readiness, None, now_s)
+        gated.sandbox = sandbox
         try:
-            self._confs.begin(pod.id, sandbox.uid, sandbox.networks)
+            self._resolv_confs.add_sandbox(pod.id, sandbox.uid, sandbox.networks)
         except OSError as error:
-            _log.error("the resolv.conf of a pod cannot be written", sandbox=pod.id, reason=error)
-        return live
+            _log.error("cannot write a pod's resolv.conf", reason=error, **gated.log_fields)
+        return gated
 
-    def _check(self, live: PodAtGate, container: Container) -> None:
-        """Report a container that runs and was never asked about, once."""
-        sandbox = live.sandbox
-        is_ours_to_tell = bool(sandbox.tenant) and not sandbox.is_host_network
-        if not is_ours_to_tell or self._policy(sandbox) is Policy.OFF:
+    def _report_if_ungated(self, gated: GatedPod, container: Container) -> None:
+        """Report a running container on which the gate never decided, once."""
+        sandbox = gated.sandbox
+        is_gated = bool(sandbox.tenant) and not sandbox.is_host_network
+        if not is_gated or self._policy(sandbox) is Policy.OFF:
             return
-        if self._confs.was_admitted(sandbox.id, container.id):
+        if self._resolv_confs.was_allowed(sandbox.id, container.id):
             return
-        self._note(sandbox.id, container.id)
-        self.metrics.got_through.inc()
+        self._record_allowed(sandbox.id, container.id)
+        self._metrics.ungated.inc()
+        source = str(self._resolv_confs.path(sandbox.id))
         _log.warning(
-            "a container runs of which the gate was not asked",
+            "container started ungated",
             container=container.name,
-            has_resolver=self._has_mount(sandbox.id, container),
-            **live.whose,
+            has_resolver=any(mount.source == source for mount in container.mounts),
+            **gated.log_fields,
         )
-        if self._reports is not None:
-            self._reports.got_through(sandbox, container.name)
-
-    def _has_mount(self, sandbox: str, container: Container) -> bool:
-        return any(mount.source == str(self._confs.path(sandbox)) for mount in container.mounts)
+        if self._reporter is not None:
+            self._reporter.started_ungated(sandbox, container.name)
 
     # ---- containers
 
-    async def patience(self, pod: PodSandbox, container: Container) -> None:
-        """Wait for a moment if that may spare a container that is about to be created a refusal."""
+    async def wait_briefly(self, pod: PodSandbox, container: Container) -> None:
+        """Wait for a moment if that may spare a new container a refusal."""
         now_s = self._loop.time()
-        live = self._see(pod, now_s)
-        is_young = live.began_s is not None and now_s - live.began_s < YOUNG_S
-        if is_young and not live.is_open and not self._decide(live, self._asking(live, container)).is_whole:
-            await self._patience.wait(live.opened)
+        gated = self._observe(pod, now_s)
+        is_young = gated.started_s is not None and now_s - gated.started_s < YOUNG_S
+        if not is_young or gated.needs_met.is_set():
+            return
+        if not is_complete(self._decide(gated, self._facts(gated, container))):
+            await self._wait.wait(gated.needs_met)
 
-    def create(
+    def create_container(
         self, pod: PodSandbox, container: Container, *, lacks_certificate: bool = False
-    ) -> ContainerAdjustment | Hold:
-        """Say whether a container may be created, and with which resolv.conf."""
-        live = self._see(pod, self._loop.time())
-        sandbox = live.sandbox
-        asking = replace(self._asking(live, container), lacks_certificate=lacks_certificate)
-        decision = self._decide(live, asking)
-        if isinstance(decision, Admitted) and decision.has_mount:
+    ) -> ContainerAdjustment | Deny:
+        """Decide whether a container may be created, and with which resolv.conf."""
+        gated = self._observe(pod, self._loop.time())
+        sandbox = gated.sandbox
+        facts = replace(self._facts(gated, container), lacks_certificate=lacks_certificate)
+        decision = self._decide(gated, facts)
+        if isinstance(decision, Allowed) and decision.mounts_resolv_conf:
             try:
-                self._confs.ready(pod.id, sandbox.uid, sandbox.networks)
+                self._resolv_confs.prepare(pod.id, sandbox.uid, sandbox.networks)
             except (OSError, ValueError) as error:
-                _log.error("the resolv.conf of a pod cannot be written", reason=error, **live.whose)
+                _log.error("cannot write a pod's resolv.conf", reason=error, **gated.log_fields)
                 is_enforced = self._policy(sandbox) is Policy.ENFORCE
-                decision = Held((_DISK,)) if is_enforced else Admitted(False, (*decision.lacks, _DISK))
-        if isinstance(decision, Held):
-            return self._hold(live, asking, decision)
-        return self._admit(live, container, decision)
+                missing = (*decision.missing, _UNWRITABLE)
+                decision = Blocked((_UNWRITABLE,)) if is_enforced else Allowed(False, missing)
+        if isinstance(decision, Blocked):
+            return self._block(gated, facts, decision)
+        return self._allow(gated, container, decision)
 
-    def _hold(self, live: PodAtGate, asking: Asking, decision: Held) -> Hold:
-        for reason in decision.reasons:
-            self.metrics.holds.labels(reason.kind.value).inc()
-        if not live.held:
-            live.held_since_s = self._loop.time()
-        before = live.held.get(asking.name)
-        live.held.pop("", None)
-        live.held[asking.name] = (asking, decision)
-        live.refused.add(asking.name)
-        self._confs.hold(live.sandbox.id, is_held=True)
+    def _block(self, gated: GatedPod, container: ContainerFacts, decision: Blocked) -> Deny:
+        for blocker in decision.blockers:
+            self._metrics.blocked.labels(blocker.reason.value).inc()
+        if not gated.blocked:
+            gated.blocked_since_s = self._loop.time()
+        before = gated.blocked.get(container.name)
+        gated.blocked.pop("", None)
+        gated.blocked[container.name] = (container, decision)
+        gated.not_allowed.add(container.name)
+        self._resolv_confs.set_blocked(gated.sandbox.id, is_blocked=True)
         if before is None or before[1] != decision:
-            _log.info("container held", container=asking.name, waits=decision.text, **live.whose)
-        if self._reports is not None:
-            self._reports.held(live.sandbox, decision.reasons)
-        return Hold(decision.text)
+            _log.info(
+                "container start blocked",
+                container=container.name,
+                reason=decision.message,
+                **gated.log_fields,
+            )
+        if self._reporter is not None:
+            self._reporter.blocked(gated.sandbox, decision.blockers)
+        return Deny(decision.message)
 
-    def _admit(self, live: PodAtGate, container: Container, decision: Admitted) -> ContainerAdjustment:
-        sandbox = live.sandbox
-        was_held = container.name in live.refused
-        live.refused.discard(container.name)
-        live.held.pop(container.name, None)
-        self._confs.hold(sandbox.id, is_held=bool(live.held))
-        self._pending[container.id] = decision.has_mount
+    def _allow(self, gated: GatedPod, container: Container, decision: Allowed) -> ContainerAdjustment:
+        sandbox = gated.sandbox
+        was_blocked = container.name in gated.not_allowed
+        gated.not_allowed.discard(container.name)
+        gated.blocked.pop(container.name, None)
+        self._resolv_confs.set_blocked(sandbox.id, is_blocked=bool(gated.blocked))
+        self._pending[container.id] = decision.mounts_resolv_conf
         while len(self._pending) > MAX_PENDING:
             del self._pending[next(iter(self._pending))]
-        self._note(sandbox.id, container.id)
+        self._record_allowed(sandbox.id, container.id)
         if sandbox.tenant:
-            self.metrics.admitted.inc()
+            self._metrics.allowed.inc()
             _log.info(
-                "container admitted",
+                "container start allowed",
                 container=container.name,
-                has_resolver=decision.has_mount,
-                was_held=was_held,
-                **live.whose,
+                has_resolver=decision.mounts_resolv_conf,
+                was_blocked=was_blocked,
+                **gated.log_fields,
             )
-        for reason in decision.lacks:
-            self.metrics.warned.labels(reason.kind.value).inc()
-        if decision.lacks:
-            lacks = "; ".join(reason.words for reason in decision.lacks)
+        for blocker in decision.missing:
+            self._metrics.unmet.labels(blocker.reason.value).inc()
+        if decision.missing:
             _log.warning(
-                "a container starts without what it needs",
+                "container start allowed by policy warn although needs are missing",
                 container=container.name,
-                lacks=lacks,
-                **live.whose,
+                missing="; ".join(blocker.message for blocker in decision.missing),
+                **gated.log_fields,
             )
-        if not decision.has_mount:
+        if not decision.mounts_resolv_conf:
             return ContainerAdjustment()
-        source = str(self._confs.path(sandbox.id))
+        source = str(self._resolv_confs.path(sandbox.id))
         return ContainerAdjustment(mounts=(Mount(RESOLV_CONF, "bind", source, _MOUNT_OPTIONS),))
 
-    def validate(self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment) -> Hold | None:
-        """Look at a container once more when all plugins have had their say."""
-        live = self._see(pod, self._loop.time())
-        sandbox = live.sandbox
-        asking = self._asking(live, container)
-        decision = self._decide(live, asking)
+    def validate(self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment) -> Deny | None:
+        """Check a container again after all plugins have adjusted it."""
+        gated = self._observe(pod, self._loop.time())
+        sandbox = gated.sandbox
+        facts = self._facts(gated, container)
+        decision = self._decide(gated, facts)
         has_mount = self._pending.pop(container.id, None)
-        if isinstance(decision, Held):
-            self.metrics.rejected.inc()
-            return self._hold(live, asking, decision)
-        if has_mount is None:  # we were not asked before: what would we have answered?
-            has_mount = decision.has_mount
-        source = str(self._confs.path(sandbox.id))
-        if not has_mount or is_in_place(source, points(adjustment.mounts)):
+        if isinstance(decision, Blocked):
+            self._metrics.rejected.inc()
+            return self._block(gated, facts, decision)
+        if has_mount is None:  # create_container was not called: take what it would have returned
+            has_mount = decision.mounts_resolv_conf
+        source = str(self._resolv_confs.path(sandbox.id))
+        if not has_mount or is_only_resolv_conf(source, mount_points(adjustment.mounts)):
             return None
-        self.metrics.rejected.inc()
+        self._metrics.rejected.inc()
         _log.error(
-            "another NRI plugin has taken a container's resolv.conf",
+            "another NRI plugin replaced a container's resolv.conf",
             container=container.name,
-            **live.whose,
+            **gated.log_fields,
         )
         if self._policy(sandbox) is not Policy.ENFORCE or not sandbox.tenant:
             return None
-        return Hold("waiting: another plugin of the node has replaced its resolv.conf")
+        return Deny("waiting: another NRI plugin of the node replaced its resolv.conf")
 
-    def _note(self, sandbox: str, container: str) -> None:
+    def _record_allowed(self, sandbox: str, container: str) -> None:
         try:
-            self._confs.admit(sandbox, container)
+            self._resolv_confs.record_allowed(sandbox, container)
         except OSError as error:
-            # A restart will take it for one that got through, which is said and harms nobody.
-            _log.error("who passed the gate cannot be noted", sandbox=sandbox, reason=error)
+            # After a restart the container is reported as ungated, which harms nothing.
+            _log.error("cannot record an allowed container", sandbox=sandbox, reason=error)
 
-    # ---- what pods need
+    # ---- the needs of pods
 
-    def say(self, uid: str, resolver: Resolver | None) -> bool:
-        """Take in what is said of a pod's resolv.conf; None withdraws it. Whether that is news.
+    def set_resolver(self, uid: str, resolver: PodResolver | None) -> bool:
+        """Set or withdraw (None) a pod's resolver; return whether that changed anything.
 
         Raises `OSError` and `ValueError`.
         """
         try:
-            return self._confs.say(uid, resolver)
+            return self._resolv_confs.set_resolver(uid, resolver)
         finally:
-            for sandbox in self._confs.sandboxes(uid):
-                self.changed(sandbox)
+            for sandbox in self._resolv_confs.sandboxes(uid):
+                self.reevaluate(sandbox)
 
     def sandbox(self, sandbox: str) -> Sandbox | None:
-        """Whose sandbox it is; None for one that is not known."""
-        live = self._live.get(sandbox)
-        return live.sandbox if live is not None else None
+        """The sandbox of that id, None for one that is unknown."""
+        gated = self._pods.get(sandbox)
+        return gated.sandbox if gated is not None else None
 
-    def sandboxes(self, uid: str) -> tuple[str, ...]:
-        """The sandboxes of a pod that are there."""
-        return self._confs.sandboxes(uid)
+    def resolv_conf_text(self, sandbox: str) -> str:
+        """The text for the resolv.conf in a guest; empty while there is none."""
+        resolver = self._resolv_confs.applied(sandbox) if sandbox in self._pods else None
+        return resolver.text if resolver is not None else ""
 
-    def text_for(self, sandbox: str) -> str:
-        """What the resolv.conf in a guest is to say; empty while nobody has said."""
-        given = self._confs.given(sandbox) if sandbox in self._live else None
-        return given.text if given is not None else ""
+    def waiting_for_network(self) -> list[Sandbox]:
+        """The sandboxes whose pods' annotation says that their network is not ready."""
+        return [gated.sandbox for gated in self._pods.values() if gated.waits_for_network]
 
-    def read_readiness(self, sandbox: str, readiness: str | None) -> None:
-        """What the pod's annotation says now."""
-        live = self._live.get(sandbox)
-        if live is None:
-            return
-        live.readiness = readiness
-        if is_ready(readiness) and self._reports is not None:
-            self._reports.forgotten(live.sandbox)
-        self._look(live)
+    def set_readiness(self, sandbox: str, readiness: str | None) -> None:
+        """Take in the pod's annotation network-readiness as the API server has it now."""
+        if (gated := self._pods.get(sandbox)) is not None:
+            gated.readiness = readiness
+            self._evaluate(gated)
 
-    def changed(self, sandbox: str) -> None:
-        """Something of this sandbox may be another now: its guest's rules, its resolver."""
-        live = self._live.get(sandbox)
-        if live is not None and (live.held or not live.is_open):
-            self._look(live)
+    def set_certificate_available(self, sandbox: str) -> None:
+        """The certificate that this sandbox's agent lacked can be issued now."""
+        if (gated := self._pods.get(sandbox)) is not None:
+            gated.set_certificate_available()
+            self._evaluate(gated)
 
-    def certified(self, sandbox: str) -> None:
-        """The certificate can be made for which this sandbox's agent was held."""
-        if (live := self._live.get(sandbox)) is not None:
-            live.has_certificate()
-            self._look(live)
+    def reevaluate(self, sandbox: str) -> None:
+        """Decide again: the rules of the sandbox's guest or its resolver may have changed."""
+        gated = self._pods.get(sandbox)
+        if gated is not None and (gated.blocked or not gated.needs_met.is_set()):
+            self._evaluate(gated)
 
-    def configure(self, settings: Settings) -> None:
-        """Take over what a configuration says now."""
+    def configure(self, settings: StartGateSettings) -> None:
         self._settings = settings
-        for live in list(self._live.values()):
-            self._look(live)
+        for gated in list(self._pods.values()):
+            self._evaluate(gated)
 
-    def _look(self, live: PodAtGate) -> None:
-        """Notice that a pod's needs are in; let it be tried again if one of its containers was refused."""
-        sandbox = live.sandbox
-        if not live.is_open and self._decide(live, Asking("")).is_whole:
-            live.is_open = True
-            live.opened.set()
+    def _evaluate(self, gated: GatedPod) -> None:
+        """Notice that a pod's needs are met, and report it if one of its containers was blocked."""
+        sandbox = gated.sandbox
+        if not gated.needs_met.is_set() and is_complete(self._decide(gated, _ANY_CONTAINER)):
+            gated.needs_met.set()
             is_gated = sandbox.tenant and not sandbox.is_host_network
-            if live.began_s is not None and is_gated and self._policy(sandbox) is not Policy.OFF:
-                self.metrics.open_seconds.observe(self._loop.time() - live.began_s)
-        if not any(isinstance(self._decide(live, asking), Admitted) for asking, _ in live.held.values()):
+            if gated.started_s is not None and is_gated and self._policy(sandbox) is not Policy.OFF:
+                self._metrics.needs_met_seconds.observe(self._loop.time() - gated.started_s)
+        decisions = (self._decide(gated, container) for container, _ in gated.blocked.values())
+        if not any(isinstance(decision, Allowed) for decision in decisions):
             return
-        _log.info("gate open", waited_s=round(self._loop.time() - live.held_since_s, 3), **live.whose)
-        live.held.clear()
-        self._confs.hold(sandbox.id, is_held=False)
-        live.held_since_s = 0.0
-        if self._reports is not None:
-            self._reports.opened(sandbox)
+        waited_s = round(self._loop.time() - gated.blocked_since_s, 3)
+        _log.info("pod is no longer blocked", waited_s=waited_s, **gated.log_fields)
+        gated.blocked.clear()
+        self._resolv_confs.set_blocked(sandbox.id, is_blocked=False)
+        gated.blocked_since_s = 0.0
+        if self._reporter is not None:
+            self._reporter.unblocked(sandbox)
 
-    def _decide(self, live: PodAtGate, asking: Asking) -> Admitted | Held:
-        sandbox = live.sandbox
-        channels = self._channels_of(sandbox)
-        driver = self._guests.drivers.get(sandbox.id)
-        rules = None if not channels else Rules() if driver is None else rules_of(driver, self._loop.time())
-        subject = Subject(
+    def _decide(self, gated: GatedPod, container: ContainerFacts) -> Decision:
+        sandbox = gated.sandbox
+        rules = None
+        if self._channels_of(sandbox):
+            driver = self._guests.drivers.get(sandbox.id)
+            rules = RulesState() if driver is None else rules_state(driver, self._loop.time())
+        pod = PodFacts(
             tenant=sandbox.tenant,
             networks=sandbox.networks,
             is_host_network=sandbox.is_host_network,
             refusal=sandbox.refusal,
-            readiness=live.readiness,
+            readiness=gated.readiness,
             rules=rules,
-            resolver=self._confs.given(sandbox.id) or self._confs.said(sandbox.uid),
+            resolver=self._resolv_confs.applied(sandbox.id) or self._resolv_confs.latest(sandbox.uid),
         )
-        return decide(subject, asking, self._policy(sandbox), self._settings.needs)
+        return decide(pod, container, self._policy(sandbox), self._settings.needs)
 
-    def _asking(self, live: PodAtGate, container: Container) -> Asking:
-        sandbox = live.sandbox
-        has_own = brings_its_own(sandbox.id, points(container.mounts))
-        # A name is no proof, and need be none: README, "Our agent's container".
-        is_agent = container.name == SIDECAR and "agent" in self._channels_of(sandbox)
-        return Asking(container.name, has_own, is_agent and self._guests.accepts_agents)
+    def _facts(self, gated: GatedPod, container: Container) -> ContainerFacts:
+        sandbox = gated.sandbox
+        has_own = has_own_resolv_conf(sandbox.id, mount_points(container.mounts))
+        # Any author may name a container so: README, "Our agent's container".
+        is_agent = container.name == AGENT_CONTAINER and "agent" in self._channels_of(sandbox)
+        return ContainerFacts(container.name, has_own, is_agent and self._guests.accepts_agents)
 
     def _policy(self, sandbox: Sandbox) -> Policy:
         return self._settings.policy_of(sandbox.namespace)
 
-    # ---- what it says of itself
+    # ---- status
 
-    def _count_held(self) -> float:
-        return float(sum(len(live.held) for live in self._live.values()))
-
-    def tally(self) -> Tally:
-        """How many pods wait for long, and for what."""
-        return tally(self._live.values(), self._loop.time())
+    def blocked_pods(self) -> BlockedPods:
+        """How many pods have been blocked for long, and for which reasons."""
+        return count_blocked(self._pods.values(), self._loop.time())
 
     def status(self) -> dict[str, object]:
-        """What /status says of it."""
+        """The part `startGate` of /status."""
         now_s = self._loop.time()
         return {
-            "policy": self._settings.policy.value,
+            "policy": self._settings.default_policy.value,
             "needs": sorted(need.value for need in self._settings.needs),
-            "held": [pod.status(now_s) for _, pod in sorted(self._live.items()) if any(pod.held)],
+            "blocked": [pod.status(now_s) for _, pod in sorted(self._pods.items()) if any(pod.blocked)],
         }
+
+
+class BoundedWait:
+    """Waits at most `each_s` at a time, `burst_s` in a row, and `share` of the time in the long run."""
+
+    def __init__(self, each_s: float, share: float, burst_s: float) -> None:
+        self._each_s = each_s
+        self._share = share
+        self._burst_s = burst_s
+        self._loop = asyncio.get_running_loop()
+        self._left_s, self._at_s = burst_s, self._loop.time()
+
+    async def wait(self, event: asyncio.Event) -> None:
+        """Wait for `event` within these bounds."""
+        now_s = self._loop.time()
+        self._left_s = min(self._burst_s, self._left_s + (now_s - self._at_s) * self._share)
+        self._at_s = now_s
+        if self._left_s < self._each_s:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._each_s):
+                await event.wait()
+        self._left_s -= self._loop.time() - now_s

@@ -1,47 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate's metrics. No label takes its value from a guest, a pod or a tenant."""
+"""The start gate's metrics. No label takes its value from a guest, a pod or a tenant."""
 
 from collections.abc import Callable
 
 from daemonkit.metrics import Registry
-from kata_bridge.start_gate.core.decision import Kind
+from kata_bridge.start_gate.core.decision import Reason
 
-# From a namespace whose rules are there before anyone asks to a network that is made by hand.
-_OPEN_BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+# From a namespace whose rules are there before the first container to a network that an operator creates.
+_NEEDS_BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
-class GateMetrics:
-    """All families, registered. `held` counts the containers that are held now."""
+class StartGateMetrics:
+    """All families, registered."""
 
-    def __init__(self, registry: Registry, held: Callable[[], float]) -> None:
-        self.open_seconds = registry.histogram(
-            "vcnode_gate_open_seconds",
-            "Time from the start of a sandbox until all that its containers need was in.",
-            _OPEN_BOUNDS,
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.needs_met_seconds = registry.histogram(
+            "vcnode_katabridge_needs_met_seconds",
+            "Time from the start of a sandbox until all needs of its pod were met.",
+            _NEEDS_BOUNDS,
         )
-        self.holds = registry.counter(
-            "vcnode_gate_holds_total", "Containers that were refused for now, by what was missing.", ("kind",)
+        self.blocked = registry.counter(
+            "vcnode_katabridge_blocked_starts_total",
+            "Refused container starts, by what was missing.",
+            ("reason",),
         )
-        self.warned = registry.counter(
-            "vcnode_gate_warned_total", "Containers that started although this was missing.", ("kind",)
+        self.unmet = registry.counter(
+            "vcnode_katabridge_unmet_starts_total",
+            "Containers that started under policy warn although this was missing.",
+            ("reason",),
         )
-        for kind in Kind:
-            self.holds.labels(kind.value)
-            self.warned.labels(kind.value)
-        self.admitted = registry.counter(
-            "vcnode_gate_admitted_total", "Containers of tenants' pods that passed the gate."
+        for reason in Reason:
+            self.blocked.labels(reason.value)
+            self.unmet.labels(reason.value)
+        self.allowed = registry.counter(
+            "vcnode_katabridge_allowed_starts_total",
+            "Containers of tenants' pods that the start gate allowed.",
         )
         self.rejected = registry.counter(
-            "vcnode_gate_rejected_total", "Containers that were rejected after all plugins had adjusted them."
+            "vcnode_katabridge_rejected_adjustments_total",
+            "Containers that were rejected after all NRI plugins had adjusted them.",
         )
-        self.got_through = registry.counter(
-            "vcnode_gate_got_through_total", "Containers found running of which the gate had not been asked."
+        self.ungated = registry.counter(
+            "vcnode_katabridge_ungated_starts_total",
+            "Containers that were found running without a decision of the start gate.",
         )
         self.nudges = registry.counter(
-            "vcnode_gate_nudges_total",
-            "Pods whose kubelet was told to try again, by how it ended.",
+            "vcnode_katabridge_nudges_total",
+            "Pods that were annotated so that their kubelet tries again at once, by result.",
             ("result",),
         )
-        registry.gauge_function(
-            "vcnode_gate_held_containers", "Containers that wait for what their pod needs.", held
+
+    def watch_blocked(self, count: Callable[[], float]) -> None:
+        """Register the gauge of blocked containers; `count` is called at each scrape."""
+        self._registry.gauge_function(
+            "vcnode_katabridge_blocked_containers", "Containers that wait for the needs of their pod.", count
         )

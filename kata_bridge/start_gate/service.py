@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate with all that belongs to it: puts the parts together, and is what the service knows."""
+"""The start gate with all its parts, as the daemon knows it."""
 
 from collections.abc import Callable
 
 from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.tasks import Tasks
-from kata_bridge.config import Gate as Config
+from kata_bridge.config import StartGateConfig
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.guests.resolv_conf_sync import GuestResolvConfSync
 from kata_bridge.metrics import Metrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
-from kata_bridge.sandboxes.nri_source import NriHandler
-from kata_bridge.start_gate.certificates import Certificates
-from kata_bridge.start_gate.core.decision import Resolver, Settings
-from kata_bridge.start_gate.gate import Gate
+from kata_bridge.sandboxes.nri_source import NriSource
+from kata_bridge.start_gate.certificates import CertificateRetries
+from kata_bridge.start_gate.core.decision import PodResolver, StartGateSettings
+from kata_bridge.start_gate.gate import StartGate
+from kata_bridge.start_gate.metrics import StartGateMetrics
 from kata_bridge.start_gate.nri_handler import GatedHandler
-from kata_bridge.start_gate.pod_notifier import ClusterReports
+from kata_bridge.start_gate.pod_notifier import PodNotifier
 from kata_bridge.start_gate.resolv_conf import ResolvConfs
+from kata_bridge.start_gate.super_cluster import SuperClusterWriter
+from kata_bridge.start_gate.super_cluster_sync import sync_node_condition, sync_readiness
 
 
-class Gatehouse:
-    """Everything of the gate, from start to stop."""
+class StartGateService:
+    """Builds the parts of the start gate, starts and ends them, and takes resolvers in."""
 
     def __init__(
         self,
-        config: Config,
+        config: StartGateConfig,
         guests: GuestRegistry,
         channels_of: Callable[[Sandbox], tuple[str, ...]],
         metrics: Metrics,
@@ -33,73 +36,87 @@ class Gatehouse:
         """Raises `OSError`."""
         self._guests = guests
         self._tasks = tasks
-        self._reports: ClusterReports | None = None
+        gate_metrics = StartGateMetrics(metrics.registry)
+        self._super_cluster: SuperClusterWriter | None = None
+        self._node = ""
+        notifier: PodNotifier | None = None
         if (cluster := config.super_cluster) is not None:
-            self._reports = ClusterReports(cluster.kubeconfig_file, cluster.node_name, tasks)
-        confs = ResolvConfs(config.directory)
-        self.gate = Gate(_settings(config), guests, channels_of, confs, metrics.registry, self._reports)
-        self._copies = GuestResolvConfSync(guests, self.gate.text_for, tasks)
-        guests.add_change_handler(self._changed)
-        if self._reports is not None:
-            self._reports.tally = self.gate.tally
-            self._reports.read_readiness = self.gate.read_readiness
-            self._reports.counted = lambda result: self.gate.metrics.nudges.labels(result).inc()
+            self._node = cluster.node_name
+            self._super_cluster = SuperClusterWriter(cluster.kubeconfig_file)
+            count = gate_metrics.nudges.labels
+            notifier = PodNotifier(self._super_cluster, self._node, tasks, lambda result: count(result).inc())
+        self._resolv_confs = ResolvConfs(config.directory)
+        self._gate = StartGate(
+            _settings(config), guests, channels_of, self._resolv_confs, gate_metrics, notifier
+        )
+        self._guest_copies = GuestResolvConfSync(guests, self._gate.resolv_conf_text, tasks)
+        guests.add_change_handler(self._guest_changed)
 
-    def handler(self, discovery: NriHandler) -> GatedHandler:
-        """What the runtime asks."""
-        certificates = Certificates(discovery.certificate, self.gate.certified, self._tasks)
-        return GatedHandler(discovery, self.gate, certificates, self._copies.forget)
+    def nri_handler(self, source: NriSource) -> GatedHandler:
+        """The handler of the runtime's calls."""
+        certificates = CertificateRetries(
+            source.certificate, self._gate.set_certificate_available, self._tasks
+        )
+        return GatedHandler(source, self._gate, certificates, self._guest_copies.forget)
 
     def start(self) -> None:
-        """Begin what goes on for ever."""
-        if self._reports is not None:
-            self._reports.start()
+        if self._super_cluster is None:
+            return
+        condition = sync_node_condition(self._super_cluster, self._node, self._gate.blocked_pods)
+        self._tasks.spawn(condition, "node condition")
+        readiness = sync_readiness(
+            self._super_cluster, self._gate.waiting_for_network, self._gate.set_readiness
+        )
+        self._tasks.spawn(readiness, "network readiness")
 
     async def close(self) -> None:
-        if self._reports is not None:
-            await self._reports.close()
+        if self._super_cluster is not None:
+            await self._super_cluster.close()
 
-    def configure(self, config: Config) -> None:
-        """Take over policies and needs; the rest needs a restart."""
-        self.gate.configure(_settings(config))
+    def configure(self, config: StartGateConfig) -> None:
+        """Apply new policies and needs; all else in the configuration needs a restart."""
+        self._gate.configure(_settings(config))
 
     async def set_resolv_conf(
-        self, guest: str, pod_uid: str, text: str, waits: str, networks: tuple[str, ...]
+        self, guest: str, pod_uid: str, text: str, wait_message: str, networks: tuple[str, ...]
     ) -> GuestResult:
-        """Take in what is said of a pod, named by its sandbox or by its UID, for these networks.
+        """Set the resolver of a pod, named by its sandbox or by its UID, for these networks.
 
-        Raises `OSError` where it cannot be written, and `ValueError` for what is no resolv.conf.
+        Raises `OSError` where it cannot be written, and `ValueError` for a text that is not a resolv.conf.
         """
-        known, driver = self.gate.sandbox(guest), self._guests.drivers.get(guest)
+        known, driver = self._gate.sandbox(guest), self._guests.drivers.get(guest)
         sandbox = driver.sandbox if known is None and driver is not None else known
         if not networks and sandbox is not None:
-            networks = sandbox.networks  # an older client, which means the guest that it names
-        resolver = Resolver(text, waits, networks) if text or waits else None
+            networks = sandbox.networks  # an older client means the networks of the guest that it names
+        resolver = PodResolver(text, wait_message, networks) if text or wait_message else None
         uid = pod_uid or (known.uid if known is not None else "")
         if not uid:
-            # Guests out of files are no runtime's, and have no containers here. Others the runtime may
-            # tell of later than a list did: what is said of them now is there when it does.
+            # A guest from a file has no runtime and no containers here. A guest from a CRI list may be one
+            # that NRI has yet to report: its resolver is set in advance.
             if sandbox is not None and sandbox.uid:
-                self.gate.say(sandbox.uid, resolver)
+                self._gate.set_resolver(sandbox.uid, resolver)
             if not text:
-                # A reason to wait, or nothing any more: what runs keeps the file that it has.
+                # It only asks to wait, or withdraws: running containers keep their file.
                 return GuestResult(guest, ResultCode.UNCHANGED)
             return await self._guests.set_resolv_conf(guest, text, networks)
-        is_news = self.gate.say(uid, resolver)
-        for each in self.gate.sandboxes(uid):
-            self._copies.sync(each)
-        return GuestResult(guest, ResultCode.APPLIED if is_news else ResultCode.UNCHANGED)
+        is_change = self._gate.set_resolver(uid, resolver)
+        for each in self._resolv_confs.sandboxes(uid):
+            self._guest_copies.sync(each)
+        return GuestResult(guest, ResultCode.APPLIED if is_change else ResultCode.UNCHANGED)
 
-    def _changed(self, sandbox: str) -> None:
-        self.gate.changed(sandbox)
-        self._copies.sync(sandbox)
+    def _guest_changed(self, sandbox: str) -> None:
+        self._gate.reevaluate(sandbox)
+        self._guest_copies.sync(sandbox)
 
     @property
-    def problems(self) -> dict[str, str]:
-        """What is wrong now and does not keep the gate from its work."""
-        problem = self._reports.problem if self._reports is not None else ""
-        return {"super cluster": problem} if problem else {}
+    def problem(self) -> str:
+        """Why the super cluster does not get reports; empty if it does."""
+        return self._super_cluster.problem if self._super_cluster is not None else ""
+
+    def status(self) -> dict[str, object]:
+        """The part `startGate` of /status."""
+        return self._gate.status()
 
 
-def _settings(config: Config) -> Settings:
-    return Settings(config.policy, config.policy_rules(), frozenset(config.needs))
+def _settings(config: StartGateConfig) -> StartGateSettings:
+    return StartGateSettings(config.policy, config.policy_rules(), frozenset(config.needs))

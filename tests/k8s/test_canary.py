@@ -75,9 +75,7 @@ def test_pod_waits_for_rules_and_its_first_connection_works(
         assert services.retransmitted(log) == 0
 
 
-def test_unreachable_guest_waits_while_others_start(
-    ring: Ring, acme: RingTenant, bridge: NodeDaemon
-) -> None:
+def test_unreachable_guest_waits_while_others_start(ring: Ring, acme: RingTenant, bridge: NodeDaemon) -> None:
     """Its agent is to come from its image, and this image has none. A neighbour's rules are no help."""
     if bridge.process is None:
         bridge.start()

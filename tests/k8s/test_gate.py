@@ -99,6 +99,9 @@ def wait_running(pod: services.TenantPod) -> float:
     return time.monotonic() - began_s
 
 
+NO_RESOLVER = "the resolver of network default is not synced: dnsconfig has not submitted it yet"
+
+
 def events(pod: services.TenantPod, reason: str) -> list[str]:
     """What Events of this pod with that reason say."""
     found = pod.ring.super_cluster.api.get(f"/api/v1/namespaces/{pod.namespace}/events")["items"]
@@ -113,22 +116,21 @@ def resolv_conf(pod: services.TenantPod) -> str:
     return pod.sh("cat /etc/resolv.conf")[1]
 
 
-def test_pod_reports_what_it_waits_for_and_starts(
-    node: ServingNode, acme: RingTenant
-) -> None:
-    opened = node.bridge.metric("vcnode_gate_open_seconds_count")
+def test_pod_reports_what_it_waits_for_and_starts(node: ServingNode, acme: RingTenant) -> None:
+    opened = node.bridge.metric("vcnode_katabridge_needs_met_seconds_count")
     with pod(node, acme, KATA, gating.first_act(OWN_IP)) as made:
         # The rules are in by the second try.
-        text = wait_held(made, "waiting: nobody has said yet which DNS server network default has")
+        text = wait_held(made, f"waiting: {NO_RESOLVER}")
         assert text.startswith("CreateContainerError: ")
         assert made.status()["containerStatuses"][0]["restartCount"] == 0
-        (held,) = [each for each in node.bridge.status()["gate"]["held"] if each["pod"] == made.full_name]
-        assert held["containers"] == ["main"]
-        wait_for("Event", lambda: events(made, "WaitsAtGate"), timeout_s=10)
-        assert "which DNS server network default has" in events(made, "WaitsAtGate")[-1]
+        pods = node.bridge.status()["startGate"]["blocked"]
+        (blocked,) = [each for each in pods if each["pod"] == made.full_name]
+        assert blocked["containers"] == ["main"]
+        wait_for("Event", lambda: events(made, "ContainerStartBlocked"), timeout_s=10)
+        assert NO_RESOLVER in events(made, "ContainerStartBlocked")[-1]
         # Past the second try, after which the kubelet by itself waits for 11 to 15 s.
         time.sleep(2)
-        assert node.bridge.metric("vcnode_gate_open_seconds_count") == opened
+        assert node.bridge.metric("vcnode_katabridge_needs_met_seconds_count") == opened
         began_s = time.monotonic()
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         made.wait("Succeeded")
@@ -138,11 +140,11 @@ def test_pod_reports_what_it_waits_for_and_starts(
         assert made.status()["containerStatuses"][0]["state"]["terminated"].get("message", "") == ""
         annotations = node.ring.super_cluster.api.get(made.path)["metadata"]["annotations"]
         assert annotations[keys.GATE_OPENED]
-        (admitted,) = node.bridge.lines("container admitted", pod=made.full_name)
-        assert admitted["was_held"]
+        (allowed,) = node.bridge.lines("container start allowed", pod=made.full_name)
+        assert allowed["was_blocked"]
         # From the sandbox on: the two seconds above are in it.
-        assert node.bridge.metric("vcnode_gate_open_seconds_count") == opened + 1
-        assert node.bridge.metric("vcnode_gate_open_seconds_sum") > 2
+        assert node.bridge.metric("vcnode_katabridge_needs_met_seconds_count") == opened + 1
+        assert node.bridge.metric("vcnode_katabridge_needs_met_seconds_sum") > 2
 
 
 def test_the_words_of_whoever_says_resolvers_reach_the_author(node: ServingNode, acme: RingTenant) -> None:
@@ -162,9 +164,9 @@ def test_a_guest_that_nobody_reaches_starts_nothing(node: ServingNode, acme: Rin
     """Its agent is to come from its image, and this image has none."""
     with pod(node, acme, AGENT) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
-        words = "the pod's guest cannot be reached, so the Services of network default are not in it"
+        words = "the pod's guest cannot be reached, so the Services of network default are not applied"
         wait_held(made, words)
-        (message,) = wait_for("Event", lambda: events(made, "WaitsAtGate"), timeout_s=10)[:1]
+        (message,) = wait_for("Event", lambda: events(made, "ContainerStartBlocked"), timeout_s=10)[:1]
         assert "Services of network default" in message
 
 
@@ -173,13 +175,13 @@ def test_a_condition_of_the_node_counts_those_that_wait_for_long(node: ServingNo
         conditions = node.ring.super_cluster.api.get(f"/api/v1/nodes/{node.ring.node.name}")["status"][
             "conditions"
         ]
-        return next((each for each in conditions if each["type"] == "VcnodePodsHeld"), {})
+        return next((each for each in conditions if each["type"] == "VcnodePodStartBlocked"), {})
 
     wait_for("the condition", lambda: condition().get("status") == "False", timeout_s=60)
     with pod(node, acme):
         wait_for("it is true", lambda: condition().get("status") == "True", timeout_s=60)
-        assert condition()["reason"] == "ResolverMissing"
-        assert condition()["message"] == "pods that wait at the gate: 1 (1 wait for their DNS settings)"
+        assert condition()["reason"] == "ResolverNotSynced"
+        assert condition()["message"] == "pods blocked by the start gate: 1 (1 wait for their resolver)"
     wait_for("it is false", lambda: condition().get("status") == "False", timeout_s=60)
 
 
@@ -196,20 +198,20 @@ def test_network_readiness_is_read_as_it_is_now(node: ServingNode, acme: RingTen
 
 def lacked(node: ServingNode) -> dict[str, str]:
     """The pods that started without what they need, and what that was."""
-    lines = node.bridge.lines("a container starts without what it needs")
-    return {line["pod"]: line["lacks"] for line in lines}
+    lines = node.bridge.lines("container start allowed by policy warn although needs are missing")
+    return {line["pod"]: line["missing"] for line in lines}
 
 
 def test_warn_starts_and_tells_and_off_starts(node: ServingNode, acme: RingTenant) -> None:
-    warned = node.bridge.metric("vcnode_gate_warned_total")
+    warned = node.bridge.metric("vcnode_katabridge_unmet_starts_total")
     with pod(node, acme, namespace="warned") as made, pod(node, acme, namespace="open") as untold:
         for each in (made, untold):
             wait_running(each)
             assert resolv_conf(each) != gating.RESOLV_CONF
         lacks = lacked(node)
-        assert "which DNS server network default has" in lacks[made.full_name]
+        assert NO_RESOLVER in lacks[made.full_name]
         assert untold.full_name not in lacks
-        assert node.bridge.metric("vcnode_gate_warned_total") > warned
+        assert node.bridge.metric("vcnode_katabridge_unmet_starts_total") > warned
 
 
 @pytest.mark.parametrize("namespace", ["warned", "open"])
@@ -272,7 +274,7 @@ def test_the_bridge_is_away_while_a_pod_starts(
     node: ServingNode, acme: RingTenant, end: signal.Signals
 ) -> None:
     """Under `enforce`. The validator holds what demands the plugin; what does not starts, and is reported."""
-    before = len(got_through(node))
+    before = len(ungated(node))
     with pod(node, acme) as waiting, pod(node, acme) as running:
         gating.say_resolver(node.ring, uid(running), gating.RESOLV_CONF)
         wait_running(running)
@@ -288,8 +290,8 @@ def test_the_bridge_is_away_while_a_pod_starts(
             took_s = wait_running(newcomer)
             say(f"{end.name}: from the bridge's return to running: {took_s:.2f} s")
             assert took_s < 8
-            assert got_through(node)[before:] == [unguarded.full_name]
-            wait_for("Event", lambda: events(unguarded, "NotAskedAtGate"), timeout_s=10)
+            assert ungated(node)[before:] == [unguarded.full_name]
+            wait_for("Event", lambda: events(unguarded, "ContainerStartedUngated"), timeout_s=10)
             assert waiting.status()["phase"] == "Pending"
             gating.say_resolver(node.ring, uid(running), "nameserver 10.88.0.54\n")
             assert resolv_conf(running) == "nameserver 10.88.0.54\n"
@@ -300,7 +302,7 @@ def test_the_bridge_is_away_where_the_policy_holds_nothing(
     node: ServingNode, acme: RingTenant, namespace: str, *, is_told: bool
 ) -> None:
     """What demands the plugin waits all the same: it is containerd that holds it. What does not starts."""
-    before = len(got_through(node))
+    before = len(ungated(node))
     node.bridge.stop(signal.SIGKILL)
     try:
         with (
@@ -312,9 +314,9 @@ def test_the_bridge_is_away_where_the_policy_holds_nothing(
             node.bridge.start()
             took_s = wait_running(demanding)
             say(f"{namespace}: from the bridge's return to running: {took_s:.2f} s")
-            assert got_through(node)[before:] == ([unguarded.full_name] if is_told else [])
+            assert ungated(node)[before:] == ([unguarded.full_name] if is_told else [])
             if is_told:
-                wait_for("Event", lambda: events(unguarded, "NotAskedAtGate"), timeout_s=10)
+                wait_for("Event", lambda: events(unguarded, "ContainerStartedUngated"), timeout_s=10)
     finally:
         if not node.bridge.status():
             node.bridge.start()
@@ -322,7 +324,7 @@ def test_the_bridge_is_away_where_the_policy_holds_nothing(
 
 def test_the_bridge_does_not_answer(node: ServingNode, acme: RingTenant) -> None:
     """It is asked and says nothing for the runtime's 2 s: that is no yes where the plugin is demanded."""
-    before = len(got_through(node))
+    before = len(ungated(node))
     with pod(node, acme) as waiting:
         wait_held(waiting, "which DNS server network default has")
         assert node.bridge.process is not None
@@ -334,13 +336,11 @@ def test_the_bridge_does_not_answer(node: ServingNode, acme: RingTenant) -> None
             with pod(node, acme, annotations=NO_DEMAND) as unguarded:
                 wait_running(unguarded)
                 node.bridge.process.send(signal.SIGCONT)
-                wait_for(
-                    "it is found", lambda: unguarded.full_name in got_through(node)[before:], timeout_s=30
-                )
+                wait_for("it is found", lambda: unguarded.full_name in ungated(node)[before:], timeout_s=30)
                 assert waiting.status()["phase"] == "Pending"
                 gating.say_resolver(node.ring, uid(waiting), gating.RESOLV_CONF)
                 wait_running(waiting)
-                assert got_through(node)[before:] == [unguarded.full_name]
+                assert ungated(node)[before:] == [unguarded.full_name]
         finally:
             node.bridge.process.send(signal.SIGCONT)
 
@@ -348,9 +348,9 @@ def test_the_bridge_does_not_answer(node: ServingNode, acme: RingTenant) -> None
 NO_DEMAND = {next(iter(gating.REQUIRED)): "[]"}
 
 
-def got_through(node: ServingNode) -> list[str]:
-    """The pods with a container that was found running and had not been asked about."""
-    return [line["pod"] for line in node.bridge.lines("a container runs of which the gate was not asked")]
+def ungated(node: ServingNode) -> list[str]:
+    """The pods with a container that started ungated."""
+    return [line["pod"] for line in node.bridge.lines("container started ungated")]
 
 
 def test_its_credentials_do_nothing_else(node: ServingNode, acme: RingTenant) -> None:
@@ -384,7 +384,7 @@ def test_its_credentials_do_nothing_else(node: ServingNode, acme: RingTenant) ->
     status = f"/api/v1/nodes/{node.ring.node.name}/status"
     conditions = "application/strategic-merge-patch+json"
     ready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    with pytest.raises(RingError, match="nothing of its node but the condition"):
+    with pytest.raises(RingError, match="no other condition of its node"):
         ours.patch(status, ready, kind=conditions)
     with pytest.raises(RingError, match="of its own node"):
         others.patch(status, {"status": {}}, kind=conditions)

@@ -50,7 +50,9 @@ def test_containers_wait_for_rules_in_a_kernel_of_its_own(node: ServingNode, acm
                 gating.say_resolver(node.ring, uid, gating.RESOLV_CONF)
                 sandbox = vm.sandbox().id
                 # The VM is not booted.
-                words = "the pod's guest cannot be reached, so the Services of network default are not in it"
+                words = (
+                    "the pod's guest cannot be reached, so the Services of network default are not applied"
+                )
                 wait_for("held", lambda: words in gating.waiting(pod.status()), timeout_s=_HELD_S)
                 assert vm.rules_at_admission == []
 

@@ -17,7 +17,7 @@ from kata_bridge.cri import messages as cri_messages
 from kata_bridge.cri.client import CriClient, CriError
 from kata_bridge.cri.info import sandbox_info
 from kata_bridge.cri.messages import PodSandboxState
-from kata_bridge.nri.dispatch import Hold
+from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.events import GATE, SANDBOXES
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
 from tests.k8s.ring.api import JsonObject
@@ -183,12 +183,12 @@ def test_containers_can_be_held_adjusted_and_validated(ring: Ring) -> None:
     with WatchingPlugin(ring.node.nri_socket, SANDBOXES | GATE) as watcher:
         wait_for("registered", lambda: watcher.plugin.is_connected, timeout_s=10)
         assert watcher.plugin.missing == frozenset()
-        watcher.creation = Hold("Services are not ready: a test says so")
+        watcher.creation = Deny("Services are not ready: a test says so")
         with pod(ring) as name:
             said = wait_for("held back", lambda: waiting_message(ring, name), timeout_s=_STARTED_S)
             assert "Services are not ready: a test says so" in said
             # Ready now; but another one's work does not pass.
-            watcher.creation, watcher.validation = dns, Hold("its resolv.conf is not ours: a test says so")
+            watcher.creation, watcher.validation = dns, Deny("its resolv.conf is not ours: a test says so")
             nudge(ring, name)
             wait_for(
                 "refused in the end",

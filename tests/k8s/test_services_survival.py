@@ -82,7 +82,7 @@ def check_nothing_lost(
         assert set(counts.values()) == {1}, counts
         generations = [line["generation"] for line in node.bridge.lines("ruleset applied", guest=sandbox)]
         assert generations == sorted(generations)
-    assert node.bridge.metric("vcnode_losses_total") == 0
+    assert node.bridge.metric("vcnode_katabridge_drift_total") == 0
 
 
 @ENDS

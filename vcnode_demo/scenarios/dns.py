@@ -223,7 +223,7 @@ def _refusal(stage: DnsStage, pod: PodOnStage) -> tuple[str, float]:
 
 
 def _is_held(stage: DnsStage, pod: PodOnStage) -> bool:
-    return any(each["id"] == pod.sandbox.id for each in stage.bridge.status()["gate"]["held"])
+    return any(each["id"] == pod.sandbox.id for each in stage.bridge.status()["startGate"]["blocked"])
 
 
 def _explain(story: Story, stage: DnsStage, pod: PodOnStage, *more: str) -> int:

@@ -161,7 +161,7 @@ def stranger(story: Story, stage: ServicesStage) -> None:
     story.check(not back.error, f"{ms:.0f} ms after the flush the rules were back, without anybody's help")
     _reaches(story, acme, TENANTS_IP, ("shop-1",))
     story.wait(lambda: _has_rules(stage), "and kata-bridge knows it")
-    repairs = stage.bridge.metric("vcnode_drift_repairs_total")
+    repairs = stage.bridge.metric("vcnode_katabridge_drift_repairs_total")
     story.check(repairs >= 1, "the repair is counted")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sandboxes are guests of ours, by their runtime, and the ways into them."""
+"""Which sandboxes are guests, by their runtime handler, and the channels to try for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,24 +7,25 @@ from fnmatch import fnmatchcase
 
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
-# `stock` is the shim, and the stock agent behind it where the shim is silent.
+CHANNELS = ("agent", "stock", "netns")
+# `stock` is the shim, and the stock agent behind it where the shim does not answer.
 KATA_CHANNELS = ("agent", "stock")
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
-    """Handlers of RuntimeClasses (patterns; "" is the default handler) and the ways to try."""
+class HandlerChannels:
+    """Handlers of RuntimeClasses (patterns; "" is the default handler), and their channels, best first."""
 
     handlers: tuple[str, ...]
     channels: tuple[str, ...]
 
 
-def channels_of(sandbox: Sandbox, runtimes: Sequence[Runtime], *, has_shim: bool) -> tuple[str, ...]:
-    """The ways into a sandbox, best first; none at all: it is no guest of ours.
+def channels_of(sandbox: Sandbox, runtimes: Sequence[HandlerChannels], *, has_shim: bool) -> tuple[str, ...]:
+    """The channels to try for a sandbox, best first; none for one that is not a guest.
 
-    A pod in the host's network is never one: its packets cross the host's own rules. The first
-    runtime that names the handler decides. A handler that none names is Kata if the sandbox has a
-    shim management socket, however it is called, and is left alone if not.
+    A pod in the host's network is never a guest: its packets cross the host's own rules. The first entry
+    that matches the handler decides. A handler that no entry matches is taken for Kata if the sandbox has a
+    shim management socket, and is unmanaged if not.
     """
     if sandbox.is_host_network:
         return ()

@@ -2,14 +2,14 @@
 """A sandbox: what a source observed of it, and the pod that it runs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tenancy import keys
 from tenancy.names import Refused
 from tenancy.ownership import ContainerPolicy, owned_pod
 
-# The kubelet's: in a static pod's sandbox this, and not the API's uid, is what the runtime knows.
+# Set by the kubelet: of a static pod the runtime has this instead of the API's uid.
 CONFIG_HASH = "kubernetes.io/config.hash"
 
 # kata-containers: the older annotation holds base64 Rego, the newer one packed TOML with a
@@ -22,20 +22,20 @@ _CONFIDENTIAL_WORDS = frozenset({"cc", "cca", "coco", "se", "sev", "snp", "tdx"}
 
 _NO_CONTAINERS = ContainerPolicy()
 
-# containerd's are 64 hex digits. They become names of files, so nothing that a path is made of.
+# containerd's ids are 64 hex digits. They become file names, so no part of a path may be in them.
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 def is_sandbox_id(text: str) -> bool:
-    """Whether `text` may be the id of a sandbox."""
+    """Whether `text` is a valid sandbox id."""
     return _SANDBOX_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One sandbox as a source shows it; `netns` and `ips` are empty where the source has them not.
+class SandboxObservation:
+    """A sandbox as one source reports it; `netns` and `ips` are empty where the source lacks them.
 
-    `attempt` is None where the source does not tell it (NRI); `created_at_ns` is 0 then.
+    `attempt` is None and `created_at_ns` is 0 where the source lacks them (NRI).
     """
 
     id: str
@@ -55,10 +55,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A living sandbox and the pod that it is, in the super cluster's names and the tenant's.
+    """A living sandbox and its pod, with the names of the super cluster and of the tenant.
 
-    `tenant` is empty for a pod that is no tenant's. `refusal` is not empty where the pod says to be
-    a tenant's in words that cannot be used: it is nobody's then, and gets nothing.
+    `tenant` is empty for a pod of the super cluster itself. `refusal` says why the pod's ownership
+    annotations cannot be used; such a pod has no tenant and gets nothing.
     """
 
     id: str
@@ -74,36 +74,38 @@ class Sandbox:
     netns: str = ""
     is_host_network: bool = False
     refusal: str = ""
-    # Why the policy of its guest's stock agent is not ours to replace; empty if it may be.
+    # Why kata-bridge must not replace the policy of its guest's stock agent; empty if it may.
     policy_refusal: str = ""
-    # The ways in, where whoever described the sandbox decided them (a file of the static source).
+    # The channels to use, where a file of the static source names them.
     channels: tuple[str, ...] = ()
 
 
-def sandbox_of(seen: Seen) -> Sandbox:
-    """Say who a sandbox is."""
-    uid = seen.uid or seen.annotations.get(CONFIG_HASH, "")
-    owned = owned_pod(seen.namespace, seen.name, uid, seen.annotations, (), _NO_CONTAINERS)
+def sandbox_of(observation: SandboxObservation) -> Sandbox:
+    """The sandbox that a source observed, with the owner of its pod."""
+    uid = observation.uid or observation.annotations.get(CONFIG_HASH, "")
+    owned = owned_pod(
+        observation.namespace, observation.name, uid, observation.annotations, (), _NO_CONTAINERS
+    )
     tenant = tenant_namespace = tenant_name = refusal = ""
     if isinstance(owned, Refused):
-        refusal = f"whose pod it is cannot be told: {owned.reason}"
+        refusal = f"its ownership annotations are invalid: {owned.reason}"
     elif owned is not None:
         tenant, tenant_namespace, tenant_name = owned.tenant, owned.namespace, owned.name
     return Sandbox(
-        id=seen.id,
-        namespace=seen.namespace,
-        name=seen.name,
+        id=observation.id,
+        namespace=observation.namespace,
+        name=observation.name,
         uid=uid,
         tenant=tenant,
         tenant_namespace=tenant_namespace,
         tenant_name=tenant_name,
-        networks=(seen.labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK,),
-        ips=seen.ips,
-        runtime_handler=seen.runtime_handler,
-        netns=seen.netns,
-        is_host_network=seen.is_host_network,
+        networks=(observation.labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK,),
+        ips=observation.ips,
+        runtime_handler=observation.runtime_handler,
+        netns=observation.netns,
+        is_host_network=observation.is_host_network,
         refusal=refusal,
-        policy_refusal=policy_lock_reason(seen.annotations, seen.runtime_handler),
+        policy_refusal=policy_lock_reason(observation.annotations, observation.runtime_handler),
     )
 
 
@@ -121,9 +123,17 @@ def policy_lock_reason(annotations: Mapping[str, str], runtime_handler: str) -> 
     return ""
 
 
+def resolver_applies_to(issued_for: Collection[str], networks: Collection[str]) -> bool:
+    """Whether a resolver that was issued for some networks is for a sandbox that is attached to `networks`.
+
+    `issued_for` is empty where that is unknown: such a resolver applies to any sandbox.
+    """
+    return not issued_for or frozenset(issued_for) == frozenset(networks)
+
+
 @dataclass(frozen=True, slots=True)
 class Appeared:
-    """A sandbox is there, or what is known of it changed."""
+    """A sandbox started, or what is known of it changed."""
 
     sandbox: Sandbox
 

@@ -1,42 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node says of the pods that wait at its gate. Numbers only: a node is everybody's."""
+"""The node's condition `VcnodePodStartBlocked`. It has numbers only: every tenant can read it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kata_bridge.start_gate.core.decision import Kind
+from kata_bridge.start_gate.core.decision import Reason
 
-# Most pods wait for a moment; a node is not to flap with them.
-LONG_S = 10.0
+# Most pods are blocked for a moment; the condition must not flap with them.
+MIN_BLOCKED_S = 10.0
 
-_WORDS = {
-    Kind.IDENTITY: ("IdentityUnclear", "cannot be told whose they are"),
-    Kind.READINESS: ("NetworkNotReady", "wait for their network"),
-    Kind.RULES: ("ServicesMissing", "wait for their Services"),
-    Kind.RESOLVER: ("ResolverMissing", "wait for their DNS settings"),
+_MESSAGES = {
+    Reason.OWNERSHIP: "have invalid ownership annotations",
+    Reason.NETWORK: "wait for their network",
+    Reason.RULES: "wait for their Services",
+    Reason.RESOLVER: "wait for their resolver",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How many pods have waited for longer than `LONG_S`, by each thing that they wait for."""
+class BlockedPods:
+    """How many pods have been blocked for `MIN_BLOCKED_S` or longer, in all and for each reason."""
 
-    pods: int = 0
-    kinds: Mapping[Kind, int] = field(default_factory=dict)
+    count: int = 0
+    by_reason: Mapping[Reason, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    is_held: bool
+class NodeCondition:
+    is_blocked: bool
     reason: str
     message: str
 
 
-def condition_of(tally: Tally) -> Condition:
-    """What the node's condition is to say."""
-    if not tally.pods:
-        return Condition(False, "GateOpen", "no pod waits at the gate")
-    waiting = [(kind, tally.kinds[kind]) for kind in Kind if tally.kinds.get(kind)]
-    most = max(waiting, key=lambda each: each[1], default=(Kind.RULES, 0))[0]
-    parts = "; ".join(f"{count} {_WORDS[kind][1]}" for kind, count in waiting)
-    return Condition(True, _WORDS[most][0], f"pods that wait at the gate: {tally.pods} ({parts})")
+def condition_of(blocked: BlockedPods) -> NodeCondition:
+    """The condition for these pods; its reason is that of most of them."""
+    if not blocked.count:
+        return NodeCondition(False, "NoPodBlocked", "the start gate blocks no pod")
+    counts = [(reason, blocked.by_reason[reason]) for reason in Reason if blocked.by_reason.get(reason)]
+    most = max(counts, key=lambda each: each[1], default=(Reason.RULES, 0))[0]
+    parts = "; ".join(f"{count} {_MESSAGES[reason]}" for reason, count in counts)
+    return NodeCondition(True, most.value, f"pods blocked by the start gate: {blocked.count} ({parts})")

@@ -15,8 +15,8 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon
 
-_BUCKET = re.compile(r'^vcnode_gate_open_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
-_NUDGES = re.compile(r'^vcnode_gate_nudges_total\{result="([^"]+)"\} (\S+)$', re.MULTILINE)
+_BUCKET = re.compile(r'^vcnode_katabridge_needs_met_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
+_NUDGES = re.compile(r'^vcnode_katabridge_nudges_total\{result="([^"]+)"\} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class VcnodeDaemons:
 
     def refused(self) -> Counter[str]:
         """Pods whose container was refused at least once, by super namespace."""
-        return self._count("container held")
+        return self._count("container start blocked")
 
     def warned(self) -> Counter[str]:
         """Pods whose container started without what it needs, by super namespace."""

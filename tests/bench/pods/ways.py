@@ -12,7 +12,7 @@ from unittest import mock
 
 from daemonkit.protobuf import INT64, STRING, encode, message_of, messages_of, repeated
 from daemonkit.protobuf import field as number
-from kata_bridge.nri.dispatch import Dispatch, Hold
+from kata_bridge.nri.dispatch import Deny, Dispatch
 from kata_bridge.nri.events import GATE, SANDBOXES
 from kata_bridge.nri.messages import Container, ContainerAdjustment, PodSandbox
 from tenancy import keys
@@ -58,11 +58,11 @@ class Nudged(RulesWait):
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         self._ring.super_cluster.api.patch(path, {"metadata": {"annotations": annotations}})
 
-    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
         if pod.id in self._ready or pod.runtime_handler != KATA:
             return ContainerAdjustment()
         self._held[pod.id] = pod
-        return Hold("waiting")
+        return Deny("waiting")
 
 
 class Hooked(RulesWait):

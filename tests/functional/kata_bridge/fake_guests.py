@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bridge_api.messages import Capabilities, Flow
 from daemonkit.tasks import Tasks
-from kata_bridge.api.peer_auth import Allowed, Front, bind
+from kata_bridge.api.peer_auth import PeerAuthProxy, PeerPolicy, bind
 from kata_bridge.api.server import BridgeServer
 from kata_bridge.channels.port import Channel, GuestRefused, GuestState, NeedsFull, Unreachable
 from kata_bridge.guests.broadcaster import GuestBroadcaster
@@ -171,8 +171,8 @@ async def bridge(
     server = BridgeServer(guests, watchers, metrics)
     path, inner = directory / "bridge.sock", directory / "inner.sock"
     await server.start(inner)
-    allowed = Allowed(frozenset((0, os.getuid())), None)
-    front = Front(bind(path, None), inner, allowed, tasks, metrics.callers_refused.inc)
+    allowed = PeerPolicy(frozenset((0, os.getuid())), None)
+    front = PeerAuthProxy(bind(path, None), inner, allowed, tasks, metrics.peers_refused.inc)
     await front.start()
     try:
         yield Bridge(path, opener, guests, watchers, metrics)

@@ -215,5 +215,5 @@ def test_runtimes_are_read_again_at_sighup(tmp_path: Path) -> None:
         wait_until(lambda: "the old one stays" in log.read_text())
         written(tmp_path)
         process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "was read again" in log.read_text())
+        wait_until(lambda: "configuration reloaded" in log.read_text())
         assert process.poll() is None

@@ -19,15 +19,15 @@ from devkit.kata.fake_runtime import FakeRuntime
 from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.config import (
-    Agent,
-    Drain,
-    Drift,
+    AgentConfig,
+    DrainConfig,
+    DriftConfig,
     KataBridgeConfiguration,
-    Listen,
-    Nri,
+    NodeApiConfig,
+    NriConfig,
     RuntimeRule,
-    Sandboxes,
-    Stock,
+    SandboxSources,
+    StockConfig,
 )
 from kata_bridge.nri.messages import (
     Container,
@@ -37,7 +37,7 @@ from kata_bridge.nri.messages import (
     Mount,
     PodSandbox,
 )
-from kata_bridge.service import Service
+from kata_bridge.service import KataBridge
 from kata_bridge.ttrpc.status import TtrpcError
 from ruleset.model import Family
 from tenancy import keys
@@ -52,20 +52,20 @@ NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))
 def configuration(place: Path) -> KataBridgeConfiguration:
     return KataBridgeConfiguration(
         state_directory=place / "state",
-        sandboxes=Sandboxes(nri=Nri(place / "nri.sock")),
-        listen=Listen(place / "bridge.sock"),
+        sandboxes=SandboxSources(nri=NriConfig(place / "nri.sock")),
+        listen=NodeApiConfig(place / "bridge.sock"),
         lock_file=place / "lock",
         runtimes=(RuntimeRule(("kata*",), ("agent", "stock")), RuntimeRule(("none",), ())),
-        agent=Agent(socket=place / "agents.sock"),
-        stock=Stock(shim_directories=(place / "sbs", place / "kata")),
-        drift=Drift(0.3),
-        drain=Drain(0.5),
+        agent=AgentConfig(socket=place / "agents.sock"),
+        stock=StockConfig(shim_directories=(place / "sbs", place / "kata")),
+        drift=DriftConfig(0.3),
+        drain=DrainConfig(0.5),
     )
 
 
 @asynccontextmanager
-async def serving(config: KataBridgeConfiguration) -> AsyncIterator[Service]:
-    service = Service(config)
+async def serving(config: KataBridgeConfiguration) -> AsyncIterator[KataBridge]:
+    service = KataBridge(config)
     life = Lifecycle(Supervision(), send=lambda *_: None)
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run(life))
@@ -233,8 +233,8 @@ async def test_our_sidecar_waits_for_room_on_the_disk(
         with pytest.raises(TtrpcError) as caught:
             await start(tenants)
         assert caught.value.message == (
-            "waiting: the node cannot make the certificate of the pod's agent now"
-            " (it is tried again by itself)"
+            "waiting: the node cannot issue the certificate of the pod's guest agent"
+            " (the kubelet tries again)"
         )
         assert await start(nobodys) == ContainerAdjustment()
         monkeypatch.undo()

@@ -304,11 +304,11 @@ class Load:
 
     def refused(self) -> set[str]:
         """The pods that kata-bridge has held, by its log."""
-        return {line["pod"] for line in self._place.node.bridge.lines("container held")}
+        return {line["pod"] for line in self._place.node.bridge.lines("container start blocked")}
 
     def started_ungated(self) -> list[str]:
-        """Pods of which a container runs that the gate was not asked about."""
-        lines = self._place.node.bridge.lines("a container runs of which the gate was not asked")
+        """Pods with a container that started ungated."""
+        lines = self._place.node.bridge.lines("container started ungated")
         return [line["pod"] for line in lines if "/load-" in line["pod"] or "/lost-" in line["pod"]]
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from daemonkit.tasks import Tasks
-from kata_bridge.nri.dispatch import Hold
+from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.events import Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, PodSandbox
 from kata_bridge.nri.plugin import Plugin
@@ -31,8 +31,8 @@ class WatchingPlugin:
         self.events: list[tuple[str, PodSandbox]] = []
         self.created: list[tuple[PodSandbox, Container]] = []
         self.validated: list[tuple[Container, ContainerAdjustment]] = []
-        self.creation: ContainerAdjustment | Hold = ContainerAdjustment()
-        self.validation: Hold | None = None
+        self.creation: ContainerAdjustment | Deny = ContainerAdjustment()
+        self.validation: Deny | None = None
         self.plugin = Plugin(socket, "vcnode-test", index, self, events)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -89,12 +89,12 @@ class WatchingPlugin:
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         self.events.append(("remove", pod))
 
-    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
         self.created.append((pod, container))
         return self.creation
 
     async def validate(
         self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment
-    ) -> Hold | None:
+    ) -> Deny | None:
         self.validated.append((container, adjustment))
         return self.validation

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kata_bridge.cri.client import CriClient
-from kata_bridge.sandboxes.core.sandbox import Seen
+from kata_bridge.sandboxes.core.sandbox import SandboxObservation
 from kata_bridge.sandboxes.cri_source import CriLister
 from tests.k8s.ring import daemons, guests, services
 from tests.k8s.ring.cluster import Ring
@@ -56,10 +56,10 @@ class ServingNode:
         with services.pod(self.ring, tenant, handler, spec) as made:
             yield made
 
-    def sandbox_of(self, pod: services.TenantPod) -> Seen:
+    def sandbox_of(self, pod: services.TenantPod) -> SandboxObservation:
         """The sandbox of a pod that runs, as the runtime tells of it."""
 
-        async def ask() -> list[Seen]:
+        async def ask() -> list[SandboxObservation]:
             async with CriClient(self.ring.node.cri_socket) as client:
                 return list(await CriLister(client).sandboxes(lambda _: False))
 
@@ -69,7 +69,7 @@ class ServingNode:
             if (each.namespace, each.name, each.is_alive) == (pod.namespace, pod.name, True)
         )
 
-    def rules_in(self, sandbox: Seen) -> str:
+    def rules_in(self, sandbox: SandboxObservation) -> str:
         """What a guest's own packet filter prints; whatever is written again has another handle."""
         return services.rules_in(self.ring.node.outside(sandbox.netns))
 

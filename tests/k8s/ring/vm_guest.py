@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kata_bridge.nri.dispatch import Hold
+from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.events import SANDBOXES, Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, PodSandbox
 from tests.k8s.ring import services
@@ -99,7 +99,7 @@ class Admissions(WatchingPlugin):
         """The rules of the VM at each admission; empty where there was no VM."""
         self._pod = pod
 
-    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
         if pod.name == self._pod:
             self.rules.append(await asyncio.to_thread(self._read))
         return await super().create_container(pod, container)

@@ -46,7 +46,7 @@ async def namespaces() -> AsyncIterator[NetnsExecutor]:
 
 
 def _channel(guest: LabNamespace, namespaces: NetnsExecutor, notes: Path | None = None) -> NetnsChannel:
-    counter = Registry().counter("vcnode_state_errors_total", "x")
+    counter = Registry().counter("vcnode_katabridge_state_errors_total", "x")
     return NetnsChannel(_sandbox(guest.path), namespaces, notes, counter)
 
 
@@ -138,7 +138,7 @@ async def test_conntrack_entries_go_after_the_rules_are_in(lab: Lab, namespaces:
 
 
 async def test_what_cannot_be_entered_is_said(lab: Lab, namespaces: NetnsExecutor, tmp_path: Path) -> None:
-    counter = Registry().counter("vcnode_state_errors_total", "x")
+    counter = Registry().counter("vcnode_katabridge_state_errors_total", "x")
 
     def channel(path: object) -> NetnsChannel:
         return NetnsChannel(_sandbox(path), namespaces, None, counter)

@@ -46,7 +46,7 @@ def test_dns_of_each_network_is_told_to_the_end(short_path: Path) -> None:
             r"server +10\.0\.0\.53 \(network blue: its status, ipam External\)",
             r"ok: globex's till has its answer from there after \d+ ms, by the process that was running",
             r"ok: nobody else's resolv.conf has changed",
-            r"waiting: network red does not exist \(it is tried again by itself\)",
+            r"waiting: network red does not exist \(the kubelet tries again\)",
             r"waits +network red does not exist",
             r"ok: and its first question is answered by its own server",
             r"ok: no pod has ever asked the node's resolver",

@@ -5,8 +5,8 @@ import pytest
 
 from daemonkit.config import binding as configs
 from daemonkit.config.binding import ConfigError
-from kata_bridge.config import KIND, Cri, KataBridgeConfiguration, Nri, load, policy_of
-from kata_bridge.sandboxes.core.runtimes import Runtime
+from kata_bridge.config import KIND, CriConfig, KataBridgeConfiguration, NriConfig, load, read_stock_policy
+from kata_bridge.sandboxes.core.runtimes import HandlerChannels
 from kata_bridge.start_gate.core.decision import Need, Policy, PolicyRule
 
 HEAD = "apiVersion: vcnode.io/v1alpha1\nkind: KataBridgeConfiguration\nstateDirectory: /s\n"
@@ -18,10 +18,10 @@ def parsed(text: str) -> KataBridgeConfiguration:
 
 def test_the_least_that_has_to_be_said() -> None:
     config = parsed("sandboxes: {nri: {}, cri: {}}\n")
-    assert (config.sandboxes.nri, config.sandboxes.cri) == (Nri(), Cri())
+    assert (config.sandboxes.nri, config.sandboxes.cri) == (NriConfig(), CriConfig())
     assert config.listen.socket == Path("/run/vcnode/kata-bridge.sock")
     assert (config.listen.gid, config.listen.uids) == (None, frozenset())
-    assert config.rules() == (Runtime(("kata*",), ("agent", "stock")),)
+    assert config.handler_channels() == (HandlerChannels(("kata*",), ("agent", "stock")),)
     assert config.agent is None
 
 
@@ -41,7 +41,7 @@ def test_groups_and_users_are_those_of_this_machine() -> None:
         ("sandboxes: {cri: {}}\nstatus: {address: 10.0.0.1}\n", "status.address: expected a loopback"),
         ("sandboxes: {cri: {}}\nagent: {socket: /%s}\n" % ("s" * 107), "agent.socket: more than 107 bytes"),
         ("sandboxes: {cri: {}}\nruntimes: [{handlers: [], channels: []}]\n", "handlers: at least one"),
-        ("sandboxes: {cri: {}}\nlisten: {group: nobody-has-this}\n", "listen.group: there is no group"),
+        ("sandboxes: {cri: {}}\nlisten: {group: nobody-has-this}\n", "listen.group: unknown group"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, why: str) -> None:
@@ -82,7 +82,7 @@ def test_the_policy_is_read_and_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"stock\.policyFile: .*p\.rego: No such file"):
         load(file)
     (tmp_path / "p.rego").write_text("package agent_policy\n")
-    assert policy_of(load(file)) == ("package agent_policy\n", "")
+    assert read_stock_policy(load(file)) == ("package agent_policy\n", "")
 
 
 def test_without_a_gate_nothing_is_held() -> None:
@@ -109,7 +109,7 @@ def test_policies_of_namespaces() -> None:
     ("text", "why"),
     [
         ("sandboxes: {cri: {}}\ngate: {}\n", "gate: needs sandboxes.nri"),
-        ("sandboxes: {nri: {}}\ngate: {needs: [rules, rules]}\n", "gate.needs: one is named twice"),
+        ("sandboxes: {nri: {}}\ngate: {needs: [rules, rules]}\n", "gate.needs: the same need twice"),
         ("sandboxes: {nri: {}}\ngate: {policy: maybe}\n", "gate.policy: expected"),
         (
             "sandboxes: {nri: {}}\ngate: {namespaces: [{namespaces: [], policy: warn}]}\n",

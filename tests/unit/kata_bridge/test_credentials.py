@@ -161,14 +161,14 @@ def test_anothers_certificate_in_a_directory_registers_nothing(
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", ".hidden", "a\n", "x" * 129, "sandbox?"])
 def test_a_name_that_a_path_could_be_made_of_is_refused(credentials: Credentials, name: str) -> None:
-    with pytest.raises(CredentialsError, match="is no sandbox id"):
+    with pytest.raises(CredentialsError, match="is not a valid sandbox id"):
         credentials.issue(name)
 
 
 def test_half_a_state_is_an_error_and_not_a_new_authority(tmp_path: Path, credentials: Credentials) -> None:
     credentials.issue(ID)
     (tmp_path / "state" / "ca.crt").unlink()
-    with pytest.raises(CredentialsError, match=r"ca\.crt is missing, but guests were given"):
+    with pytest.raises(CredentialsError, match=r"ca\.crt is missing, but guests have certificates"):
         Credentials.open(tmp_path / "state")
 
 

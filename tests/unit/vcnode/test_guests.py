@@ -129,28 +129,28 @@ def test_who_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, answer: o
         run(monkeypatch, answer, "--socket", str(Path("/x.sock")))
 
 
-HELD = {
+BLOCKED = {
     "id": "s1",
     "pod": "vc-a-shop/cart",
     "tenant": "vc-a",
     "containers": ["main", "side"],
     "forSeconds": 12.3,
-    "why": "waiting: network blue is not Ready (it is tried again by itself)",
+    "message": "waiting: network blue is not Ready (the kubelet tries again)",
 }
 
 
-def test_pods_that_are_held_back_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = HELD | {"pod": "vc-b-shop/cart", "tenant": "vc-b"}
-    status = _status(gate={"policy": "enforce", "needs": ["rules"], "held": [HELD, other]})
+def test_blocked_pods_are_listed_with_their_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = BLOCKED | {"pod": "vc-b-shop/cart", "tenant": "vc-b"}
+    status = _status(startGate={"policy": "enforce", "needs": ["rules"], "blocked": [BLOCKED, other]})
     code, out = run(monkeypatch, status, "--tenant", "vc-a")
     assert code == 1
     assert out.splitlines() == [
         "no guests",
         "",
-        "HELD            TENANT  CONTAINERS  FOR   WHY",
-        f"vc-a-shop/cart  vc-a    main,side   12 s  {HELD['why']}",
+        "BLOCKED         TENANT  CONTAINERS  FOR   WHY",
+        f"vc-a-shop/cart  vc-a    main,side   12 s  {BLOCKED['message']}",
     ]
     code, out = run(monkeypatch, status, "--tenant", "vc-a", "--json")
-    assert [pod["pod"] for pod in json.loads(out)["held"]] == ["vc-a-shop/cart"]
-    assert run(monkeypatch, _status(GOOD, gate={"policy": "off", "held": []}))[0] == 0
-    assert run(monkeypatch, _status(GOOD, gate=None))[0] == 0
+    assert [pod["pod"] for pod in json.loads(out)["blocked"]] == ["vc-a-shop/cart"]
+    assert run(monkeypatch, _status(GOOD, startGate={"policy": "off", "blocked": []}))[0] == 0
+    assert run(monkeypatch, _status(GOOD, startGate=None))[0] == 0

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from daemonkit.tasks import Tasks
-from kata_bridge.api.peer_auth import BUFFER_BYTES, Allowed, Caller, Front, bind, caller_of
+from kata_bridge.api.peer_auth import BUFFER_BYTES, Peer, PeerAuthProxy, PeerPolicy, bind, peer_of
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
-US = Allowed(frozenset({os.getuid()}), None)
+US = PeerPolicy(frozenset({os.getuid()}), None)
 
 
 @asynccontextmanager
-async def door(directory: Path, allowed: Allowed) -> AsyncIterator[tuple[Path, list[int]]]:
+async def door(directory: Path, allowed: PeerPolicy) -> AsyncIterator[tuple[Path, list[int]]]:
     """A door before a server that sends back what it gets; the list counts who was refused."""
 
     served: set[asyncio.StreamWriter] = set()
@@ -41,7 +41,7 @@ async def door(directory: Path, allowed: Allowed) -> AsyncIterator[tuple[Path, l
     refused: list[int] = []
     tasks = Tasks("front")
     server = await asyncio.start_unix_server(echo, directory / "inner")
-    front = Front(
+    front = PeerAuthProxy(
         bind(directory / "door", None), directory / "inner", allowed, tasks, lambda: refused.append(1)
     )
     await front.start()
@@ -58,7 +58,7 @@ async def door(directory: Path, allowed: Allowed) -> AsyncIterator[tuple[Path, l
 async def test_the_kernel_says_who_calls() -> None:
     one, other = socket.socketpair(socket.AF_UNIX)
     with one, other:
-        assert caller_of(one) == Caller(os.getpid(), os.getuid(), frozenset((os.getgid(), *os.getgroups())))
+        assert peer_of(one) == Peer(os.getpid(), os.getuid(), frozenset((os.getgid(), *os.getgroups())))
 
 
 async def test_bytes_go_through_whole_and_an_end_is_passed_on(tmp_path: Path) -> None:
@@ -86,13 +86,13 @@ async def read_from(path: Path) -> bytes:
 
 
 async def test_who_may_not_is_cut_off_before_a_byte_is_read(tmp_path: Path) -> None:
-    async with door(tmp_path, Allowed(frozenset({4_000_000_001}), None)) as (path, refused):
+    async with door(tmp_path, PeerPolicy(frozenset({4_000_000_001}), None)) as (path, refused):
         assert await read_from(path) == b""
         assert refused == [1]
 
 
 async def test_members_of_the_group_may(tmp_path: Path) -> None:
-    async with door(tmp_path, Allowed(frozenset(), os.getgid())) as (path, refused):
+    async with door(tmp_path, PeerPolicy(frozenset(), os.getgid())) as (path, refused):
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_unix_connection(path)
             writer.write(b"hello")
@@ -140,7 +140,7 @@ class Ending(Tasks):
 
 async def test_a_caller_that_is_let_in_at_the_very_end_is_closed(tmp_path: Path) -> None:
     tasks = Ending("front")
-    front = Front(bind(tmp_path / "door", None), tmp_path / "inner", US, tasks)
+    front = PeerAuthProxy(bind(tmp_path / "door", None), tmp_path / "inner", US, tasks)
     await front.start()
     assert await read_from(tmp_path / "door") == b""
     await front.stop()
@@ -149,7 +149,7 @@ async def test_a_caller_that_is_let_in_at_the_very_end_is_closed(tmp_path: Path)
 
 async def test_without_a_server_behind_it_callers_are_cut_off(tmp_path: Path) -> None:
     tasks = Tasks("front")
-    front = Front(bind(tmp_path / "door", None), tmp_path / "nobody", US, tasks)
+    front = PeerAuthProxy(bind(tmp_path / "door", None), tmp_path / "nobody", US, tasks)
     await front.start()
     assert await read_from(tmp_path / "door") == b""
     await until(lambda: not len(tasks))

@@ -245,10 +245,10 @@ async def test_resolv_conf_and_conntrack(node: Bridge, client: BridgeClient) -> 
         "the resolver is for another network than the guest's",
     )
     assert guest.resolv_conf == "nameserver 10.0.0.10\n"
-    # Nothing is held back here. The text is for who runs.
+    # Without a start gate only the text counts: it is for running containers.
     waiting = await client.set_resolv_conf("g", "nameserver 10.0.0.12\n", wait_message="no such network")
     assert (waiting.code, guest.resolv_conf) == (ResultCode.APPLIED, "nameserver 10.0.0.12\n")
-    with pytest.raises(BridgeRejectedError, match="holds no containers back"):
+    with pytest.raises(BridgeRejectedError, match="has no start gate"):
         await client.set_resolv_conf("g", "", wait_message="no such network")
     answers = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
     assert {name: answer.code for name, answer in answers.items()} == {

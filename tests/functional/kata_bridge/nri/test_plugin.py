@@ -11,7 +11,7 @@ import pytest
 
 from daemonkit.tasks import Tasks
 from devkit.kata.fake_runtime import FakeRuntime, Quirks
-from kata_bridge.nri.dispatch import Hold
+from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.plugin import QUIET_S, Plugin
@@ -34,11 +34,11 @@ class Watcher:
         self.snapshots: list[Snapshot] = []
         self.events: list[tuple[str, str]] = []
         self.is_slow = False
-        self.creation: ContainerAdjustment | Hold = Hold("not yet")
+        self.creation: ContainerAdjustment | Deny = Deny("not yet")
         self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
-        self.validation: Hold | None = None
+        self.validation: Deny | None = None
 
     async def synchronize(self, snapshot: Snapshot) -> None:
         self.snapshots.append(snapshot)
@@ -54,14 +54,14 @@ class Watcher:
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         self.events.append(("remove", pod.id))
 
-    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Hold:
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
         self.is_asked.set()
         await self.may_answer.wait()
         return self.creation
 
     async def validate(
         self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment
-    ) -> Hold | None:
+    ) -> Deny | None:
         return self.validation
 
 
@@ -156,7 +156,7 @@ async def test_containers_are_held_adjusted_and_validated(tmp_path: Path) -> Non
             await runtime.create_container(pod(0), CONTAINER)
         watcher.creation = dns
         assert await runtime.create_container(pod(0), CONTAINER) == dns
-        watcher.validation = Hold("another plugin took its mount")
+        watcher.validation = Deny("another plugin took its mount")
         with pytest.raises(TtrpcError, match="another plugin took its mount"):
             await runtime.create_container(pod(0), CONTAINER)
         assert runtime.connections == 1
@@ -214,7 +214,7 @@ async def test_a_runtime_that_knows_less_than_it_seems(
         runtime.drop()
         await runtime.has_registered(2)
         assert plugin.missing == frozenset()
-    assert "what times out is let through" in capsys.readouterr().err
+    assert "does not validate containers" in capsys.readouterr().err
 
 
 @pytest.mark.asyncio
@@ -251,7 +251,7 @@ async def test_what_is_no_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[
     ):
         await until(lambda: connections >= 2)
         assert not plugin.is_connected
-    assert "cannot register with the runtime" in capsys.readouterr().err
+    assert "cannot register as an NRI plugin" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox
 from kata_bridge.sandboxes.cri_source import CriLister
 from kata_bridge.sandboxes.discovery import Discovery
 from kata_bridge.sandboxes.file_source import GuestDirectory
-from kata_bridge.sandboxes.nri_source import NriHandler
+from kata_bridge.sandboxes.nri_source import NriSource
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -144,7 +144,7 @@ async def node(directory: Path, *, has_nri: bool = True, has_cri: bool = True) -
             interval_s=0.1,
         )
         runtime = FakeRuntime(directory / "nri.sock")
-        plugin = Plugin(directory / "nri.sock", "vcnode", "50", NriHandler(discovery), SANDBOXES)
+        plugin = Plugin(directory / "nri.sock", "vcnode", "50", NriSource(discovery), SANDBOXES)
         stack.push_async_callback(tasks.close, 2.0)
         tasks.spawn(discovery.run(), "discovery")
         if has_nri:
@@ -207,7 +207,7 @@ async def test_without_nri_lists_and_statuses_tell_it_all(tmp_path: Path) -> Non
     async with node(tmp_path, has_nri=False) as here, serving(tmp_path / "cri.sock", here.cri):
         here.cri.items = [LISTED]
         await until(lambda: "s1" in here.sandboxes)
-        assert here.discovery.is_synced
+        assert here.discovery.has_synced
         found = here.sandboxes["s1"]
         assert (found.netns, found.ips) == ("/run/netns/two", ("10.1.0.6", "fd00::6"))
         seen = here.cri.lists
@@ -227,9 +227,9 @@ async def test_the_hosts_network_is_told(tmp_path: Path) -> None:
 
 async def test_nothing_is_known_before_a_source_was_heard(nothing: Node) -> None:
     await until(lambda: "cri" in nothing.discovery.problems)
-    assert not nothing.discovery.is_synced
+    assert not nothing.discovery.has_synced
     async with serving(nothing.directory / "cri.sock", nothing.cri):
-        await until(lambda: nothing.discovery.is_synced)
+        await until(lambda: nothing.discovery.has_synced)
 
 
 async def test_a_directory_of_files(tmp_path: Path) -> None:
@@ -248,9 +248,9 @@ async def test_a_directory_of_files(tmp_path: Path) -> None:
     tasks.spawn(discovery.run(), "discovery")
     try:
         await until(lambda: "directory" in discovery.problems)
-        assert not discovery.is_synced, "a directory that is not there is not an empty one"
+        assert not discovery.has_synced, "a directory that is not there is not an empty one"
         files.mkdir()
-        await until(lambda: discovery.is_synced)
+        await until(lambda: discovery.has_synced)
         head = "apiVersion: vcnode.io/v1alpha1\nkind: Guest\n"
         (files / "a.yaml").write_text(f"{head}namespace: n\nname: p\n")
         await until(lambda: len(told) == 1)

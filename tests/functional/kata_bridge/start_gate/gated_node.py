@@ -16,16 +16,16 @@ from daemonkit.run.lifecycle import Lifecycle, Supervision
 from devkit.kata.fake_runtime import FakeRuntime
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.config import (
-    Drain,
-    Drift,
-    Gate,
+    DrainConfig,
+    DriftConfig,
     KataBridgeConfiguration,
-    Listen,
     NamespacePolicy,
-    Nri,
+    NodeApiConfig,
+    NriConfig,
     RuntimeRule,
-    Sandboxes,
-    Stock,
+    SandboxSources,
+    StartGateConfig,
+    StockConfig,
 )
 from kata_bridge.nri.messages import (
     Container,
@@ -36,7 +36,7 @@ from kata_bridge.nri.messages import (
     Mount,
     PodSandbox,
 )
-from kata_bridge.service import Service
+from kata_bridge.service import KataBridge
 from kata_bridge.start_gate.core.decision import Policy
 from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
@@ -45,38 +45,39 @@ from tests.waiting import until
 
 NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))
 TEXT, OTHER = "nameserver 10.1.0.10\n", "nameserver 10.1.0.11\n"
-NOBODY_SAID = "nobody has said yet which DNS server network default has"
+NO_RESOLVER = "the resolver of network default is not synced: dnsconfig has not submitted it yet"
+RETRIES = "(the kubelet tries again)"
 
 
 def configuration(place: Path, **settings: object) -> KataBridgeConfiguration:
-    """Guests are those of handler `kata`; namespaces `warned` and `open` have policies of their own."""
+    """Guests have the handler `kata`; the namespaces `warned` and `open` have policies of their own."""
     rules = (NamespacePolicy(("warned",), Policy.WARN), NamespacePolicy(("open",), Policy.OFF))
-    made = Gate(directory=place / "pods", namespaces=rules)
+    made = StartGateConfig(directory=place / "pods", namespaces=rules)
     return KataBridgeConfiguration(
         state_directory=place / "state",
-        sandboxes=Sandboxes(nri=Nri(place / "nri.sock")),
-        listen=Listen(place / "bridge.sock"),
+        sandboxes=SandboxSources(nri=NriConfig(place / "nri.sock")),
+        listen=NodeApiConfig(place / "bridge.sock"),
         lock_file=place / "lock",
         runtimes=(RuntimeRule(("kata*",), ("stock",)), RuntimeRule(("*",), ())),
-        stock=Stock(shim_directories=(place / "sbs", place / "kata")),
-        drift=Drift(0.3),
-        drain=Drain(0.5),
-        gate=dataclasses.replace(made, **settings),  # type: ignore[arg-type]  # the tests' own words
+        stock=StockConfig(shim_directories=(place / "sbs", place / "kata")),
+        drift=DriftConfig(0.3),
+        drain=DrainConfig(0.5),
+        gate=dataclasses.replace(made, **settings),  # type: ignore[arg-type]  # any setting
     )
 
 
 @dataclass(slots=True)
 class Node:
-    """A runtime with the daemon on it, and a client of the daemon."""
+    """A runtime, the daemon that is its plugin, and a client of the daemon."""
 
     place: Path
     runtime: FakeRuntime
-    service: Service
+    bridge: KataBridge
     client: BridgeClient
     number: int = 0
 
     async def start(self, pod: PodSandbox, name: str = "main", *mounts: Mount) -> ContainerAdjustment:
-        """Create a container; raises `StatusError` where it is held."""
+        """Create a container; raises `TtrpcError` where it is blocked."""
         self.number += 1
         of_sandbox = Mount("/etc/resolv.conf", "bind", f"/var/lib/x/sandboxes/{pod.id}/resolv.conf", ("rw",))
         container = Container(
@@ -89,10 +90,17 @@ class Node:
         return await self.runtime.create_container(pod, container) or ContainerAdjustment()
 
     async def why(self, pod: PodSandbox, name: str = "main", *mounts: Mount) -> str:
-        """Why a container is not created."""
+        """The message with which a container is blocked."""
         with pytest.raises(TtrpcError) as caught:
             await self.start(pod, name, *mounts)
         return caught.value.message
+
+    def blocked(self) -> list[dict[str, object]]:
+        """The blocked pods of /status."""
+        gate = self.bridge.status()["startGate"]
+        assert isinstance(gate, dict)
+        blocked: list[dict[str, object]] = gate["blocked"]
+        return blocked
 
     async def push(self, *sandboxes: str, generation: int = 1) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -104,23 +112,23 @@ class Node:
         return Mount("/etc/resolv.conf", "bind", source, ("rbind", "ro", "rprivate"))
 
     def metric(self, name: str) -> float:
-        page = self.service.registry.render().decode()
+        page = self.bridge.registry.render().decode()
         return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
 
 
 @asynccontextmanager
 async def serving(config: KataBridgeConfiguration, place: Path, runtime: FakeRuntime) -> AsyncIterator[Node]:
-    service = Service(config)
+    running = KataBridge(config)
     life = Lifecycle(Supervision(), send=lambda *_: None)
     before = runtime.registrations
     async with asyncio.TaskGroup() as group:
-        group.create_task(service.run(life))
+        group.create_task(running.run(life))
         await until(config.listen.socket.exists)
         try:
             async with BridgeClient(place / "bridge.sock") as client:
                 async with asyncio.timeout(DEADLINE_S):
                     await runtime.has_registered(before + 1)
-                yield Node(place, runtime, service, client)
+                yield Node(place, runtime, running, client)
         finally:
             life.stop()
 
@@ -154,6 +162,6 @@ def content(mount: Mount) -> str:
 
 
 def inode_of(mount: Mount) -> int | None:
-    """Of the file itself, which containers have mounted; None if it is gone with all of its directory."""
+    """The inode of a mounted file; None if it is gone with its directory."""
     source = Path(mount.source)
     return source.stat().st_ino if source.parent.exists() else None

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever comes first, and whether the bridge or the runtime's connection goes in between: the gate
-lets the same through."""
+"""Restarts, lost connections and any order of events: the start gate allows the same containers."""
 
 import random
 from collections.abc import AsyncIterator
@@ -37,7 +36,7 @@ async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
         yield running
 
 
-async def test_nothing_is_lost_when_the_bridge_restarts(place: Path, runtime: FakeRuntime) -> None:
+async def test_a_restart_keeps_resolvers_and_allowed_containers(place: Path, runtime: FakeRuntime) -> None:
     config = configuration(place)
     web, waiting = pod("s1"), pod("s2")
     async with serving(config, place, runtime) as node:
@@ -49,24 +48,22 @@ async def test_nothing_is_lost_when_the_bridge_restarts(place: Path, runtime: Fa
         inode = inode_of(mount)
         await node.why(waiting)
     async with serving(config, place, runtime) as node:
-        assert node.metric("vcnode_gate_got_through_total") == 0
+        assert node.metric("vcnode_katabridge_ungated_starts_total") == 0
         assert (await node.start(web)).mounts == (node.mount(web),)
         assert "the network is not ready" in await node.why(waiting)
         await node.client.set_resolv_conf("s1", OTHER)
         assert (content(mount), inode_of(mount)) == (OTHER, inode)
 
 
-async def test_what_got_through_while_the_bridge_was_away_is_reported_once(
-    place: Path, runtime: FakeRuntime
-) -> None:
-    """Without the runtime's own validator a node without its plugin is an open gate."""
+async def test_ungated_starts_are_reported_once(place: Path, runtime: FakeRuntime) -> None:
+    """Without the runtime's own validator containers start while the plugin is away."""
     config = configuration(place)
     async with serving(config, place, runtime) as node:
         pass
     for name in ("s1", "s2", "s3"):
-        let_be = name == "s2"
+        is_off = name == "s2"
         running = pod(
-            name, namespace="open" if let_be else "enforced", tenant="" if name == "s3" else "vc-a-1-a"
+            name, namespace="open" if is_off else "enforced", tenant="" if name == "s3" else "vc-a-1-a"
         )
         runtime.pods.append(running)
         container = Container(f"c-{name}", name, "main", ContainerState.CONTAINER_RUNNING)
@@ -75,43 +72,45 @@ async def test_what_got_through_while_the_bridge_was_away_is_reported_once(
     runtime.containers.append(dead)
     for expected in (1, 0):
         async with serving(config, place, runtime) as node:
-            assert node.metric("vcnode_gate_got_through_total") == expected
+            assert node.metric("vcnode_katabridge_ungated_starts_total") == expected
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_in_whatever_order_things_come_nothing_starts_before_both_are_in(
+async def test_in_any_order_no_container_starts_before_its_needs_are_met(
     place: Path, runtime: FakeRuntime, seed: int
 ) -> None:
-    """Some pods, and everything that can happen to them, shuffled; the guests themselves are looked at."""
+    """Shuffles all that can happen to some pods, and checks the guests themselves at each step."""
     chance = random.Random(seed)  # noqa: S311 - a test's order
     names = [f"s{number}" for number in range(4)]
     tables = {name: FakeTables() for name in names}
-    said: set[str] = set()
+    submitted: set[str] = set()
     async with AsyncExitStack() as stack:
         for name in names:
             await stack.enter_async_context(FakeKata(place, tables[name], sandbox_id=name))
         node = await stack.enter_async_context(
             serving(configuration(place, needs=tuple(Need)), place, runtime)
         )
-        acts = [(name, act) for name in names for act in ("run", "push", "say", "flush", "withdraw", "drop")]
+        acts = [
+            (name, act) for name in names for act in ("run", "push", "resolver", "flush", "withdraw", "drop")
+        ]
         acts += [("", "drop")]
         chance.shuffle(acts)
         ran: set[str] = set()
-        started = held = 0
+        started = blocked = 0
         for name, act in [*acts, *((name, "all") for name in names)]:
             if act in ("run", "all") and name not in ran:
                 await runtime.run_pod(pod(name, "kata"))
                 ran.add(name)
             if act in ("push", "all") and name in ran:
                 await node.push(name, generation=chance.randrange(1, 1000) if act == "push" else 1000)
-            if act in ("say", "all"):
+            if act in ("resolver", "all"):
                 await node.client.set_resolv_conf("", TEXT, pod_uid=f"uid-{name}")
-                said.add(name)
+                submitted.add(name)
             if act == "flush" and "VCN-" in tables[name].save(Family.IPV4):
                 tables[name].flush(Family.IPV4, "nat")
             if act == "withdraw":
                 await node.client.set_resolv_conf("", "", pod_uid=f"uid-{name}")
-                said.discard(name)
+                submitted.discard(name)
             if act == "drop":
                 before = runtime.registrations
                 runtime.drop()
@@ -120,17 +119,17 @@ async def test_in_whatever_order_things_come_nothing_starts_before_both_are_in(
                 try:
                     adjustment = await node.start(pod(each, "kata"))
                 except TtrpcError:
-                    held += 1
+                    blocked += 1
                     continue
                 started += 1
-                assert each in said
+                assert each in submitted
                 assert content(adjustment.mounts[0]) == TEXT
-                driver = node.service.guests.drivers[each]
+                driver = node.bridge.guests.drivers[each]
                 assert driver.machine.observed is not None
                 assert driver.machine.observed.digest
-        assert held
-        # In the end all is in, and so are they.
+        assert blocked
+        # In the end all needs are met, and all containers start.
         for name in names:
-            await until(lambda name=name: node.service.guests.drivers[name].machine.is_current)  # type: ignore[misc]  # a default
+            await until(lambda name=name: node.bridge.guests.drivers[name].machine.is_current)  # type: ignore[misc]  # a default
             await node.start(pod(name, "kata"))
         assert started

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the gate is told of a pod's resolv.conf, and the file that containers get."""
+"""SetResolvConf, and the resolv.conf that containers get."""
 
 import dataclasses
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
 from tenancy import keys
 from tests.functional.kata_bridge.start_gate.gated_node import (
-    NOBODY_SAID,
+    NO_RESOLVER,
     OTHER,
     TEXT,
     Node,
@@ -36,7 +36,7 @@ async def node(place: Path) -> AsyncIterator[Node]:
         yield running
 
 
-async def test_a_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: Node) -> None:
+async def test_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: Node) -> None:
     web = pod("s1")
     await node.client.set_resolv_conf("", TEXT, pod_uid="uid-s1")
     await node.runtime.run_pod(web)
@@ -45,30 +45,30 @@ async def test_a_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: No
     assert (await node.client.set_resolv_conf("s1", OTHER)).code is ResultCode.APPLIED
     assert (content(mount), inode_of(mount)) == (OTHER, inode)
     assert (await node.client.set_resolv_conf("s1", OTHER)).code is ResultCode.UNCHANGED
-    # What runs keeps what it has; what starts waits.
+    # Running containers keep their file; new ones are blocked.
     await node.client.set_resolv_conf("s1", "", wait_message="the network is gone")
     assert content(mount) == OTHER
     assert "the network is gone" in await node.why(web)
     await node.client.set_resolv_conf("s1", "")
-    assert NOBODY_SAID in await node.why(web)
+    assert NO_RESOLVER in await node.why(web)
     await node.runtime.stop_pod(web)
     assert inode_of(mount) is None
     assert (await node.client.set_resolv_conf("s1", TEXT)).code is ResultCode.GONE
 
 
-@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("has_networks", [True, False])
 @pytest.mark.parametrize("is_restarted", [True, False])
-async def test_a_resolv_conf_of_one_network_opens_no_sandbox_of_another(
-    place: Path, *, is_told: bool, is_restarted: bool
+async def test_a_resolver_unblocks_no_sandbox_of_another_network(
+    place: Path, *, has_networks: bool, is_restarted: bool
 ) -> None:
-    """The pod's label was changed, and whoever says resolvers is down while it gets its second sandbox."""
+    """The pod's label changed, and dnsconfig is down while the pod gets its second sandbox."""
     one = dataclasses.replace(pod("s1"), labels={keys.ARKTOS_NETWORK: "blue"})
     two = dataclasses.replace(pod("s2"), uid=one.uid, name=one.name, labels={keys.ARKTOS_NETWORK: "green"})
     config = configuration(place)
     async with FakeRuntime(place / "nri.sock") as runtime, AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(config, place, runtime))
         await runtime.run_pod(one)
-        blue = ("blue",) if is_told else ()
+        blue = ("blue",) if has_networks else ()
         await node.client.set_resolv_conf("", TEXT, pod_uid=one.uid, networks=blue)
         assert content((await node.start(one)).mounts[0]) == TEXT
         if is_restarted:
@@ -77,12 +77,12 @@ async def test_a_resolv_conf_of_one_network_opens_no_sandbox_of_another(
         await runtime.stop_pod(one)
         await runtime.run_pod(two)
         assert "its resolver is for another network; waiting for dnsconfig" in await node.why(two)
-        green = ("green",) if is_told else ()
+        green = ("green",) if has_networks else ()
         await node.client.set_resolv_conf("", OTHER, pod_uid=one.uid, networks=green)
         assert content((await node.start(two)).mounts[0]) == OTHER
 
 
-async def test_a_sandbox_that_is_named_gets_nothing_of_another_network(node: Node) -> None:
+async def test_a_named_sandbox_ignores_a_resolver_for_another_network(node: Node) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
     await node.client.set_resolv_conf("s1", TEXT, networks=("default",))
@@ -94,7 +94,7 @@ async def test_a_sandbox_that_is_named_gets_nothing_of_another_network(node: Nod
     assert content((await node.start(web)).mounts[0]) == OTHER
 
 
-async def test_a_container_with_a_resolv_conf_of_its_own_is_not_touched(node: Node) -> None:
+async def test_a_container_with_its_own_resolv_conf_keeps_it(node: Node) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
     own = Mount("/etc/resolv.conf", "bind", "/var/lib/kubelet/pods/u/volume-subpaths/c/main/0", ("rbind",))
@@ -103,18 +103,18 @@ async def test_a_container_with_a_resolv_conf_of_its_own_is_not_touched(node: No
     assert await node.start(web, "main", own) == ContainerAdjustment()
 
 
-async def test_another_plugin_that_takes_the_mount_is_found_out(node: Node) -> None:
+async def test_another_plugins_resolv_conf_is_rejected(node: Node) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
     await node.client.set_resolv_conf("s1", TEXT)
     theirs = Mount("/etc/resolv.conf", "bind", "/theirs", ("rbind",))
     node.runtime.adjust = lambda adjustment: ContainerAdjustment(mounts=(theirs,))
-    assert "another plugin of the node has replaced its resolv.conf" in await node.why(web)
+    assert "another NRI plugin of the node replaced its resolv.conf" in await node.why(web)
     node.runtime.adjust = None
     await node.start(web)
 
 
-async def test_the_api_says_what_it_does_not_take(node: Node) -> None:
+async def test_the_api_refuses_invalid_requests(node: Node) -> None:
     await node.runtime.run_pod(pod("s1"))
     for guest, uid, text, waits in (
         ("", "", TEXT, ""),
@@ -130,7 +130,9 @@ async def test_the_api_says_what_it_does_not_take(node: Node) -> None:
             await node.client.set_resolv_conf("s1", TEXT, networks=networks)
 
 
-async def test_a_full_disk_holds_what_needs_a_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_blocks_containers_that_need_a_file(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
     await node.client.set_resolv_conf("s1", TEXT)
@@ -144,8 +146,8 @@ async def test_a_full_disk_holds_what_needs_a_file(node: Node, monkeypatch: pyte
     await node.start(web)
 
 
-async def test_a_reason_to_wait_writes_nothing_where_there_is_nothing_to_hold(node: Node) -> None:
-    # A guest that the gate does not know, as those out of files: an empty text is no file.
+async def test_a_wait_message_for_an_ungated_guest_writes_nothing(node: Node) -> None:
+    # The gate does not know guests from files; an empty text writes no file.
     result = await node.client.set_resolv_conf("made-by-hand", "", wait_message="network red does not exist")
     assert result.code is ResultCode.UNCHANGED
     assert (await node.client.set_resolv_conf("made-by-hand", TEXT)).code is not ResultCode.UNCHANGED

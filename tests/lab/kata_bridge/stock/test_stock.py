@@ -265,9 +265,7 @@ async def test_a_rule_that_the_kernels_tools_refuse_is_shown(
         assert "999.0.0.1" not in guest.run(f"iptables-{tables.variant}-save")
 
 
-async def test_oversized_ruleset_is_refused_before_it_is_sent(
-    place: Path, tables: NamespaceTables
-) -> None:
+async def test_oversized_ruleset_is_refused_before_it_is_sent(place: Path, tables: NamespaceTables) -> None:
     rules = tuple(f"-d 10.96.0.1/32 -p tcp -m tcp --dport {port} -j RETURN" for port in range(65_000))
     huge = make_ruleset(8, [Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})])
     async with FakeKata(place, tables) as kata:

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kata_bridge.api.peer_auth import Allowed, Caller
+from kata_bridge.api.peer_auth import Peer, PeerPolicy
 
 
 @pytest.mark.parametrize(
-    ("allowed", "is_admitted"),
+    ("policy", "is_allowed"),
     [
-        (Allowed(frozenset({1000}), None), True),
-        (Allowed(frozenset({0}), None), False),
-        (Allowed(frozenset({0}), 50), True),
-        (Allowed(frozenset({0}), 51), False),
-        (Allowed(frozenset({0}), 0), False),
+        (PeerPolicy(frozenset({1000}), None), True),
+        (PeerPolicy(frozenset({0}), None), False),
+        (PeerPolicy(frozenset({0}), 50), True),
+        (PeerPolicy(frozenset({0}), 51), False),
+        (PeerPolicy(frozenset({0}), 0), False),
     ],
 )
-def test_users_and_members_of_the_group_may(allowed: Allowed, is_admitted: bool) -> None:
-    assert allowed.admits(Caller(7, 1000, frozenset({1000, 50}))) is is_admitted
+def test_listed_users_and_group_members_are_allowed(policy: PeerPolicy, is_allowed: bool) -> None:
+    assert policy.is_allowed(Peer(7, 1000, frozenset({1000, 50}))) is is_allowed

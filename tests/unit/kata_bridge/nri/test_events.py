@@ -3,13 +3,13 @@
 
 import pytest
 
-from kata_bridge.nri.events import GATE, NEWER, SANDBOXES, Event, has_newer, mask
+from kata_bridge.nri.events import GATE, SANDBOXES, SINCE_0_10, Event, mask, supports_since_0_10
 
 
 def test_bits() -> None:
     assert mask(SANDBOXES) == 0x7
     assert mask(SANDBOXES | GATE) == 0x200F
-    assert mask(NEWER) == 0x3800
+    assert mask(SINCE_0_10) == 0x3800
     assert mask(event for event in Event if event is not Event.UNKNOWN) == 0x3FFF
     with pytest.raises(ValueError, match="all"):
         mask([])
@@ -33,4 +33,4 @@ def test_bits() -> None:
     ],
 )
 def test_runtimes(name: str, version: str, nri: str, has: bool) -> None:
-    assert has_newer(name, version, nri) is has
+    assert supports_since_0_10(name, version, nri) is has

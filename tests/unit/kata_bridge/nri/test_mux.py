@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from daemonkit.protobuf import encode
 from kata_bridge.nri.messages import RUNTIME, RegisterPluginRequest
-from kata_bridge.nri.mux import MAX_PAYLOAD_BYTES, BadTrunk, Demultiplexer, multiplexed
+from kata_bridge.nri.mux import MAX_PAYLOAD_BYTES, BadTrunkError, Demultiplexer, multiplexed
 from kata_bridge.ttrpc.frame import REQUEST, RESPONSE, Frame
 from kata_bridge.ttrpc.messages import Request
 
@@ -60,9 +60,9 @@ def test_any_cut_gives_the_same_streams(frames: list[tuple[int, bytes]], cuts: l
 def test_what_is_no_frame() -> None:
     whole = (1).to_bytes(4, "big") + MAX_PAYLOAD_BYTES.to_bytes(4, "big")
     assert Demultiplexer().feed(whole) == []
-    with pytest.raises(BadTrunk, match="connection 1, 4194315 bytes"):
+    with pytest.raises(BadTrunkError, match="connection 1, 4194315 bytes"):
         Demultiplexer().feed((1).to_bytes(4, "big") + (MAX_PAYLOAD_BYTES + 1).to_bytes(4, "big"))
-    with pytest.raises(BadTrunk, match="connection 0"):
+    with pytest.raises(BadTrunkError, match="connection 0"):
         Demultiplexer().feed(bytes(8))
 
 
@@ -73,6 +73,6 @@ def test_rubbish_is_streams_or_no_trunk(pieces: list[bytes]) -> None:
     for piece in pieces:
         try:
             told += sum(len(part) for _, part in demultiplexer.feed(piece))
-        except BadTrunk:
+        except BadTrunkError:
             break
     assert told <= sum(map(len, pieces))

@@ -12,8 +12,8 @@ from kata_bridge.cri.messages import (
     PodSandboxStatus,
     PodSandboxStatusResponse,
 )
-from kata_bridge.sandboxes.core.sandbox import Seen
-from kata_bridge.sandboxes.cri_source import detailed, seen_of
+from kata_bridge.sandboxes.core.sandbox import SandboxObservation
+from kata_bridge.sandboxes.cri_source import detailed, observation_of
 
 ITEM = PodSandbox(
     "s",
@@ -27,8 +27,8 @@ ITEM = PodSandbox(
 INFO = {"info": '{"runtimeSpec":{"linux":{"namespaces":[{"type":"network","path":"/run/netns/x"}]}}}'}
 
 
-def test_a_list_has_no_addresses() -> None:
-    assert seen_of(ITEM) == Seen(
+def test_a_list_item_has_no_addresses() -> None:
+    assert observation_of(ITEM) == SandboxObservation(
         id="s",
         namespace="n",
         name="web",
@@ -39,23 +39,27 @@ def test_a_list_has_no_addresses() -> None:
         attempt=2,
         created_at_ns=9,
     )
-    assert not seen_of(PodSandbox("s", state=PodSandboxState.SANDBOX_NOTREADY)).is_alive
+    assert not observation_of(PodSandbox("s", state=PodSandboxState.SANDBOX_NOTREADY)).is_alive
 
 
-def test_a_status_has() -> None:
+def test_a_status_has_addresses_and_namespace() -> None:
     status = PodSandboxStatus(
         network=PodSandboxNetworkStatus("10.1.0.5", (PodIP("fd00::5"),)),
         linux=LinuxPodSandboxStatus(Namespace(NamespaceOption(NamespaceMode.POD))),
     )
-    seen = detailed(ITEM, PodSandboxStatusResponse(status, INFO))
-    assert (seen.ips, seen.netns, seen.is_host_network) == (("10.1.0.5", "fd00::5"), "/run/netns/x", False)
+    observation = detailed(ITEM, PodSandboxStatusResponse(status, INFO))
+    assert (observation.ips, observation.netns, observation.is_host_network) == (
+        ("10.1.0.5", "fd00::5"),
+        "/run/netns/x",
+        False,
+    )
 
 
-def test_a_status_with_nothing_in_it_says_nothing() -> None:
-    seen = detailed(ITEM, PodSandboxStatusResponse())
-    assert (seen.ips, seen.netns, seen.is_host_network) == ((), "", False)
+def test_an_empty_status_has_no_details() -> None:
+    observation = detailed(ITEM, PodSandboxStatusResponse())
+    assert (observation.ips, observation.netns, observation.is_host_network) == ((), "", False)
 
 
-def test_the_hosts_network() -> None:
+def test_a_status_shows_the_host_network() -> None:
     linux = LinuxPodSandboxStatus(Namespace(NamespaceOption(NamespaceMode.NODE)))
     assert detailed(ITEM, PodSandboxStatusResponse(PodSandboxStatus(linux=linux))).is_host_network

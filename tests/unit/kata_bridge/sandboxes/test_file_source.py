@@ -12,7 +12,7 @@ HEAD = "apiVersion: vcnode.io/v1alpha1\nkind: Guest\n"
 SMALL = f"{HEAD}namespace: n\nname: p\n"
 
 
-def test_a_file_in_full() -> None:
+def test_all_keys_of_a_guest_file_are_read() -> None:
     text = f"""{HEAD}
 id: sandbox-1
 namespace: vc-a-shop
@@ -47,13 +47,13 @@ channels: [agent, netns]
     ("more", "channels", "netns"),
     [("", ("agent",), ""), ("netns: x\n", ("netns",), "/guests/x"), ("channels: [stock]\n", ("stock",), "")],
 )
-def test_what_is_not_said(more: str, channels: tuple[str, ...], netns: str) -> None:
+def test_defaults_of_a_guest_file(more: str, channels: tuple[str, ...], netns: str) -> None:
     sandbox = parse(f"{SMALL}{more}".encode(), Path("/guests/web.yaml"))
     assert (sandbox.id, sandbox.uid, sandbox.networks) == ("web", "web", ("default",))
     assert (sandbox.channels, sandbox.netns) == (channels, netns)
 
 
-def test_json_is_read_too() -> None:
+def test_a_guest_file_may_be_json() -> None:
     text = '{"apiVersion": "vcnode.io/v1alpha1", "kind": "Guest", "namespace": "n", "name": "p"}'
     assert parse(text.encode(), Path("/guests/j.json")).id == "j"
 
@@ -71,13 +71,13 @@ def test_json_is_read_too() -> None:
         ("kind: Pod\napiVersion: v1\n", "kind: expected 'Guest', got 'Pod'"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, why: str) -> None:
+def test_an_invalid_guest_file_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text.encode(), Path("/guests/x.yaml"))
     assert caught.match(why)
 
 
-def test_a_file_that_turns_bad_keeps_its_guest_and_goes_with_its_file(tmp_path: Path) -> None:
+def test_a_file_that_becomes_invalid_keeps_its_guest(tmp_path: Path) -> None:
     directory = GuestDirectory(tmp_path)
     (tmp_path / "a.yaml").write_text(SMALL)
     (tmp_path / "b.yaml").write_text("kind: Guest\n")
@@ -92,14 +92,14 @@ def test_a_file_that_turns_bad_keeps_its_guest_and_goes_with_its_file(tmp_path: 
     assert directory.read() == {}
 
 
-def test_two_files_with_one_id(tmp_path: Path) -> None:
+def test_of_two_files_with_one_id_the_first_counts(tmp_path: Path) -> None:
     directory = GuestDirectory(tmp_path)
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(f"{HEAD}id: same\nnamespace: n\nname: {name}\n")
     assert directory.read()["same"].name == "a"
-    assert directory.problems == {"b.yaml": "the id same is that of another file"}
+    assert directory.problems == {"b.yaml": "another file has the id same"}
 
 
-def test_a_directory_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FilesError):
         GuestDirectory(tmp_path / "no").read()

@@ -2,17 +2,17 @@
 import pytest
 
 from kata_bridge.nri.messages import LinuxNamespace, LinuxPodSandbox, PodSandbox
-from kata_bridge.sandboxes.core.sandbox import Seen
-from kata_bridge.sandboxes.nri_source import seen_of
+from kata_bridge.sandboxes.core.sandbox import SandboxObservation
+from kata_bridge.sandboxes.nri_source import observation_of
 
 NETNS = LinuxPodSandbox((LinuxNamespace("pid", "/proc/7/ns/pid"), LinuxNamespace("network", "/run/netns/x")))
 
 
-def test_all_that_nri_tells() -> None:
+def test_all_fields_of_nri_are_read() -> None:
     pod = PodSandbox(
         "s", "web", "u", "n", {"app": "web"}, {"a": "b"}, "kata", NETNS, 7, ("10.1.0.5", "fd00::5")
     )
-    assert seen_of(pod) == Seen(
+    assert observation_of(pod) == SandboxObservation(
         id="s",
         namespace="n",
         name="web",
@@ -35,8 +35,8 @@ def test_all_that_nri_tells() -> None:
         (None, 0, False, False),
     ],
 )
-def test_alive_dead_and_on_the_hosts_network(
+def test_pid_and_namespace_tell_alive_and_host_network(
     linux: LinuxPodSandbox | None, pid: int, is_alive: bool, is_host_network: bool
 ) -> None:
-    seen = seen_of(PodSandbox("s", "web", "u", "n", linux=linux, pid=pid))
-    assert (seen.is_alive, seen.is_host_network) == (is_alive, is_host_network)
+    observation = observation_of(PodSandbox("s", "web", "u", "n", linux=linux, pid=pid))
+    assert (observation.is_alive, observation.is_host_network) == (is_alive, is_host_network)

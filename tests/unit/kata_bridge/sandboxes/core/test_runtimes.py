@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kata_bridge.sandboxes.core.runtimes import Runtime, channels_of
+from kata_bridge.sandboxes.core.runtimes import HandlerChannels, channels_of
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 RULES = (
-    Runtime(("kata-remote",), ()),
-    Runtime(("kata*",), ("agent", "stock")),
-    Runtime(("runc", ""), ("netns",)),
+    HandlerChannels(("kata-remote",), ()),
+    HandlerChannels(("kata*",), ("agent", "stock")),
+    HandlerChannels(("runc", ""), ("netns",)),
 )
 
 
@@ -23,19 +23,19 @@ RULES = (
         ("my-vms", True, ("agent", "stock")),
     ],
 )
-def test_the_handler_decides_and_a_shim_socket_where_no_rule_names_it(
+def test_the_handler_decides_else_the_shim_socket(
     handler: str, has_shim: bool, channels: tuple[str, ...]
 ) -> None:
     sandbox = Sandbox(id="s", namespace="n", name="p", uid="u", runtime_handler=handler)
     assert channels_of(sandbox, RULES, has_shim=has_shim) == channels
 
 
-def test_the_hosts_network_is_never_a_guest() -> None:
+def test_a_pod_in_the_host_network_is_never_a_guest() -> None:
     for extra in ((), ("netns",)):
         sandbox = Sandbox("s", "n", "p", "u", runtime_handler="kata", is_host_network=True, channels=extra)
         assert channels_of(sandbox, RULES, has_shim=True) == ()
 
 
-def test_what_a_file_says_comes_first() -> None:
+def test_the_channels_of_a_file_come_first() -> None:
     sandbox = Sandbox(id="s", namespace="n", name="p", uid="u", runtime_handler="kata", channels=("netns",))
     assert channels_of(sandbox, RULES, has_shim=True) == ("netns",)

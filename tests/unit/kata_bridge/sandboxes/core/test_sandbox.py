@@ -1,7 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
-from kata_bridge.sandboxes.core.sandbox import policy_lock_reason
+from kata_bridge.sandboxes.core.sandbox import (
+    CONFIG_HASH,
+    Sandbox,
+    SandboxObservation,
+    policy_lock_reason,
+    sandbox_of,
+)
+
+ANNOTATIONS = {
+    "tenancy.x-k8s.io/cluster": "vc-1-a",
+    "tenancy.x-k8s.io/namespace": "shop",
+    "tenancy.x-k8s.io/uid": "11111111-1111-1111-1111-111111111111",
+}
+WEB = SandboxObservation(
+    id="s1",
+    namespace="vc-1-a-shop",
+    name="web-0",
+    uid="22222222-2222-2222-2222-222222222222",
+    labels={"arktos.futurewei.com/network": "blue"},
+    annotations=ANNOTATIONS,
+    runtime_handler="kata-qemu",
+    ips=("10.1.0.5",),
+    netns="/run/netns/x",
+)
+DNS = SandboxObservation(
+    id="s2", namespace="kube-system", name="dns", uid="33333333-3333-3333-3333-333333333333"
+)
+
+
+def test_annotations_name_the_tenant_of_a_sandbox() -> None:
+    assert sandbox_of(WEB) == Sandbox(
+        id="s1",
+        namespace="vc-1-a-shop",
+        name="web-0",
+        uid="22222222-2222-2222-2222-222222222222",
+        tenant="vc-1-a",
+        tenant_namespace="shop",
+        tenant_name="web-0",
+        networks=("blue",),
+        ips=("10.1.0.5",),
+        runtime_handler="kata-qemu",
+        netns="/run/netns/x",
+    )
+
+
+def test_a_pod_without_annotations_has_no_tenant() -> None:
+    assert sandbox_of(DNS) == Sandbox(
+        id="s2",
+        namespace="kube-system",
+        name="dns",
+        uid="33333333-3333-3333-3333-333333333333",
+        networks=("default",),
+    )
+
+
+def test_incomplete_ownership_annotations_are_refused() -> None:
+    sandbox = sandbox_of(replace(WEB, annotations={"tenancy.x-k8s.io/cluster": "vc-1-a"}))
+    assert sandbox.tenant == ""
+    assert sandbox.refusal == (
+        "its ownership annotations are invalid: not all of its ownership annotations are set"
+    )
+
+
+def test_a_static_pod_without_uid_has_its_config_hash() -> None:
+    observation = replace(DNS, uid="", annotations={CONFIG_HASH: "0123456789abcdef0123456789abcdef"})
+    assert sandbox_of(observation).uid == "0123456789abcdef0123456789abcdef"
 
 
 @pytest.mark.parametrize(
@@ -41,5 +108,5 @@ from kata_bridge.sandboxes.core.sandbox import policy_lock_reason
         ({}, "Kata_QEMU_CoCo", "the runtime handler Kata_QEMU_CoCo is for confidential guests"),
     ],
 )
-def test_whose_policy_stays(annotations: dict[str, str], handler: str, why: str) -> None:
+def test_why_an_agents_policy_must_stay(annotations: dict[str, str], handler: str, why: str) -> None:
     assert policy_lock_reason(annotations, handler) == why

@@ -6,300 +6,310 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kata_bridge.start_gate.core.decision import (
-    BEHIND_S,
-    Admitted,
-    Asking,
-    Held,
-    Kind,
+    MAX_RULES_LAG_S,
+    Allowed,
+    Blocked,
+    ContainerFacts,
     MountPoint,
     Need,
+    PodFacts,
+    PodResolver,
     Policy,
     PolicyRule,
-    Resolver,
-    Rules,
-    Subject,
-    are_in,
-    brings_its_own,
+    Reason,
+    RulesState,
+    StartGateSettings,
     decide,
-    is_in_place,
-    policy_of,
+    has_own_resolv_conf,
+    is_complete,
+    is_only_resolv_conf,
 )
 
 BOTH = frozenset(Need)
-IN = Rules(digest="d", desired="d")
-POD = Subject(
+POD = PodFacts(
     tenant="vc-a",
     networks=("blue",),
     is_host_network=False,
     refusal="",
     readiness=None,
-    rules=IN,
-    resolver=Resolver("nameserver 10.1.0.10\n"),
+    rules=RulesState(digest="d", desired="d"),
+    resolver=PodResolver("nameserver 10.1.0.10\n"),
 )
-MAIN = Asking("main")
-NOBODY_SAID = "nobody has said yet which DNS server network blue has"
+MAIN = ContainerFacts("main")
+NO_RESOLVER = "the resolver of network blue is not synced: dnsconfig has not submitted it yet"
+NO_RULES = "the Services of network blue are not synced: kubeproxy-ext has not submitted them yet"
 
 
-def held(subject: Subject, asking: Asking = MAIN) -> str:
-    decision = decide(subject, asking, Policy.ENFORCE, BOTH)
-    assert isinstance(decision, Held), decision
-    return "; ".join(reason.words for reason in decision.reasons)
+def messages(pod: PodFacts, container: ContainerFacts = MAIN) -> list[str]:
+    """Why an enforced pod is blocked."""
+    decision = decide(pod, container, Policy.ENFORCE, BOTH)
+    assert isinstance(decision, Blocked), decision
+    return [blocker.message for blocker in decision.blockers]
 
 
-def test_all_is_in() -> None:
-    assert decide(POD, MAIN, Policy.ENFORCE, BOTH) == Admitted(has_mount=True)
+def test_a_pod_with_all_needs_met_starts() -> None:
+    assert decide(POD, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=True)
 
 
 @pytest.mark.parametrize(
-    ("rules", "words"),
+    ("rules", "message"),
     [
-        (Rules(), "the pod's guest has not answered yet, so the Services of network blue are not in it"),
         (
-            Rules(unreachable="/run/vc/sbs/x/shim-monitor.sock: Connection refused"),
-            "the pod's guest cannot be reached, so the Services of network blue are not in it",
+            RulesState(),
+            "the pod's guest has not answered yet, so the Services of network blue are not applied",
         ),
         (
-            Rules(not_injectable="the guest has no\niptables"),
-            "the Services of network blue cannot be put into the pod's guest: the guest has no iptables",
-        ),
-        (Rules(digest=""), "nobody has said yet what the Services of network blue are"),
-        (Rules(digest="", desired="d"), "the Services of network blue are being put into the pod's guest"),
-        (
-            Rules(digest="", desired="d", refused="-A VCN-X line of a rule"),
-            "the pod's guest refuses the rules for the Services of network blue",
+            RulesState(unreachable="/run/vc/sbs/x/shim-monitor.sock: Connection refused"),
+            "the pod's guest cannot be reached, so the Services of network blue are not applied",
         ),
         (
-            Rules(digest="d", desired="d", has_drifted=True),
-            "the pod's guest has lost the Services of network blue, they are being put back",
+            RulesState(not_injectable="the guest has no\niptables"),
+            "the Services of network blue cannot be applied in the pod's guest: the guest has no iptables",
+        ),
+        (RulesState(digest=""), NO_RULES),
+        (
+            RulesState(digest="", desired="d"),
+            "the Services of network blue are being applied in the pod's guest",
         ),
         (
-            Rules(digest="c", desired="d", was_lost=True),
-            "the pod's guest has lost the Services of network blue, they are being put back",
+            RulesState(digest="", desired="d", refused="-A VCN-X line of a rule"),
+            "the pod's guest refuses the rules of the Services of network blue",
         ),
         (
-            Rules(digest="c", desired="d", behind_s=BEHIND_S + 1),
-            "the Services of network blue are being put into the pod's guest",
+            RulesState(digest="d", desired="d", has_drifted=True),
+            "the pod's guest has lost the Services of network blue, they are being applied again",
+        ),
+        (
+            RulesState(digest="c", desired="d", was_lost=True),
+            "the pod's guest has lost the Services of network blue, they are being applied again",
+        ),
+        (
+            RulesState(digest="c", desired="d", lag_s=MAX_RULES_LAG_S + 1),
+            "the Services of network blue are being applied in the pod's guest",
         ),
     ],
 )
-def test_rules_that_are_not_in_and_what_the_author_reads(rules: Rules, words: str) -> None:
-    assert held(replace(POD, rules=rules)) == words
+def test_rules_that_are_not_current_block(rules: RulesState, message: str) -> None:
+    assert messages(replace(POD, rules=rules)) == [message]
 
 
 @pytest.mark.parametrize(
     "rules",
     [
-        IN,
-        Rules(digest="d"),  # since our start nobody has said what it shall hold; it says what it holds
-        Rules(digest="c", desired="d", behind_s=BEHIND_S),  # a change is on its way to all that run
-        Rules(digest="d", desired="d", refused="an older one"),
+        RulesState(digest="d", desired="d"),
+        RulesState(digest="d"),  # after our restart the guest has reported, and kubeproxy-ext has not
+        RulesState(digest="c", desired="d", lag_s=MAX_RULES_LAG_S),  # an endpoint changed a moment ago
+        RulesState(digest="d", desired="d", refused="an older ruleset"),
     ],
 )
-def test_rules_that_are_in(rules: Rules) -> None:
-    assert are_in(rules)
+def test_rules_that_are_current(rules: RulesState) -> None:
+    assert rules.are_current
 
 
 @pytest.mark.parametrize(
-    ("resolver", "words"),
+    ("resolver", "message"),
     [
-        (None, NOBODY_SAID),
-        (Resolver(waits="network blue has no DNS server yet"), "network blue has no DNS server yet"),
-        (Resolver("nameserver 10.1.0.10\n", waits="network blue is gone"), "network blue is gone"),
+        (None, NO_RESOLVER),
+        (
+            PodResolver(wait_message="network blue has no DNS server yet"),
+            "network blue has no DNS server yet",
+        ),
+        (PodResolver("nameserver 10.1.0.10\n", wait_message="network blue is gone"), "network blue is gone"),
     ],
 )
-def test_resolvers_that_are_waited_for(resolver: Resolver | None, words: str) -> None:
-    assert held(replace(POD, resolver=resolver)) == words
+def test_a_missing_resolver_or_its_wait_message_blocks(resolver: PodResolver | None, message: str) -> None:
+    assert messages(replace(POD, resolver=resolver)) == [message]
 
 
-ELSEWHERE = "its resolver is for another network; waiting for dnsconfig"
-
-
-@pytest.mark.parametrize("said", [Resolver("nameserver 10.1.0.10\n"), Resolver(waits="network red is gone")])
+@pytest.mark.parametrize(
+    "resolver", [PodResolver("nameserver 10.1.0.10\n"), PodResolver(wait_message="network red is gone")]
+)
 @pytest.mark.parametrize("networks", [("red",), ("blue", "red"), ("Blue",)])
-def test_what_was_said_for_another_network_is_not_said(said: Resolver, networks: tuple[str, ...]) -> None:
-    subject = replace(POD, resolver=replace(said, networks=networks))
-    assert held(subject) == ELSEWHERE
-    assert decide(subject, MAIN, Policy.OFF, BOTH) == Admitted(has_mount=False)
-    on_host = replace(subject, is_host_network=True, rules=None)
-    assert decide(on_host, MAIN, Policy.ENFORCE, BOTH) == Admitted(has_mount=False)
-    # A container that brings its own, and a node where nobody says resolvers, wait for none.
-    assert decide(subject, Asking("main", has_own=True), Policy.ENFORCE, BOTH) == Admitted(has_mount=False)
-    assert decide(subject, MAIN, Policy.ENFORCE, {Need.RULES}) == Admitted(has_mount=False)
+def test_a_resolver_for_another_network_is_not_used(resolver: PodResolver, networks: tuple[str, ...]) -> None:
+    pod = replace(POD, resolver=replace(resolver, networks=networks))
+    assert messages(pod) == ["its resolver is for another network; waiting for dnsconfig"]
+    assert decide(pod, MAIN, Policy.OFF, BOTH) == Allowed(mounts_resolv_conf=False)
+    on_host = replace(pod, is_host_network=True, rules=None)
+    assert decide(on_host, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=False)
+    # Neither a container with its own resolv.conf nor a node without dnsconfig needs one.
+    own = ContainerFacts("main", has_own_resolv_conf=True)
+    assert decide(pod, own, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=False)
+    assert decide(pod, MAIN, Policy.ENFORCE, {Need.RULES}) == Allowed(mounts_resolv_conf=False)
 
 
 @pytest.mark.parametrize("networks", [(), ("blue",), ("blue", "blue")])
-def test_what_was_said_for_its_own_network(networks: tuple[str, ...]) -> None:
-    subject = replace(POD, resolver=Resolver("nameserver 10.1.0.10\n", networks=networks))
-    assert decide(subject, MAIN, Policy.ENFORCE, BOTH) == Admitted(has_mount=True)
+def test_a_resolver_for_the_sandboxs_networks_is_mounted(networks: tuple[str, ...]) -> None:
+    pod = replace(POD, resolver=PodResolver("nameserver 10.1.0.10\n", networks=networks))
+    assert decide(pod, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=True)
 
 
-def test_an_agent_without_its_certificate_waits_where_its_pod_may_be_held() -> None:
-    asking = Asking("vcnode-guest-agent", is_agent=True, lacks_certificate=True)
-    subject = replace(POD, rules=Rules(digest=""))
-    words = (
-        "the node cannot make the certificate of the pod's agent now, which is to put in the Services of"
+def test_an_agent_without_its_certificate_is_blocked() -> None:
+    agent = ContainerFacts("vcnode-guest-agent", is_agent=True, lacks_certificate=True)
+    pod = replace(POD, rules=RulesState(digest=""))
+    message = (
+        "the node cannot issue the certificate of the pod's guest agent, which applies the Services of"
         " network blue"
     )
-    assert held(subject, asking) == words
-    assert decide(subject, asking, Policy.OFF, BOTH) == Admitted(has_mount=True)
-    assert decide(replace(subject, tenant=""), asking, Policy.ENFORCE, BOTH) == Admitted(has_mount=True)
-    warned = decide(subject, asking, Policy.WARN, BOTH)
-    assert isinstance(warned, Admitted)
-    assert [reason.words for reason in warned.lacks] == [words]
+    assert messages(pod, agent) == [message]
+    assert decide(pod, agent, Policy.OFF, BOTH) == Allowed(mounts_resolv_conf=True)
+    assert decide(replace(pod, tenant=""), agent, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=True)
+    warned = decide(pod, agent, Policy.WARN, BOTH)
+    assert isinstance(warned, Allowed)
+    assert [blocker.message for blocker in warned.missing] == [message]
 
 
-def test_both_at_once_are_both_said() -> None:
-    decision = decide(replace(POD, rules=Rules(digest=""), resolver=None), MAIN, Policy.ENFORCE, BOTH)
-    assert isinstance(decision, Held)
-    assert [reason.kind for reason in decision.reasons] == [Kind.RULES, Kind.RESOLVER]
-    assert decision.text == (
-        f"waiting: nobody has said yet what the Services of network blue are; {NOBODY_SAID}"
-        " (it is tried again by itself)"
-    )
+def test_the_message_has_all_blockers() -> None:
+    pod = replace(POD, rules=RulesState(digest=""), resolver=None)
+    decision = decide(pod, MAIN, Policy.ENFORCE, BOTH)
+    assert isinstance(decision, Blocked)
+    assert [blocker.reason for blocker in decision.blockers] == [Reason.RULES, Reason.RESOLVER]
+    assert decision.message == f"waiting: {NO_RULES}; {NO_RESOLVER} (the kubelet tries again)"
 
 
 @pytest.mark.parametrize(
-    ("readiness", "is_held"),
+    ("readiness", "is_blocked"),
     [(None, False), ("true", False), ("True", False), ("false", True), ("", True), ("yes", True)],
 )
-def test_network_readiness(readiness: str | None, is_held: bool) -> None:
+def test_only_an_absent_or_true_readiness_starts(readiness: str | None, is_blocked: bool) -> None:
     decision = decide(replace(POD, readiness=readiness), MAIN, Policy.ENFORCE, BOTH)
-    assert isinstance(decision, Held) == is_held
+    assert isinstance(decision, Blocked) == is_blocked
     on_host = replace(POD, readiness=readiness, is_host_network=True, rules=None)
-    assert isinstance(decide(on_host, MAIN, Policy.ENFORCE, BOTH), Admitted)
+    assert isinstance(decide(on_host, MAIN, Policy.ENFORCE, BOTH), Allowed)
 
 
-def test_a_pod_that_is_no_guest_waits_for_its_resolver_alone() -> None:
+def test_a_pod_that_is_not_a_guest_needs_only_its_resolver() -> None:
     runc = replace(POD, rules=None)
-    assert decide(runc, MAIN, Policy.ENFORCE, BOTH) == Admitted(has_mount=True)
-    assert held(replace(runc, resolver=None)) == NOBODY_SAID
+    assert decide(runc, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=True)
+    assert messages(replace(runc, resolver=None)) == [NO_RESOLVER]
 
 
-def test_needs_are_configuration() -> None:
-    bare = replace(POD, rules=Rules(), resolver=None)
-    assert isinstance(decide(bare, MAIN, Policy.ENFORCE, ()), Admitted)
-    for need, kind in ((Need.RULES, Kind.RULES), (Need.RESOLVER, Kind.RESOLVER)):
+def test_only_configured_needs_block() -> None:
+    bare = replace(POD, rules=RulesState(), resolver=None)
+    assert isinstance(decide(bare, MAIN, Policy.ENFORCE, ()), Allowed)
+    for need, reason in ((Need.RULES, Reason.RULES), (Need.RESOLVER, Reason.RESOLVER)):
         decision = decide(bare, MAIN, Policy.ENFORCE, {need})
-        assert isinstance(decision, Held)
-        assert [reason.kind for reason in decision.reasons] == [kind]
-    # What was said of a pod counts, whether anybody was expected to say it or not.
-    decision = decide(replace(bare, resolver=Resolver(waits="w")), MAIN, Policy.ENFORCE, ())
-    assert isinstance(decision, Held)
+        assert isinstance(decision, Blocked)
+        assert [blocker.reason for blocker in decision.blockers] == [reason]
+    # A wait message blocks also where the resolver is not needed.
+    waiting = replace(bare, resolver=PodResolver(wait_message="w"))
+    assert isinstance(decide(waiting, MAIN, Policy.ENFORCE, ()), Blocked)
 
 
-def test_pods_that_are_none_of_ours_are_never_refused() -> None:
-    nobodys = replace(POD, tenant="", rules=Rules(), resolver=None, readiness="false")
+def test_a_pod_without_tenant_is_never_blocked() -> None:
+    pod = replace(POD, tenant="", rules=RulesState(), resolver=None, readiness="false")
     for policy in Policy:
-        assert decide(nobodys, MAIN, policy, BOTH) == Admitted(has_mount=False)
-    said = replace(nobodys, resolver=Resolver("nameserver 10.1.0.10\n"))
-    assert decide(said, MAIN, Policy.ENFORCE, BOTH) == Admitted(has_mount=True)
+        assert decide(pod, MAIN, policy, BOTH) == Allowed(mounts_resolv_conf=False)
+    with_resolver = replace(pod, resolver=PodResolver("nameserver 10.1.0.10\n"))
+    assert decide(with_resolver, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=True)
 
 
-def test_the_hosts_network_waits_only_for_what_somebody_says() -> None:
+def test_in_the_host_network_only_a_wait_message_blocks() -> None:
     host = replace(POD, is_host_network=True, rules=None, resolver=None)
-    assert decide(host, MAIN, Policy.ENFORCE, BOTH) == Admitted(has_mount=False)
-    assert (
-        held(replace(host, resolver=Resolver(waits="network blue is missing"))) == "network blue is missing"
-    )
+    assert decide(host, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=False)
+    waiting = replace(host, resolver=PodResolver(wait_message="network blue is missing"))
+    assert messages(waiting) == ["network blue is missing"]
 
 
-def test_a_pod_whose_tenant_cannot_be_told_is_held() -> None:
-    unclear = replace(POD, tenant="", refusal="whose pod it is cannot be told: key")
-    assert held(unclear) == "whose pod it is cannot be told: key"
+def test_invalid_ownership_annotations_block() -> None:
+    pod = replace(POD, tenant="", refusal="its ownership annotations are invalid: key")
+    assert messages(pod) == ["its ownership annotations are invalid: key"]
 
 
-def test_a_container_with_a_resolv_conf_of_its_own() -> None:
-    own = Asking("main", has_own=True)
-    assert decide(POD, own, Policy.ENFORCE, BOTH) == Admitted(has_mount=False)
-    assert decide(replace(POD, resolver=None), own, Policy.ENFORCE, BOTH) == Admitted(has_mount=False)
-    assert held(replace(POD, resolver=Resolver(waits="w")), own) == "w"
+def test_a_container_with_its_own_resolv_conf_needs_none() -> None:
+    own = ContainerFacts("main", has_own_resolv_conf=True)
+    assert decide(POD, own, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=False)
+    assert decide(replace(POD, resolver=None), own, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=False)
+    assert messages(replace(POD, resolver=PodResolver(wait_message="w")), own) == ["w"]
 
 
-def test_the_agent_in_the_pod_does_not_wait_for_itself() -> None:
-    agent = Asking("vcnode-guest-agent", is_agent=True)
-    starting = replace(POD, rules=Rules())
-    assert decide(starting, agent, Policy.ENFORCE, BOTH) == Admitted(has_mount=True)
-    assert held(replace(starting, resolver=None), agent) == NOBODY_SAID
+def test_the_agents_container_does_not_wait_for_rules() -> None:
+    agent = ContainerFacts("vcnode-guest-agent", is_agent=True)
+    starting = replace(POD, rules=RulesState())
+    assert decide(starting, agent, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=True)
+    assert messages(replace(starting, resolver=None), agent) == [NO_RESOLVER]
 
 
-def test_warn_says_what_is_missing_and_off_does_not() -> None:
-    bare = replace(POD, rules=Rules(digest=""), resolver=None)
+def test_warn_allows_and_names_what_is_missing_off_does_not() -> None:
+    bare = replace(POD, rules=RulesState(digest=""), resolver=None)
     warned = decide(bare, MAIN, Policy.WARN, BOTH)
-    assert isinstance(warned, Admitted)
-    assert [reason.kind for reason in warned.lacks] == [Kind.RULES, Kind.RESOLVER]
-    assert decide(bare, MAIN, Policy.OFF, BOTH) == Admitted(has_mount=False)
-    assert decide(POD, MAIN, Policy.OFF, BOTH) == Admitted(has_mount=True)
+    assert isinstance(warned, Allowed)
+    assert [blocker.reason for blocker in warned.missing] == [Reason.RULES, Reason.RESOLVER]
+    assert not is_complete(warned)
+    assert decide(bare, MAIN, Policy.OFF, BOTH) == Allowed(mounts_resolv_conf=False)
+    assert decide(POD, MAIN, Policy.OFF, BOTH) == Allowed(mounts_resolv_conf=True)
 
 
 TEXTS = st.sampled_from(["", "d", "e"])
 RULES = st.builds(
-    Rules,
+    RulesState,
     digest=st.none() | TEXTS,
     has_drifted=st.booleans(),
     desired=st.none() | TEXTS,
-    behind_s=st.sampled_from([0.0, BEHIND_S, 60.0]),
+    lag_s=st.sampled_from([0.0, MAX_RULES_LAG_S, 60.0]),
     was_lost=st.booleans(),
     not_injectable=TEXTS,
     refused=TEXTS,
     unreachable=TEXTS,
 )
-SUBJECTS = st.builds(
-    Subject,
+PODS = st.builds(
+    PodFacts,
     tenant=st.sampled_from(["", "vc-a"]),
     networks=st.just(("blue",)),
     is_host_network=st.booleans(),
     refusal=TEXTS,
     readiness=st.sampled_from([None, "true", "false"]),
     rules=st.none() | RULES,
-    resolver=st.none() | st.builds(Resolver, TEXTS, TEXTS),
+    resolver=st.none() | st.builds(PodResolver, TEXTS, TEXTS),
 )
-ASKING = st.builds(Asking, st.just("main"), st.booleans(), st.booleans())
+CONTAINERS = st.builds(ContainerFacts, st.just("main"), st.booleans(), st.booleans())
 
 
-@given(SUBJECTS, ASKING)
-def test_nothing_of_a_tenant_starts_before_all_is_in(subject: Subject, asking: Asking) -> None:
-    decision = decide(subject, asking, Policy.ENFORCE, BOTH)
-    if not isinstance(decision, Admitted) or not subject.tenant or subject.is_host_network:
-        return
-    assert (
-        subject.rules is None or asking.is_agent or (subject.rules.digest and not subject.rules.has_drifted)
-    )
-    assert subject.readiness in (None, "true")
-    assert not subject.refusal
-    assert subject.resolver is None or not subject.resolver.waits
-    assert asking.has_own or (subject.resolver is not None and subject.resolver.text and decision.has_mount)
-
-
-@given(SUBJECTS, ASKING, st.sets(st.sampled_from(Need)))
-def test_only_enforce_refuses_and_what_it_refuses_warn_names(
-    subject: Subject, asking: Asking, needs: set[Need]
+@given(PODS, CONTAINERS)
+def test_no_tenants_container_starts_before_its_needs_are_met(
+    pod: PodFacts, container: ContainerFacts
 ) -> None:
-    enforced = decide(subject, asking, Policy.ENFORCE, needs)
-    warned = decide(subject, asking, Policy.WARN, needs)
-    off = decide(subject, asking, Policy.OFF, needs)
-    assert isinstance(warned, Admitted)
-    assert isinstance(off, Admitted)
-    assert not off.lacks
-    assert warned.lacks == (enforced.reasons if isinstance(enforced, Held) else ())
-    if isinstance(enforced, Held):
-        assert enforced.reasons
-        assert all(reason.words and "\n" not in reason.words for reason in enforced.reasons)
-        assert subject.tenant or subject.refusal
+    decision = decide(pod, container, Policy.ENFORCE, BOTH)
+    if not isinstance(decision, Allowed) or not pod.tenant or pod.is_host_network:
+        return
+    assert pod.rules is None or container.is_agent or (pod.rules.digest and not pod.rules.has_drifted)
+    assert pod.readiness in (None, "true")
+    assert not pod.refusal
+    assert pod.resolver is None or not pod.resolver.wait_message
+    has_resolver = pod.resolver is not None and pod.resolver.text and decision.mounts_resolv_conf
+    assert container.has_own_resolv_conf or has_resolver
+
+
+@given(PODS, CONTAINERS, st.sets(st.sampled_from(Need)))
+def test_only_enforce_blocks_and_warn_names_the_same(
+    pod: PodFacts, container: ContainerFacts, needs: set[Need]
+) -> None:
+    enforced = decide(pod, container, Policy.ENFORCE, needs)
+    warned = decide(pod, container, Policy.WARN, needs)
+    off = decide(pod, container, Policy.OFF, needs)
+    assert isinstance(warned, Allowed)
+    assert isinstance(off, Allowed)
+    assert not off.missing
+    assert warned.missing == (enforced.blockers if isinstance(enforced, Blocked) else ())
+    if isinstance(enforced, Blocked):
+        assert enforced.blockers
+        assert all(blocker.message and "\n" not in blocker.message for blocker in enforced.blockers)
+        assert pod.tenant or pod.refusal
 
 
 @given(st.text(max_size=2000))
-def test_what_others_say_becomes_one_short_line(text: str) -> None:
-    decision = decide(replace(POD, resolver=Resolver(waits=text or "x")), MAIN, Policy.ENFORCE, BOTH)
-    assert isinstance(decision, Held)
-    assert len(decision.text) < 400
-    assert decision.text.isprintable()
+def test_a_foreign_message_becomes_one_short_line(text: str) -> None:
+    pod = replace(POD, resolver=PodResolver(wait_message=text or "x"))
+    decision = decide(pod, MAIN, Policy.ENFORCE, BOTH)
+    assert isinstance(decision, Blocked)
+    assert len(decision.message) < 400
+    assert decision.message.isprintable()
 
 
-def test_the_first_rule_that_names_a_namespace_decides() -> None:
+def test_the_first_policy_rule_that_matches_decides() -> None:
     rules = (PolicyRule(("vc-a-*", "kube-system"), Policy.OFF), PolicyRule(("vc-*",), Policy.WARN))
-    names = ("vc-a-shop", "kube-system", "vc-b-shop", "default")
-    found = [policy_of(name, rules, Policy.ENFORCE) for name in names]
-    assert found == [Policy.OFF, Policy.OFF, Policy.WARN, Policy.ENFORCE]
+    settings = StartGateSettings(Policy.ENFORCE, rules, BOTH)
+    policies = [settings.policy_of(name) for name in ("vc-a-shop", "kube-system", "vc-b-shop", "default")]
+    assert policies == [Policy.OFF, Policy.OFF, Policy.WARN, Policy.ENFORCE]
 
 
 OF_CONTAINERD = "/var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes/s1/resolv.conf"
@@ -320,8 +330,8 @@ OF_POD = "/var/lib/kubelet/pods/uid/volume-subpaths/config/main/0"
         ([("/etc/hosts", OF_POD)], False),
     ],
 )
-def test_whose_resolv_conf_a_container_has(mounts: list[tuple[str, str]], is_own: bool) -> None:
-    assert brings_its_own("s1", [MountPoint(*mount) for mount in mounts]) == is_own
+def test_a_volume_at_resolv_conf_is_the_containers_own(mounts: list[tuple[str, str]], is_own: bool) -> None:
+    assert has_own_resolv_conf("s1", [MountPoint(*mount) for mount in mounts]) == is_own
 
 
 OURS = "/run/vcnode/pods/s1/resolv.conf"
@@ -339,5 +349,5 @@ OURS = "/run/vcnode/pods/s1/resolv.conf"
         ([("/etc/resolv.conf", OURS), ("/etc//resolv.conf", "/other")], False),
     ],
 )
-def test_whether_our_mount_is_still_in_place(adjusted: list[tuple[str, str]], is_ours: bool) -> None:
-    assert is_in_place(OURS, [MountPoint(*mount) for mount in adjusted]) == is_ours
+def test_whether_our_resolv_conf_is_still_mounted(adjusted: list[tuple[str, str]], is_ours: bool) -> None:
+    assert is_only_resolv_conf(OURS, [MountPoint(*mount) for mount in adjusted]) == is_ours
