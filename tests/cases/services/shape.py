@@ -94,7 +94,7 @@ class ServiceCaseSpec:
             metadata["annotations"] = {"tenancy.x-k8s.io/clusterIP": ",".join(self.tenant_vip)}
         return {
             "apiVersion": "v1",
-            "kind": "ServiceCaseSpec",
+            "kind": "Service",
             "metadata": metadata,
             "spec": spec,
             "status": {"loadBalancer": {"ingress": ingress} if ingress else {}},
