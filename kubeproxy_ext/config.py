@@ -48,7 +48,7 @@ class TenantRanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
+class RulesProbeSettings:
     """Addresses that nothing else has, which in a guest lead to itself while its rules are in."""
 
     ipv4_address: str | None = setting(None, key="ipv4Address", doc="an address that nothing else has")
@@ -65,9 +65,9 @@ class Canary:
             if address is not None and (canonical_ip(address) != address or family_of(address) is not family):
                 yield f"{name}: expected such an address as it is usually written, got {address!r}"
 
-    def value(self) -> rules_probe.Canary:
+    def value(self) -> rules_probe.RulesProbe:
         """As the core has it."""
-        return rules_probe.Canary(self.ipv4_address, self.ipv6_address, self.port)
+        return rules_probe.RulesProbe(self.ipv4_address, self.ipv6_address, self.port)
 
 
 class LastKnownPolicy(enum.Enum):
@@ -91,7 +91,7 @@ class KubeproxyExtConfiguration(RelistGuardSettings):
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
     status: StatusConfig = field(default_factory=StatusConfig)
-    canary: Canary | None = setting(None, doc="for init containers that test whether the rules are in")
+    rules_probe: RulesProbeSettings | None = setting(None, key="canary", doc="for init containers that test whether the rules are in")
 
     def directories(self) -> Iterator[Path]:
         """Where we keep files: `--check-config` looks at them."""

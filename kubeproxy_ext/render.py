@@ -15,7 +15,7 @@ import msgspec
 
 from kubeproxy_ext.compute import objects
 from kubeproxy_ext.compute.guest_view import GuestView
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.document import Document
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -50,7 +50,7 @@ def main(argv: Sequence[str], stdin: BinaryIO, stdout: TextIO, stderr: TextIO) -
     return 0
 
 
-def read_world(data: bytes) -> World:
+def read_world(data: bytes) -> ServiceState:
     """The world of a v1 List in JSON; kinds that decide nothing are passed over.
 
     The list is all there is: a namespace that is not in it belongs to no tenant. Raises
@@ -67,7 +67,7 @@ def read_world(data: bytes) -> World:
     items = given.get("items")
     if not isinstance(items, list):
         raise UnusableInputError("items: expected an array of objects")
-    world = World(has_all_namespaces=True)
+    world = ServiceState(has_all_namespaces=True)
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             raise UnusableInputError(f"items[{index}]: expected an object")
@@ -85,12 +85,12 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def rendered(world: World, view: GuestView, backend: Backend) -> Document:
+def rendered(world: ServiceState, view: GuestView, backend: Backend) -> Document:
     """The document of one guest."""
     return _RENDERERS[backend](world.rules_for(view))
 
 
-def _put(world: World, item: objects.AnyObject | None) -> None:
+def _put(world: ServiceState, item: objects.AnyObject | None) -> None:
     match item:
         case objects.ServiceObject():
             world.put_service(item)

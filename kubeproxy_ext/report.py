@@ -5,11 +5,11 @@ from typing import Protocol
 
 from daemonkit.status.server import Query, Readiness, Reply
 from kubeproxy_ext.cache.object_cache import tenant_of
-from kubeproxy_ext.cache.tenants import Tenant
-from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, Outcome, Problem
-from kubeproxy_ext.compute.rules_probe import Canary, with_canary
-from kubeproxy_ext.delivery.queue import Standing
-from kubeproxy_ext.delivery.rulesets import Asked, Unserved
+from kubeproxy_ext.cache.tenants import TenantSync
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, GuestRulesResult, ObjectProblem
+from kubeproxy_ext.compute.rules_probe import RulesProbe, with_rules_probe
+from kubeproxy_ext.delivery.queue import DeliveryStatus
+from kubeproxy_ext.delivery.rulesets import GuestSpec, Ineligible
 from kubeproxy_ext.sync import Engine
 from kubeproxy_ext.watch import Watch
 from tenancy import keys
@@ -91,7 +91,7 @@ class Report:
             "guests": [self._guest(standing, now) for standing in engine.delivery.guests.values()],
         }
 
-    def _too_large(self) -> list[Problem]:
+    def _too_large(self) -> list[ObjectProblem]:
         """Objects that are too large, in their tenants' names."""
         found = []
         for (plural, (namespace, name)), reason in sorted(self._watch.too_large().items()):
@@ -100,10 +100,10 @@ class Report:
             if known is not None and tenant:
                 own = known.metadata.annotations.get(keys.NAMESPACE, namespace)
                 what = "all of it" if plural == "services" else f"EndpointSlice {name}"
-                found.append(Problem(tenant, own, name, f"{what}: {reason}"))
+                found.append(ObjectProblem(tenant, own, name, f"{what}: {reason}"))
         return found
 
-    def _guest(self, standing: Standing, now: float) -> dict[str, object]:
+    def _guest(self, standing: DeliveryStatus, now: float) -> dict[str, object]:
         guest, wanted = standing.guest, standing.wanted
         capabilities = guest.capabilities
         return {
@@ -123,10 +123,10 @@ class Report:
             "problem": self._problem(standing),
         }
 
-    def _problem(self, standing: Standing) -> str:
-        asked = self._engine.asked.get(standing.guest.id)
-        if isinstance(asked, Unserved):
-            return asked.reason
+    def _problem(self, standing: DeliveryStatus) -> str:
+        guest_spec = self._engine.asked.get(standing.guest.id)
+        if isinstance(guest_spec, Ineligible):
+            return guest_spec.reason
         if standing.wanted is None:
             tenant = self._engine.tenants.get(standing.guest.tenant)
             return f"the tenant's Services: {'unknown' if tenant is None else tenant.knowledge}"
@@ -146,7 +146,7 @@ class Report:
         (standing,) = found
         tenant = self._engine.tenants.get(standing.guest.tenant)
         wanted = standing.wanted
-        outcomes = () if wanted is None else wanted.outcomes
+        results = () if wanted is None else wanted.results
         return Reply.json(
             {
                 "guest": self._guest(standing, now),
@@ -159,7 +159,7 @@ class Report:
                 ],
                 "namespaces": self._namespaces(standing.guest.tenant),
                 "elsewhere": self._elsewhere(standing, query.get("address", "")),
-                "models": [_model(outcome, self._engine.groups.canary) for outcome in outcomes],
+                "models": [_model(result, self._engine.groups.canary) for result in results],
                 "documents": [
                     {
                         "family": document.family.value,
@@ -171,24 +171,24 @@ class Report:
             }
         )
 
-    def _elsewhere(self, standing: Standing, ip: str) -> list[dict[str, str]]:
-        asked = self._engine.asked.get(standing.guest.id)
-        if not isinstance(asked, Asked) or not ip:
+    def _elsewhere(self, standing: DeliveryStatus, ip: str) -> list[dict[str, str]]:
+        guest_spec = self._engine.asked.get(standing.guest.id)
+        if not isinstance(guest_spec, GuestSpec) or not ip:
             return []
-        networks = {EVERY_NETWORK, *(name for view in asked.views for name in view.networks)}
-        holders = self._engine.world.holders(standing.guest.tenant, ip)
-        return [{"service": name, "network": where} for name, where in holders if where not in networks]
+        networks = {EVERY_NETWORK, *(name for view in guest_spec.views for name in view.networks)}
+        services_with_address = self._engine.world.services_with_address(standing.guest.tenant, ip)
+        return [{"service": name, "network": where} for name, where in services_with_address if where not in networks]
 
     def _namespaces(self, tenant: str) -> dict[str, str]:
         """A tenant's own names of its super namespaces, as far as these tell them."""
-        feed = self._engine.feed
+        cache = self._engine.feed
         annotations = {
-            name: feed.namespaces[name].metadata.annotations for name in feed.tenants.get(tenant, ())
+            name: cache.namespaces[name].metadata.annotations for name in cache.tenants.get(tenant, ())
         }
         return {name: each[keys.NAMESPACE] for name, each in annotations.items() if keys.NAMESPACE in each}
 
 
-def _tenant(tenant: Tenant, now: float) -> dict[str, object]:
+def _tenant(tenant: TenantSync, now: float) -> dict[str, object]:
     restored = tenant.restored
     return {
         "knowledge": tenant.knowledge,
@@ -199,13 +199,13 @@ def _tenant(tenant: Tenant, now: float) -> dict[str, object]:
     }
 
 
-def _model(outcome: Outcome, canary: Canary | None) -> dict[str, object]:
+def _model(result: GuestRulesResult, canary: RulesProbe | None) -> dict[str, object]:
     """What one family's document was rendered from."""
-    rules = with_canary(outcome.rules, canary)
-    return {"family": rules.family.value, "rules": rules, "serving": outcome.serving}
+    rules = with_rules_probe(result.rules, canary)
+    return {"family": rules.family.value, "rules": rules, "serving": result.serving}
 
 
-def _is_asked(standing: Standing, query: Query) -> bool:
+def _is_asked(standing: DeliveryStatus, query: Query) -> bool:
     guest = standing.guest
     if "guest" in query:
         return guest.id == query["guest"]

@@ -17,7 +17,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.files.saved_state import SavedFiles
 from daemonkit.metrics import Counter
-from kubeproxy_ext.cache.tenants import Restored, TenantState
+from kubeproxy_ext.cache.tenants import RestoredTenant, SavedTenant
 from kubeproxy_ext.compute.packed_slices import endpoints_of, pack
 from tenancy.names import is_label
 
@@ -43,7 +43,7 @@ class SavedState:
     def __init__(
         self,
         directory: Path,
-        snapshot: Callable[[str], TenantState],
+        snapshot: Callable[[str], SavedTenant],
         errors: Counter,
         *,
         wall: Callable[[], float] = time.time,
@@ -67,17 +67,17 @@ class SavedState:
 
     # ---- reading
 
-    async def load(self, tenant: str) -> Restored | None:
+    async def load(self, tenant: str) -> RestoredTenant | None:
         """What was saved of a tenant; None if there is nothing that can be used."""
         return await asyncio.to_thread(self._load, tenant)
 
-    def _load(self, tenant: str) -> Restored | None:
+    def _load(self, tenant: str) -> RestoredTenant | None:
         loaded = self._files.load(
             _name(tenant),
             _decode,
             lambda state: state.version in _READABLE and state.tenant == tenant,
         )
-        return None if loaded is None else Restored(loaded.value, loaded.age_s)
+        return None if loaded is None else RestoredTenant(loaded.value, loaded.age_s)
 
     # ---- writing
 

@@ -14,8 +14,8 @@ from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_read
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status.server import Query, Reply
 from kubeproxy_ext.bridge import Handlers, Pusher
-from kubeproxy_ext.cache.service_cidrs import ServiceRanges
-from kubeproxy_ext.cache.tenants import TenantState
+from kubeproxy_ext.cache.service_cidrs import ServiceCidrs
+from kubeproxy_ext.cache.tenants import SavedTenant
 from kubeproxy_ext.compute.packed_slices import pack
 from kubeproxy_ext.config import KubeproxyExtConfiguration, LastKnownPolicy
 from kubeproxy_ext.delivery.queue import Push
@@ -52,7 +52,7 @@ class Service:
         can_restore = self._saved is not None and config.last_known is LastKnownPolicy.APPLY
         self._engine = Engine(
             config.node_name,
-            ServiceRanges(
+            ServiceCidrs(
                 config.service_cidrs, {tenant.key: tenant.service_cidrs for tenant in config.tenants}
             ),
             config.hold_seconds,
@@ -64,8 +64,8 @@ class Service:
             ask_saved=self._restore if can_restore else None,
         )
         engine = self._engine
-        if config.canary is not None:
-            engine.groups.canary = config.canary.value()
+        if config.rules_probe is not None:
+            engine.groups.canary = config.rules_probe.value()
         self._pusher = Pusher(
             lambda: BridgeClient(config.bridge.socket),
             Handlers(
@@ -153,14 +153,14 @@ class Service:
         heard = [name for name, tenant in self._engine.tenants.items() if tenant.is_heard]
         return dict.fromkeys(heard, max(ages, default=0.0))
 
-    def _snapshot(self, tenant: str) -> TenantState:
-        feed = self._engine.feed
-        namespaces = sorted(feed.tenants.get(tenant, ()))
-        return TenantState(
+    def _snapshot(self, tenant: str) -> SavedTenant:
+        cache = self._engine.feed
+        namespaces = sorted(cache.tenants.get(tenant, ()))
+        return SavedTenant(
             tenant,
-            [feed.namespaces[name] for name in namespaces],
-            [service for name in namespaces for service in feed.services(name)],
-            [pack(each) for name in namespaces for each in feed.slices(name)],
+            [cache.namespaces[name] for name in namespaces],
+            [service for name in namespaces for service in cache.services(name)],
+            [pack(each) for name in namespaces for each in cache.slices(name)],
             self._watch.node,
         )
 

@@ -11,15 +11,15 @@ from typing import Protocol
 from bridge_api.messages import Guest, GuestResult, ResultCode
 from daemonkit import logs
 from kubeproxy_ext.brake import Brake
-from kubeproxy_ext.cache.object_cache import Feed, tenant_of
-from kubeproxy_ext.cache.service_cidrs import ServiceRanges
-from kubeproxy_ext.cache.tenants import Restored, Tenant, put_restored
+from kubeproxy_ext.cache.object_cache import ObjectCache, tenant_of
+from kubeproxy_ext.cache.service_cidrs import ServiceCidrs
+from kubeproxy_ext.cache.tenants import RestoredTenant, TenantSync, put_restored
 from kubeproxy_ext.compute.objects import EndpointSliceObject
-from kubeproxy_ext.compute.service_state import World
-from kubeproxy_ext.compute.sync_rate import Pace
-from kubeproxy_ext.delivery.latency import Latency
-from kubeproxy_ext.delivery.queue import Delivery, Push, Standing, Wanted
-from kubeproxy_ext.delivery.rulesets import Asked, Generations, Groups, Unserved, asked, asks_otherwise
+from kubeproxy_ext.compute.service_state import ServiceState
+from kubeproxy_ext.compute.sync_rate import SyncRateLimiter
+from kubeproxy_ext.delivery.latency import ProgrammingLatency
+from kubeproxy_ext.delivery.queue import Delivery, Push, DeliveryStatus, DesiredRuleset
+from kubeproxy_ext.delivery.rulesets import GuestSpec, Generations, Rulesets, Ineligible, guest_spec, spec_changed
 from kubeproxy_ext.metrics import Metrics
 from ruleset.delta import RulesetDelta
 
@@ -55,7 +55,7 @@ class Engine:
     def __init__(
         self,
         node_name: str,
-        ranges: ServiceRanges,
+        ranges: ServiceCidrs,
         hold_s: float,
         metrics: Metrics,
         *,
@@ -65,16 +65,16 @@ class Engine:
         send: Callable[[Push], None],
         ask_saved: Callable[[str], None] | None,
     ) -> None:
-        self.world = World()
-        self.feed = Feed(self.world, hold_s)
+        self.world = ServiceState()
+        self.feed = ObjectCache(self.world, hold_s)
         self.delivery = Delivery()
         self.sources: Sources | None = None
-        self.tenants: dict[str, Tenant] = {}
-        self.asked: dict[str, Asked | Unserved] = {}
+        self.tenants: dict[str, TenantSync] = {}
+        self.asked: dict[str, GuestSpec | Ineligible] = {}
         self._generations = Generations(wall)
-        self.groups = Groups(self.world, self._generations)
+        self.groups = Rulesets(self.world, self._generations)
         self.brake = Brake(hold_s, metrics.held_lists)
-        self.latency = Latency(wall, metrics.programming_duration.observe)
+        self.latency = ProgrammingLatency(wall, metrics.programming_duration.observe)
         self._node_name = node_name
         self._ranges = ranges
         self._hold_s = hold_s
@@ -86,10 +86,10 @@ class Engine:
         self._ask_saved = ask_saved
         self._is_connected = False
         self._fresh: dict[str, float] = {}  # since when
-        self._fresh_pace = Pace()
+        self._fresh_pace = SyncRateLimiter()
         self._is_prune_due = False
         self._to_save: set[str] = set()
-        self._seen: frozenset[Asked] = frozenset()
+        self._seen: frozenset[GuestSpec] = frozenset()
 
     # ---- the turn
 
@@ -98,7 +98,7 @@ class Engine:
         now = self._now()
         self.brake.tell(self.feed.tick(now), self.feed.held)
         self._follow(now)
-        for group in self.world.settle():
+        for group in self.world.take_changed_groups():
             if group.tenant in self.tenants:
                 self._changed(group.tenant, now)
         self._compute_due(now)
@@ -119,7 +119,7 @@ class Engine:
             return
         self.sources.want(present)
         for name in present - self.tenants.keys():
-            self.tenants[name] = Tenant(now)
+            self.tenants[name] = TenantSync(now)
         for name in self.tenants.keys() - set(self.sources.wanted):
             del self.tenants[name]
             self.latency.forget(name)
@@ -135,7 +135,7 @@ class Engine:
             elif not tenant.is_heard and now >= tenant.since + GRACE_S:
                 self._fall_back(name, tenant)
 
-    def _is_credible(self, name: str, tenant: Tenant, now: float) -> bool:
+    def _is_credible(self, name: str, tenant: TenantSync, now: float) -> bool:
         """Whether a tenant's first lists may be believed: endpoints without any Service may not yet."""
         if not self.feed.is_bare(name):
             tenant.bare_since = None
@@ -150,7 +150,7 @@ class Engine:
             )
         return now >= tenant.bare_since + self._hold_s
 
-    def _fall_back(self, name: str, tenant: Tenant) -> None:
+    def _fall_back(self, name: str, tenant: TenantSync) -> None:
         if not tenant.is_asked_for:
             tenant.is_asked_for = True
             if self._ask_saved is not None:
@@ -213,7 +213,7 @@ class Engine:
         """Forget what was made for guests that are gone, or that see other Services now."""
         self._is_prune_due = False
         self.groups.keep(s.wanted for s in self.delivery.guests.values() if s.wanted is not None)
-        seen = frozenset(each for each in self.asked.values() if isinstance(each, Asked))
+        seen = frozenset(each for each in self.asked.values() if isinstance(each, GuestSpec))
         if seen != self._seen:
             self._seen = seen
             self.groups.retain(seen)
@@ -222,26 +222,26 @@ class Engine:
         """Say what these guests are to have, as far as it is known."""
         now = self._now()
         self._is_prune_due = True
-        known: dict[str, Asked] = {}
+        known: dict[str, GuestSpec] = {}
         for guest_id in guests:
             standing = self.delivery.guests[guest_id]
             tenant = self.tenants.get(standing.guest.tenant)
             ranges = () if tenant is None else tenant.ranges
-            each = self.asked[guest_id] = asked(standing.guest, self._node_name, ranges)
-            if isinstance(each, Unserved) or tenant is None:
+            each = self.asked[guest_id] = guest_spec(standing.guest, self._node_name, ranges)
+            if isinstance(each, Ineligible) or tenant is None:
                 self.delivery.want(guest_id, None, now)
             elif tenant.is_heard or (tenant.restored is not None and not standing.has):
                 known[guest_id] = each
             # Else it keeps what it has, and what it is to have if that was known before.
         found = self.groups.wanted(known)
-        newer: dict[int, Wanted] = {}
+        newer: dict[int, DesiredRuleset] = {}
         for guest_id, wanted in found.items():
             standing = self.delivery.guests[guest_id]
             if _is_older(wanted, standing.wanted) and id(wanted) not in newer:
                 newer[id(wanted)] = self.groups.renumbered(wanted, standing.guest.tenant)
             self.delivery.want(guest_id, newer.get(id(wanted), wanted), now)
 
-    def _standings(self, guests: Iterable[str]) -> list[Standing]:
+    def _standings(self, guests: Iterable[str]) -> list[DeliveryStatus]:
         return [self.delivery.guests[guest_id] for guest_id in guests]
 
     def _next_turn(self) -> float | None:
@@ -270,7 +270,7 @@ class Engine:
         known = self.delivery.guests.get(guest.id)
         before = None if known is None else known.guest
         self.delivery.present(guest, self._now())
-        if before is None or asks_otherwise(before, guest):
+        if before is None or spec_changed(before, guest):
             self._fresh.setdefault(guest.id, self._now())
             self._fresh_pace = self._fresh_pace.changed(self._now())
         self._is_connected = True
@@ -323,9 +323,9 @@ class Engine:
         if not is_settled and not self.delivery.is_held(result.guest):
             self._wake()  # the others' answers leave nothing to do
 
-    def _overtake(self, standing: Standing, generation: int) -> None:
+    def _overtake(self, standing: DeliveryStatus, generation: int) -> None:
         """kata-bridge holds something newer: the clock was set back before our start."""
-        self._generations.seen(standing.guest.tenant, generation)
+        self._generations.observe(standing.guest.tenant, generation)
         wanted = standing.wanted
         if wanted is not None and wanted.ruleset.generation <= generation:
             newer = self.groups.renumbered(wanted, standing.guest.tenant)
@@ -353,7 +353,7 @@ class Engine:
 
     # ---- saved state
 
-    def restored(self, tenant_name: str, found: Restored | None) -> None:
+    def restored(self, tenant_name: str, found: RestoredTenant | None) -> None:
         """What was saved of a tenant; it counts until the API server is heard."""
         tenant = self.tenants.get(tenant_name)
         if tenant is None or tenant.is_heard or found is None or self.sources is None:
@@ -371,7 +371,7 @@ class Engine:
         return taken
 
 
-def _is_older(wanted: Wanted, before: Wanted | None) -> bool:
+def _is_older(wanted: DesiredRuleset, before: DesiredRuleset | None) -> bool:
     """Whether kata-bridge would take this for superseded by what it was handed before."""
     return (
         before is not None

@@ -19,8 +19,8 @@ from daemonkit.kube.resources import NAMESPACES, Identity, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from kubeproxy_ext.cache import transform
-from kubeproxy_ext.cache.object_cache import Feed, tenant_of
-from kubeproxy_ext.cache.watch_scope import Part, Place, Scope, scope
+from kubeproxy_ext.cache.object_cache import ObjectCache, tenant_of
+from kubeproxy_ext.cache.watch_scope import WatchScope, TenantNamespaces, WatchPlan, scope
 from kubeproxy_ext.compute.objects import (
     ENDPOINT_SLICES,
     NODES,
@@ -49,10 +49,10 @@ class NodeTarget(Protocol):
     def remove_node(self, name: str) -> None: ...
 
 
-class _Followed:
+class WatchPair:
     """The two reflectors of one part."""
 
-    def __init__(self, part: Part, watch: "Watch") -> None:
+    def __init__(self, part: WatchScope, watch: "Watch") -> None:
         self.part = part
         self.ends: list[asyncio.Task[None]] = []
 
@@ -92,7 +92,7 @@ class Watch:
         self,
         client: Transport,
         node_name: str,
-        feed: Feed,
+        cache: ObjectCache,
         nodes: NodeTarget,
         changed: Callable[[], None],
         tasks: Tasks,
@@ -101,18 +101,18 @@ class Watch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._feed = feed
+        self._feed = cache
         self._nodes = nodes
         self._changed = changed
         self._tasks = tasks
         self._timing = timing or Timing(page_size=PAGE_SIZE)
         self._clock = clock
         self._wanted: dict[str, float | None] = {}
-        self._scope = Scope(frozenset(), {})
+        self._scope = WatchPlan(frozenset(), {})
         self._planned_at = 0
-        self._followed: dict[Part, _Followed] = {}
+        self._followed: dict[WatchScope, WatchPair] = {}
         # The part that counts for a namespace: once it has been listed, until another takes over.
-        self._sources: dict[str, frozenset[Part]] = {}
+        self._sources: dict[str, frozenset[WatchScope]] = {}
         self._namespaces: Reflector[NamespaceObject] = self.reflector(
             NAMESPACES, NamespaceObject, transform=transform.namespace, on_change=self._told_namespaces
         )
@@ -239,17 +239,17 @@ class Watch:
     # ---- what is told
 
     def _told_namespaces(self, changes: Sequence[Change[NamespaceObject]]) -> None:
-        feed, now = self._feed, self._clock()
+        cache, now = self._feed, self._clock()
         gone = {change.key[1] for change in changes if isinstance(change, Deleted)}
         if self._namespaces.is_relisting:
             # Of what was restored from saved state no change tells that it is gone.
-            gone = feed.namespaces.keys() - {name for _, name in self._namespaces.objects}
-        feed.remove_namespaces(sorted(gone), now, by_list=self._namespaces.is_relisting)
+            gone = cache.namespaces.keys() - {name for _, name in self._namespaces.objects}
+        cache.remove_namespaces(sorted(gone), now, by_list=self._namespaces.is_relisting)
         for change in changes:
             if isinstance(change, Added | Modified) and _is_a_tenants(change.value):
-                feed.put_namespace(change.value)
+                cache.put_namespace(change.value)
             elif isinstance(change, Modified):
-                feed.remove_namespaces([change.key[1]], now, by_list=False)
+                cache.remove_namespaces([change.key[1]], now, by_list=False)
         self._replan()
         self._changed()
 
@@ -261,27 +261,27 @@ class Watch:
                 self._nodes.remove_node(change.key[1])
         self._changed()
 
-    def told(self, source: _Followed, reflector: Reflector[Any], changes: Sequence[Change[Any]]) -> None:
+    def told(self, source: WatchPair, reflector: Reflector[Any], changes: Sequence[Change[Any]]) -> None:
         """A part's reflector has news: pass on what counts of it."""
-        feed, now = self._feed, self._clock()
+        cache, now = self._feed, self._clock()
         # What comes before the part counts is taken over as a whole when it does.
         counting = [c for c in changes if source.part in self._sources.get(c.key[0], ())]
         gone = [change.key for change in counting if isinstance(change, Deleted)]
         if reflector is source.services:
             for change in counting:
                 if isinstance(change, DecodeFailed):
-                    feed.spoil_service(change.key)
+                    cache.spoil_service(change.key)
                 elif isinstance(change, UndecodableDeleted):
-                    feed.clear_service(change.key)
-            feed.remove_services(gone, now, by_list=reflector.is_relisting)
+                    cache.clear_service(change.key)
+            cache.remove_services(gone, now, by_list=reflector.is_relisting)
         else:
-            feed.remove_slices(gone)
+            cache.remove_slices(gone)
         for change in counting:
             if isinstance(change, Added | Modified):
-                feed.put(change.value)
+                cache.put(change.value)
                 if reflector is source.slices and not reflector.is_relisting:
                     self.on_slice(change.value)
-        if feed.namespace_changes != self._planned_at:
+        if cache.namespace_changes != self._planned_at:
             self._replan()  # one that was held against a list is gone now
         if counting:
             self._changed()
@@ -294,7 +294,7 @@ class Watch:
         places = {tenant: self._place(tenant) for tenant in self._wanted}
         self._scope = scope(places, self._scope)
         for part in sorted(self._scope.parts - self._followed.keys(), key=str):
-            followed = self._followed[part] = _Followed(part, self)
+            followed = self._followed[part] = WatchPair(part, self)
             where = f"in {part.namespace}" if part.namespace else part.labels or "in all namespaces"
             both: tuple[Reflector[Any], ...] = (followed.services, followed.slices)
             followed.ends = [self._tasks.spawn(each.run(), f"watch {each.name} {where}") for each in both]
@@ -305,13 +305,13 @@ class Watch:
         self._take_over()
         self._changed()
 
-    def _place(self, tenant: str) -> Place:
+    def _place(self, tenant: str) -> TenantNamespaces:
         namespaces = frozenset(self._feed.tenants.get(tenant, ()))
         annotations = [self._feed.namespaces[name].metadata.annotations for name in namespaces]
         named = {(each.get(keys.VC_NAMESPACE, ""), each.get(keys.VC_NAME, "")) for each in annotations}
         # Namespaces that do not agree on their VirtualCluster say nothing.
         vc_namespace, vc_name = named.pop() if len(named) == 1 else ("", "")
-        return Place(namespaces, vc_namespace, vc_name)
+        return TenantNamespaces(namespaces, vc_namespace, vc_name)
 
     def _take_over(self) -> None:
         """Let the new parts count where all of them have listed, and end what is not needed."""

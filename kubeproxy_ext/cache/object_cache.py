@@ -23,7 +23,7 @@ from tenancy import keys
 Namespaced = ServiceObject | EndpointSliceObject
 
 
-class Target(Protocol):
+class CacheTarget(Protocol):
     """The part of `core.world.World` that is fed."""
 
     def put_service(self, item: ServiceObject) -> None: ...
@@ -39,7 +39,7 @@ class _Contents:
     services: dict[str, ServiceObject] = field(default_factory=dict)
     slices: dict[str, EndpointSliceObject] = field(default_factory=dict)
     # Services that exist and cannot be read, or are too large.
-    spoiled: set[str] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
 
     @property
     def has_endpoints(self) -> bool:
@@ -51,14 +51,14 @@ def tenant_of(namespace: NamespaceObject) -> str:
     return namespace.metadata.annotations.get(keys.CLUSTER, "")
 
 
-class Feed:
+class ObjectCache:
     """The objects that count, and those of them that are held against a list.
 
     Times are of one monotonic clock.
     """
 
-    def __init__(self, world: Target, hold_s: float) -> None:
-        self._world = world
+    def __init__(self, state: CacheTarget, hold_s: float) -> None:
+        self._state = state
         self._namespaces: dict[str, NamespaceObject] = {}
         self._by_tenant: dict[str, set[str]] = {}
         self._contents: dict[str, _Contents] = {}
@@ -69,7 +69,7 @@ class Feed:
     # ---- what counts
 
     @property
-    def held(self) -> tuple[DistrustedRemoval, ...]:
+    def distrusted(self) -> tuple[DistrustedRemoval, ...]:
         return self._guard.removals
 
     @property
@@ -94,10 +94,10 @@ class Feed:
         contents = self._contents.values()
         return sum(len(each.services) for each in contents), sum(len(each.slices) for each in contents)
 
-    def is_bare(self, tenant: str) -> bool:
+    def has_only_endpoints(self, tenant: str) -> bool:
         """Whether a tenant has endpoints and not one Service: a first list may lack everything, too."""
         contents = [self._contents.get(name, _Contents()) for name in self._by_tenant.get(tenant, ())]
-        has_services = any(each.services or each.spoiled for each in contents)
+        has_services = any(each.services or each.unreadable for each in contents)
         return not has_services and any(each.has_endpoints for each in contents)
 
     # ---- what is told
@@ -112,15 +112,15 @@ class Feed:
         self.namespace_changes += 1
         if tenant_of(item):
             self._by_tenant.setdefault(tenant_of(item), set()).add(name)
-        self._world.put_namespace(item)
+        self._state.put_namespace(item)
 
-    def remove_namespaces(self, names: Iterable[str], now: float, *, by_list: bool) -> None:
+    def remove_namespaces(self, names: Iterable[str], now: float, *, by_relist: bool) -> None:
         for name in names:
             known = self._namespaces.get(name)
             if known is None:
                 continue
             services = self._contents.get(name, _Contents()).services
-            if is_distrusted(by_relist=by_list, has_remaining=False, is_contradicted=bool(services)):
+            if is_distrusted(by_relist=by_relist, has_remaining=False, is_contradicted=bool(services)):
                 self._guard.distrust(Lacking("Namespace", name), tenant_of(known), (), now)
             else:
                 self._drop_namespace(name)
@@ -130,37 +130,37 @@ class Feed:
         namespace, name = item.metadata.namespace, item.metadata.name
         contents = self._contents.setdefault(namespace, _Contents())
         if isinstance(item, ServiceObject):
-            contents.spoiled.discard(name)
+            contents.unreadable.discard(name)
             contents.services[name] = item
-            self._world.put_service(item)
-            self._believe(namespace, name)
+            self._state.put_service(item)
+            self._believe_rest(namespace, name)
         else:
             contents.slices[name] = item
-            self._world.put_slice(item)
-            self._settle(namespace)
+            self._state.put_slice(item)
+            self._believe_uncontradicted(namespace)
 
-    def spoil_service(self, key: Key) -> None:
+    def mark_unreadable(self, key: Key) -> None:
         """A Service is there and cannot be read, or is too large: it is neither as it was nor gone.
 
         Its old rules end, as nothing says that they are still right; and a list that has it does not
         lack everything.
         """
         namespace, name = key
-        self._contents.setdefault(namespace, _Contents()).spoiled.add(name)
-        self._believe(namespace, name)
+        self._contents.setdefault(namespace, _Contents()).unreadable.add(name)
+        self._believe_rest(namespace, name)
         self._drop_service(namespace, name)
 
-    def clear_service(self, key: Key) -> None:
+    def clear_unreadable(self, key: Key) -> None:
         """A Service that could not be read is gone."""
         if key[0] in self._contents:
-            self._contents[key[0]].spoiled.discard(key[1])
+            self._contents[key[0]].unreadable.discard(key[1])
 
-    def _believe(self, namespace: str, name: str) -> None:
+    def _believe_rest(self, namespace: str, name: str) -> None:
         """The namespace is not empty after all, it has this one: what a list lacked is gone."""
         for gone in self._guard.believe(Lacking("Service", namespace)) - {name}:
             self._drop_service(namespace, gone)
 
-    def remove_services(self, gone: Iterable[Key], now: float, *, by_list: bool) -> None:
+    def remove_services(self, gone: Iterable[Key], now: float, *, by_relist: bool) -> None:
         """Services are gone; what one list takes has to be told in one call."""
         by_namespace: dict[str, set[str]] = {}
         for namespace, name in gone:
@@ -169,8 +169,8 @@ class Feed:
             contents = self._contents.get(namespace, _Contents())
             known = names & contents.services.keys()
             if known and is_distrusted(
-                by_relist=by_list,
-                has_remaining=bool(contents.spoiled or contents.services.keys() - known),
+                by_relist=by_relist,
+                has_remaining=bool(contents.unreadable or contents.services.keys() - known),
                 is_contradicted=contents.has_endpoints,
             ):
                 self._guard.distrust(Lacking("Service", namespace), self._owner(namespace), known, now)
@@ -178,7 +178,7 @@ class Feed:
             for name in known:
                 self._drop_service(namespace, name)
 
-    def hold(self, services: Iterable[ServiceObject], now: float) -> None:
+    def distrust_absent(self, services: Iterable[ServiceObject], now: float) -> None:
         """Let Services of a namespace count that were known before its first list, which has none.
 
         Nothing happens where the list is plausible: there is a Service, or no endpoint.
@@ -190,34 +190,34 @@ class Feed:
             listed = contents.services if self._guard.get(lacking) is None else {}
             if is_distrusted(
                 by_relist=True,
-                has_remaining=bool(contents.spoiled or listed),
+                has_remaining=bool(contents.unreadable or listed),
                 is_contradicted=contents.has_endpoints,
             ):
                 contents.services[name] = service
-                self._world.put_service(service)
+                self._state.put_service(service)
                 self._guard.distrust(lacking, self._owner(namespace), (name,), now)
 
     def remove_slices(self, gone: Iterable[Key]) -> None:
         for namespace, name in gone:
             contents = self._contents.get(namespace)
             if contents is not None and contents.slices.pop(name, None) is not None:
-                self._world.remove_slice((namespace, name))
-                self._settle(namespace)
+                self._state.remove_slice((namespace, name))
+                self._believe_uncontradicted(namespace)
 
-    def take_over(
+    def adopt(
         self,
         namespace: str,
         services: Mapping[str, ServiceObject],
         slices: Mapping[str, EndpointSliceObject],
         now: float,
         *,
-        spoiled: Collection[str] = (),
+        unreadable: Collection[str] = (),
     ) -> None:
         """The lists of another watch say what there is in a namespace; `spoiled` Services among it."""
         contents = self._contents.setdefault(namespace, _Contents())
-        contents.spoiled.clear()
-        for name in spoiled:
-            self.spoil_service((namespace, name))
+        contents.unreadable.clear()
+        for name in unreadable:
+            self.mark_unreadable((namespace, name))
         for slice_name, each in slices.items():
             if contents.slices.get(slice_name) is not each:
                 self.put(each)
@@ -226,46 +226,46 @@ class Feed:
             if contents.services.get(name) is not service:
                 self.put(service)
         gone = contents.services.keys() - services.keys()
-        self.remove_services([(namespace, name) for name in gone], now, by_list=True)
+        self.remove_services([(namespace, name) for name in gone], now, by_relist=True)
 
     def forget(self, namespace: str) -> None:
         """Nobody wants what is in this namespace any more. That there is one stays known."""
-        held = self._guard.get(Lacking("Namespace", namespace))
+        distrusted = self._guard.get(Lacking("Namespace", namespace))
         self._guard.believe(Lacking("Service", namespace))
         contents = self._contents.pop(namespace, _Contents())
         for name in contents.services:
-            self._world.remove_service((namespace, name))
+            self._state.remove_service((namespace, name))
         for name in contents.slices:
-            self._world.remove_slice((namespace, name))
-        if held is not None:
+            self._state.remove_slice((namespace, name))
+        if distrusted is not None:
             self._drop_namespace(namespace)
 
     # ---- distrusted relists
 
-    def tick(self, now: float) -> tuple[DistrustedRemoval, ...]:
+    def believe_expired(self, now: float) -> tuple[DistrustedRemoval, ...]:
         """Believe what has been distrusted for long enough, and return it."""
         due = self._guard.believe_expired(now)
-        for held in due:
-            self._drop(held)
+        for distrusted in due:
+            self._drop(distrusted)
         return due
 
     @property
-    def next_tick(self) -> float | None:
+    def next_expiry_at(self) -> float | None:
         return self._guard.next_at
 
-    def _drop(self, held: DistrustedRemoval) -> None:
-        self._guard.believe(held.lacking)
-        kind, namespace = held.lacking
+    def _drop(self, distrusted: DistrustedRemoval) -> None:
+        self._guard.believe(distrusted.lacking)
+        kind, namespace = distrusted.lacking
         if kind == "Namespace":
             self._drop_namespace(namespace)
-        for name in held.names:
+        for name in distrusted.names:
             self._drop_service(namespace, name)
 
-    def _settle(self, namespace: str) -> None:
+    def _believe_uncontradicted(self, namespace: str) -> None:
         """Believe a relist that nothing contradicts any more."""
-        held = self._guard.get(Lacking("Service", namespace))
-        if held is not None and not self._contents[namespace].has_endpoints:
-            self._drop(held)
+        distrusted = self._guard.get(Lacking("Service", namespace))
+        if distrusted is not None and not self._contents[namespace].has_endpoints:
+            self._drop(distrusted)
         whole = self._guard.get(Lacking("Namespace", namespace))
         if whole is not None and not self._contents[namespace].services:
             self._drop(whole)
@@ -279,8 +279,8 @@ class Feed:
     def _drop_service(self, namespace: str, name: str) -> None:
         contents = self._contents.get(namespace)
         if contents is not None and contents.services.pop(name, None) is not None:
-            self._world.remove_service((namespace, name))
-            self._settle(namespace)
+            self._state.remove_service((namespace, name))
+            self._believe_uncontradicted(namespace)
 
     def _drop_namespace(self, name: str) -> None:
         self._guard.believe(Lacking("Namespace", name))
@@ -288,7 +288,7 @@ class Feed:
         if known is not None:
             self.namespace_changes += 1
             self._unlist(known)
-            self._world.remove_namespace(name)
+            self._state.remove_namespace(name)
 
     def _unlist(self, known: NamespaceObject) -> None:
         tenant, name = tenant_of(known), known.metadata.name

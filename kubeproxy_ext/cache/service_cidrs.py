@@ -10,7 +10,7 @@ is the tenant's own word and is not read.
 
 from collections.abc import Mapping
 
-from kubeproxy_ext.cache.object_cache import Feed, tenant_of
+from kubeproxy_ext.cache.object_cache import ObjectCache, tenant_of
 from kubeproxy_ext.compute.addresses import canonical_cidr
 from tenancy import keys
 
@@ -19,21 +19,21 @@ ANNOTATION = "vcnode.io/service-cidrs"
 MAX_RANGES = 8
 
 
-class ServiceRanges:
+class ServiceCidrs:
     """Ranges as configured: of the super cluster, and of tenants by their keys."""
 
     def __init__(self, of_super: tuple[str, ...], of_tenants: Mapping[str, tuple[str, ...]]) -> None:
         self._of_super = of_super
         self._of_tenants = of_tenants
 
-    def of(self, tenant: str, feed: Feed) -> tuple[str, ...]:
+    def of(self, tenant: str, cache: ObjectCache) -> tuple[str, ...]:
         """All ranges for the guests of a tenant, canonical and sorted."""
         own = self._of_tenants.get(tenant)
-        every = (*self._of_super, *(self._annotated(tenant, feed) if own is None else own))
+        every = (*self._of_super, *(self._annotated(tenant, cache) if own is None else own))
         return tuple(sorted({cidr for cidr in map(canonical_cidr, every) if cidr is not None}))
 
-    def _annotated(self, tenant: str, feed: Feed) -> list[str]:
-        root = feed.namespaces.get(tenant)
+    def _annotated(self, tenant: str, cache: ObjectCache) -> list[str]:
+        root = cache.namespaces.get(tenant)
         if root is None or tenant_of(root) or keys.VC_ROOT_NAMESPACE not in root.metadata.annotations:
             return []
         text = root.metadata.annotations.get(ANNOTATION, "")

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kubeproxy_ext.cache.object_cache import Feed
+from kubeproxy_ext.cache.object_cache import ObjectCache
 from kubeproxy_ext.compute.objects import NamespaceObject, NodeObject, ServiceObject
 from kubeproxy_ext.compute.packed_slices import PackedSlice
-from kubeproxy_ext.compute.service_state import World
-from kubeproxy_ext.compute.sync_rate import Pace
+from kubeproxy_ext.compute.service_state import ServiceState
+from kubeproxy_ext.compute.sync_rate import SyncRateLimiter
 
 VERSION = 2
 """Of `TenantState`. Version 1 has the endpoints of slices one by one."""
 
 
-class TenantState(msgspec.Struct, rename="camel"):
+class SavedTenant(msgspec.Struct, rename="camel"):
     """What was known of one tenant, and the node's zone by its Node object."""
 
     tenant: str
@@ -28,15 +28,15 @@ class TenantState(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredTenant:
     """What was saved, and how many seconds ago it was last confirmed."""
 
-    state: TenantState
+    state: SavedTenant
     age_s: float
 
 
 @dataclass(slots=True)
-class Tenant:
+class TenantSync:
     """What is known of a tenant that has guests here, and when it is due.
 
     `is_heard` stays once the API server has told of all its namespaces; one that comes later adds
@@ -44,13 +44,13 @@ class Tenant:
     """
 
     since: float
-    pace: Pace = field(default_factory=Pace)
+    pace: SyncRateLimiter = field(default_factory=SyncRateLimiter)
     ranges: tuple[str, ...] = ()
     took_s: float = 0.0  # what its last rules took to compute
     is_heard: bool = False
     bare_since: float | None = None
     is_asked_for: bool = False
-    restored: Restored | None = None
+    restored: RestoredTenant | None = None
     restored_at: float = 0.0
 
     @property
@@ -63,7 +63,7 @@ class Tenant:
 
 
 def put_restored(
-    found: Restored, world: World, feed: Feed, is_source_of: Callable[[str], bool], now: float
+    found: RestoredTenant, world: ServiceState, cache: ObjectCache, is_source_of: Callable[[str], bool], now: float
 ) -> None:
     """Put what was saved of a tenant where the API server has not told of it.
 
@@ -73,16 +73,16 @@ def put_restored(
     if found.state.node is not None:
         world.put_node(found.state.node)
     for namespace in found.state.namespaces:
-        if namespace.metadata.name not in feed.namespaces:
-            feed.put_namespace(namespace)
+        if namespace.metadata.name not in cache.namespaces:
+            cache.put_namespace(namespace)
     for each in found.state.slices:
         if not is_source_of(each.metadata.namespace):
-            feed.put(each)
+            cache.put(each)
     lacking: dict[str, list[ServiceObject]] = {}
     for service in found.state.services:
         if is_source_of(service.metadata.namespace):
             lacking.setdefault(service.metadata.namespace, []).append(service)
         else:
-            feed.put(service)
+            cache.put(service)
     for services in lacking.values():
-        feed.hold(services, now)
+        cache.hold(services, now)

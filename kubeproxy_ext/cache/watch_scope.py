@@ -29,7 +29,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TenantNamespaces:
     """Where a tenant's objects are: its super namespaces, and its VirtualCluster if they say it."""
 
     namespaces: frozenset[str]
@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WatchScope:
     """One watch of Services and one of EndpointSlices, by the same namespace and labels.
 
     An empty `namespace` is the whole cluster. `kept` are the namespaces of which something is
@@ -51,40 +51,40 @@ class Part:
 
     namespace: str = ""
     labels: str = ""
-    kept: frozenset[str] | None = None
+    namespaces: frozenset[str] | None = None
 
     def covers(self, namespace: str) -> bool:
         """Whether objects of this namespace can come out of this part."""
         if self.namespace:
             return self.namespace == namespace
-        return self.kept is None or namespace in self.kept
+        return self.namespaces is None or namespace in self.namespaces
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WatchPlan:
     """The parts, and for each tenant those that together have all of it."""
 
-    parts: frozenset[Part]
-    by_tenant: Mapping[str, tuple[Part, ...]]
+    scopes: frozenset[WatchScope]
+    by_tenant: Mapping[str, tuple[WatchScope, ...]]
 
 
-def scope(tenants: Mapping[str, Place], before: Scope | None = None) -> Scope:
+def plan_watches(tenants: Mapping[str, TenantNamespaces], before: WatchPlan | None = None) -> WatchPlan:
     """What to watch for these tenants; `before` is what is watched now."""
     namespaces = frozenset(n for place in tenants.values() for n in place.namespaces)
-    was_by_namespace = before is None or all(part.namespace for part in before.parts)
+    was_by_namespace = before is None or all(part.namespace for part in before.scopes)
     if len(namespaces) <= (MAX_NAMESPACES if was_by_namespace else _NAMESPACES_AGAIN):
-        return _scope({t: [Part(n) for n in sorted(place.namespaces)] for t, place in tenants.items()})
+        return _scope({t: [WatchScope(n) for n in sorted(place.namespaces)] for t, place in tenants.items()})
     if len(tenants) <= MAX_TENANTS and all(place.is_labelled for place in tenants.values()):
-        unlabelled = Part(labels=f"!{keys.VC_NAME}", kept=namespaces)
+        unlabelled = WatchScope(labels=f"!{keys.VC_NAME}", namespaces=namespaces)
         return _scope({t: [_labelled(place), unlabelled] for t, place in tenants.items()})
-    return _scope({tenant: [Part(kept=namespaces)] for tenant in tenants})
+    return _scope({tenant: [WatchScope(namespaces=namespaces)] for tenant in tenants})
 
 
-def _labelled(place: Place) -> Part:
+def _labelled(place: TenantNamespaces) -> WatchScope:
     labels = f"{keys.VC_NAMESPACE}={place.vc_namespace},{keys.VC_NAME}={place.vc_name}"
-    return Part(labels=labels, kept=place.namespaces)
+    return WatchScope(labels=labels, namespaces=place.namespaces)
 
 
-def _scope(by_tenant: Mapping[str, Iterable[Part]]) -> Scope:
-    found = {tenant: tuple(parts) for tenant, parts in by_tenant.items()}
-    return Scope(frozenset(part for parts in found.values() for part in parts), found)
+def _scope(by_tenant: Mapping[str, Iterable[WatchScope]]) -> WatchPlan:
+    found = {tenant: tuple(scopes) for tenant, scopes in by_tenant.items()}
+    return WatchPlan(frozenset(part for scopes in found.values() for part in scopes), found)

@@ -14,7 +14,7 @@ It goes to the better claim, then to the older Service, then to the name that so
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kubeproxy_ext.compute.parse import Service
+from kubeproxy_ext.compute.parse import ServiceInfo
 from ruleset.model import Family, Protocol
 
 Address = tuple[str, int, Protocol]
@@ -22,34 +22,34 @@ Address = tuple[str, int, Protocol]
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class AddressConflict:
     """An address that a Service (`namespace/name`) does not get, as another one has it."""
 
     address: Address
     winner: str
 
 
-def losses(services: Iterable[Service], family: Family) -> Mapping[str, tuple[Loss, ...]]:
+def find_conflicts(services: Iterable[ServiceInfo], family: Family) -> Mapping[str, tuple[AddressConflict, ...]]:
     """What each Service loses, by `namespace/name`; those that lose nothing are not in it."""
-    holders: dict[Address, tuple[int, str, str]] = {}
+    services_with_address: dict[Address, tuple[int, str, str]] = {}
     contested: dict[Address, set[str]] = {}
     for service in services:
         for rank, address in _claims(service, family):
             claim = (rank, service.created, service.reference)
-            held = holders.setdefault(address, claim)
+            held = services_with_address.setdefault(address, claim)
             if held[2] != service.reference:
                 contested.setdefault(address, {held[2]}).add(service.reference)
             if claim < held:
-                holders[address] = claim
-    found: dict[str, list[Loss]] = {}
+                services_with_address[address] = claim
+    found: dict[str, list[AddressConflict]] = {}
     for address, claimants in contested.items():
-        winner = holders[address][2]
+        winner = services_with_address[address][2]
         for loser in claimants - {winner}:
-            found.setdefault(loser, []).append(Loss(address, winner))
+            found.setdefault(loser, []).append(AddressConflict(address, winner))
     return {loser: tuple(sorted(lost, key=_order)) for loser, lost in found.items()}
 
 
-def count(service: Service, family: Family) -> int:
+def count(service: ServiceInfo, family: Family) -> int:
     """How many addresses (ip, port, protocol) a Service claims at most."""
     addresses = service.addresses(family)
     if addresses is None:
@@ -58,7 +58,7 @@ def count(service: Service, family: Family) -> int:
     return ips * len(service.ports)
 
 
-def _claims(service: Service, family: Family) -> Iterator[tuple[int, Address]]:
+def _claims(service: ServiceInfo, family: Family) -> Iterator[tuple[int, Address]]:
     addresses = service.addresses(family)
     if addresses is None:
         return
@@ -69,6 +69,6 @@ def _claims(service: Service, family: Family) -> Iterator[tuple[int, Address]]:
                 yield rank, (ip, port.port, port.protocol)
 
 
-def _order(loss: Loss) -> tuple[str, int, str]:
+def _order(loss: AddressConflict) -> tuple[str, int, str]:
     ip, port, protocol = loss.address
     return ip, port, protocol.value

@@ -10,7 +10,7 @@ from ruleset.model import Family
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class AddressRange:
     """An address range; `first` and `last` are the addresses as numbers."""
 
     family: Family
@@ -18,18 +18,18 @@ class Range:
     last: int
 
 
-def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def merged(ranges: Iterable[AddressRange]) -> tuple[AddressRange, ...]:
     """The same addresses of one family, sorted, in ranges that neither overlap nor touch."""
-    found: list[Range] = []
+    found: list[AddressRange] = []
     for one in sorted(ranges, key=lambda one: (one.first, one.last)):
         if found and one.first <= found[-1].last + 1:
-            found[-1] = Range(one.family, found[-1].first, max(found[-1].last, one.last))
+            found[-1] = AddressRange(one.family, found[-1].first, max(found[-1].last, one.last))
         else:
             found.append(one)
     return tuple(found)
 
 
-def holds(ranges: Sequence[Range], ip: str) -> bool:
+def holds(ranges: Sequence[AddressRange], ip: str) -> bool:
     """Whether a canonical address lies in one of the ranges, which are `merged` and of its family.
 
     Each guest asks this of each Service that has ranges, which may be thousands.
@@ -87,13 +87,13 @@ def canonical_cidr(text: str) -> str | None:
     return None if network is None else str(network)
 
 
-def parse_range(text: str) -> Range | None:
+def parse_range(text: str) -> AddressRange | None:
     """A range to compare addresses with; None if it is none."""
     network = _network(text)
     if network is None:
         return None
     family = Family.IPV4 if network.version == 4 else Family.IPV6
-    return Range(family, int(network.network_address), int(network.broadcast_address))
+    return AddressRange(family, int(network.network_address), int(network.broadcast_address))
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:

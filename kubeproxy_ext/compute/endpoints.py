@@ -4,7 +4,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeproxy_ext.compute.parse import ServicePort, Slice, SliceEndpoint
+from kubeproxy_ext.compute.parse import PortInfo, SliceInfo, EndpointInfo
 from ruleset.model import Endpoint, Family, Protocol
 
 PortKey = tuple[str, Protocol]
@@ -16,7 +16,7 @@ class Candidate:
     """An endpoint of a Service port, and what its slice says of it. Local: on the guest's node."""
 
     endpoint: Endpoint
-    source: SliceEndpoint
+    source: EndpointInfo
     is_local: bool
 
     @property
@@ -26,7 +26,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CategorizedEndpoints:
     """Endpoints under each policy, sorted by their text; None: the Service has no use for it.
 
     `has_any`: something usable exists somewhere, if not under this policy.
@@ -38,7 +38,7 @@ class Choice:
 
 
 def join(
-    ports: Iterable[ServicePort], slices: Iterable[Slice], family: Family, node: str
+    ports: Iterable[PortInfo], slices: Iterable[SliceInfo], family: Family, node: str
 ) -> Mapping[PortKey, tuple[Candidate, ...]]:
     """The endpoints of each Service port that has some, over all slices of the Service.
 
@@ -63,9 +63,9 @@ def join(
     return {key: tuple(known.values()) for key, known in found.items()}
 
 
-def choose(
+def categorize(
     candidates: Sequence[Candidate], node: str, zone: str, *, uses_cluster: bool, uses_local: bool
-) -> Choice:
+) -> CategorizedEndpoints:
     """Who gets packets: the ready ones, else those that serve and terminate, each policy for itself.
 
     Topology hints narrow the Cluster set of ready endpoints alone.
@@ -77,7 +77,7 @@ def choose(
         cluster = _sorted(_near(ready, node, zone) or last)
     if uses_local:
         local = _sorted([one for one in ready if one.is_local] or [one for one in last if one.is_local])
-    return Choice(cluster, local, has_any=bool(ready or last))
+    return CategorizedEndpoints(cluster, local, has_any=bool(ready or last))
 
 
 def serving(candidates: Iterable[Candidate]) -> tuple[Endpoint, ...]:

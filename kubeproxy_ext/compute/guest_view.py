@@ -12,7 +12,7 @@ EVERY_NETWORK = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ServiceGroup:
     """The Services of one network of one tenant; tenant None is the super cluster itself."""
 
     tenant: str | None
@@ -47,14 +47,14 @@ class GuestView:
         object.__setattr__(self, "service_cidrs", tuple(sorted(cidrs)))
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[ServiceGroup, ...]:
         """The groups whose changes can change this guest's rules."""
         return groups_of(self.tenant, self.networks)
 
 
-def groups_of(tenant: str | None, networks: tuple[str, ...]) -> tuple[Group, ...]:
+def groups_of(tenant: str | None, networks: tuple[str, ...]) -> tuple[ServiceGroup, ...]:
     """What a guest of some networks sees: these, and what is of every network."""
-    return tuple(Group(tenant, network) for network in (EVERY_NETWORK, *networks))
+    return tuple(ServiceGroup(tenant, network) for network in (EVERY_NETWORK, *networks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class GroupKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServingEndpoints:
     """Which endpoints of a UDP Service port may still answer: ready or not, all that serve.
 
     Traffic policies, hints and termination do not matter (kube-proxy ignores them on purpose): a
@@ -87,15 +87,15 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Outcome:
+class GuestRulesResult:
     """What guests of one GroupKey get, and what is needed besides to repair their flows."""
 
     rules: GuestRules
-    serving: tuple[Serving, ...]
+    serving: tuple[ServingEndpoints, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ObjectProblem:
     """Something in a tenant's object that was left out. Names are the tenant's own."""
 
     tenant: str | None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.addresses import Range, canonical_ip, family_of, merged, parse_range
+from kubeproxy_ext.compute.addresses import AddressRange, canonical_ip, family_of, merged, parse_range
 from kubeproxy_ext.compute.packed_slices import endpoints_of
 from ruleset.model import Family, Protocol
 from tenancy import keys
@@ -35,7 +35,7 @@ _MAX_QUOTED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ServicePort:
+class PortInfo:
     name: str
     protocol: Protocol
     port: int
@@ -53,11 +53,11 @@ class Addresses:
     tenants: tuple[str, ...]
     external: tuple[str, ...]
     balancer: tuple[str, ...]
-    balancer_ranges: tuple[Range, ...] | None
+    balancer_ranges: tuple[AddressRange, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceInfo:
     """A Service that is proxied. `network` is its label, None without one; `ports` are sorted.
 
     What the external traffic policy and node ports say does not matter here: a pod that uses an
@@ -68,7 +68,7 @@ class Service:
     name: str
     network: str | None
     created: str
-    ports: tuple[ServicePort, ...]
+    ports: tuple[PortInfo, ...]
     ipv4: Addresses | None
     ipv6: Addresses | None
     is_internal_local: bool
@@ -85,7 +85,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceEndpoint:
+class EndpointInfo:
     """One endpoint of a slice; `zones` and `nodes` are its hints."""
 
     ip: str
@@ -98,27 +98,27 @@ class SliceEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SliceInfo:
     """An EndpointSlice of the Service `service` in its namespace."""
 
     namespace: str
     name: str
     service: str
     family: Family
-    ports: tuple[ServicePort, ...]
-    endpoints: tuple[SliceEndpoint, ...]
+    ports: tuple[PortInfo, ...]
+    endpoints: tuple[EndpointInfo, ...]
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class NamespaceOwner:
     """Whose a namespace of the super cluster is, and what the tenant calls it."""
 
     tenant: str | None
     namespace: str
 
 
-def parse_service(item: objects.ServiceObject) -> Service | None:
+def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
     """The Service as a value; None for one that is not proxied (kube-proxy's own rules).
 
     Not proxied are: without a cluster IP, headless, ExternalName even with an address, and what its
@@ -149,7 +149,7 @@ def parse_service(item: objects.ServiceObject) -> Service | None:
             _ranges_of(family, ranges),
         )
 
-    return Service(
+    return ServiceInfo(
         namespace=sys.intern(item.metadata.namespace),
         name=sys.intern(item.metadata.name),
         network=sys.intern(labels[keys.ARKTOS_NETWORK]) if labels.get(keys.ARKTOS_NETWORK) else None,
@@ -163,14 +163,14 @@ def parse_service(item: objects.ServiceObject) -> Service | None:
     )
 
 
-def parse_slice(item: objects.EndpointSliceObject) -> Slice | None:
+def parse_slice(item: objects.EndpointSliceObject) -> SliceInfo | None:
     """The slice as a value; None for one that is no Service's, of names, or another proxy's."""
     home = service_of(item)
     if home is None:
         return None
     service, family = home[1], _ADDRESS_TYPES[item.address_type]
     problems: list[str] = []
-    return Slice(
+    return SliceInfo(
         namespace=sys.intern(item.metadata.namespace),
         name=sys.intern(item.metadata.name),
         service=sys.intern(service),
@@ -189,7 +189,7 @@ def service_of(item: objects.EndpointSliceObject) -> tuple[str, str] | None:
     return (item.metadata.namespace, name) if name and is_ours else None
 
 
-def parse_namespace(item: objects.NamespaceObject) -> Owner | None:
+def parse_namespace(item: objects.NamespaceObject) -> NamespaceOwner | None:
     """Whose the namespace is; tenant None: the super cluster's own. None: it cannot be told, as its
     annotation is empty."""
     annotations = item.metadata.annotations
@@ -197,7 +197,7 @@ def parse_namespace(item: objects.NamespaceObject) -> Owner | None:
     if tenant == "":
         return None
     name = annotations.get(keys.NAMESPACE) or item.metadata.name
-    return Owner(None if tenant is None else sys.intern(tenant), sys.intern(name))
+    return NamespaceOwner(None if tenant is None else sys.intern(tenant), sys.intern(name))
 
 
 def parse_zone(item: objects.NodeObject) -> str:
@@ -205,18 +205,18 @@ def parse_zone(item: objects.NodeObject) -> str:
     return sys.intern(item.metadata.labels.get(ZONE_LABEL, ""))
 
 
-def _service_ports(raw: Iterable[objects.ServicePort], problems: list[str]) -> tuple[ServicePort, ...]:
+def _service_ports(raw: Iterable[objects.ServicePort], problems: list[str]) -> tuple[PortInfo, ...]:
     found = []
     for port in raw:
         protocol = _PROTOCOLS.get(port.protocol)
         if protocol is None or not 0 < port.port < 65536:
             problems.append(f"spec.ports: {_quoted(f'{port.protocol}/{port.port}')} is no port")
         else:
-            found.append(ServicePort(sys.intern(port.name), protocol, port.port))
+            found.append(PortInfo(sys.intern(port.name), protocol, port.port))
     return tuple(sorted(found, key=_port_order))
 
 
-def _slice_ports(raw: Iterable[objects.SlicePort], problems: list[str]) -> tuple[ServicePort, ...]:
+def _slice_ports(raw: Iterable[objects.SlicePort], problems: list[str]) -> tuple[PortInfo, ...]:
     """Ports without a name or number are ignored, as kube-proxy does; an empty name is a name."""
     found = []
     for port in raw:
@@ -226,17 +226,17 @@ def _slice_ports(raw: Iterable[objects.SlicePort], problems: list[str]) -> tuple
         if protocol is None or not 0 < port.port < 65536:
             problems.append(f"ports: {_quoted(f'{port.protocol}/{port.port}')} is no port")
         else:
-            found.append(ServicePort(sys.intern(port.name), protocol, port.port))
+            found.append(PortInfo(sys.intern(port.name), protocol, port.port))
     return tuple(found)
 
 
-def _port_order(port: ServicePort) -> tuple[str, str, int]:
+def _port_order(port: PortInfo) -> tuple[str, str, int]:
     return port.name, port.protocol.value, port.port
 
 
 def _slice_endpoints(
     raw: Iterable[objects.SliceEndpoint], family: Family, problems: list[str]
-) -> tuple[SliceEndpoint, ...]:
+) -> tuple[EndpointInfo, ...]:
     found = []
     for endpoint in raw:
         if not endpoint.addresses:
@@ -250,7 +250,7 @@ def _slice_endpoints(
         conditions = endpoint.conditions or objects.Conditions()
         hints = endpoint.hints or objects.Hints()
         found.append(
-            SliceEndpoint(
+            EndpointInfo(
                 ip=sys.intern(ip),
                 node=None if endpoint.node_name is None else sys.intern(endpoint.node_name),
                 is_ready=conditions.ready is not False,
@@ -316,7 +316,7 @@ def _ingress(status: objects.ServiceStatus | None) -> list[str]:
     return [one.ip for one in ingress if one.ip and (one.ip_mode or "VIP") == "VIP"]
 
 
-def _ranges(texts: Iterable[str], problems: list[str]) -> list[Range | None]:
+def _ranges(texts: Iterable[str], problems: list[str]) -> list[AddressRange | None]:
     """None stands for one that cannot be told."""
     found = []
     for text in texts:
@@ -326,7 +326,7 @@ def _ranges(texts: Iterable[str], problems: list[str]) -> list[Range | None]:
     return found
 
 
-def _ranges_of(family: Family, ranges: Sequence[Range | None]) -> tuple[Range, ...] | None:
+def _ranges_of(family: Family, ranges: Sequence[AddressRange | None]) -> tuple[AddressRange, ...] | None:
     """kube-proxy filters by the ranges of its own family alone, and not at all if there is none. With
     a range that cannot be told there was a filter to be: then those that are left have to admit."""
     ours = merged(one for one in ranges if one is not None and one.family is family)

@@ -4,16 +4,16 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from daemonkit.kube.resources import Key
-from kubeproxy_ext.compute.address_conflicts import Loss
-from kubeproxy_ext.compute.guest_view import Problem
+from kubeproxy_ext.compute.address_conflicts import AddressConflict
+from kubeproxy_ext.compute.guest_view import ObjectProblem
 from kubeproxy_ext.compute.rule_limit import MAX_RULES
-from kubeproxy_ext.compute.service_index import Cluster
-from kubeproxy_ext.compute.visible_services import Roster
+from kubeproxy_ext.compute.service_index import ServiceIndex
+from kubeproxy_ext.compute.visible_services import VisibleServices
 
 
 def find_problems(
-    cluster: Cluster, rosters: Iterable[Roster], oversized: Collection[Key] = ()
-) -> tuple[Problem, ...]:
+    cluster: ServiceIndex, rosters: Iterable[VisibleServices], oversized: Collection[Key] = ()
+) -> tuple[ObjectProblem, ...]:
     """Malformed values and Services that were left out, and addresses that one does not get; sorted.
 
     Of objects whose owner is not known nobody is told.
@@ -24,11 +24,11 @@ def find_problems(
     for namespace, name, text in (*_malformed(cluster), *_lost(cluster, rosters), *too_large):
         owner = cluster.owner(namespace)
         if owner is not None:
-            found.add(Problem(owner.tenant, owner.namespace, name, text))
+            found.add(ObjectProblem(owner.tenant, owner.namespace, name, text))
     return tuple(sorted(found, key=_order))
 
 
-def _malformed(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
+def _malformed(cluster: ServiceIndex) -> Iterator[tuple[str, str, str]]:
     for service in cluster.services.values():
         for text in service.problems:
             yield service.namespace, service.name, text
@@ -37,7 +37,7 @@ def _malformed(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
             yield one.namespace, one.service, f"EndpointSlice {one.name}: {text}"
 
 
-def _lost(cluster: Cluster, rosters: Iterable[Roster]) -> Iterator[tuple[str, str, str]]:
+def _lost(cluster: ServiceIndex, rosters: Iterable[VisibleServices]) -> Iterator[tuple[str, str, str]]:
     for roster in rosters:
         for loser, lost in roster.lost.items():
             namespace, _, name = loser.partition("/")
@@ -45,7 +45,7 @@ def _lost(cluster: Cluster, rosters: Iterable[Roster]) -> Iterator[tuple[str, st
                 yield namespace, name, _sentence(cluster, loss)
 
 
-def _sentence(cluster: Cluster, loss: Loss) -> str:
+def _sentence(cluster: ServiceIndex, loss: AddressConflict) -> str:
     ip, port, protocol = loss.address
     namespace, _, name = loss.winner.partition("/")
     owner = cluster.owner(namespace)
@@ -53,5 +53,5 @@ def _sentence(cluster: Cluster, loss: Loss) -> str:
     return f"{ip} port {port}/{protocol.value} belongs to Service {winner}"
 
 
-def _order(one: Problem) -> tuple[str, str, str, str]:
+def _order(one: ObjectProblem) -> tuple[str, str, str, str]:
     return one.tenant or "", one.namespace, one.service, one.text

@@ -16,7 +16,7 @@ _LOOPBACK = {Family.IPV4: "127.0.0.1", Family.IPV6: "::1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
+class RulesProbe:
     """The reserved addresses, one or none for each family, and the port; it listens on the same one."""
 
     ipv4: str | None
@@ -27,7 +27,7 @@ class Canary:
         return self.ipv4 if family is Family.IPV4 else self.ipv6
 
 
-def with_canary(rules: GuestRules, canary: Canary | None) -> GuestRules:
+def with_rules_probe(rules: GuestRules, canary: RulesProbe | None) -> GuestRules:
     """The rules with the canary among them, but where a Service has its address."""
     ip = None if canary is None else canary.of(rules.family)
     if canary is None or ip is None:

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from daemonkit.kube.resources import Key
-from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, Group
-from kubeproxy_ext.compute.parse import Owner, Service, Slice
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, ServiceGroup
+from kubeproxy_ext.compute.parse import NamespaceOwner, ServiceInfo, SliceInfo
 from tenancy.keys import DEFAULT_NETWORK
 
 K = TypeVar("K")
@@ -20,48 +20,48 @@ V = TypeVar("V")
 _APISERVER: Key = ("default", "kubernetes")
 
 
-class Cluster:
+class ServiceIndex:
     """Services, slices and namespaces. `has_all_namespaces`: what is not held has no tenant."""
 
     def __init__(self, *, has_all_namespaces: bool = False) -> None:
         self._has_all_namespaces = has_all_namespaces
-        self._services: dict[Key, Service] = {}
-        self._slices: dict[Key, dict[str, Slice]] = {}
+        self._services: dict[Key, ServiceInfo] = {}
+        self._slices: dict[Key, dict[str, SliceInfo]] = {}
         self._slice_homes: dict[Key, Key] = {}
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, NamespaceOwner] = {}
         self._in_namespace: dict[str, set[Key]] = {}
-        self._members: dict[Group, set[Key]] = {}
+        self._members: dict[ServiceGroup, set[Key]] = {}
 
     @property
-    def services(self) -> Mapping[Key, Service]:
+    def services(self) -> Mapping[Key, ServiceInfo]:
         return MappingProxyType(self._services)
 
     @property
-    def groups(self) -> Collection[Group]:
+    def groups(self) -> Collection[ServiceGroup]:
         """The groups that have Services."""
         return self._members.keys()
 
-    def members(self, group: Group) -> Collection[Key]:
+    def members(self, group: ServiceGroup) -> Collection[Key]:
         return self._members.get(group, ())
 
-    def groups_in(self, namespace: str) -> frozenset[Group]:
+    def groups_in(self, namespace: str) -> frozenset[ServiceGroup]:
         """The groups of a namespace's Services."""
         services = (self._services[key] for key in self._in_namespace.get(namespace, ()))
         return frozenset(group for one in services if (group := self.group(one)) is not None)
 
-    def slices(self, service: Key) -> Collection[Slice]:
+    def slices(self, service: Key) -> Collection[SliceInfo]:
         return self._slices.get(service, {}).values()
 
-    def all_slices(self) -> Iterator[Slice]:
+    def all_slices(self) -> Iterator[SliceInfo]:
         for slices in self._slices.values():
             yield from slices.values()
 
-    def owner(self, namespace: str) -> Owner | None:
+    def owner(self, namespace: str) -> NamespaceOwner | None:
         """Whose a namespace is; None: not known."""
         known = self._owners.get(namespace)
-        return Owner(None, namespace) if known is None and self._has_all_namespaces else known
+        return NamespaceOwner(None, namespace) if known is None and self._has_all_namespaces else known
 
-    def group(self, service: Service) -> Group | None:
+    def group(self, service: ServiceInfo) -> ServiceGroup | None:
         """The group of a Service; None as long as its namespace's owner is not known.
 
         A tenant's `default/kubernetes` is its apiserver and every pod's, whatever its network. The
@@ -73,10 +73,10 @@ class Cluster:
         if owner is None:
             return None
         if service.network is None and (owner.namespace, service.name) == _APISERVER:
-            return Group(owner.tenant, EVERY_NETWORK)
-        return Group(owner.tenant, service.network or DEFAULT_NETWORK)
+            return ServiceGroup(owner.tenant, EVERY_NETWORK)
+        return ServiceGroup(owner.tenant, service.network or DEFAULT_NETWORK)
 
-    def put_service(self, key: Key, service: Service | None) -> bool:
+    def put_service(self, key: Key, service: ServiceInfo | None) -> bool:
         """Hold a Service, None for one that is not proxied; tells whether it is another than before."""
         if service is None:
             return self.remove_service(key)
@@ -99,7 +99,7 @@ class Cluster:
         _discard(self._in_namespace, key[0], key)
         return True
 
-    def put_slice(self, key: Key, one: Slice | None) -> frozenset[Key]:
+    def put_slice(self, key: Key, one: SliceInfo | None) -> frozenset[Key]:
         """Hold a slice, None for one that is ignored; the Services whose endpoints that touches."""
         home = None if one is None else (one.namespace, one.service)
         touched = self.remove_slice(key) if self._slice_homes.get(key) != home else frozenset()
@@ -122,7 +122,7 @@ class Cluster:
             del self._slices[home]
         return frozenset({home})
 
-    def put_namespace(self, name: str, owner: Owner | None) -> frozenset[Key]:
+    def put_namespace(self, name: str, owner: NamespaceOwner | None) -> frozenset[Key]:
         """Take a namespace to be someone's, None: nobody knows whose; the Services that moves."""
         old = self._owners.get(name)
         if old == owner:
@@ -138,12 +138,12 @@ class Cluster:
             self._join(key, self._services[key])
         return services
 
-    def _join(self, key: Key, service: Service) -> None:
+    def _join(self, key: Key, service: ServiceInfo) -> None:
         group = self.group(service)
         if group is not None:
             self._members.setdefault(group, set()).add(key)
 
-    def _leave(self, key: Key, service: Service) -> None:
+    def _leave(self, key: Key, service: ServiceInfo) -> None:
         group = self.group(service)
         if group is not None:
             _discard(self._members, group, key)

@@ -9,14 +9,14 @@ load balancer source ranges either hold the pod or not; there are no node ports 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from kubeproxy_ext.compute.endpoints import Candidate, Choice, choose, join, serving
-from kubeproxy_ext.compute.guest_view import Serving
-from kubeproxy_ext.compute.parse import Addresses, Service, ServicePort, Slice
+from kubeproxy_ext.compute.endpoints import Candidate, CategorizedEndpoints, categorize, join, serving
+from kubeproxy_ext.compute.guest_view import ServingEndpoints
+from kubeproxy_ext.compute.parse import Addresses, ServiceInfo, PortInfo, SliceInfo
 from ruleset.model import EndpointSet, Family, Frontend, NoBackendAction, Protocol, ServiceRules
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GuestLocation:
     """From where a Service is looked at. `zone` "" is none."""
 
     node: str
@@ -25,30 +25,30 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledService:
     """A Service's rules, and its UDP ports' serving endpoints."""
 
     rules: ServiceRules
-    serving: tuple[Serving, ...]
+    serving: tuple[ServingEndpoints, ...]
 
 
 def compile_service(
-    service: Service, slices: Collection[Slice], place: Place, *, is_admitted: bool
-) -> Compiled:
+    service: ServiceInfo, slices: Collection[SliceInfo], place: GuestLocation, *, is_admitted: bool
+) -> CompiledService:
     """The rules of a Service seen from a place; without captures if it has no address of that family.
 
     `is_admitted`: the load balancer source ranges hold the guest, or there are none.
     """
     addresses = service.addresses(place.family)
     if addresses is None:
-        return Compiled(ServiceRules(service.reference, ()), ())
+        return CompiledService(ServiceRules(service.reference, ()), ())
     joined = join(service.ports, slices, place.family, place.node)
     uses_cluster = not service.is_internal_local or bool(addresses.external or addresses.balancer)
     frontends: dict[tuple[str, int, Protocol], Frontend] = {}
-    servings: dict[tuple[str, Protocol], Serving] = {}
+    servings: dict[tuple[str, Protocol], ServingEndpoints] = {}
     for port in service.ports:
         candidates: tuple[Candidate, ...] = joined.get((port.name, port.protocol), ())
-        choice = choose(
+        choice = categorize(
             candidates,
             place.node,
             place.zone,
@@ -60,18 +60,18 @@ def compile_service(
             frontends.setdefault((frontend.ip, frontend.port, frontend.protocol), frontend)
         if port.protocol is Protocol.UDP:
             text = service_port_text(service, port)
-            servings[text, port.protocol] = Serving(text, port.protocol, serving(candidates))
+            servings[text, port.protocol] = ServingEndpoints(text, port.protocol, serving(candidates))
     rules = ServiceRules(service.reference, tuple(frontends.values()))
-    return Compiled(rules, tuple(servings.values()))
+    return CompiledService(rules, tuple(servings.values()))
 
 
-def service_port_text(service: Service, port: ServicePort) -> str:
+def service_port_text(service: ServiceInfo, port: PortInfo) -> str:
     """`namespace/name:port`; an unnamed port has no colon either."""
     return f"{service.reference}:{port.name}" if port.name else service.reference
 
 
 def _captures(
-    service: Service, port: ServicePort, addresses: Addresses, choice: Choice, *, is_admitted: bool
+    service: ServiceInfo, port: PortInfo, addresses: Addresses, choice: CategorizedEndpoints, *, is_admitted: bool
 ) -> Iterator[Frontend]:
     text = service_port_text(service, port)
     cluster = local = None
@@ -94,6 +94,6 @@ def _captures(
             yield Frontend(ip, port.port, port.protocol, text, to)
 
 
-def _refusal(choice: Choice) -> NoBackendAction:
+def _refusal(choice: CategorizedEndpoints) -> NoBackendAction:
     """There are endpoints, and none under this policy: silence. There are none at all: an answer."""
     return NoBackendAction.DROP if choice.has_any else NoBackendAction.REJECT

@@ -14,16 +14,16 @@ from daemonkit.kube.resources import Key
 from kubeproxy_ext.compute import objects, rule_limit
 from kubeproxy_ext.compute.address_conflicts import count
 from kubeproxy_ext.compute.guest_view import (
-    Group,
+    ServiceGroup,
     GroupKey,
     GuestView,
-    Outcome,
-    Problem,
-    Serving,
+    GuestRulesResult,
+    ObjectProblem,
+    ServingEndpoints,
     groups_of,
 )
 from kubeproxy_ext.compute.parse import (
-    Service,
+    ServiceInfo,
     parse_namespace,
     parse_service,
     parse_slice,
@@ -31,15 +31,15 @@ from kubeproxy_ext.compute.parse import (
     service_of,
 )
 from kubeproxy_ext.compute.problems import find_problems
-from kubeproxy_ext.compute.service_index import Cluster
-from kubeproxy_ext.compute.service_rules import Compiled, Place, compile_service
-from kubeproxy_ext.compute.visible_services import Roster, admits, make_roster
+from kubeproxy_ext.compute.service_index import ServiceIndex
+from kubeproxy_ext.compute.service_rules import CompiledService, GuestLocation, compile_service
+from kubeproxy_ext.compute.visible_services import VisibleServices, in_source_ranges, visible_services_of
 from ruleset.model import Family, GuestRules, ServiceRules
 
-_Variant = tuple[Place, bool]
+_Variant = tuple[GuestLocation, bool]
 """From where a Service is looked at, and whether its source ranges admit the one who looks."""
 
-_Compiled = Mapping[_Variant, Compiled]
+_Compiled = Mapping[_Variant, CompiledService]
 _RosterKey = tuple[str | None, tuple[str, ...], Family]
 
 _NOTHING: _Compiled = MappingProxyType({})
@@ -49,7 +49,7 @@ _NOTHING: _Compiled = MappingProxyType({})
 MAX_COMPARED = 5_000
 
 
-class World:
+class ServiceState:
     """Services, EndpointSlices, Namespaces and Nodes, and the rules that follow from them.
 
     Tell it of every change with `put_*` and `remove_*`, in any order; a change that changes nothing
@@ -60,22 +60,22 @@ class World:
     """
 
     def __init__(self, *, has_all_namespaces: bool = False) -> None:
-        self._cluster = Cluster(has_all_namespaces=has_all_namespaces)
+        self._cluster = ServiceIndex(has_all_namespaces=has_all_namespaces)
         # All slices that name a Service, by it: those of Services that are not there cost no more.
         self._slices: dict[Key, dict[str, objects.EndpointSliceObject]] = {}
         self._homes: dict[Key, Key] = {}
         self._zones: dict[str, str] = {}
         self._asked_zones: set[str] = set()
-        self._compiled: dict[Key, dict[_Variant, Compiled]] = {}
+        self._compiled: dict[Key, dict[_Variant, CompiledService]] = {}
         # Services whose rules may have changed, with what was computed when they last held.
         self._stale: dict[Key, _Compiled] = {}
-        self._touched: set[Group] = set()
-        self._rosters: dict[_RosterKey, Roster] = {}
+        self._touched: set[ServiceGroup] = set()
+        self._rosters: dict[_RosterKey, VisibleServices] = {}
         # Of each roster, the Services that have too many endpoints to be computed.
         self._oversized: dict[_RosterKey, frozenset[Key]] = {}
         self._weights: dict[tuple[Key, Family], int] = {}
         # Held by whoever uses them: what no guest has any more goes by itself.
-        self._outcomes: WeakValueDictionary[GroupKey, Outcome] = WeakValueDictionary()
+        self._outcomes: WeakValueDictionary[GroupKey, GuestRulesResult] = WeakValueDictionary()
 
     def put_service(self, item: objects.ServiceObject) -> None:
         key = (item.metadata.namespace, item.metadata.name)
@@ -145,7 +145,7 @@ class World:
     def remove_node(self, name: str) -> None:
         self._zone_changed(name, "")
 
-    def settle(self) -> frozenset[Group]:
+    def take_changed_groups(self) -> frozenset[ServiceGroup]:
         """The groups whose computed rules or serving endpoints may have changed since the last call.
 
         Guests with none of these among `GuestView.groups` have the rules that they had. A group that
@@ -161,7 +161,7 @@ class World:
         self._refresh()
         roster = self._roster(view)
         admitted = frozenset(
-            service.reference for service in roster.ranged if admits(service, view.pod_ips, view.family)
+            service.reference for service in roster.ranged if in_source_ranges(service, view.pod_ips, view.family)
         )
         if view.zone is None:
             self._asked_zones.add(view.node)
@@ -169,25 +169,25 @@ class World:
         cidrs = tuple(cidr for cidr in view.service_cidrs if (":" in cidr) == (view.family is Family.IPV6))
         return GroupKey(view.tenant, view.networks, view.node, zone, cidrs, view.family, admitted)
 
-    def outcome_for(self, view: GuestView) -> Outcome:
+    def result_for(self, view: GuestView) -> GuestRulesResult:
         """What the guest gets. Guests of one key get the same object as long as someone holds it."""
         key = self.group_key(view)
-        outcome = self._outcomes.get(key)
-        if outcome is None:
-            outcome = self._outcomes[key] = self._assemble(key, self._roster(view))
-        return outcome
+        result = self._outcomes.get(key)
+        if result is None:
+            result = self._outcomes[key] = self._assemble(key, self._roster(view))
+        return result
 
     def rules_for(self, view: GuestView) -> GuestRules:
-        return self.outcome_for(view).rules
+        return self.result_for(view).rules
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[ObjectProblem, ...]:
         """What was left out of tenants' objects, sorted: malformed values, and addresses that another
         Service has (of groups whose rules have been asked for). Goes through all objects."""
         oversized = {key for keys in self._oversized.values() for key in keys}
         oversized.update(key for roster in self._rosters.values() for key in roster.oversized)
         return find_problems(self._cluster, self._rosters.values(), oversized)
 
-    def holders(self, tenant: str | None, ip: str) -> tuple[tuple[str, str], ...]:
+    def services_with_address(self, tenant: str | None, ip: str) -> tuple[tuple[str, str], ...]:
         """The Services of a tenant that claim an address, in whatever network: (`namespace/name`,
         network), sorted. For a person who asks; goes through all of the tenant's Services."""
         found = []
@@ -197,7 +197,7 @@ class World:
                 found += [(one.reference, group.network) for one in services if _claims(one, ip)]
         return tuple(sorted(found))
 
-    def retain(self, groups: Collection[Group]) -> None:
+    def retain(self, groups: Collection[ServiceGroup]) -> None:
         """Drop what was computed for other groups than these; their objects stay.
 
         `groups` are those of all views that are still asked about.
@@ -213,14 +213,14 @@ class World:
                 del self._rosters[tenant, networks, family]
                 self._oversized.pop((tenant, networks, family), None)
 
-    def _service_changed(self, key: Key, old: Service | None) -> None:
+    def _service_changed(self, key: Key, old: ServiceInfo | None) -> None:
         new = self._cluster.services.get(key)
         if old is None or new is None or _standing(old) != _standing(new) or old.network != new.network:
             groups = (self._cluster.group(one) for one in (old, new) if one is not None)
             self._regrouped({group for group in groups if group is not None})
         self._mark(key)
 
-    def _regrouped(self, groups: Collection[Group]) -> None:
+    def _regrouped(self, groups: Collection[ServiceGroup]) -> None:
         """Services came to these groups, left them, or changed the addresses that they claim."""
         for group in groups:
             self._touch(group)
@@ -271,25 +271,25 @@ class World:
             if changed:
                 self._touch(group)
 
-    def _touch(self, group: Group) -> None:
+    def _touch(self, group: ServiceGroup) -> None:
         self._touched.add(group)
         for key in [key for key in self._outcomes if group in groups_of(key.tenant, key.networks)]:
             self._outcomes.pop(key, None)
 
-    def _roster(self, view: GuestView) -> Roster:
+    def _roster(self, view: GuestView) -> VisibleServices:
         key = (view.tenant, view.networks, view.family)
         roster = self._rosters.get(key)
         if roster is None:
             services = self._cluster.services
             members = (services[one] for group in view.groups for one in self._cluster.members(group))
-            roster = self._rosters[key] = make_roster(members, view.family)
+            roster = self._rosters[key] = visible_services_of(members, view.family)
         return roster
 
-    def _assemble(self, key: GroupKey, roster: Roster) -> Outcome:
-        place = Place(key.node, key.zone, key.family)
+    def _assemble(self, key: GroupKey, roster: VisibleServices) -> GuestRulesResult:
+        place = GuestLocation(key.node, key.zone, key.family)
         shut_out = {service.reference for service in roster.ranged} - key.admitted
         rules: list[ServiceRules] = []
-        serving: list[Serving] = []
+        serving: list[ServingEndpoints] = []
         services = self._cluster.services
         oversized = rule_limit.left_out({one: self._weight(one, key.family) for one in roster.services})
         self._oversized[key.tenant, key.networks, key.family] = oversized
@@ -307,7 +307,7 @@ class World:
             if trimmed.frontends:
                 rules.append(trimmed)
                 serving += compiled.serving
-        return Outcome(GuestRules(key.family, tuple(rules), key.service_cidrs), tuple(serving))
+        return GuestRulesResult(GuestRules(key.family, tuple(rules), key.service_cidrs), tuple(serving))
 
     def _weight(self, key: Key, family: Family) -> int:
         """How many rules a Service is at most, without making any."""
@@ -319,17 +319,17 @@ class World:
             self._weights[key, family] = known
         return known
 
-    def _compile(self, service: Service, variant: _Variant) -> Compiled:
+    def _compile(self, service: ServiceInfo, variant: _Variant) -> CompiledService:
         slices = self._cluster.slices((service.namespace, service.name))
         return compile_service(service, slices, variant[0], is_admitted=variant[1])
 
 
-def _standing(service: Service) -> tuple[object, ...]:
+def _standing(service: ServiceInfo) -> tuple[object, ...]:
     """What of a Service decides which addresses it claims, and how well."""
     return service.created, service.ports, service.ipv4, service.ipv6
 
 
-def _claims(service: Service, ip: str) -> bool:
+def _claims(service: ServiceInfo, ip: str) -> bool:
     return any(
         ip in (each.cluster, *each.tenants, *each.external, *each.balancer)
         for each in (service.ipv4, service.ipv6)

@@ -14,7 +14,7 @@ Guests have no node ports, so no flow here is for one.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kubeproxy_ext.compute.guest_view import Outcome
+from kubeproxy_ext.compute.guest_view import GuestRulesResult
 from ruleset.model import Endpoint, Frontend, NoBackendAction, Protocol, ServiceRules
 
 _PortKey = tuple[str, Protocol]
@@ -39,7 +39,7 @@ class StaleFlow:
     keep_replies_from: tuple[str, ...] = ()
 
 
-def stale_flows(old: Outcome | None, new: Outcome) -> tuple[StaleFlow, ...]:
+def stale_flows(old: GuestRulesResult | None, new: GuestRulesResult) -> tuple[StaleFlow, ...]:
     """What to delete once a guest that had `old` has `new`; both are of one family. Sorted.
 
     `old` None is a guest of which nothing is known: all its Services' addresses count as new. A guest
@@ -83,8 +83,8 @@ def _repair(
         yield StaleFlow(new.protocol, new.ip, new.port, never_translated=True)
 
 
-def _serving(outcome: Outcome) -> dict[_PortKey, tuple[Endpoint, ...]]:
-    return {(one.service_port, one.protocol): one.endpoints for one in outcome.serving}
+def _serving(result: GuestRulesResult) -> dict[_PortKey, tuple[Endpoint, ...]]:
+    return {(one.service_port, one.protocol): one.endpoints for one in result.serving}
 
 
 def _differing(

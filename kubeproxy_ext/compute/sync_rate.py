@@ -18,7 +18,7 @@ MAX_GAP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SyncRateLimiter:
     """The state for one tenant. Times are of one monotonic clock, in seconds.
 
     `waiting_since` is when the first change came that no run has taken yet, `open_at` when the gap
@@ -37,11 +37,11 @@ class Pace:
         due_at = self.due_at
         return due_at is not None and due_at <= now
 
-    def changed(self, now: float) -> "Pace":
+    def changed(self, now: float) -> "SyncRateLimiter":
         """Something changed that a run has to take."""
         return self if self.waiting_since is not None else replace(self, waiting_since=now)
 
-    def ran(self, started: float, ended: float, gap_s: float = GAP_S) -> "Pace":
+    def ran(self, started: float, ended: float, gap_s: float = GAP_S) -> "SyncRateLimiter":
         """A run took everything that had changed by `started`; `gap_s` is the least that follows."""
         # A clock that an administrator sets is not monotonic; no gap may become longer by it.
-        return Pace(None, ended + min(max(gap_s, ended - started), MAX_GAP_S))
+        return SyncRateLimiter(None, ended + min(max(gap_s, ended - started), MAX_GAP_S))

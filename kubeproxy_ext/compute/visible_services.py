@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from daemonkit.kube.resources import Key
 from kubeproxy_ext.compute import rule_limit
-from kubeproxy_ext.compute.address_conflicts import Loss, count, losses
+from kubeproxy_ext.compute.address_conflicts import AddressConflict, count, find_conflicts
 from kubeproxy_ext.compute.addresses import holds
-from kubeproxy_ext.compute.parse import Service
+from kubeproxy_ext.compute.parse import ServiceInfo
 from ruleset.model import Family, ServiceRules
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class VisibleServices:
     """`services` are sorted by the text `namespace/name`; `ranged` are those with source ranges.
 
     It is good until one of its Services comes, goes or changes its addresses or ports: endpoints do
@@ -21,8 +21,8 @@ class Roster:
     """
 
     services: tuple[Key, ...]
-    ranged: tuple[Service, ...]
-    lost: Mapping[str, tuple[Loss, ...]]
+    ranged: tuple[ServiceInfo, ...]
+    lost: Mapping[str, tuple[AddressConflict, ...]]
     oversized: frozenset[Key]
     """Services that are left out, as their addresses times ports are more than there is room for."""
     _trimmed: dict[str, tuple[ServiceRules, ServiceRules]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Roster:
         return trimmed
 
 
-def make_roster(services: Iterable[Service], family: Family) -> Roster:
+def visible_services_of(services: Iterable[ServiceInfo], family: Family) -> VisibleServices:
     """A roster of those of the Services that have an address of the family."""
     candidates = [service for service in services if service.addresses(family) is not None]
     oversized = rule_limit.left_out({_key(service): count(service, family) for service in candidates})
@@ -51,15 +51,15 @@ def make_roster(services: Iterable[Service], family: Family) -> Roster:
         (service for service in candidates if _key(service) not in oversized),
         key=lambda service: service.reference,
     )
-    return Roster(
+    return VisibleServices(
         services=tuple(_key(service) for service in ours),
         ranged=tuple(service for service in ours if _is_ranged(service, family)),
-        lost=losses(ours, family),
+        lost=find_conflicts(ours, family),
         oversized=oversized,
     )
 
 
-def admits(service: Service, pod_ips: Iterable[str], family: Family) -> bool:
+def in_source_ranges(service: ServiceInfo, pod_ips: Iterable[str], family: Family) -> bool:
     """Whether a Service's load balancer addresses are for a guest with these addresses.
 
     With several addresses of the family every one has to be in a range: which one a packet bears is
@@ -73,10 +73,10 @@ def admits(service: Service, pod_ips: Iterable[str], family: Family) -> bool:
     return bool(ours) and all(holds(ranges, ip) for ip in ours)
 
 
-def _key(service: Service) -> Key:
+def _key(service: ServiceInfo) -> Key:
     return service.namespace, service.name
 
 
-def _is_ranged(service: Service, family: Family) -> bool:
+def _is_ranged(service: ServiceInfo, family: Family) -> bool:
     addresses = service.addresses(family)
     return addresses is not None and bool(addresses.balancer) and addresses.balancer_ranges is not None

@@ -17,22 +17,22 @@ HOLD_S = 0.05
 
 
 @dataclass(slots=True)
-class _Convoy:
+class _InFlight:
     """`missing` have not answered; the first answer came at `first_at`, None before there was one."""
 
     missing: set[str]
     first_at: float | None = None
 
 
-class Convoys:
+class InFlightBatches:
     """Who was sent something with whom. Times are of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._of: dict[str, _Convoy] = {}
+        self._of: dict[str, _InFlight] = {}
 
     def sent(self, guests: Iterable[str]) -> None:
         """These are in one request."""
-        convoy = _Convoy(set(guests))
+        convoy = _InFlight(set(guests))
         for guest in convoy.missing:
             self._of[guest] = convoy
 

@@ -15,7 +15,7 @@ MAX_TRIGGERS = 100
 MAX_DIGESTS = 256
 
 
-class Latency:
+class ProgrammingLatency:
     """Gives `observe` the seconds between what slices say and `wall`, the clock of the calendar."""
 
     def __init__(self, wall: Callable[[], float], observe: Callable[[float], None]) -> None:

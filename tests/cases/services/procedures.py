@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kubeproxy_ext.compute.guest_view import Outcome as GuestOutcome
+from kubeproxy_ext.compute.guest_view import GuestRulesResult
 from kubeproxy_ext.compute.stale_flows import stale_flows
 from ruleset.document import parse
 from ruleset.names import Backend
@@ -41,7 +41,7 @@ class Scene:
     filter: KernelFilter
     before: Rendered | None
     now: Rendered
-    outcomes: tuple[GuestOutcome, GuestOutcome] | None
+    results: tuple[GuestRulesResult, GuestRulesResult] | None
     questions: tuple[Question, ...]
     within_s: float | None
     service_cidr: str
@@ -114,8 +114,8 @@ def _syn_before_rules(scene: Scene, *, is_repaired: bool) -> list[str]:
             one.connect_ex((packet.destination, packet.port))
             time.sleep(_HEAD_START_S)
             scene.filter.change(lab.guest, scene.now.family, _text(scene, scene.now))
-            if is_repaired and scene.outcomes is not None:
-                delete(lab.guest, stale_flows(*scene.outcomes))
+            if is_repaired and scene.results is not None:
+                delete(lab.guest, stale_flows(*scene.results))
             reached = _connected(one, _RETRANSMITTED_S if is_stuck else PATIENCE_S)
             took_s = time.monotonic() - begin
         if not is_stuck:
@@ -151,7 +151,7 @@ def refused_before_rules(scene: Scene) -> list[str]:
 def udp_moved(scene: Scene) -> list[str]:
     """A socket's datagrams go on to an endpoint that is gone, until its conntrack entry is deleted."""
     (question,) = scene.questions
-    if scene.before is None or scene.outcomes is None:
+    if scene.before is None or scene.results is None:
         return ["udp-moved needs a state before"]
     packet = question.packet
     lab = _lab(scene)
@@ -163,7 +163,7 @@ def udp_moved(scene: Scene) -> list[str]:
             old = ask(one, b"1")
             scene.filter.change(lab.guest, scene.now.family, _text(scene, scene.now))
             still = ask(one, b"2")
-            deleted = delete(lab.guest, stale_flows(*scene.outcomes))
+            deleted = delete(lab.guest, stale_flows(*scene.results))
             try:
                 moved = ask(one, b"3")
                 outcome: Outcome = moved.endpoint if moved is not None else PacketVerdict.DROP

@@ -113,15 +113,15 @@ class Runner:
         if self._kernel is None:
             return found, f"{len(questions)} checks, without its procedure {case.how!r}"
         before = None if case.before is None else _rendered(case.before, guest)
-        outcomes = None
+        results = None
         if case.before is not None:
             states = (case.before, case.state)
-            old, new = (subject.outcome_for(subject.objects_list(s, guest.node), guest) for s in states)
-            outcomes = (old, new)
+            old, new = (subject.result_for(subject.objects_list(s, guest.node), guest) for s in states)
+            results = (old, new)
         within_s = None if case.within_ms is None else case.within_ms / 1000
 
         def play(kernel: LiveKernels, filter_: KernelFilter) -> list[str]:
-            scene = Scene(kernel, filter_, before, now, outcomes, questions, within_s, cidrs[0])
+            scene = Scene(kernel, filter_, before, now, results, questions, within_s, cidrs[0])
             return [_named(filter_, said) for said in procedure(scene)]
 
         found += self._kernel.side_by_side(play)

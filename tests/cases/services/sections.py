@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from kubeproxy_ext.compute.guest_view import Outcome
+from kubeproxy_ext.compute.guest_view import GuestRulesResult
 from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
 from ruleset.model import EndpointSet, Frontend, NoBackendAction
 from ruleset.names import chain_hash
@@ -106,13 +106,13 @@ def _selection(case: Selection) -> tuple[list[str], str]:
 
 
 def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
-    outcomes = []
+    results = []
     found = []
     for mapping in (case.before, case.after):
-        outcome = subject.outcome_for(
+        outcome = subject.result_for(
             subject.objects_list(_state_of(mapping), _NODE), RenderedGuest(_POD, _NODE)
         )
-        outcomes.append(outcome)
+        results.append(outcome)
         seen = {
             frontend.service_port: tuple(str(endpoint) for endpoint in frontend.to.endpoints)
             for frontend in outcome.rules.frontends()
@@ -121,7 +121,7 @@ def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
         if seen != dict(mapping):
             found.append(f"{seen}, not {dict(mapping)}")
     if case.has_udp_pass is not None:
-        flows = stale_flows(outcomes[0], outcomes[1])
+        flows = stale_flows(results[0], results[1])
         if bool(flows) != case.has_udp_pass:
             found.append(f"conntrack entries to delete: {flows}")
     return found, "order of endpoints, and what conntrack is rid of"
@@ -246,7 +246,7 @@ def _later(case: Conntrack, fix: Mapping[str, str]) -> list[str]:
     return [] if is_stale(entry, flows) else [f"{fix['when']}: its entries stay"]
 
 
-def _serving_outcome(case: Conntrack, names: tuple[str, ...] | None) -> Outcome:
+def _serving_outcome(case: Conntrack, names: tuple[str, ...] | None) -> GuestRulesResult:
     """With the Service and these of its endpoints serving; None: without the Service."""
     service = case.service
     endpoints = []
@@ -267,4 +267,4 @@ def _serving_outcome(case: Conntrack, names: tuple[str, ...] | None) -> Outcome:
         SliceSpec(service["svc"], (SlicePort("p", "UDP", port),), (endpoint,)) for port, endpoint in endpoints
     )
     state = ApiState((made,) if names is not None else (), slices)
-    return subject.outcome_for(subject.objects_list(state, _NODE), RenderedGuest(_POD, _NODE))
+    return subject.result_for(subject.objects_list(state, _NODE), RenderedGuest(_POD, _NODE))

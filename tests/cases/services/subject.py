@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from kubeproxy_ext import render
-from kubeproxy_ext.compute.guest_view import GuestView, Outcome
+from kubeproxy_ext.compute.guest_view import GuestRulesResult, GuestView
 from ruleset.document import Document, parse
 from ruleset.model import Family, GuestRules
 from ruleset.names import Backend
@@ -79,12 +79,12 @@ def document_for(data: bytes, guest: RenderedGuest, backend: Backend) -> Documen
 
 
 def rules_for(data: bytes, guest: RenderedGuest) -> GuestRules:
-    return outcome_for(data, guest).rules
+    return result_for(data, guest).rules
 
 
-def outcome_for(data: bytes, guest: RenderedGuest) -> Outcome:
+def result_for(data: bytes, guest: RenderedGuest) -> GuestRulesResult:
     """The model. Raises SubjectError."""
     try:
-        return render.read_world(data).outcome_for(guest.view())
+        return render.read_world(data).result_for(guest.view())
     except (render.UnusableInputError, ValueError) as problem:
         raise SubjectError(f"the model: {problem}") from problem

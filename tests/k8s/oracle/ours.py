@@ -15,10 +15,10 @@ from guest_agent.kernel.kernel_packet_filter import KernelPacketFilter
 from guest_agent.kernel.netfilter_socket import NetfilterSocket
 from guest_agent.reconciler import CheckLevel, RulesetReconciler
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.compute.stale_flows import StaleFlow
-from kubeproxy_ext.delivery.queue import Delivery, Push, Wanted
-from kubeproxy_ext.delivery.rulesets import Asked, Generations, Groups, asked
+from kubeproxy_ext.delivery.queue import Delivery, Push, DesiredRuleset
+from kubeproxy_ext.delivery.rulesets import GuestSpec, Generations, Rulesets, guest_spec
 from ruleset.delta import RulesetDelta
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, Protocol
 from ruleset.names import Backend
@@ -38,12 +38,12 @@ class OurGuest:
 
     side: Side
     guest: Guest
-    asked: Asked
+    spec: GuestSpec
     service_ranges: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
     reconciler: RulesetReconciler
     netfilter: NetfilterSocket
     filter: KernelPacketFilter
-    wanted: Wanted | None = None
+    desired: DesiredRuleset | None = None
     frontends: dict[_Address, Frontend] = field(default_factory=dict)
     serving: dict[tuple[str, Protocol, Family], frozenset[Endpoint]] = field(default_factory=dict)
 
@@ -85,8 +85,8 @@ class OracleGuests:
     """All our guests. Nothing happens until `settle`."""
 
     def __init__(self) -> None:
-        self._world = World()
-        self._groups = Groups(self._world, Generations(time.time))
+        self._state = ServiceState()
+        self._rulesets = Rulesets(self._state, Generations(time.time))
         self._delivery = Delivery()
         self.guests: list[OurGuest] = []
         self.wholes = 0
@@ -105,8 +105,8 @@ class OracleGuests:
                 channel="agent", backends=(backend.value,), ipv6=True, deltas=True, conntrack=True
             ),
         )
-        rules = asked(guest, side.place.node, service_cidrs)
-        assert isinstance(rules, Asked)
+        rules = guest_spec(guest, side.place.node, service_cidrs)
+        assert isinstance(rules, GuestSpec)
         netfilter, kernel = side.ruled.call(_opened)
         stack.callback(side.ruled.call, netfilter.close)
         stack.callback(side.ruled.call, kernel.close)
@@ -114,45 +114,45 @@ class OracleGuests:
         ranges = tuple(ipaddress.ip_network(cidr) for cidr in service_cidrs)
         made = OurGuest(side, guest, rules, ranges, reconciler, netfilter, kernel)
         self.guests.append(made)
-        self._delivery.present(guest, time.monotonic())
+        self._delivery.on_guest(guest, time.monotonic())
         return made
 
     def see(self, item: Json) -> None:
         """An object is there, or is another than it was."""
         match objects.read(item):
             case objects.ServiceObject() as service:
-                self._world.put_service(service)
+                self._state.put_service(service)
             case objects.EndpointSliceObject() as one:
-                self._world.put_slice(one)
+                self._state.put_slice(one)
             case objects.NamespaceObject() as namespace:
-                self._world.put_namespace(namespace)
+                self._state.put_namespace(namespace)
             case objects.NodeObject() as node:
-                self._world.put_node(node)
+                self._state.put_node(node)
             case None:
                 raise ValueError(f"not an object that is read: {item.get('kind')}")
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """An object is gone."""
         if kind == SERVICES:
-            self._world.remove_service((namespace, name))
+            self._state.remove_service((namespace, name))
         else:
-            self._world.remove_slice((namespace, name))
+            self._state.remove_slice((namespace, name))
 
     def problems(self) -> tuple[str, ...]:
-        return tuple(f"{one.namespace}/{one.service}: {one.text}" for one in self._world.problems())
+        return tuple(f"{one.namespace}/{one.service}: {one.text}" for one in self._state.problems())
 
     def settle(self) -> None:
         """Bring all guests to what follows from what was seen."""
-        self._world.settle()
+        self._state.take_changed_groups()
         now = time.monotonic()
-        wanted = self._groups.wanted({one.guest.id: one.asked for one in self.guests})
-        for guest_id, each in wanted.items():
-            self._delivery.want(guest_id, each, now)
-        for push in self._delivery.plan(now):
+        desired = self._rulesets.desired_for({one.guest.id: one.spec for one in self.guests})
+        for guest_id, each in desired.items():
+            self._delivery.set_desired(guest_id, each, now)
+        for push in self._delivery.take_due(now):
             for guest_id in push.guests:
                 self._deliver(push, guest_id)
         for one in self.guests:
-            _note(one, wanted[one.guest.id])
+            _note(one, desired[one.guest.id])
 
     def _deliver(self, push: Push, guest_id: str) -> None:
         one = next(each for each in self.guests if each.guest.id == guest_id)
@@ -170,7 +170,7 @@ class OracleGuests:
             )
         flows = tuple(_flow(stale) for stale in push.flush)
         self.flushed += one.side.ruled.call(one.netfilter.delete_flows, flows)
-        self._delivery.answered(push, result, time.monotonic())
+        self._delivery.on_result(push, result, time.monotonic())
 
 
 def choices(frontend: Frontend) -> frozenset[Outcome]:
@@ -191,18 +191,18 @@ def _opened() -> tuple[NetfilterSocket, KernelPacketFilter]:
     return netfilter, KernelPacketFilter(netfilter)
 
 
-def _note(one: OurGuest, wanted: Wanted) -> None:
-    if one.wanted is wanted:
+def _note(one: OurGuest, desired: DesiredRuleset) -> None:
+    if one.desired is desired:
         return
-    one.wanted = wanted
+    one.desired = desired
     one.frontends = {
         (frontend.ip, frontend.port, frontend.protocol): frontend
-        for outcome in wanted.outcomes
+        for outcome in desired.results
         for frontend in outcome.rules.frontends()
     }
     one.serving = {
         (each.service_port, each.protocol, outcome.rules.family): frozenset(each.endpoints)
-        for outcome in wanted.outcomes
+        for outcome in desired.results
         for each in outcome.serving
     }
 

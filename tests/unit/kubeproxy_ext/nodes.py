@@ -11,8 +11,8 @@ from devkit.fake_bridge import FakeBridge
 from devkit.kube.storage import Storage
 from devkit.kube.transport import StorageTransport
 from kubeproxy_ext.bridge import Handlers, Pusher
-from kubeproxy_ext.cache.service_cidrs import ServiceRanges
-from kubeproxy_ext.cache.tenants import Restored, TenantState
+from kubeproxy_ext.cache.service_cidrs import ServiceCidrs
+from kubeproxy_ext.cache.tenants import RestoredTenant, SavedTenant
 from kubeproxy_ext.compute.packed_slices import pack
 from kubeproxy_ext.delivery.queue import Push
 from kubeproxy_ext.metrics import Metrics
@@ -30,7 +30,7 @@ WALL = 1_800_000_000.0
 class Node:
     """One node: `storage` is the super cluster, `bridge` has the guests."""
 
-    def __init__(self, storage: Storage | None = None, saved: dict[str, TenantState] | None = None) -> None:
+    def __init__(self, storage: Storage | None = None, saved: dict[str, SavedTenant] | None = None) -> None:
         self.storage = storage or Storage()
         self.transport = StorageTransport(self.storage)
         self.bridge = FakeBridge()
@@ -44,7 +44,7 @@ class Node:
         self.woken = asyncio.Event()
         self.engine = Engine(
             "n1",
-            ServiceRanges(("10.96.0.0/16",), {}),
+            ServiceCidrs(("10.96.0.0/16",), {}),
             HOLD_S,
             self.metrics,
             now=lambda: clock() + self.lag_s,
@@ -77,7 +77,7 @@ class Node:
 
     def _restore(self, tenant: str) -> None:
         state = (self.saved or {}).get(tenant)
-        self.engine.restored(tenant, None if state is None else Restored(state, 60.0))
+        self.engine.restored(tenant, None if state is None else RestoredTenant(state, 60.0))
 
     def put_tenant(self, tenant: str) -> None:
         annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: "default"}
@@ -113,10 +113,10 @@ class Node:
         held = self.bridge.installed(guest)
         return "" if held is None else "".join(document.text() for document in held.documents)
 
-    def snapshot(self, tenant: str) -> TenantState:
+    def snapshot(self, tenant: str) -> SavedTenant:
         feed = self.engine.feed
         names = sorted(feed.tenants.get(tenant, ()))
-        return TenantState(
+        return SavedTenant(
             tenant,
             [feed.namespaces[name] for name in names],
             [each for name in names for each in feed.services(name)],

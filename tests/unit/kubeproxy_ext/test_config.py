@@ -5,7 +5,7 @@ import pytest
 
 from daemonkit.config.binding import ConfigError, parse
 from daemonkit.config.status_config import StatusConfig
-from kubeproxy_ext.compute.rules_probe import Canary
+from kubeproxy_ext.compute.rules_probe import RulesProbe
 from kubeproxy_ext.config import (
     KIND,
     Bridge,
@@ -105,9 +105,9 @@ def test_what_cannot_be_used(text: str, errors: list[str]) -> None:
 
 
 def test_a_canary_has_addresses_of_its_families() -> None:
-    canary = read(LEAST + "canary: {ipv4Address: 192.0.2.61}\n").canary
+    canary = read(LEAST + "canary: {ipv4Address: 192.0.2.61}\n").rules_probe
     assert canary is not None
-    assert canary.value() == Canary("192.0.2.61", None, 10561)
+    assert canary.value() == RulesProbe("192.0.2.61", None, 10561)
     for text, why in (
         ("{}", "canary.ipv4Address: give at least one"),
         ("{ipv4Address: '2001:db8::1'}", "canary.ipv4Address: expected such an address"),

@@ -8,7 +8,7 @@ import pytest
 import kubeproxy_ext.saved_state
 from daemonkit.files.saved_state import MAX_AGE_S
 from daemonkit.metrics import Counter
-from kubeproxy_ext.cache.tenants import Restored, TenantState
+from kubeproxy_ext.cache.tenants import RestoredTenant, SavedTenant
 from kubeproxy_ext.compute.objects import (
     EndpointSliceObject,
     Meta,
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.asyncio
 NOW = 1_800_000_000.0
 
 
-def state(tenant: str = "a", *services: str) -> TenantState:
-    return TenantState(
+def state(tenant: str = "a", *services: str) -> SavedTenant:
+    return SavedTenant(
         tenant,
         [NamespaceObject(Meta(name=f"{tenant}-web", annotations={"tenancy.x-k8s.io/cluster": tenant}))],
         [ServiceObject(Meta(name=name, namespace=f"{tenant}-web")) for name in services],
@@ -69,7 +69,7 @@ async def test_what_was_saved_is_restored_with_its_age(disk: Disk) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 2.0})
     disk.later(100.0)
-    assert await disk.started().load("a") == Restored(disk.known["a"], 102.0)
+    assert await disk.started().load("a") == RestoredTenant(disk.known["a"], 102.0)
     assert await disk.started().load("b") is None
     assert (disk.directory.stat().st_mode & 0o777) == 0o700
 
@@ -92,7 +92,7 @@ async def test_churn_is_written_at_intervals_and_at_the_end(disk: Disk) -> None:
     assert restored is not None
     assert len(restored.state.services) == 1
     await disk.saved.write_due({"a": 0.0})
-    assert await disk.saved.load("a") == Restored(disk.known["a"], 0.0)
+    assert await disk.saved.load("a") == RestoredTenant(disk.known["a"], 0.0)
 
 
 async def test_what_does_not_change_is_confirmed_without_being_written(disk: Disk) -> None:
@@ -123,7 +123,7 @@ async def test_a_clock_that_was_set_back_makes_nothing_of_the_future(disk: Disk)
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 0.0})
     disk.wall -= 5000
-    assert await disk.started().load("a") == Restored(disk.known["a"], 0.0)
+    assert await disk.started().load("a") == RestoredTenant(disk.known["a"], 0.0)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[", b'{"tenant":1}', b"\xff", b"[" * 100_000])
@@ -159,7 +159,7 @@ async def test_a_full_disk_is_counted_and_tried_again(disk: Disk, monkeypatch: p
     assert disk.errors.value == 2
     disk.later(INTERVAL_S)
     await disk.saved.keep({"a": 0.0})
-    assert await disk.saved.load("a") == Restored(disk.known["a"], 0.0)
+    assert await disk.saved.load("a") == RestoredTenant(disk.known["a"], 0.0)
 
 
 async def test_what_is_too_large_is_not_written(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

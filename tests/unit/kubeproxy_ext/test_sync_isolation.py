@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemonkit.kube.resources import SERVICES
-from kubeproxy_ext.delivery.queue import Push, Wanted
-from kubeproxy_ext.delivery.rulesets import Asked
+from kubeproxy_ext.delivery.queue import Push, DesiredRuleset
+from kubeproxy_ext.delivery.rulesets import GuestSpec
 from ruleset.document import Ruleset
 from tests.unit.kubeproxy_ext.nodes import Node, node
 
@@ -43,7 +43,7 @@ async def test_nobody_waits_for_the_rules_of_a_tenant_that_has_more() -> None:
     done: list[str] = []
     wanted, send = it.engine.groups.wanted, it.pusher.push
 
-    def computed(guests: Mapping[str, Asked]) -> dict[str, Wanted]:
+    def computed(guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
         tenants = {guest.views[0].tenant or "" for guest in guests.values()}
         it.lag_s += 0.5 if "a" in tenants else 0.0
         done.append(f"computed {' '.join(sorted(tenants))}")
@@ -81,7 +81,7 @@ async def running_with_a_larger_tenant(it: Node, larger: str) -> AsyncIterator[l
     done: list[str] = []
     wanted = it.engine.groups.wanted
 
-    def computed(guests: Mapping[str, Asked]) -> dict[str, Wanted]:
+    def computed(guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
         tenants = {guest.views[0].tenant or "" for guest in guests.values()}
         it.lag_s += LARGER_S if larger in tenants else OTHER_S
         done.extend(tenants)

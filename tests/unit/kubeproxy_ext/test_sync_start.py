@@ -11,7 +11,7 @@ from daemonkit.kube.resources import ENDPOINT_SLICES, SERVICES
 from daemonkit.metrics import Counter
 from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError
-from kubeproxy_ext.cache.tenants import TenantState
+from kubeproxy_ext.cache.tenants import SavedTenant
 from kubeproxy_ext.saved_state import SavedState
 from kubeproxy_ext.sync import GRACE_S
 from ruleset.document import Ruleset
@@ -20,7 +20,7 @@ from tests.unit.kubeproxy_ext.nodes import HOLD_S, WALL, Node, node
 pytestmark = pytest.mark.asyncio
 
 
-async def saved_by(first: Node) -> dict[str, TenantState]:
+async def saved_by(first: Node) -> dict[str, SavedTenant]:
     """What a daemon that went before saved, with a guest g1 that it served."""
     first.bridge.add("g1", "a")
     async with first.running():

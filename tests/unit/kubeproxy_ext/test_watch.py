@@ -12,17 +12,17 @@ from daemonkit.kube.resources import NAMESPACES
 from daemonkit.tasks import Tasks
 from devkit.kube.storage import Object, Storage
 from devkit.kube.transport import StorageTransport
-from kubeproxy_ext.cache.object_cache import Feed
+from kubeproxy_ext.cache.object_cache import ObjectCache
 from kubeproxy_ext.cache.watch_scope import MAX_NAMESPACES
 from kubeproxy_ext.compute.objects import ENDPOINT_SLICES, NODES, SERVICES, EndpointSliceObject, NodeObject
 from kubeproxy_ext.watch import LINGER_S, Watch
 from tenancy import keys
-from tests.unit.kubeproxy_ext.cache.test_object_cache import HOLD_S, Shown
+from tests.unit.kubeproxy_ext.cache.test_object_cache import HOLD_S, RecordingState
 
 pytestmark = pytest.mark.asyncio
 
 
-class ShownWithNode(Shown):
+class ShownWithNode(RecordingState):
     zone: str | None = None
 
     def put_node(self, item: NodeObject) -> None:
@@ -32,14 +32,14 @@ class ShownWithNode(Shown):
         self.zone = None
 
 
-class Cluster:
+class ServiceIndex:
     """A super cluster, and what is followed of it."""
 
     def __init__(self) -> None:
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
         self.shown = ShownWithNode()
-        self.feed = Feed(self.shown, HOLD_S)
+        self.feed = ObjectCache(self.shown, HOLD_S)
         self.tasks = Tasks("test")
         self.changes = 0
         self.slices: list[EndpointSliceObject] = []
@@ -92,8 +92,8 @@ def _metadata(tenant: str, namespace: str, name: str, labels: dict[str, str]) ->
     return {"name": name, "namespace": f"{tenant}-{namespace}", "labels": its}
 
 
-def cluster() -> Cluster:
-    made = Cluster()
+def cluster() -> ServiceIndex:
+    made = ServiceIndex()
     for tenant in ("a", "b"):
         made.put_tenant(tenant, "default", "web")
         made.put_service(tenant, "default", f"{tenant}1")

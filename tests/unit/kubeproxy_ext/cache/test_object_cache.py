@@ -3,7 +3,7 @@
 
 from daemonkit.kube.relist_guard import DistrustedRemoval, Lacking
 from daemonkit.kube.resources import Key
-from kubeproxy_ext.cache.object_cache import Feed
+from kubeproxy_ext.cache.object_cache import ObjectCache
 from kubeproxy_ext.compute.objects import (
     EndpointSliceObject,
     Meta,
@@ -16,7 +16,7 @@ from tenancy import keys
 HOLD_S = 600.0
 
 
-class Shown:
+class RecordingState:
     """A world that only remembers what it was told."""
 
     def __init__(self) -> None:
@@ -60,221 +60,221 @@ def namespace(name: str, tenant: str = "a") -> NamespaceObject:
     return NamespaceObject(Meta(name=name, annotations={keys.CLUSTER: tenant}))
 
 
-def fed() -> tuple[Feed, Shown]:
-    shown = Shown()
-    feed = Feed(shown, HOLD_S)
-    feed.put_namespace(namespace("a-web"))
-    feed.put(service("x"))
-    feed.put(service("y"))
-    feed.put(endpoints("x-1", "10.0.0.1"))
-    feed.put(endpoints("y-1"))
-    return feed, shown
+def fed() -> tuple[ObjectCache, RecordingState]:
+    state = RecordingState()
+    cache = ObjectCache(state, HOLD_S)
+    cache.put_namespace(namespace("a-web"))
+    cache.put(service("x"))
+    cache.put(service("y"))
+    cache.put(endpoints("x-1", "10.0.0.1"))
+    cache.put(endpoints("y-1"))
+    return cache, state
 
 
 X, Y = ("a-web", "x"), ("a-web", "y")
 
 
 def test_what_is_told_goes_on_at_once() -> None:
-    feed, shown = fed()
-    assert feed.tenants == {"a": {"a-web"}}
-    assert feed.counts() == (2, 2)
-    feed.remove_services([X], 0.0, by_list=False)
-    feed.remove_slices([("a-web", "y-1"), ("a-web", "not-there")])
-    feed.remove_services([("elsewhere", "x")], 0.0, by_list=True)
-    assert (shown.names("service"), shown.names("slice")) == (["y"], ["x-1"])
-    feed.remove_namespaces(["a-web"], 0.0, by_list=False)
-    assert (shown.names("namespace"), feed.tenants) == ([], {})
-    assert feed.held == ()
+    cache, state = fed()
+    assert cache.tenants == {"a": {"a-web"}}
+    assert cache.counts() == (2, 2)
+    cache.remove_services([X], 0.0, by_relist=False)
+    cache.remove_slices([("a-web", "y-1"), ("a-web", "not-there")])
+    cache.remove_services([("elsewhere", "x")], 0.0, by_relist=True)
+    assert (state.names("service"), state.names("slice")) == (["y"], ["x-1"])
+    cache.remove_namespaces(["a-web"], 0.0, by_relist=False)
+    assert (state.names("namespace"), cache.tenants) == ([], {})
+    assert cache.distrusted == ()
 
 
 def test_events_may_take_all_services_of_a_namespace() -> None:
-    feed, shown = fed()
-    feed.remove_services([X], 0.0, by_list=False)
-    feed.remove_services([Y], 0.0, by_list=False)
-    assert (shown.names("service"), feed.held) == ([], ())
+    cache, state = fed()
+    cache.remove_services([X], 0.0, by_relist=False)
+    cache.remove_services([Y], 0.0, by_relist=False)
+    assert (state.names("service"), cache.distrusted) == ([], ())
 
 
 def test_a_list_may_take_some() -> None:
-    feed, shown = fed()
-    feed.remove_services([X], 0.0, by_list=True)
-    assert (shown.names("service"), feed.held) == (["y"], ())
+    cache, state = fed()
+    cache.remove_services([X], 0.0, by_relist=True)
+    assert (state.names("service"), cache.distrusted) == (["y"], ())
 
 
 def test_a_list_that_takes_all_while_there_are_endpoints_is_held_against() -> None:
-    feed, shown = fed()
-    feed.remove_services([X, Y], 7.0, by_list=True)
-    assert shown.names("service") == ["x", "y"]
-    assert feed.held == (DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),)
+    cache, state = fed()
+    cache.remove_services([X, Y], 7.0, by_relist=True)
+    assert state.names("service") == ["x", "y"]
+    assert cache.distrusted == (DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),)
     # A slice that goes on to change is no reason to let go, and counts.
-    feed.put(endpoints("x-1", "10.0.0.2"))
-    assert shown.names("service") == ["x", "y"]
+    cache.put(endpoints("x-1", "10.0.0.2"))
+    assert state.names("service") == ["x", "y"]
 
 
 def test_it_is_let_go_when_the_endpoints_have_gone_too() -> None:
-    feed, shown = fed()
-    feed.remove_services([X, Y], 7.0, by_list=True)
-    feed.put(endpoints("x-1"))
-    assert (shown.names("service"), feed.held) == ([], ())
-    feed, shown = fed()
-    feed.remove_services([X, Y], 7.0, by_list=True)
-    feed.remove_slices([("a-web", "x-1")])
-    assert (shown.names("service"), feed.held) == ([], ())
+    cache, state = fed()
+    cache.remove_services([X, Y], 7.0, by_relist=True)
+    cache.put(endpoints("x-1"))
+    assert (state.names("service"), cache.distrusted) == ([], ())
+    cache, state = fed()
+    cache.remove_services([X, Y], 7.0, by_relist=True)
+    cache.remove_slices([("a-web", "x-1")])
+    assert (state.names("service"), cache.distrusted) == ([], ())
 
 
 def test_a_list_without_endpoints_and_services_is_believed() -> None:
-    feed, shown = fed()
-    feed.remove_slices([("a-web", "x-1"), ("a-web", "y-1")])
-    feed.remove_services([X, Y], 7.0, by_list=True)
-    assert (shown.names("service"), feed.held) == ([], ())
+    cache, state = fed()
+    cache.remove_slices([("a-web", "x-1"), ("a-web", "y-1")])
+    cache.remove_services([X, Y], 7.0, by_relist=True)
+    assert (state.names("service"), cache.distrusted) == ([], ())
 
 
 def test_a_service_that_comes_back_makes_the_list_believed_in_the_rest() -> None:
-    feed, shown = fed()
-    feed.remove_services([X, Y], 7.0, by_list=True)
-    feed.put(service("x"))
-    assert (shown.names("service"), feed.held) == (["x"], ())
+    cache, state = fed()
+    cache.remove_services([X, Y], 7.0, by_relist=True)
+    cache.put(service("x"))
+    assert (state.names("service"), cache.distrusted) == (["x"], ())
 
 
 def test_it_is_let_go_after_a_while() -> None:
-    feed, shown = fed()
-    assert not feed.next_tick
-    feed.remove_services([X, Y], 7.0, by_list=True)
-    assert feed.next_tick == 7.0 + HOLD_S
-    assert not feed.tick(6.0 + HOLD_S)
-    assert feed.tick(7.0 + HOLD_S) == (
+    cache, state = fed()
+    assert not cache.next_expiry_at
+    cache.remove_services([X, Y], 7.0, by_relist=True)
+    assert cache.next_expiry_at == 7.0 + HOLD_S
+    assert not cache.believe_expired(6.0 + HOLD_S)
+    assert cache.believe_expired(7.0 + HOLD_S) == (
         DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),
     )
-    assert not shown.names("service")
-    assert not feed.held
-    assert feed.tick(1e9) == ()
+    assert not state.names("service")
+    assert not cache.distrusted
+    assert cache.believe_expired(1e9) == ()
 
 
 def test_a_namespace_that_a_list_lacks_stays_while_it_has_services() -> None:
-    feed, shown = fed()
-    feed.remove_namespaces(["a-web", "unknown"], 1.0, by_list=True)
-    assert feed.tenants == {"a": {"a-web"}}
-    assert [held.lacking for held in feed.held] == [Lacking("Namespace", "a-web")]
-    feed.remove_services([X], 2.0, by_list=False)
-    assert shown.names("namespace") == ["a-web"]
-    feed.remove_services([Y], 2.0, by_list=False)
-    assert (shown.names("namespace"), feed.tenants, feed.held) == ([], {}, ())
+    cache, state = fed()
+    cache.remove_namespaces(["a-web", "unknown"], 1.0, by_relist=True)
+    assert cache.tenants == {"a": {"a-web"}}
+    assert [distrusted.lacking for distrusted in cache.distrusted] == [Lacking("Namespace", "a-web")]
+    cache.remove_services([X], 2.0, by_relist=False)
+    assert state.names("namespace") == ["a-web"]
+    cache.remove_services([Y], 2.0, by_relist=False)
+    assert (state.names("namespace"), cache.tenants, cache.distrusted) == ([], {}, ())
 
 
 def test_a_namespace_that_is_back_is_not_held_any_more() -> None:
-    feed, shown = fed()
-    feed.remove_namespaces(["a-web"], 1.0, by_list=True)
-    feed.put_namespace(namespace("a-web"))
-    assert (shown.names("namespace"), feed.held) == (["a-web"], ())
+    cache, state = fed()
+    cache.remove_namespaces(["a-web"], 1.0, by_relist=True)
+    cache.put_namespace(namespace("a-web"))
+    assert (state.names("namespace"), cache.distrusted) == (["a-web"], ())
 
 
 def test_services_and_their_namespace_can_both_be_held() -> None:
-    feed, shown = fed()
-    feed.remove_namespaces(["a-web"], 1.0, by_list=True)
-    feed.remove_services([X, Y], 2.0, by_list=True)
-    assert {held.lacking.kind for held in feed.held} == {"Namespace", "Service"}
-    feed.remove_slices([("a-web", "x-1")])
-    assert not feed.held
-    assert (shown.names("namespace"), shown.names("service")) == ([], [])
+    cache, state = fed()
+    cache.remove_namespaces(["a-web"], 1.0, by_relist=True)
+    cache.remove_services([X, Y], 2.0, by_relist=True)
+    assert {distrusted.lacking.kind for distrusted in cache.distrusted} == {"Namespace", "Service"}
+    cache.remove_slices([("a-web", "x-1")])
+    assert not cache.distrusted
+    assert (state.names("namespace"), state.names("service")) == ([], [])
 
 
 def test_a_namespace_may_change_its_tenant() -> None:
-    feed, _ = fed()
-    changes = feed.namespace_changes
-    feed.put_namespace(namespace("a-web", "b"))
-    assert feed.tenants == {"b": {"a-web"}}
-    assert feed.namespace_changes > changes
+    cache, _ = fed()
+    changes = cache.namespace_changes
+    cache.put_namespace(namespace("a-web", "b"))
+    assert cache.tenants == {"b": {"a-web"}}
+    assert cache.namespace_changes > changes
 
 
 def test_another_watch_takes_over() -> None:
-    feed, shown = fed()
+    cache, state = fed()
     x, z, one = service("x"), service("z"), endpoints("x-1", "10.0.0.9")
-    feed.take_over("a-web", {"x": x, "z": z}, {"x-1": one}, 5.0)
-    assert (shown.names("service"), shown.names("slice")) == (["x", "z"], ["x-1"])
-    assert (list(feed.services("a-web")), list(feed.slices("a-web"))) == ([x, z], [one])
+    cache.adopt("a-web", {"x": x, "z": z}, {"x-1": one}, 5.0)
+    assert (state.names("service"), state.names("slice")) == (["x", "z"], ["x-1"])
+    assert (list(cache.services("a-web")), list(cache.slices("a-web"))) == ([x, z], [one])
     # Its list, too, has to be believable.
-    feed.take_over("a-web", {}, {"x-1": one}, 6.0)
-    assert shown.names("service") == ["x", "z"]
-    assert [held.since for held in feed.held] == [6.0]
+    cache.adopt("a-web", {}, {"x-1": one}, 6.0)
+    assert state.names("service") == ["x", "z"]
+    assert [distrusted.since for distrusted in cache.distrusted] == [6.0]
 
 
 def test_what_nobody_wants_is_forgotten_with_what_was_held_of_it() -> None:
-    feed, shown = fed()
-    feed.remove_services([X, Y], 7.0, by_list=True)
-    feed.forget("a-web")
-    assert (shown.names("service"), shown.names("slice")) == ([], [])
-    assert (feed.held, feed.tenants) == ((), {"a": {"a-web"}})
-    feed, shown = fed()
-    feed.remove_namespaces(["a-web"], 7.0, by_list=True)
-    feed.forget("a-web")
-    assert (feed.held, feed.tenants, shown.objects) == ((), {}, {})
+    cache, state = fed()
+    cache.remove_services([X, Y], 7.0, by_relist=True)
+    cache.forget("a-web")
+    assert (state.names("service"), state.names("slice")) == ([], [])
+    assert (cache.distrusted, cache.tenants) == ((), {"a": {"a-web"}})
+    cache, state = fed()
+    cache.remove_namespaces(["a-web"], 7.0, by_relist=True)
+    cache.forget("a-web")
+    assert (cache.distrusted, cache.tenants, state.objects) == ((), {}, {})
 
 
 def test_a_tenant_with_endpoints_and_without_services_is_bare() -> None:
-    feed, _ = fed()
-    assert not feed.is_bare("a")
-    feed.remove_services([X, Y], 0.0, by_list=False)
-    assert feed.is_bare("a")
-    feed.remove_slices([("a-web", "x-1")])
-    assert not feed.is_bare("a")
-    assert not feed.is_bare("b")
+    cache, _ = fed()
+    assert not cache.has_only_endpoints("a")
+    cache.remove_services([X, Y], 0.0, by_relist=False)
+    assert cache.has_only_endpoints("a")
+    cache.remove_slices([("a-web", "x-1")])
+    assert not cache.has_only_endpoints("a")
+    assert not cache.has_only_endpoints("b")
 
 
 def test_what_was_known_before_a_first_list_without_services_is_held_like_what_a_list_takes() -> None:
-    feed, shown = fed()
-    feed.remove_services([X, Y], 0.0, by_list=False)
-    feed.hold([service("x"), service("y")], 3.0)
-    assert shown.names("service") == ["x", "y"]
-    assert feed.held == (DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 3.0),)
-    feed.put(service("z"))
-    assert shown.names("service") == ["z"]
+    cache, state = fed()
+    cache.remove_services([X, Y], 0.0, by_relist=False)
+    cache.distrust_absent([service("x"), service("y")], 3.0)
+    assert state.names("service") == ["x", "y"]
+    assert cache.distrusted == (DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 3.0),)
+    cache.put(service("z"))
+    assert state.names("service") == ["z"]
     # A plausible list is believed.
-    feed.hold([service("x")], 4.0)
-    feed.hold([service("x", "a-empty")], 4.0)
-    assert shown.names("service") == ["z"]
+    cache.distrust_absent([service("x")], 4.0)
+    cache.distrust_absent([service("x", "a-empty")], 4.0)
+    assert state.names("service") == ["z"]
 
 
 def test_a_service_that_cannot_be_read_is_neither_as_it_was_nor_gone() -> None:
-    shown = Shown()
-    feed = Feed(shown, HOLD_S)
-    feed.put_namespace(namespace("a-web"))
-    feed.put(service("web"))
-    feed.put(endpoints("web-1", "10.0.0.1"))
+    state = RecordingState()
+    cache = ObjectCache(state, HOLD_S)
+    cache.put_namespace(namespace("a-web"))
+    cache.put(service("web"))
+    cache.put(endpoints("web-1", "10.0.0.1"))
     # A list has it, and nothing else: its rules end, and the list lacks nothing.
-    feed.spoil_service(("a-web", "web"))
-    feed.remove_services([("a-web", "web")], 0.0, by_list=True)
-    assert shown.names("service") == []
-    assert feed.held == ()
-    assert not feed.is_bare("a")
+    cache.mark_unreadable(("a-web", "web"))
+    cache.remove_services([("a-web", "web")], 0.0, by_relist=True)
+    assert state.names("service") == []
+    assert cache.distrusted == ()
+    assert not cache.has_only_endpoints("a")
     # What was saved of such a namespace is not held against its list.
-    feed.hold([service("web")], 0.0)
-    assert shown.names("service") == []
-    feed.clear_service(("a-web", "web"))
-    assert feed.is_bare("a")
-    feed.put(service("web"))
-    assert shown.names("service") == ["web"]
+    cache.distrust_absent([service("web")], 0.0)
+    assert state.names("service") == []
+    cache.clear_unreadable(("a-web", "web"))
+    assert cache.has_only_endpoints("a")
+    cache.put(service("web"))
+    assert state.names("service") == ["web"]
 
 
 def test_a_list_with_one_that_cannot_be_read_is_believed_in_the_rest() -> None:
-    shown = Shown()
-    feed = Feed(shown, HOLD_S)
-    feed.put_namespace(namespace("a-web"))
+    state = RecordingState()
+    cache = ObjectCache(state, HOLD_S)
+    cache.put_namespace(namespace("a-web"))
     for name in ("web", "shop"):
-        feed.put(service(name))
-    feed.put(endpoints("web-1", "10.0.0.1"))
-    feed.remove_services([("a-web", "web"), ("a-web", "shop")], 0.0, by_list=True)
-    assert [held.names for held in feed.held] == [frozenset({"web", "shop"})]
-    feed.spoil_service(("a-web", "web"))
-    assert feed.held == ()
-    assert shown.names("service") == []
+        cache.put(service(name))
+    cache.put(endpoints("web-1", "10.0.0.1"))
+    cache.remove_services([("a-web", "web"), ("a-web", "shop")], 0.0, by_relist=True)
+    assert [distrusted.names for distrusted in cache.distrusted] == [frozenset({"web", "shop"})]
+    cache.mark_unreadable(("a-web", "web"))
+    assert cache.distrusted == ()
+    assert state.names("service") == []
 
 
 def test_another_watch_tells_which_services_cannot_be_read() -> None:
-    shown = Shown()
-    feed = Feed(shown, HOLD_S)
-    feed.put_namespace(namespace("a-web"))
-    feed.put(service("web"))
+    state = RecordingState()
+    cache = ObjectCache(state, HOLD_S)
+    cache.put_namespace(namespace("a-web"))
+    cache.put(service("web"))
     slices = {"web-1": endpoints("web-1", "10.0.0.1")}
-    feed.take_over("a-web", {}, slices, 0.0, spoiled=("web",))
-    assert (shown.names("service"), feed.held) == ([], ())
-    feed.take_over("a-web", {}, slices, 0.0)
-    assert feed.is_bare("a")
+    cache.adopt("a-web", {}, slices, 0.0, unreadable=("web",))
+    assert (state.names("service"), cache.distrusted) == ([], ())
+    cache.adopt("a-web", {}, slices, 0.0)
+    assert cache.has_only_endpoints("a")

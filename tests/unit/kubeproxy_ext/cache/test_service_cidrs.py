@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-from kubeproxy_ext.cache.object_cache import Feed
-from kubeproxy_ext.cache.service_cidrs import ANNOTATION, ServiceRanges
+from kubeproxy_ext.cache.object_cache import ObjectCache
+from kubeproxy_ext.cache.service_cidrs import ANNOTATION, ServiceCidrs
 from kubeproxy_ext.compute.objects import Meta, NamespaceObject
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.service_state import ServiceState
 from tenancy import keys
 
-RANGES = ServiceRanges(("10.96.0.0/12", "fd00::/108"), {"b": ("172.20.0.0/16",)})
+RANGES = ServiceCidrs(("10.96.0.0/12", "fd00::/108"), {"b": ("172.20.0.0/16",)})
 
 
-def feed(**roots: dict[str, str]) -> Feed:
-    made = Feed(World(), 0.0)
+def cache(**roots: dict[str, str]) -> ObjectCache:
+    made = ObjectCache(ServiceState(), 0.0)
     for name, annotations in roots.items():
         made.put_namespace(NamespaceObject(Meta(name=name, annotations=annotations)))
     return made
 
 
 def test_the_super_clusters_and_the_configured() -> None:
-    assert RANGES.of("a", feed()) == ("10.96.0.0/12", "fd00::/108")
-    assert RANGES.of("b", feed()) == ("10.96.0.0/12", "172.20.0.0/16", "fd00::/108")
+    assert RANGES.of("a", cache()) == ("10.96.0.0/12", "fd00::/108")
+    assert RANGES.of("b", cache()) == ("10.96.0.0/12", "172.20.0.0/16", "fd00::/108")
 
 
 def test_a_root_namespace_tells_its_tenants() -> None:
     root = {keys.VC_ROOT_NAMESPACE: "true", ANNOTATION: "172.21.0.1/16, fd01::/108,odd,"}
-    known = feed(a=root, b=root)
+    known = cache(a=root, b=root)
     assert RANGES.of("a", known) == ("10.96.0.0/12", "172.21.0.0/16", "fd00::/108", "fd01::/108")
     # What an operator wrote down here goes before.
     assert "172.21.0.0/16" not in RANGES.of("b", known)
@@ -31,12 +31,12 @@ def test_a_root_namespace_tells_its_tenants() -> None:
 
 def test_a_tenants_own_word_is_not_read() -> None:
     mark = {ANNOTATION: "0.0.0.0/0"}
-    assert RANGES.of("a", feed(a=mark)) == ("10.96.0.0/12", "fd00::/108")
+    assert RANGES.of("a", cache(a=mark)) == ("10.96.0.0/12", "fd00::/108")
     brought_down = mark | {keys.CLUSTER: "x", keys.VC_ROOT_NAMESPACE: "true"}
-    assert RANGES.of("a", feed(a=brought_down)) == ("10.96.0.0/12", "fd00::/108")
+    assert RANGES.of("a", cache(a=brought_down)) == ("10.96.0.0/12", "fd00::/108")
 
 
 def test_as_many_as_make_sense() -> None:
     many = ",".join(f"172.{number}.0.0/16" for number in range(100))
     root = {keys.VC_ROOT_NAMESPACE: "true", ANNOTATION: many}
-    assert len(RANGES.of("a", feed(a=root))) == 2 + 8
+    assert len(RANGES.of("a", cache(a=root))) == 2 + 8

@@ -2,36 +2,36 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeproxy_ext.cache.watch_scope import MAX_NAMESPACES, MAX_TENANTS, Part, Place, Scope, scope
+from kubeproxy_ext.cache.watch_scope import MAX_NAMESPACES, MAX_TENANTS, WatchScope, TenantNamespaces, WatchPlan, plan_watches
 
-A = Place(frozenset({"a-default", "a-web"}), "tenants", "a")
-B = Place(frozenset({"b-default"}), "tenants", "b")
+A = TenantNamespaces(frozenset({"a-default", "a-web"}), "tenants", "a")
+B = TenantNamespaces(frozenset({"b-default"}), "tenants", "b")
 
 
-def big(name: str, count: int = MAX_NAMESPACES, vc_name: str | None = None) -> Place:
+def big(name: str, count: int = MAX_NAMESPACES, vc_name: str | None = None) -> TenantNamespaces:
     names = frozenset(f"{name}-{number}" for number in range(count))
-    return Place(names, "tenants", name if vc_name is None else vc_name)
+    return TenantNamespaces(names, "tenants", name if vc_name is None else vc_name)
 
 
 def test_nobody_to_follow() -> None:
-    assert scope({}) == Scope(frozenset(), {})
-    assert scope({"a": Place(frozenset())}) == Scope(frozenset(), {"a": ()})
+    assert plan_watches({}) == WatchPlan(frozenset(), {})
+    assert plan_watches({"a": TenantNamespaces(frozenset())}) == WatchPlan(frozenset(), {"a": ()})
 
 
 def test_few_namespaces_are_watched_one_by_one() -> None:
-    assert scope({"a": A, "b": B}) == Scope(
-        frozenset({Part("a-default"), Part("a-web"), Part("b-default")}),
-        {"a": (Part("a-default"), Part("a-web")), "b": (Part("b-default"),)},
+    assert plan_watches({"a": A, "b": B}) == WatchPlan(
+        frozenset({WatchScope("a-default"), WatchScope("a-web"), WatchScope("b-default")}),
+        {"a": (WatchScope("a-default"), WatchScope("a-web")), "b": (WatchScope("b-default"),)},
     )
 
 
 def test_many_are_watched_by_the_labels_of_their_tenants_and_what_has_none_once() -> None:
     of_a, of_b = big("a"), B
-    unlabelled = Part(labels="!tenancy.x-k8s.io/vcname", kept=of_a.namespaces | of_b.namespaces)
+    unlabelled = WatchScope(labels="!tenancy.x-k8s.io/vcname", namespaces=of_a.namespaces | of_b.namespaces)
     labels = "tenancy.x-k8s.io/vcnamespace=tenants,tenancy.x-k8s.io/vcname="
-    by_a = Part(labels=labels + "a", kept=of_a.namespaces)
-    by_b = Part(labels=labels + "b", kept=of_b.namespaces)
-    assert scope({"a": of_a, "b": of_b}) == Scope(
+    by_a = WatchScope(labels=labels + "a", namespaces=of_a.namespaces)
+    by_b = WatchScope(labels=labels + "b", namespaces=of_b.namespaces)
+    assert plan_watches({"a": of_a, "b": of_b}) == WatchPlan(
         frozenset({by_a, by_b, unlabelled}), {"a": (by_a, unlabelled), "b": (by_b, unlabelled)}
     )
 
@@ -39,46 +39,46 @@ def test_many_are_watched_by_the_labels_of_their_tenants_and_what_has_none_once(
 def test_many_that_do_not_say_whose_they_are_need_the_whole_cluster() -> None:
     for name in ("", "x" * 64, "a/b", "-a"):
         odd = big("a", vc_name=name)
-        whole = Part(kept=odd.namespaces | B.namespaces)
-        assert scope({"a": odd, "b": B}) == Scope(frozenset({whole}), {"a": (whole,), "b": (whole,)})
+        whole = WatchScope(namespaces=odd.namespaces | B.namespaces)
+        assert plan_watches({"a": odd, "b": B}) == WatchPlan(frozenset({whole}), {"a": (whole,), "b": (whole,)})
 
 
 def test_so_do_too_many_tenants() -> None:
     places = {f"t{i}": big(f"t{i}", 1) for i in range(MAX_TENANTS + 1)}
-    assert len(scope(places).parts) == 1
+    assert len(plan_watches(places).scopes) == 1
     del places["t0"]
-    assert len(scope(places).parts) == MAX_TENANTS + 1
+    assert len(plan_watches(places).scopes) == MAX_TENANTS + 1
 
 
 def test_a_namespace_that_comes_and_goes_does_not_turn_all_watches_over() -> None:
-    many = scope({"a": big("a", MAX_NAMESPACES + 1)})
-    assert not any(part.namespace for part in many.parts)
-    still = scope({"a": big("a", MAX_NAMESPACES)}, many)
-    assert not any(part.namespace for part in still.parts)
-    few = scope({"a": big("a", 3)}, still)
-    assert all(part.namespace for part in few.parts)
-    again = scope({"a": big("a", MAX_NAMESPACES)}, few)
-    assert all(part.namespace for part in again.parts)
+    many = plan_watches({"a": big("a", MAX_NAMESPACES + 1)})
+    assert not any(part.namespace for part in many.scopes)
+    still = plan_watches({"a": big("a", MAX_NAMESPACES)}, many)
+    assert not any(part.namespace for part in still.scopes)
+    few = plan_watches({"a": big("a", 3)}, still)
+    assert all(part.namespace for part in few.scopes)
+    again = plan_watches({"a": big("a", MAX_NAMESPACES)}, few)
+    assert all(part.namespace for part in again.scopes)
 
 
 @given(
     st.dictionaries(
         st.text("abc", min_size=1, max_size=2),
         st.builds(
-            lambda numbers, name: Place(frozenset(f"n{n}" for n in numbers), "v", name),
+            lambda numbers, name: TenantNamespaces(frozenset(f"n{n}" for n in numbers), "v", name),
             st.sets(st.integers(0, 60), max_size=40),
             st.sampled_from(["", "x", "y"]),
         ),
     )
 )
-def test_every_namespace_is_covered_and_the_number_of_watches_has_a_bound(places: dict[str, Place]) -> None:
-    found = scope(places)
-    assert len(found.parts) <= max(MAX_NAMESPACES, MAX_TENANTS + 1)
+def test_every_namespace_is_covered_and_the_number_of_watches_has_a_bound(places: dict[str, TenantNamespaces]) -> None:
+    found = plan_watches(places)
+    assert len(found.scopes) <= max(MAX_NAMESPACES, MAX_TENANTS + 1)
     assert found.by_tenant.keys() == places.keys()
     for tenant, place in places.items():
         for namespace in place.namespaces:
             assert any(part.covers(namespace) for part in found.by_tenant[tenant])
     # What is watched of the whole cluster is dropped where nobody wants it.
     wanted = {namespace for place in places.values() for namespace in place.namespaces}
-    for part in found.parts:
-        assert part.namespace in wanted or (part.kept is not None and part.kept <= wanted)
+    for part in found.scopes:
+        assert part.namespace in wanted or (part.namespaces is not None and part.namespaces <= wanted)

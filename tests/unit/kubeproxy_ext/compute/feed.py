@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from daemonkit.kube.resources import Key
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.service_state import ServiceState
 
 
-def put(world: World, item: objects.AnyObject) -> None:
+def put(world: ServiceState, item: objects.AnyObject) -> None:
     match item:
         case objects.ServiceObject():
             world.put_service(item)
@@ -20,7 +20,7 @@ def put(world: World, item: objects.AnyObject) -> None:
             world.put_node(item)
 
 
-def remove(world: World, item: objects.AnyObject) -> None:
+def remove(world: ServiceState, item: objects.AnyObject) -> None:
     key: Key = (item.metadata.namespace, item.metadata.name)
     match item:
         case objects.ServiceObject():

@@ -2,8 +2,8 @@
 """A world of given objects, a guest that looks at it, and what the guest's rules come to."""
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.guest_view import Group, GuestView
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.guest_view import ServiceGroup, GuestView
+from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.model import (
     Family,
     GuestRules,
@@ -13,11 +13,11 @@ from tests.unit.kubeproxy_ext.compute.feed import put
 
 VIEW = GuestView("A", (), ("10.1.0.2",), "here", None, ("172.30.0.0/16", "fd00:172::/64"), Family.IPV4)
 
-DEFAULT = Group("A", "default")
+DEFAULT = ServiceGroup("A", "default")
 
 
-def world_of(*items: objects.AnyObject) -> World:
-    world = World()
+def world_of(*items: objects.AnyObject) -> ServiceState:
+    world = ServiceState()
     for item in items:
         put(world, item)
     return world

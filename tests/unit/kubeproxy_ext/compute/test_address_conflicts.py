@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kubeproxy_ext.compute.address_conflicts import Loss, losses
-from kubeproxy_ext.compute.parse import Service, parse_service
+from kubeproxy_ext.compute.address_conflicts import AddressConflict, find_conflicts
+from kubeproxy_ext.compute.parse import ServiceInfo, parse_service
 from ruleset.model import Family, Protocol
 from tests.unit.kubeproxy_ext.compute import feed
 
 
-def parsed(reference: str, ip: str, **more: Any) -> Service:
+def parsed(reference: str, ip: str, **more: Any) -> ServiceInfo:
     found = parse_service(feed.service(reference, ip, **more))
     assert found is not None
     return found
@@ -37,15 +37,15 @@ ADDRESS = ("172.30.0.41", 80, Protocol.TCP)
         ([YOUNGER, OTHER_NAME], "a/a"),
     ],
 )
-def test_the_better_claim_then_the_older_then_the_first_name(services: list[Service], winner: str) -> None:
-    expected = {s.reference: (Loss(ADDRESS, winner),) for s in services if s.reference != winner}
+def test_the_better_claim_then_the_older_then_the_first_name(services: list[ServiceInfo], winner: str) -> None:
+    expected = {s.reference: (AddressConflict(ADDRESS, winner),) for s in services if s.reference != winner}
     for order in itertools.permutations(services):
-        assert losses(order, Family.IPV4) == expected
+        assert find_conflicts(order, Family.IPV4) == expected
 
 
 def test_what_differs_in_protocol_is_no_conflict() -> None:
-    assert losses([SUPER, UDP], Family.IPV4) == {}
+    assert find_conflicts([SUPER, UDP], Family.IPV4) == {}
 
 
 def test_each_family_for_itself() -> None:
-    assert losses([SUPER, OWN], Family.IPV6) == {}
+    assert find_conflicts([SUPER, OWN], Family.IPV6) == {}

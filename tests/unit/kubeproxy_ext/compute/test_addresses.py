@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeproxy_ext.compute.addresses import (
-    Range,
+    AddressRange,
     canonical_cidr,
     canonical_ip,
     family_of,
@@ -76,7 +76,7 @@ def test_a_range_is_canonical_or_none(text: str, canonical: str | None) -> None:
 
 def test_a_range_holds_what_lies_in_it() -> None:
     half = parse_range("203.0.113.0/25")
-    assert half == Range(Family.IPV4, 0xCB007100, 0xCB00717F)
+    assert half == AddressRange(Family.IPV4, 0xCB007100, 0xCB00717F)
     assert holds([half], "203.0.113.2")
     assert not holds([half], "203.0.113.130")
     assert not holds([], "203.0.113.2")
@@ -97,14 +97,14 @@ def test_merged_ranges_hold_the_same_addresses(found: list[tuple[int, int]], las
 def test_many_ranges_are_not_gone_through_one_by_one() -> None:
     looks = 0
 
-    class Ranges(Sequence[Range]):
+    class Ranges(Sequence[AddressRange]):
         def __len__(self) -> int:
             return 5_000
 
         def __getitem__(self, at: Any) -> Any:
             nonlocal looks
             looks += 1
-            return Range(Family.IPV4, 10 * at, 10 * at + 1)
+            return AddressRange(Family.IPV4, 10 * at, 10 * at + 1)
 
     assert holds(Ranges(), "0.0.195.71")  # 49 991, the very last
     assert looks < 20

@@ -3,8 +3,8 @@
 
 import pytest
 
-from kubeproxy_ext.compute.endpoints import Candidate, choose, join, serving
-from kubeproxy_ext.compute.parse import ServicePort, Slice, SliceEndpoint
+from kubeproxy_ext.compute.endpoints import Candidate, categorize, join, serving
+from kubeproxy_ext.compute.parse import PortInfo, SliceInfo, EndpointInfo
 from ruleset.model import Endpoint, Family, Protocol
 from tests.cases.services import shape
 from tests.cases.services.load import load_shared
@@ -12,8 +12,8 @@ from tests.cases.services.load import load_shared
 CASES = load_shared()
 
 
-def source(ip: str, *, node: str | None = None, state: str = "ready") -> SliceEndpoint:
-    return SliceEndpoint(
+def source(ip: str, *, node: str | None = None, state: str = "ready") -> EndpointInfo:
+    return EndpointInfo(
         ip,
         node,
         is_ready=state == "ready",
@@ -24,12 +24,12 @@ def source(ip: str, *, node: str | None = None, state: str = "ready") -> SliceEn
     )
 
 
-def endpoint_slice(name: str, port: ServicePort, *endpoints: SliceEndpoint) -> Slice:
-    return Slice("a", name, "s", Family.IPV4, (port,), endpoints, ())
+def endpoint_slice(name: str, port: PortInfo, *endpoints: EndpointInfo) -> SliceInfo:
+    return SliceInfo("a", name, "s", Family.IPV4, (port,), endpoints, ())
 
 
 def candidate(case: shape.ChoiceEndpoint) -> Candidate:
-    described = SliceEndpoint(
+    described = EndpointInfo(
         case.name,
         None,
         is_ready=case.state == "ready",
@@ -49,7 +49,7 @@ def names(endpoints: tuple[Endpoint, ...] | None) -> frozenset[str] | None:
 def test_choice(case: shape.ChoiceCase) -> None:
     """The sets that kube-proxy computes; whether it does, it says for its own uses of them."""
     is_external = case.node_port > 0
-    found = choose(
+    found = categorize(
         [candidate(one) for one in case.endpoints],
         case.me,
         case.zone,
@@ -63,13 +63,13 @@ def test_choice(case: shape.ChoiceCase) -> None:
 
 
 def test_ports_are_joined_by_name_and_protocol() -> None:
-    web, dns = ServicePort("web", Protocol.TCP, 80), ServicePort("dns", Protocol.UDP, 53)
+    web, dns = PortInfo("web", Protocol.TCP, 80), PortInfo("dns", Protocol.UDP, 53)
     found = join(
         [web, dns],
         [
-            endpoint_slice("s-1", ServicePort("web", Protocol.TCP, 8080), source("10.0.0.1")),
-            endpoint_slice("s-2", ServicePort("dns", Protocol.TCP, 5353), source("10.0.0.2")),
-            endpoint_slice("s-3", ServicePort("80", Protocol.TCP, 80), source("10.0.0.3")),
+            endpoint_slice("s-1", PortInfo("web", Protocol.TCP, 8080), source("10.0.0.1")),
+            endpoint_slice("s-2", PortInfo("dns", Protocol.TCP, 5353), source("10.0.0.2")),
+            endpoint_slice("s-3", PortInfo("80", Protocol.TCP, 80), source("10.0.0.3")),
         ],
         Family.IPV4,
         "here",
@@ -80,14 +80,14 @@ def test_ports_are_joined_by_name_and_protocol() -> None:
 
 
 def test_slices_of_the_other_family_are_not_looked_at() -> None:
-    port = ServicePort("p", Protocol.TCP, 80)
-    six = Slice("a", "s-6", "s", Family.IPV6, (port,), (source("fd00::1"),), ())
+    port = PortInfo("p", Protocol.TCP, 80)
+    six = SliceInfo("a", "s-6", "s", Family.IPV6, (port,), (source("fd00::1"),), ())
     assert join([port], [six], Family.IPV4, "here") == {}
 
 
 @pytest.mark.parametrize("local_first", [True, False])
 def test_of_the_same_endpoint_twice_the_local_copy_wins(local_first: bool) -> None:
-    port = ServicePort("p", Protocol.TCP, 80)
+    port = PortInfo("p", Protocol.TCP, 80)
     far, near = source("10.0.0.1", node="there"), source("10.0.0.1", node="here", state="term")
     one, two = (near, far) if local_first else (far, near)
     slices = [endpoint_slice("s-1", port, one), endpoint_slice("s-2", port, two)]
@@ -102,15 +102,15 @@ def test_endpoints_are_sorted_as_text(case: shape.EndpointMap) -> None:
     for endpoints in (*case.before.values(), *case.after.values()):
         port = int(endpoints[0].rpartition(":")[2])
         sources = [source(text.rpartition(":")[0]) for text in reversed(endpoints)]
-        service_port = ServicePort("p", Protocol.TCP, port)
+        service_port = PortInfo("p", Protocol.TCP, port)
         joined = join([service_port], [endpoint_slice("s-1", service_port, *sources)], Family.IPV4, "here")
-        chosen = choose(joined["p", Protocol.TCP], "here", "", uses_cluster=True, uses_local=False)
+        chosen = categorize(joined["p", Protocol.TCP], "here", "", uses_cluster=True, uses_local=False)
         assert chosen.cluster is not None
         assert tuple(str(endpoint) for endpoint in chosen.cluster) == endpoints
 
 
 def test_what_serves_may_be_unready_or_terminating() -> None:
     sources = [source("10.0.0.3", state="term"), source("10.0.0.2", state="dead"), source("10.0.0.1")]
-    unready = SliceEndpoint("10.0.0.4", None, False, True, False, (), ())
+    unready = EndpointInfo("10.0.0.4", None, False, True, False, (), ())
     found = serving(Candidate(Endpoint(one.ip, 53), one, False) for one in [*sources, unready])
     assert [endpoint.ip for endpoint in found] == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, Group, GuestView
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, ServiceGroup, GuestView
 from ruleset.model import Family
 
 
@@ -15,7 +15,7 @@ def view(
 
 def test_no_network_is_the_default_one() -> None:
     assert view().networks == ("default",)
-    assert view().groups == (Group("t", EVERY_NETWORK), Group("t", "default"))
+    assert view().groups == (ServiceGroup("t", EVERY_NETWORK), ServiceGroup("t", "default"))
 
 
 def test_order_and_spelling_do_not_matter() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from kubeproxy_ext.compute import objects, parse
-from kubeproxy_ext.compute.addresses import Range
+from kubeproxy_ext.compute.addresses import AddressRange
 from kubeproxy_ext.compute.parse import (
     Addresses,
-    Owner,
-    Service,
-    ServicePort,
-    Slice,
-    SliceEndpoint,
+    NamespaceOwner,
+    ServiceInfo,
+    PortInfo,
+    SliceInfo,
+    EndpointInfo,
     parse_namespace,
     parse_service,
     parse_slice,
@@ -27,7 +27,7 @@ from tests.cases.services.shape import Selection
 CASES = load_shared()
 
 
-def service(spec: dict[str, Any], **metadata: Any) -> Service | None:
+def service(spec: dict[str, Any], **metadata: Any) -> ServiceInfo | None:
     whole = {"clusterIP": "172.30.0.41", "clusterIPs": ["172.30.0.41"], "ipFamilies": ["IPv4"]} | spec
     status = whole.pop("status", None)
     item = objects.read(
@@ -43,13 +43,13 @@ def service(spec: dict[str, Any], **metadata: Any) -> Service | None:
     return parse_service(item)
 
 
-def proxied(spec: dict[str, Any], **metadata: Any) -> Service:
+def proxied(spec: dict[str, Any], **metadata: Any) -> ServiceInfo:
     found = service(spec, **metadata)
     assert found is not None
     return found
 
 
-def endpoint_slice(raw: dict[str, Any], service_name: str | None = "s", **labels: str) -> Slice | None:
+def endpoint_slice(raw: dict[str, Any], service_name: str | None = "s", **labels: str) -> SliceInfo | None:
     named = {} if service_name is None else {"kubernetes.io/service-name": service_name}
     item = objects.read(
         {
@@ -109,20 +109,20 @@ def test_a_service_in_full() -> None:
         labels={"arktos.futurewei.com/network": "blue"},
         annotations={"tenancy.x-k8s.io/clusterIP": "10.96.0.5, fd00:96::5"},
     )
-    assert found == Service(
+    assert found == ServiceInfo(
         namespace="a",
         name="s",
         network="blue",
         created="2026-01-01T00:00:00Z",
-        ports=(ServicePort("t", Protocol.TCP, 53), ServicePort("u", Protocol.UDP, 53)),
+        ports=(PortInfo("t", Protocol.TCP, 53), PortInfo("u", Protocol.UDP, 53)),
         ipv4=Addresses(
             cluster="172.30.0.41",
             tenants=("10.96.0.5",),
             external=("192.168.99.11", "192.168.99.22"),
             balancer=("1.2.3.4", "5.6.7.8"),
             balancer_ranges=(
-                Range(Family.IPV4, 0x0A000000, 0x0AFFFFFF),
-                Range(Family.IPV4, 0xCB007100, 0xCB00717F),
+                AddressRange(Family.IPV4, 0x0A000000, 0x0AFFFFFF),
+                AddressRange(Family.IPV4, 0xCB007100, 0xCB00717F),
             ),
         ),
         ipv6=Addresses(
@@ -152,7 +152,7 @@ def test_one_malformed_address_leaves_the_others() -> None:
         annotations={"tenancy.x-k8s.io/clusterIP": "x"},
     )
     assert found.ipv4 == Addresses("172.30.0.41", (), ("192.168.99.11",), (), None)
-    assert found.ports == (ServicePort("p", Protocol.TCP, 80),)
+    assert found.ports == (PortInfo("p", Protocol.TCP, 80),)
     assert found.problems == (
         "spec.ports: 'TCP/70000' is no port",
         "spec.ports: 'QUIC/1' is no port",
@@ -259,51 +259,51 @@ def test_a_range_that_cannot_be_told_lets_nobody_in() -> None:
 
 
 _PORTS = [{"name": "p", "protocol": "TCP", "port": 80}]
-_ONE = SliceEndpoint("10.0.0.1", None, True, True, False, (), ())
+_ONE = EndpointInfo("10.0.0.1", None, True, True, False, (), ())
 
-_SLICE_RULES: dict[str, tuple[Slice | None, Slice | None]] = {
+_SLICE_RULES: dict[str, tuple[SliceInfo | None, SliceInfo | None]] = {
     "no service-name label": (endpoint_slice({}, service_name=None), None),
     "addressType FQDN": (endpoint_slice({"addressType": "FQDN"}), None),
     "port without a name pointer": (
         endpoint_slice(
             {"ports": [{"port": 80, "protocol": "TCP"}, {"name": "", "port": 81, "protocol": "UDP"}]}
         ),
-        Slice("a", "s-1", "s", Family.IPV4, (ServicePort("", Protocol.UDP, 81),), (), ()),
+        SliceInfo("a", "s-1", "s", Family.IPV4, (PortInfo("", Protocol.UDP, 81),), (), ()),
     ),
     "port number nil or 0": (
         endpoint_slice({"ports": [{"name": "n"}, {"name": "z", "port": 0}, *_PORTS]}),
-        Slice("a", "s-1", "s", Family.IPV4, (ServicePort("p", Protocol.TCP, 80),), (), ()),
+        SliceInfo("a", "s-1", "s", Family.IPV4, (PortInfo("p", Protocol.TCP, 80),), (), ()),
     ),
     "endpoint with no address": (
         endpoint_slice({"endpoints": [{}, {"addresses": []}, {"addresses": ["10.0.0.1"]}]}),
-        Slice("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
+        SliceInfo("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
     ),
     "endpoint with several addresses": (
         endpoint_slice({"endpoints": [{"addresses": ["10.0.0.1", "10.0.0.2"]}]}),
-        Slice("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
+        SliceInfo("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
     ),
     "address of the wrong family for the slice": (
         endpoint_slice({"endpoints": [{"addresses": ["fd00::1"]}, {"addresses": ["10.0.0.1"]}]}),
-        Slice(
+        SliceInfo(
             *("a", "s-1", "s", Family.IPV4, (), (_ONE,)),
             ("endpoints: 'fd00::1' is no ipv4 address",),
         ),
     ),
     "ready unset": (
         endpoint_slice({"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"serving": True}}]}),
-        Slice("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
+        SliceInfo("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
     ),
     "serving unset": (
         endpoint_slice({"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}}]}),
-        Slice(
+        SliceInfo(
             *("a", "s-1", "s", Family.IPV4, ()),
-            (SliceEndpoint("10.0.0.1", None, False, True, False, (), ()),),
+            (EndpointInfo("10.0.0.1", None, False, True, False, (), ()),),
             (),
         ),
     ),
     "terminating unset": (
         endpoint_slice({"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}]}),
-        Slice("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
+        SliceInfo("a", "s-1", "s", Family.IPV4, (), (_ONE,), ()),
     ),
 }
 
@@ -336,22 +336,22 @@ def test_hints_and_places_of_an_endpoint() -> None:
     }
     found = endpoint_slice({"endpoints": [raw]})
     assert found is not None
-    assert found.endpoints == (SliceEndpoint("10.0.0.1", "n1", False, True, True, ("a", "b"), ("n1",)),)
+    assert found.endpoints == (EndpointInfo("10.0.0.1", "n1", False, True, True, ("a", "b"), ("n1",)),)
 
 
 @pytest.mark.parametrize(
     ("annotations", "owner"),
     [
-        ({}, Owner(None, "n")),
-        ({"tenancy.x-k8s.io/cluster": "t"}, Owner("t", "n")),
+        ({}, NamespaceOwner(None, "n")),
+        ({"tenancy.x-k8s.io/cluster": "t"}, NamespaceOwner("t", "n")),
         (
             {"tenancy.x-k8s.io/cluster": "t", "tenancy.x-k8s.io/namespace": "default"},
-            Owner("t", "default"),
+            NamespaceOwner("t", "default"),
         ),
         ({"tenancy.x-k8s.io/cluster": ""}, None),
     ],
 )
-def test_whose_a_namespace_is(annotations: dict[str, str], owner: Owner | None) -> None:
+def test_whose_a_namespace_is(annotations: dict[str, str], owner: NamespaceOwner | None) -> None:
     item = objects.NamespaceObject(metadata=objects.Meta(name="n", annotations=annotations))
     assert parse_namespace(item) == owner
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kubeproxy_ext.compute.rules_probe import Canary, with_canary
+from kubeproxy_ext.compute.rules_probe import RulesProbe, with_rules_probe
 from ruleset.document import parse
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.names import Backend
@@ -11,14 +11,14 @@ from ruletrace.iptables import trace as trace_iptables
 from ruletrace.nft import trace as trace_nft
 from ruletrace.packet import Packet
 
-CANARY = Canary("192.0.2.61", "2001:db8::61", 10561)
+CANARY = RulesProbe("192.0.2.61", "2001:db8::61", 10561)
 TARGET = EndpointSet("a/web", Protocol.TCP, False, (Endpoint("10.1.0.5", 8080),))
 WEB = ServiceRules("a/web", (Frontend("10.96.0.7", 80, Protocol.TCP, "a/web", TARGET),))
 RULES = GuestRules(Family.IPV4, (WEB,), ("10.96.0.0/16",))
 
 
 def test_it_is_one_service_more_and_their_order_stays() -> None:
-    found = with_canary(RULES, CANARY)
+    found = with_rules_probe(RULES, CANARY)
     assert [each.service for each in found.services] == ["-/canary", "a/web"]
     assert found.services[1] is WEB
     assert found.service_cidrs == RULES.service_cidrs
@@ -28,18 +28,18 @@ def test_it_is_one_service_more_and_their_order_stays() -> None:
     ("rules", "canary"),
     [
         (RULES, None),
-        (RULES, Canary(None, "2001:db8::61", 10561)),
-        (RULES, Canary("10.96.0.7", None, 80)),
+        (RULES, RulesProbe(None, "2001:db8::61", 10561)),
+        (RULES, RulesProbe("10.96.0.7", None, 80)),
     ],
 )
 def test_without_one_or_where_a_service_has_its_address_nothing_changes(
-    rules: GuestRules, canary: Canary | None
+    rules: GuestRules, canary: RulesProbe | None
 ) -> None:
-    assert with_canary(rules, canary) is rules
+    assert with_rules_probe(rules, canary) is rules
 
 
 def test_a_guest_without_services_has_it_all_the_same() -> None:
-    assert [each.service for each in with_canary(GuestRules(Family.IPV4, ()), CANARY).services] == [
+    assert [each.service for each in with_rules_probe(GuestRules(Family.IPV4, ()), CANARY).services] == [
         "-/canary"
     ]
 
@@ -49,7 +49,7 @@ def test_a_guest_without_services_has_it_all_the_same() -> None:
     [(Family.IPV4, "192.0.2.61", "127.0.0.1"), (Family.IPV6, "2001:db8::61", "::1")],
 )
 def test_both_languages_lead_it_to_the_loopback(family: Family, ip: str, to: str) -> None:
-    rules = with_canary(GuestRules(family, ()), CANARY)
+    rules = with_rules_probe(GuestRules(family, ()), CANARY)
     source = "10.1.0.9" if family is Family.IPV4 else "fd00::9"
     packet = Packet(source, Protocol.TCP, ip, 10561)
     for render, trace, backend in (

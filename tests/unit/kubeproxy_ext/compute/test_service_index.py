@@ -1,69 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
 """What belongs together, and which changes touch what."""
 
-from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, Group
-from kubeproxy_ext.compute.parse import Owner, Service, Slice, parse_service, parse_slice
-from kubeproxy_ext.compute.service_index import Cluster
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, ServiceGroup
+from kubeproxy_ext.compute.parse import NamespaceOwner, ServiceInfo, SliceInfo, parse_service, parse_slice
+from kubeproxy_ext.compute.service_index import ServiceIndex
 from tests.unit.kubeproxy_ext.compute import feed
 
 KEY = ("a", "s")
 
 
-def parsed(reference: str, ip: str, *, network: str | None = None) -> Service:
+def parsed(reference: str, ip: str, *, network: str | None = None) -> ServiceInfo:
     found = parse_service(feed.service(reference, ip, network=network))
     assert found is not None
     return found
 
 
-def slice_of(reference: str, *ips: str, number: int = 1) -> Slice:
+def slice_of(reference: str, *ips: str, number: int = 1) -> SliceInfo:
     found = parse_slice(feed.endpoint_slice(reference, *ips, number=number))
     assert found is not None
     return found
 
 
 def test_a_service_is_of_its_namespaces_tenant_and_its_labels_network() -> None:
-    cluster = Cluster()
+    cluster = ServiceIndex()
     service = parsed("a/s", "172.30.0.1", network="blue")
     assert cluster.group(service) is None
-    cluster.put_namespace("a", Owner("t", "web"))
-    assert cluster.group(service) == Group("t", "blue")
-    assert cluster.group(parsed("a/s", "172.30.0.1")) == Group("t", "default")
+    cluster.put_namespace("a", NamespaceOwner("t", "web"))
+    assert cluster.group(service) == ServiceGroup("t", "blue")
+    assert cluster.group(parsed("a/s", "172.30.0.1")) == ServiceGroup("t", "default")
 
 
 def test_where_all_namespaces_are_known_the_rest_has_no_tenant() -> None:
-    cluster = Cluster(has_all_namespaces=True)
-    assert cluster.group(parsed("a/s", "172.30.0.1")) == Group(None, "default")
+    cluster = ServiceIndex(has_all_namespaces=True)
+    assert cluster.group(parsed("a/s", "172.30.0.1")) == ServiceGroup(None, "default")
 
 
 def test_the_tenants_apiserver_is_of_every_network() -> None:
-    cluster = Cluster()
-    cluster.put_namespace("t-default", Owner("t", "default"))
-    cluster.put_namespace("t-web", Owner("t", "web"))
-    assert cluster.group(parsed("t-default/kubernetes", "172.30.0.1")) == Group("t", EVERY_NETWORK)
-    assert cluster.group(parsed("t-default/other", "172.30.0.1")) == Group("t", "default")
-    assert cluster.group(parsed("t-web/kubernetes", "172.30.0.1")) == Group("t", "default")
+    cluster = ServiceIndex()
+    cluster.put_namespace("t-default", NamespaceOwner("t", "default"))
+    cluster.put_namespace("t-web", NamespaceOwner("t", "web"))
+    assert cluster.group(parsed("t-default/kubernetes", "172.30.0.1")) == ServiceGroup("t", EVERY_NETWORK)
+    assert cluster.group(parsed("t-default/other", "172.30.0.1")) == ServiceGroup("t", "default")
+    assert cluster.group(parsed("t-web/kubernetes", "172.30.0.1")) == ServiceGroup("t", "default")
     labelled = parsed("t-default/kubernetes", "172.30.0.1", network="blue")
-    assert cluster.group(labelled) == Group("t", "blue")
+    assert cluster.group(labelled) == ServiceGroup("t", "blue")
 
 
 def test_services_move_with_their_namespace() -> None:
-    cluster = Cluster()
+    cluster = ServiceIndex()
     cluster.put_service(KEY, parsed("a/s", "172.30.0.1"))
     assert list(cluster.groups) == []
-    assert cluster.put_namespace("a", Owner("t", "a")) == {KEY}
-    assert cluster.put_namespace("a", Owner("t", "a")) == frozenset()
-    assert (set(cluster.groups), set(cluster.members(Group("t", "default")))) == (
-        {Group("t", "default")},
+    assert cluster.put_namespace("a", NamespaceOwner("t", "a")) == {KEY}
+    assert cluster.put_namespace("a", NamespaceOwner("t", "a")) == frozenset()
+    assert (set(cluster.groups), set(cluster.members(ServiceGroup("t", "default")))) == (
+        {ServiceGroup("t", "default")},
         {KEY},
     )
-    assert cluster.put_namespace("a", Owner("u", "a")) == {KEY}
-    assert cluster.groups_in("a") == {Group("u", "default")}
+    assert cluster.put_namespace("a", NamespaceOwner("u", "a")) == {KEY}
+    assert cluster.groups_in("a") == {ServiceGroup("u", "default")}
     assert cluster.put_namespace("a", None) == {KEY}
     assert (list(cluster.groups), cluster.groups_in("a")) == ([], frozenset())
 
 
 def test_the_same_service_again_is_no_change() -> None:
-    cluster = Cluster()
+    cluster = ServiceIndex()
     assert cluster.put_service(KEY, parsed("a/s", "172.30.0.1"))
     assert not cluster.put_service(KEY, parsed("a/s", "172.30.0.1"))
     assert cluster.put_service(KEY, parsed("a/s", "172.30.0.2"))
@@ -73,7 +73,7 @@ def test_the_same_service_again_is_no_change() -> None:
 
 
 def test_slices_touch_the_service_that_they_name() -> None:
-    cluster = Cluster()
+    cluster = ServiceIndex()
     assert cluster.put_slice(("a", "s-1"), slice_of("a/s", "10.0.0.1")) == {KEY}
     assert cluster.put_slice(("a", "s-1"), slice_of("a/s", "10.0.0.1")) == frozenset()
     assert cluster.put_slice(("a", "s-1"), slice_of("a/s", "10.0.0.2")) == {KEY}
@@ -84,9 +84,9 @@ def test_slices_touch_the_service_that_they_name() -> None:
 
 
 def test_a_slice_that_passes_to_another_service_touches_both() -> None:
-    cluster = Cluster()
+    cluster = ServiceIndex()
     first = slice_of("a/s", "10.0.0.1")
-    moved = Slice("a", first.name, "t", first.family, first.ports, first.endpoints, ())
+    moved = SliceInfo("a", first.name, "t", first.family, first.ports, first.endpoints, ())
     cluster.put_slice(("a", "s-1"), first)
     assert cluster.put_slice(("a", "s-1"), moved) == {KEY, ("a", "t")}
     assert (list(cluster.slices(KEY)), list(cluster.slices(("a", "t")))) == ([], [moved])

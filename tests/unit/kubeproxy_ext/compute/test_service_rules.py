@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from kubeproxy_ext.compute.addresses import Range
-from kubeproxy_ext.compute.guest_view import GuestView, Serving
+from kubeproxy_ext.compute.addresses import AddressRange
+from kubeproxy_ext.compute.guest_view import GuestView, ServingEndpoints
 from kubeproxy_ext.compute.objects import read
-from kubeproxy_ext.compute.parse import Addresses, Service, ServicePort, Slice, SliceEndpoint
-from kubeproxy_ext.compute.service_rules import Compiled, Place, compile_service
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.parse import Addresses, ServiceInfo, PortInfo, SliceInfo, EndpointInfo
+from kubeproxy_ext.compute.service_rules import CompiledService, GuestLocation, compile_service
+from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.model import (
     Endpoint,
     EndpointSet,
@@ -26,8 +26,8 @@ from tests.cases.services.shape import ApiState, Check, FlowCase, GuestCase
 from tests.unit.kubeproxy_ext.compute.feed import put
 
 CASES = load_shared()
-HERE = Place("here", "", Family.IPV4)
-NO_RANGES: tuple[Range, ...] | None = None
+HERE = GuestLocation("here", "", Family.IPV4)
+NO_RANGES: tuple[AddressRange, ...] | None = None
 
 
 def service(
@@ -38,13 +38,13 @@ def service(
     protocol: Protocol = Protocol.TCP,
     port_name: str = "p",
     affinity_s: int | None = None,
-) -> Service:
-    return Service(
+) -> ServiceInfo:
+    return ServiceInfo(
         namespace="a",
         name="s",
         network=None,
         created="",
-        ports=(ServicePort(port_name, protocol, 80),),
+        ports=(PortInfo(port_name, protocol, 80),),
         ipv4=Addresses("172.30.0.41", ("10.96.0.5",), external, balancer, NO_RANGES),
         ipv6=None,
         is_internal_local=is_internal_local,
@@ -55,9 +55,9 @@ def service(
 
 def endpoints(
     *ips_and_nodes: tuple[str, str], protocol: Protocol = Protocol.TCP, name: str = "p"
-) -> list[Slice]:
-    found = tuple(SliceEndpoint(ip, node, True, True, False, (), ()) for ip, node in ips_and_nodes)
-    return [Slice("a", "s-1", "s", Family.IPV4, (ServicePort(name, protocol, 8080),), found, ())]
+) -> list[SliceInfo]:
+    found = tuple(EndpointInfo(ip, node, True, True, False, (), ()) for ip, node in ips_and_nodes)
+    return [SliceInfo("a", "s-1", "s", Family.IPV4, (PortInfo(name, protocol, 8080),), found, ())]
 
 
 BOTH = endpoints(("10.0.0.2", "there"), ("10.0.0.1", "here"))
@@ -72,7 +72,7 @@ def test_both_addresses_of_a_service_lead_to_its_endpoints() -> None:
         endpoints=(Endpoint("10.0.0.1", 8080), Endpoint("10.0.0.2", 8080)),
         affinity_s=60,
     )
-    assert compile_service(service(affinity_s=60), BOTH, HERE, is_admitted=True) == Compiled(
+    assert compile_service(service(affinity_s=60), BOTH, HERE, is_admitted=True) == CompiledService(
         ServiceRules(
             "a/s",
             (
@@ -91,7 +91,7 @@ def test_an_unnamed_port_has_no_colon() -> None:
     assert {frontend.service_port for frontend in found.rules.frontends} == {"a/s"}
 
 
-def meanings(found: Compiled) -> dict[str, str]:
+def meanings(found: CompiledService) -> dict[str, str]:
     """What becomes of packets to each address, in a word."""
     return {
         frontend.ip: frontend.to.name
@@ -115,7 +115,7 @@ def meanings(found: Compiled) -> dict[str, str]:
 )
 def test_each_kind_of_address(
     is_internal_local: bool,
-    slices: list[Slice],
+    slices: list[SliceInfo],
     is_admitted: bool,
     internal: str,
     external: str,
@@ -141,14 +141,14 @@ def test_udp_ports_tell_who_serves() -> None:
     found = compile_service(
         subject, endpoints(("10.0.0.1", "here"), protocol=Protocol.UDP), HERE, is_admitted=True
     )
-    assert found.serving == (Serving("a/s:p", Protocol.UDP, (Endpoint("10.0.0.1", 8080),)),)
+    assert found.serving == (ServingEndpoints("a/s:p", Protocol.UDP, (Endpoint("10.0.0.1", 8080),)),)
     gone = compile_service(subject, [], HERE, is_admitted=True)
-    assert gone.serving == (Serving("a/s:p", Protocol.UDP, ()),)
+    assert gone.serving == (ServingEndpoints("a/s:p", Protocol.UDP, ()),)
 
 
 def test_a_family_without_address_has_no_rules() -> None:
-    six = Place("here", "", Family.IPV6)
-    assert compile_service(service(), BOTH, six, is_admitted=True) == Compiled(ServiceRules("a/s", ()), ())
+    six = GuestLocation("here", "", Family.IPV6)
+    assert compile_service(service(), BOTH, six, is_admitted=True) == CompiledService(ServiceRules("a/s", ()), ())
 
 
 def ask(rules: GuestRules, check: Check) -> object:
@@ -175,7 +175,7 @@ def rules(
     networks: Iterable[str] = (),
     tenant: str | None = None,
 ) -> GuestRules:
-    world = World()
+    world = ServiceState()
     for item in state.objects(node):
         found = read(item)
         assert found is not None

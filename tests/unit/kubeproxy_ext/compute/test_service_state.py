@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, Group, GuestView
-from kubeproxy_ext.compute.parse import Slice, parse_slice
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, ServiceGroup, GuestView
+from kubeproxy_ext.compute.parse import SliceInfo, parse_slice
+from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.model import (
     Endpoint,
     EndpointSet,
@@ -64,18 +64,18 @@ def test_nobody_has_a_service_whose_namespace_is_not_known() -> None:
     nobodys = replace(VIEW, tenant=None)
     assert not world.rules_for(VIEW).services
     assert not world.rules_for(nobodys).services
-    world.settle()
+    world.take_changed_groups()
     world.put_namespace(feed.namespace("A-web", "A"))
-    assert world.settle() == {DEFAULT}
+    assert world.take_changed_groups() == {DEFAULT}
     assert meanings(world.rules_for(VIEW)) == {"172.30.0.41": "A-web/s:p: REJECT"}
     assert not world.rules_for(nobodys).services
     world.remove_namespace("A-web")
-    assert world.settle() == {DEFAULT}
+    assert world.take_changed_groups() == {DEFAULT}
     assert not world.rules_for(VIEW).services
 
 
 def test_the_super_clusters_own_services_are_of_no_tenant() -> None:
-    world = World(has_all_namespaces=True)
+    world = ServiceState(has_all_namespaces=True)
     world.put_service(feed.service("default/kubernetes", "172.30.0.1"))
     world.put_namespace(feed.namespace("A-default", "A", "default"))
     world.put_service(feed.service("A-default/kubernetes", "172.30.7.7", own_ip="172.30.0.1"))
@@ -86,10 +86,10 @@ def test_the_super_clusters_own_services_are_of_no_tenant() -> None:
             "172.30.7.7": "A-default/kubernetes:p: 10.2.0.1:8080",
             "172.30.0.1": "A-default/kubernetes:p: 10.2.0.1:8080",
         }
-    world.settle()
+    world.take_changed_groups()
     world.put_slice(feed.endpoint_slice("A-default/kubernetes", "10.2.0.2"))
-    touched = world.settle()
-    assert touched == {Group("A", EVERY_NETWORK)}
+    touched = world.take_changed_groups()
+    assert touched == {ServiceGroup("A", EVERY_NETWORK)}
     assert touched & set(blue.groups)
     assert meanings(world.rules_for(replace(VIEW, tenant=None))) == {
         "172.30.0.1": "default/kubernetes:p: REJECT"
@@ -128,11 +128,11 @@ def test_zones_come_from_the_node_unless_the_view_knows_better() -> None:
     assert reached(VIEW) == "10.0.0.1:8080"
     assert reached(replace(VIEW, zone="b")) == "10.0.0.2:8080"
     assert reached(replace(VIEW, zone="")) == "10.0.0.1:8080,10.0.0.2:8080"
-    world.settle()
+    world.take_changed_groups()
     world.put_node(feed.node("there", "b"))
-    assert world.settle() == frozenset()
+    assert world.take_changed_groups() == frozenset()
     world.put_node(feed.node("here", "b"))
-    assert world.settle() == {DEFAULT}
+    assert world.take_changed_groups() == {DEFAULT}
     assert reached(VIEW) == "10.0.0.2:8080"
     world.remove_node("here")
     assert reached(VIEW) == "10.0.0.1:8080,10.0.0.2:8080"
@@ -141,7 +141,7 @@ def test_zones_come_from_the_node_unless_the_view_knows_better() -> None:
 def test_slices_without_a_service_are_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
 
-    def counted(item: objects.EndpointSliceObject) -> Slice | None:
+    def counted(item: objects.EndpointSliceObject) -> SliceInfo | None:
         parsed.append(item.metadata.name)
         return parse_slice(item)
 

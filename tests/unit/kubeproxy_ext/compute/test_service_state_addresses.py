@@ -54,6 +54,6 @@ def test_who_has_an_address_in_whatever_network_is_known_of_one_tenant() -> None
         feed.service("a-x/plain", "10.96.0.2", external=["10.32.0.1"]),
         feed.service("b-x/other", "10.96.0.3", own_ip="10.32.0.1"),
     )
-    assert world.holders("a", "10.32.0.1") == (("a-x/blue", "blue"), ("a-x/plain", "default"))
-    assert world.holders("a", "10.96.0.3") == ()
-    assert world.holders("b", "10.32.0.1") == (("b-x/other", "default"),)
+    assert world.services_with_address("a", "10.32.0.1") == (("a-x/blue", "blue"), ("a-x/plain", "default"))
+    assert world.services_with_address("a", "10.96.0.3") == ()
+    assert world.services_with_address("b", "10.32.0.1") == (("b-x/other", "default"),)

@@ -5,7 +5,7 @@ import gc
 from dataclasses import replace
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.guest_view import Group
+from kubeproxy_ext.compute.guest_view import ServiceGroup
 from ruleset.model import (
     Endpoint,
 )
@@ -21,14 +21,14 @@ def test_what_was_said_before_touches_nothing() -> None:
         feed.endpoint_slice("A-web/s", "10.0.0.1"),
     )
     world = world_of(*items)
-    outcome = world.outcome_for(VIEW)
-    world.settle()
+    result = world.result_for(VIEW)
+    world.take_changed_groups()
     for item in items:
         put(world, item)
     world.put_service(feed.service("A-web/s", "172.30.0.41", labels={"app": "x"}))
     world.put_slice(feed.endpoint_slice("A-web/s", "10.0.0.1", annotations={"leader": "me"}))
-    assert world.settle() == frozenset()
-    assert world.outcome_for(VIEW) is outcome
+    assert world.take_changed_groups() == frozenset()
+    assert world.result_for(VIEW) is result
 
 
 def test_endpoints_that_pass_to_a_sibling_slice_touch_nothing() -> None:
@@ -37,12 +37,12 @@ def test_endpoints_that_pass_to_a_sibling_slice_touch_nothing() -> None:
         feed.service("A-web/s", "172.30.0.41"),
         feed.endpoint_slice("A-web/s", "10.0.0.1", "10.0.0.2"),
     )
-    outcome = world.outcome_for(VIEW)
-    world.settle()
+    result = world.result_for(VIEW)
+    world.take_changed_groups()
     world.put_slice(feed.endpoint_slice("A-web/s", "10.0.0.1"))
     world.put_slice(feed.endpoint_slice("A-web/s", "10.0.0.2", number=2))
-    assert world.settle() == frozenset()
-    assert world.outcome_for(VIEW) is outcome
+    assert world.take_changed_groups() == frozenset()
+    assert world.result_for(VIEW) is result
 
 
 def test_one_endpoint_recomputes_one_service() -> None:
@@ -50,9 +50,9 @@ def test_one_endpoint_recomputes_one_service() -> None:
     slices = [feed.endpoint_slice(f"A-web/s{n}", f"10.0.0.{n}") for n in range(1, 6)]
     world = world_of(feed.namespace("A-web", "A"), *services, *slices)
     before = world.rules_for(VIEW)
-    world.settle()
+    world.take_changed_groups()
     world.put_slice(feed.endpoint_slice("A-web/s3", "10.0.9.9"))
-    assert world.settle() == {DEFAULT}
+    assert world.take_changed_groups() == {DEFAULT}
     after = world.rules_for(VIEW)
     pairs = zip(before.services, after.services, strict=True)
     assert [one.service for one, other in pairs if one is not other] == ["A-web/s3"]
@@ -77,11 +77,11 @@ def test_serving_alone_is_a_change_too() -> None:
         )
 
     world.put_slice(endpoints(second_serves=True))
-    before = world.outcome_for(VIEW)
-    world.settle()
+    before = world.result_for(VIEW)
+    world.take_changed_groups()
     world.put_slice(endpoints(second_serves=False))
-    assert world.settle() == {DEFAULT}
-    after = world.outcome_for(VIEW)
+    assert world.take_changed_groups() == {DEFAULT}
+    after = world.result_for(VIEW)
     assert after.rules == before.rules
     assert [one.endpoints for one in before.serving] == [
         (Endpoint("10.0.0.1", 8080), Endpoint("10.0.0.2", 8080))
@@ -96,9 +96,9 @@ def test_a_policy_that_changes_is_seen() -> None:
         feed.endpoint_slice("A-web/s", "10.0.0.1", node="there"),
     )
     world.rules_for(VIEW)
-    world.settle()
+    world.take_changed_groups()
     world.put_service(feed.service("A-web/s", "172.30.0.41", internal="Local"))
-    assert world.settle() == {DEFAULT}
+    assert world.take_changed_groups() == {DEFAULT}
     assert meanings(world.rules_for(VIEW)) == {"172.30.0.41": "A-web/s:p: DROP"}
     # Also from a place from which nobody looked before the change.
     other = meanings(world.rules_for(replace(VIEW, node="there")))
@@ -109,9 +109,9 @@ def test_a_namespace_that_changes_hands_touches_both() -> None:
     world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.1"))
     theirs = replace(VIEW, tenant="B")
     assert [len(world.rules_for(view).services) for view in (VIEW, theirs)] == [1, 0]
-    world.settle()
+    world.take_changed_groups()
     world.put_namespace(feed.namespace("A-web", "B"))
-    assert world.settle() == {DEFAULT, Group("B", "default")}
+    assert world.take_changed_groups() == {DEFAULT, ServiceGroup("B", "default")}
     assert [len(world.rules_for(view).services) for view in (VIEW, theirs)] == [0, 1]
 
 
@@ -122,16 +122,16 @@ def test_guests_whose_source_ranges_come_out_alike_share_one_result() -> None:
         feed.endpoint_slice("A-web/s", "10.0.0.1"),
     )
     near, near_too, far = (replace(VIEW, pod_ips=(ip,)) for ip in ("10.1.0.2", "10.1.0.3", "10.9.0.2"))
-    outcomes = [world.outcome_for(view) for view in (near, near_too, far)]
-    assert outcomes[0] is outcomes[1]
+    results = [world.result_for(view) for view in (near, near_too, far)]
+    assert results[0] is results[1]
     assert world.group_key(near) == world.group_key(near_too) != world.group_key(far)
-    assert meanings(outcomes[0].rules)["1.2.3.4"] == "A-web/s:p: 10.0.0.1:8080"
-    assert meanings(outcomes[2].rules)["1.2.3.4"] == "A-web/s:p: DROP"
+    assert meanings(results[0].rules)["1.2.3.4"] == "A-web/s:p: 10.0.0.1:8080"
+    assert meanings(results[2].rules)["1.2.3.4"] == "A-web/s:p: DROP"
 
 
 def test_results_that_nobody_holds_are_not_kept() -> None:
     world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.41"))
-    rules = id(world.outcome_for(VIEW))
+    rules = id(world.result_for(VIEW))
     gc.collect()
     assert len(world._outcomes) == 0  # noqa: SLF001 - what is kept cannot be seen from outside
     assert rules

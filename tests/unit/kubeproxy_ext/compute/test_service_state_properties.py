@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kubeproxy_ext.compute import objects
 from kubeproxy_ext.compute.guest_view import GuestView
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.model import (
     Family,
 )
@@ -92,7 +92,7 @@ def _events(tenants: tuple[str, ...], size: int) -> st.SearchStrategy[list[_Even
     return st.builds(lambda start, rest: [*start, *rest], st.sampled_from([known, []]), drawn)
 
 
-def _apply(world: World, event: _Event) -> None:
+def _apply(world: ServiceState, event: _Event) -> None:
     is_put, item = event
     (put if is_put else remove)(world, item)
 
@@ -111,24 +111,24 @@ def _held(events: list[_Event]) -> list[objects.AnyObject]:
     return list(held.values())
 
 
-def _all_rules(world: World) -> list[object]:
-    return [(outcome.rules, outcome.serving) for outcome in map(world.outcome_for, _VIEWS)]
+def _all_rules(world: ServiceState) -> list[object]:
+    return [(result.rules, result.serving) for result in map(world.result_for, _VIEWS)]
 
 
 @given(st.data())
 def test_no_event_of_one_tenant_changes_anothers_rules(data: st.DataObject) -> None:
     ours, theirs = data.draw(_events(("A",), 12)), data.draw(_events(("B",), 12))
     theirs = [event for event in theirs if not isinstance(event[1], objects.NodeObject)]
-    alone, beside = World(), World()
+    alone, beside = ServiceState(), ServiceState()
     views = [view for view in _VIEWS if view.tenant == "A"]
     for event in ours:
         _apply(alone, event)
         _apply(beside, event)
-        beside.settle()
+        beside.take_changed_groups()
         for _ in range(data.draw(st.integers(0, 2))):
             if theirs:
                 _apply(beside, theirs.pop())
-                assert all(group.tenant == "B" for group in beside.settle())
+                assert all(group.tenant == "B" for group in beside.take_changed_groups())
         assert [beside.rules_for(view) for view in views] == [alone.rules_for(view) for view in views]
 
 
@@ -142,12 +142,12 @@ def test_any_order_of_the_same_objects_gives_the_same_rules(data: st.DataObject)
 @given(_events(("A",), 30), st.integers(1, 3))
 def test_step_by_step_is_as_from_scratch(events: list[_Event], batch: int) -> None:
     """And no group keeps silent whose rules have changed; whoever sees rules finds them well-formed."""
-    world = World()
+    world = ServiceState()
     before = _all_rules(world)
     for end in range(batch, len(events) + batch, batch):
         for event in events[end - batch : end]:
             _apply(world, event)
-        touched = world.settle()
+        touched = world.take_changed_groups()
         after = _all_rules(world)
         assert after == _all_rules(world_of(*_held(events[:end])))
         for view, old, new in zip(_VIEWS, before, after, strict=True):

@@ -4,8 +4,8 @@
 import pytest
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.guest_view import GuestView, Outcome, Serving
-from kubeproxy_ext.compute.service_state import World
+from kubeproxy_ext.compute.guest_view import GuestView, GuestRulesResult, ServingEndpoints
+from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
 from ruleset.model import (
     Endpoint,
@@ -29,18 +29,18 @@ IP, PORT = "172.30.0.41", 80
 UDP, TCP, SCTP = Protocol.UDP, Protocol.TCP, Protocol.SCTP
 
 
-def outcome(
+def result(
     *endpoints: str,
     ip: str = IP,
     name: str = "a/s",
     protocol: Protocol = UDP,
     serving: tuple[str, ...] | None = None,
-) -> Outcome:
+) -> GuestRulesResult:
     """One Service with these endpoints; `serving` if more of them serve."""
     to = targets(endpoints, name, protocol)
     rules = ServiceRules(name, (Frontend(ip, PORT, protocol, f"{name}:p", to),))
-    servings = (Serving(f"{name}:p", protocol, parse(serving or endpoints)),) if protocol is UDP else ()
-    return Outcome(GuestRules(Family.IPV4, (rules,)), servings)
+    servings = (ServingEndpoints(f"{name}:p", protocol, parse(serving or endpoints)),) if protocol is UDP else ()
+    return GuestRulesResult(GuestRules(Family.IPV4, (rules,)), servings)
 
 
 def targets(endpoints: tuple[str, ...], name: str, protocol: Protocol) -> EndpointSet | NoBackendAction:
@@ -54,7 +54,7 @@ def parse(endpoints: tuple[str, ...]) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(ip, int(port)) for ip, _, port in parts)
 
 
-NOTHING = Outcome(GuestRules(Family.IPV4, ()), ())
+NOTHING = GuestRulesResult(GuestRules(Family.IPV4, ()), ())
 ALL = (StaleFlow(UDP, IP, PORT),)
 
 
@@ -65,33 +65,33 @@ def keeping(*endpoints: str) -> tuple[StaleFlow, ...]:
 @pytest.mark.parametrize(
     ("old", "new", "flows"),
     [
-        (outcome("10.0.0.1:53"), outcome("10.0.0.1:53"), ()),
-        (outcome("10.0.0.1:53"), outcome("10.0.0.2:53"), keeping("10.0.0.2:53")),
-        (outcome("10.0.0.1:53"), outcome("10.0.0.1:54"), keeping("10.0.0.1:54")),
-        (outcome("10.0.0.1:53"), outcome(), ALL),
-        (outcome("10.0.0.1:53"), NOTHING, ALL),
-        (NOTHING, outcome("10.0.0.1:53"), keeping("10.0.0.1:53")),
-        (None, outcome("10.0.0.1:53"), keeping("10.0.0.1:53")),
-        (outcome(), outcome("10.0.0.1:53"), keeping("10.0.0.1:53")),
+        (result("10.0.0.1:53"), result("10.0.0.1:53"), ()),
+        (result("10.0.0.1:53"), result("10.0.0.2:53"), keeping("10.0.0.2:53")),
+        (result("10.0.0.1:53"), result("10.0.0.1:54"), keeping("10.0.0.1:54")),
+        (result("10.0.0.1:53"), result(), ALL),
+        (result("10.0.0.1:53"), NOTHING, ALL),
+        (NOTHING, result("10.0.0.1:53"), keeping("10.0.0.1:53")),
+        (None, result("10.0.0.1:53"), keeping("10.0.0.1:53")),
+        (result(), result("10.0.0.1:53"), keeping("10.0.0.1:53")),
         (
-            outcome("10.0.0.1:53", serving=("10.0.0.1:53", "10.0.0.2:53")),
-            outcome("10.0.0.1:53"),
+            result("10.0.0.1:53", serving=("10.0.0.1:53", "10.0.0.2:53")),
+            result("10.0.0.1:53"),
             keeping("10.0.0.1:53"),
         ),
         (
-            outcome("10.0.0.1:53", "10.0.0.2:53"),
-            outcome("10.0.0.1:53", serving=("10.0.0.1:53", "10.0.0.2:53")),
+            result("10.0.0.1:53", "10.0.0.2:53"),
+            result("10.0.0.1:53", serving=("10.0.0.1:53", "10.0.0.2:53")),
             (),
         ),
         (
-            outcome("10.0.0.1:53"),
-            outcome("10.0.0.1:53", ip="172.30.0.42"),
+            result("10.0.0.1:53"),
+            result("10.0.0.1:53", ip="172.30.0.42"),
             (
                 StaleFlow(UDP, IP, PORT),
                 StaleFlow(UDP, "172.30.0.42", PORT, keep_replies_from=("10.0.0.1:53",)),
             ),
         ),
-        (outcome("10.0.0.1:53"), outcome("10.0.0.9:53", name="a/t"), keeping("10.0.0.9:53")),
+        (result("10.0.0.1:53"), result("10.0.0.9:53", name="a/t"), keeping("10.0.0.9:53")),
     ],
     ids=[
         *("same", "moved", "renumbered", "fell to zero", "deleted", "new", "unknown guest"),
@@ -99,19 +99,19 @@ def keeping(*endpoints: str) -> tuple[StaleFlow, ...]:
         *("another address", "the address is another Service's now"),
     ],
 )
-def test_udp(old: Outcome | None, new: Outcome, flows: tuple[StaleFlow, ...]) -> None:
+def test_udp(old: GuestRulesResult | None, new: GuestRulesResult, flows: tuple[StaleFlow, ...]) -> None:
     assert stale_flows(old, new) == flows
 
 
 @pytest.mark.parametrize("protocol", [TCP, SCTP])
 def test_other_entries_go_only_if_they_never_worked(protocol: Protocol) -> None:
-    one, two = outcome("10.0.0.1:53", protocol=protocol), outcome("10.0.0.2:53", protocol=protocol)
-    none = outcome(protocol=protocol)
+    one, two = result("10.0.0.1:53", protocol=protocol), result("10.0.0.2:53", protocol=protocol)
+    none = result(protocol=protocol)
     never = (StaleFlow(protocol, IP, PORT, never_translated=True),)
     assert stale_flows(NOTHING, one) == never
     assert stale_flows(NOTHING, none) == never
     assert stale_flows(none, one) == never
-    assert stale_flows(one, outcome("10.0.0.1:53", protocol=protocol, name="a/t")) == never
+    assert stale_flows(one, result("10.0.0.1:53", protocol=protocol, name="a/t")) == never
     assert stale_flows(one, two) == ()
     assert stale_flows(one, none) == ()
     assert stale_flows(one, NOTHING) == ()
@@ -127,10 +127,10 @@ def is_deleted(entry: ConntrackEntry, flows: tuple[StaleFlow, ...]) -> bool:
     )
 
 
-def cleanup_world(*, with_endpoints: bool) -> Outcome:
+def cleanup_world(*, with_endpoints: bool) -> GuestRulesResult:
     """The Service of the conntrack cases: one endpoint serves, one does not."""
     raw, endpoints = CONNTRACK.service, CONNTRACK.endpoints
-    world = World()
+    world = ServiceState()
     world.put_namespace(feed.namespace("test"))
     item = feed.service(
         raw["svc"], raw["vip"], protocol="UDP", external=[raw["external_ip"]], balancer=[raw["lb_ip"]]
@@ -158,7 +158,7 @@ def cleanup_world(*, with_endpoints: bool) -> Outcome:
             ports=[objects.SlicePort(name="p", protocol="UDP", port=9090)],
         )
     )
-    return world.outcome_for(VIEW)
+    return world.result_for(VIEW)
 
 
 VIEW = GuestView(None, (), ("10.1.0.2",), "here", "", (), Family.IPV4)
@@ -186,8 +186,8 @@ def test_later_fixes_of_the_case_data() -> None:
     "case", [case for case in CASES.endpoint_map if case.has_udp_pass is not None], ids=lambda case: case.id
 )
 def test_when_a_change_of_endpoints_needs_repair(case: EndpointMap) -> None:
-    def at(endpoints: dict[str, tuple[str, ...]]) -> Outcome:
-        world = World()
+    def at(endpoints: dict[str, tuple[str, ...]]) -> GuestRulesResult:
+        world = ServiceState()
         world.put_namespace(feed.namespace("ns1"))
         for text, ips in endpoints.items():
             reference, _, port = text.partition(":")
@@ -207,6 +207,6 @@ def test_when_a_change_of_endpoints_needs_repair(case: EndpointMap) -> None:
                     metadata=one.metadata, address_type="IPv4", endpoints=one.endpoints, ports=slice_ports
                 )
             )
-        return world.outcome_for(VIEW)
+        return world.result_for(VIEW)
 
     assert bool(stale_flows(at(dict(case.before)), at(dict(case.after)))) == case.has_udp_pass

@@ -4,12 +4,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeproxy_ext.compute.sync_rate import GAP_S, MAX_GAP_S, Pace
+from kubeproxy_ext.compute.sync_rate import GAP_S, MAX_GAP_S, SyncRateLimiter
 
 
 def runs(changes: list[float], run_s: float = 0.0) -> list[tuple[float, int]]:
     """When a perfect loop would run for changes at these times, and how many each run takes."""
-    pace, pending, found, left = Pace(), 0, [], sorted(changes)
+    pace, pending, found, left = SyncRateLimiter(), 0, [], sorted(changes)
     busy_until = 0.0
     while left or pending:
         due_at = pace.due_at
@@ -25,8 +25,8 @@ def runs(changes: list[float], run_s: float = 0.0) -> list[tuple[float, int]]:
 
 
 def test_nothing_is_due_before_a_change() -> None:
-    assert Pace().due_at is None
-    assert not Pace().is_due(1e9)
+    assert SyncRateLimiter().due_at is None
+    assert not SyncRateLimiter().is_due(1e9)
 
 
 def test_a_change_of_a_quiet_spell_goes_out_at_once() -> None:
@@ -45,18 +45,18 @@ def test_a_steady_rain_makes_a_run_each_gap() -> None:
 
 
 def test_a_long_run_is_followed_by_as_long_a_gap_up_to_a_bound() -> None:
-    pace = Pace().changed(0.0).ran(0.0, 0.2).changed(0.21)
+    pace = SyncRateLimiter().changed(0.0).ran(0.0, 0.2).changed(0.21)
     assert pace.due_at == 0.4
-    pace = Pace().changed(0.0).ran(0.0, 60.0).changed(60.0)
+    pace = SyncRateLimiter().changed(0.0).ran(0.0, 60.0).changed(60.0)
     assert pace.due_at == 60.0 + MAX_GAP_S
 
 
 def test_a_gap_may_be_another() -> None:
-    assert Pace().changed(1.0).ran(1.0, 1.0, gap_s=0.25).changed(1.0).due_at == 1.25
+    assert SyncRateLimiter().changed(1.0).ran(1.0, 1.0, gap_s=0.25).changed(1.0).due_at == 1.25
 
 
 def test_a_clock_that_goes_back_makes_no_long_gap() -> None:
-    pace = Pace().changed(100.0).ran(100.0, 40.0).changed(40.0)
+    pace = SyncRateLimiter().changed(100.0).ran(100.0, 40.0).changed(40.0)
     assert pace.due_at == 40.0 + GAP_S
 
 

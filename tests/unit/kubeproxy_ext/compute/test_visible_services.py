@@ -3,15 +3,15 @@
 
 import pytest
 
-from kubeproxy_ext.compute.parse import Service, parse_service
-from kubeproxy_ext.compute.visible_services import admits, make_roster
+from kubeproxy_ext.compute.parse import ServiceInfo, parse_service
+from kubeproxy_ext.compute.visible_services import in_source_ranges, visible_services_of
 from ruleset.model import Family, Frontend, NoBackendAction, Protocol, ServiceRules
 from tests.unit.kubeproxy_ext.compute import feed
 
 
 def parsed(
     reference: str, ip: str, *, ranges: tuple[str, ...] = (), balancer: tuple[str, ...] = ()
-) -> Service:
+) -> ServiceInfo:
     found = parse_service(feed.service(reference, ip, ranges=ranges, balancer=balancer))
     assert found is not None
     return found
@@ -20,15 +20,15 @@ def parsed(
 def test_services_stand_in_the_order_of_their_whole_names() -> None:
     references = ["a/z", "a-b/c", "a/b", "b/a"]
     services = [parsed(one, f"172.30.0.{n}") for n, one in enumerate(references)]
-    roster = make_roster(services, Family.IPV4)
+    roster = visible_services_of(services, Family.IPV4)
     assert roster.services == (("a-b", "c"), ("a", "b"), ("a", "z"), ("b", "a"))
-    assert make_roster(services, Family.IPV6).services == ()
+    assert visible_services_of(services, Family.IPV6).services == ()
 
 
 def test_source_ranges_matter_where_there_is_a_balancer() -> None:
     ranged = parsed("a/r", "172.30.0.1", ranges=("10.0.0.0/8",), balancer=("1.2.3.4",))
     services = [ranged, parsed("a/n", "172.30.0.2", ranges=("10.0.0.0/8",))]
-    assert make_roster(services, Family.IPV4).ranged == (ranged,)
+    assert visible_services_of(services, Family.IPV4).ranged == (ranged,)
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_source_ranges_matter_where_there_is_a_balancer() -> None:
 )
 def test_every_address_of_the_guest_has_to_be_in_a_range(pod_ips: tuple[str, ...], is_admitted: bool) -> None:
     ranged = parsed("a/r", "172.30.0.1", ranges=("10.0.0.0/8", "192.168.0.0/16"), balancer=("1.2.3.4",))
-    assert admits(ranged, pod_ips, Family.IPV4) == is_admitted
-    assert admits(ranged, pod_ips, Family.IPV6)
+    assert in_source_ranges(ranged, pod_ips, Family.IPV4) == is_admitted
+    assert in_source_ranges(ranged, pod_ips, Family.IPV6)
 
 
 def test_lost_addresses_are_trimmed_and_equal_rules_stay_the_same_value() -> None:
     keeper, loser = parsed("a/a", "172.30.0.1"), parsed("a/b", "172.30.0.1")
-    roster = make_roster([loser, keeper], Family.IPV4)
+    roster = visible_services_of([loser, keeper], Family.IPV4)
     kept = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
     lost = Frontend("172.30.0.1", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
     rules = ServiceRules("a/b", (lost, kept))

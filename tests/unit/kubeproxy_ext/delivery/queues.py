@@ -4,8 +4,8 @@
 from typing import Any
 
 from bridge_api.messages import Capabilities, Guest, GuestResult, ResultCode
-from kubeproxy_ext.compute.guest_view import Outcome, Serving
-from kubeproxy_ext.delivery.queue import Delivery, Push, Wanted
+from kubeproxy_ext.compute.guest_view import GuestRulesResult, ServingEndpoints
+from kubeproxy_ext.delivery.queue import Delivery, Push, DesiredRuleset
 from ruleset.document import make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render.iptables import render
@@ -13,7 +13,7 @@ from ruleset.render.iptables import render
 CAPABLE = Capabilities(channel="agent", backends=("iptables",), deltas=True, conntrack=True)
 
 
-def wanted(generation: int, *ports: int, protocol: Protocol = Protocol.TCP, serving: int = 0) -> Wanted:
+def desired(generation: int, *ports: int, protocol: Protocol = Protocol.TCP, serving: int = 0) -> DesiredRuleset:
     """Eight Services whose endpoints have the ports 8000 and so on, but for the first ones."""
     numbers = [*ports, *range(8000 + len(ports), 8008)]
     services = []
@@ -24,11 +24,11 @@ def wanted(generation: int, *ports: int, protocol: Protocol = Protocol.TCP, serv
         services.append(ServiceRules(f"ns/s{number}", (frontend,)))
     rules = GuestRules(Family.IPV4, tuple(services))
     ends = (Endpoint("10.0.0.1", numbers[0]), Endpoint("10.0.0.2", numbers[0]))
-    serves = (Serving("ns/s0:p", protocol, ends[: 2 - serving]),)
-    return Wanted(make_ruleset(generation, [render(rules)]), (Outcome(rules, serves),))
+    serves = (ServingEndpoints("ns/s0:p", protocol, ends[: 2 - serving]),)
+    return DesiredRuleset(make_ruleset(generation, [render(rules)]), (GuestRulesResult(rules, serves),))
 
 
-ONE, TWO, THREE = wanted(1), wanted(2, 9000), wanted(3, 9001)
+ONE, TWO, THREE = desired(1), desired(2, 9000), desired(3, 9001)
 
 
 def guest(name: str, digest: str = "", tenant: str = "a", **fields: Any) -> Guest:
@@ -36,11 +36,11 @@ def guest(name: str, digest: str = "", tenant: str = "a", **fields: Any) -> Gues
     return Guest(**(known | fields))
 
 
-def delivery(*names: str, want: Wanted = ONE) -> Delivery:
+def delivery(*names: str, set_desired: DesiredRuleset = ONE) -> Delivery:
     made = Delivery()
     for name in names:
-        made.present(guest(name), 0.0)
-        made.want(name, want, 0.0)
+        made.on_guest(guest(name), 0.0)
+        made.set_desired(name, set_desired, 0.0)
     return made
 
 
@@ -48,12 +48,12 @@ def answer(
     made: Delivery, push: Push, code: ResultCode, now: float = 0.0, digest: str = "", text: str = ""
 ) -> None:
     for name in push.guests:
-        made.answered(push, GuestResult(name, code, text, 0, digest), now)
+        made.on_result(push, GuestResult(name, code, text, 0, digest), now)
 
 
 def applied(made: Delivery, now: float = 0.0) -> tuple[Push, ...]:
     """Let everything that is planned be applied."""
-    pushes = made.plan(now)
+    pushes = made.take_due(now)
     for push in pushes:
         answer(made, push, ResultCode.APPLIED, now)
     return pushes

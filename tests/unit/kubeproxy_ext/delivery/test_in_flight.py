@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who waits for whom, and until when."""
 
-from kubeproxy_ext.delivery.in_flight import HOLD_S, Convoys
+from kubeproxy_ext.delivery.in_flight import HOLD_S, InFlightBatches
 
 
-def sent(*guests: str) -> Convoys:
-    made = Convoys()
+def sent(*guests: str) -> InFlightBatches:
+    made = InFlightBatches()
     made.sent(guests)
     return made
 
 
 def test_who_was_sent_nothing_waits_for_nobody() -> None:
-    assert Convoys().until("g1") is None
+    assert InFlightBatches().until("g1") is None
     assert sent("g1", "g2").until("g3") is None
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from daemonkit.metrics import Histogram
 from kubeproxy_ext.compute.objects import LAST_CHANGE_TRIGGER_TIME, EndpointSliceObject, Meta
-from kubeproxy_ext.delivery.latency import MAX_TRIGGERS, Latency, trigger_time
+from kubeproxy_ext.delivery.latency import MAX_TRIGGERS, ProgrammingLatency, trigger_time
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
@@ -35,7 +35,7 @@ class Measured:
     def __init__(self) -> None:
         self.wall = NOW
         self.histogram = Histogram((1.0,))
-        self.latency = Latency(lambda: self.wall, self.histogram.observe)
+        self.latency = ProgrammingLatency(lambda: self.wall, self.histogram.observe)
 
 
 def test_from_the_change_to_the_answers() -> None:

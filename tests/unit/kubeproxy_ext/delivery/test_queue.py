@@ -10,34 +10,34 @@ from kubeproxy_ext.delivery.in_flight import HOLD_S
 from kubeproxy_ext.delivery.queue import Delivery, Push
 from ruleset.delta import RulesetDelta, apply_delta
 from ruleset.document import Ruleset
-from tests.unit.kubeproxy_ext.delivery.queues import ONE, THREE, TWO, answer, applied, delivery, guest, wanted
+from tests.unit.kubeproxy_ext.delivery.queues import ONE, THREE, TWO, answer, applied, delivery, guest, desired
 
 
 def test_a_new_guest_gets_the_whole_and_nothing_more() -> None:
     made = delivery("g1")
-    assert made.plan(0.0) == (Push(("g1",), ONE.ruleset, ()),)
-    assert made.plan(0.0) == ()
+    assert made.take_due(0.0) == (Push(("g1",), ONE.ruleset, ()),)
+    assert made.take_due(0.0) == ()
     assert made.next_at is None
     answer(made, Push(("g1",), ONE.ruleset, ()), ResultCode.APPLIED, 1.0)
     assert not made.guests["g1"].is_behind
-    assert made.plan(1e9) == ()
+    assert made.take_due(1e9) == ()
 
 
 def test_guests_that_need_the_same_are_in_one_request_and_tenants_never_are() -> None:
     made = delivery("g1", "g2")
-    made.present(guest("g3", tenant="b"), 0.0)
-    made.want("g3", ONE, 0.0)
-    assert [push.guests for push in made.plan(0.0)] == [("g1", "g2"), ("g3",)]
+    made.on_guest(guest("g3", tenant="b"), 0.0)
+    made.set_desired("g3", ONE, 0.0)
+    assert [push.guests for push in made.take_due(0.0)] == [("g1", "g2"), ("g3",)]
 
 
 def test_a_change_goes_out_as_a_delta_from_what_each_guest_has() -> None:
     made = delivery("g1", "g2", "g3")
     applied(made)
-    made.present(guest("g3", ONE.digest, capabilities=Capabilities(backends=("iptables",))), 0.0)
-    made.present(guest("g4"), 0.0)
+    made.on_guest(guest("g3", ONE.digest, capabilities=Capabilities(backends=("iptables",))), 0.0)
+    made.on_guest(guest("g4"), 0.0)
     for name in ("g1", "g2", "g3", "g4"):
-        made.want(name, TWO, 1.0)
-    delta, whole = made.plan(1.0)
+        made.set_desired(name, TWO, 1.0)
+    delta, whole = made.take_due(1.0)
     assert delta.guests == ("g1", "g2")
     assert isinstance(delta.ruleset, RulesetDelta)
     assert apply_delta(ONE.ruleset, delta.ruleset) == TWO.ruleset
@@ -48,20 +48,20 @@ def test_a_change_goes_out_as_a_delta_from_what_each_guest_has() -> None:
 def test_a_change_that_says_nearly_all_is_sent_whole() -> None:
     made = delivery("g1")
     applied(made)
-    made.want("g1", wanted(2, *range(9000, 9008)), 1.0)
-    (push,) = made.plan(1.0)
+    made.set_desired("g1", desired(2, *range(9000, 9008)), 1.0)
+    (push,) = made.take_due(1.0)
     assert isinstance(push.ruleset, Ruleset)
 
 
 def test_what_changes_while_a_request_is_under_way_waits_for_its_answer() -> None:
     made = delivery("g1")
     applied(made)
-    made.want("g1", TWO, 1.0)
-    (first,) = made.plan(1.0)
-    made.want("g1", THREE, 1.0)
-    assert made.plan(1.0) == ()
+    made.set_desired("g1", TWO, 1.0)
+    (first,) = made.take_due(1.0)
+    made.set_desired("g1", THREE, 1.0)
+    assert made.take_due(1.0) == ()
     answer(made, first, ResultCode.APPLIED, 2.0)
-    (second,) = made.plan(2.0)
+    (second,) = made.take_due(2.0)
     assert isinstance(second.ruleset, RulesetDelta)
     assert (second.ruleset.base_digest, second.ruleset.digest) == (TWO.digest, THREE.digest)
 
@@ -70,62 +70,62 @@ def test_guests_of_one_request_wait_for_each_other_so_that_the_next_is_one_too()
     made = delivery("g1", "g2", "g3")
     applied(made)
     for name in made.guests:
-        made.want(name, TWO, 1.0)
-    (push,) = made.plan(1.0)
+        made.set_desired(name, TWO, 1.0)
+    (push,) = made.take_due(1.0)
     for name in made.guests:
-        made.want(name, THREE, 1.0)
-    made.answered(push, GuestResult("g1", ResultCode.APPLIED), 2.0)
-    assert not made.is_held("g1")  # somebody has to plan, so that it is known until when
-    assert made.plan(2.0) == ()
+        made.set_desired(name, THREE, 1.0)
+    made.on_result(push, GuestResult("g1", ResultCode.APPLIED), 2.0)
+    assert not made.is_waiting_for_batch("g1")  # somebody has to plan, so that it is known until when
+    assert made.take_due(2.0) == ()
     assert made.next_at == 2.0 + HOLD_S
-    assert made.is_held("g1")
-    made.answered(push, GuestResult("g2", ResultCode.APPLIED), 2.01)
-    assert made.is_held("g2")
-    assert made.plan(2.01) == ()
-    made.answered(push, GuestResult("g3", ResultCode.APPLIED), 2.02)
-    assert not made.is_held("g3")
-    assert [each.guests for each in made.plan(2.02)] == [("g1", "g2", "g3")]
+    assert made.is_waiting_for_batch("g1")
+    made.on_result(push, GuestResult("g2", ResultCode.APPLIED), 2.01)
+    assert made.is_waiting_for_batch("g2")
+    assert made.take_due(2.01) == ()
+    made.on_result(push, GuestResult("g3", ResultCode.APPLIED), 2.02)
+    assert not made.is_waiting_for_batch("g3")
+    assert [each.guests for each in made.take_due(2.02)] == [("g1", "g2", "g3")]
     assert made.next_at is None
 
 
 def test_nobody_waits_long_for_a_guest_that_does_not_answer() -> None:
     made = delivery("g1", "slow")
-    (push,) = made.plan(0.0)
+    (push,) = made.take_due(0.0)
     for name in made.guests:
-        made.want(name, TWO, 0.0)
-    made.answered(push, GuestResult("g1", ResultCode.APPLIED), 1.0)
-    assert made.plan(1.0) == ()
-    (second,) = made.plan(1.0 + HOLD_S)
+        made.set_desired(name, TWO, 0.0)
+    made.on_result(push, GuestResult("g1", ResultCode.APPLIED), 1.0)
+    assert made.take_due(1.0) == ()
+    (second,) = made.take_due(1.0 + HOLD_S)
     assert second.guests == ("g1",)
     answer(made, second, ResultCode.APPLIED, 2.0)
-    made.want("g1", THREE, 2.0)
-    assert [each.guests for each in made.plan(2.0)] == [("g1",)]
+    made.set_desired("g1", THREE, 2.0)
+    assert [each.guests for each in made.take_due(2.0)] == [("g1",)]
 
 
 def test_a_guest_that_has_it_already_is_handed_over_once_for_the_bridge_to_repair_from() -> None:
     made = Delivery()
-    made.present(guest("g1", ONE.digest), 0.0)
-    made.want("g1", ONE, 0.0)
+    made.on_guest(guest("g1", ONE.digest), 0.0)
+    made.set_desired("g1", ONE, 0.0)
     assert not made.guests["g1"].is_behind
-    (push,) = made.plan(0.0)
+    (push,) = made.take_due(0.0)
     assert (push.ruleset, push.flush) == (ONE.ruleset, ())
     answer(made, push, ResultCode.UNCHANGED)
-    assert made.plan(1e9) == ()
+    assert made.take_due(1e9) == ()
 
 
 @pytest.mark.parametrize("fields", [{"capabilities": None}, {"not_injectable": "policy"}])
 def test_nothing_is_sent_where_nothing_can_be_put(fields: dict[str, Any]) -> None:
     made = Delivery()
-    made.present(guest("g1", **fields), 0.0)
-    made.want("g1", ONE, 0.0)
-    assert made.plan(0.0) == ()
-    made.present(guest("g1"), 0.0)
-    assert made.plan(0.0) != ()
+    made.on_guest(guest("g1", **fields), 0.0)
+    made.set_desired("g1", ONE, 0.0)
+    assert made.take_due(0.0) == ()
+    made.on_guest(guest("g1"), 0.0)
+    assert made.take_due(0.0) != ()
 
 
 def test_a_guest_of_which_nothing_is_known_keeps_what_it_has() -> None:
     made = delivery("g1")
     applied(made)
-    made.want("g1", None, 1.0)
-    assert made.plan(1e9) == ()
+    made.set_desired("g1", None, 1.0)
+    assert made.take_due(1e9) == ()
     assert not made.guests["g1"].is_behind

@@ -5,61 +5,61 @@ from bridge_api.messages import Capabilities, ResultCode
 from kubeproxy_ext.compute.stale_flows import StaleFlow
 from kubeproxy_ext.delivery.queue import Delivery
 from ruleset.model import Protocol
-from tests.unit.kubeproxy_ext.delivery.queues import answer, applied, delivery, guest, wanted
+from tests.unit.kubeproxy_ext.delivery.queues import answer, applied, delivery, guest, desired
 
-UDP_ONE = wanted(1, protocol=Protocol.UDP)
-UDP_TWO = wanted(2, 9000, protocol=Protocol.UDP)
+UDP_ONE = desired(1, protocol=Protocol.UDP)
+UDP_TWO = desired(2, 9000, protocol=Protocol.UDP)
 
 
 def test_stale_flows_go_with_the_change_that_makes_them_so() -> None:
-    made = delivery("g1", want=UDP_ONE)
+    made = delivery("g1", set_desired=UDP_ONE)
     (first,) = applied(made)
     assert first.flush == ()
-    made.want("g1", UDP_TWO, 1.0)
-    (push,) = made.plan(1.0)
+    made.set_desired("g1", UDP_TWO, 1.0)
+    (push,) = made.take_due(1.0)
     keep = ("10.0.0.1:9000", "10.0.0.2:9000")
     assert push.flush == (StaleFlow(Protocol.UDP, "10.96.0.0", 80, keep_replies_from=keep),)
 
 
 def test_what_was_not_applied_keeps_its_flows_for_the_next_try() -> None:
-    made = delivery("g1", want=UDP_ONE)
+    made = delivery("g1", set_desired=UDP_ONE)
     applied(made)
-    made.want("g1", UDP_TWO, 1.0)
-    (push,) = made.plan(1.0)
+    made.set_desired("g1", UDP_TWO, 1.0)
+    (push,) = made.take_due(1.0)
     answer(made, push, ResultCode.UNREACHABLE, 1.0)
-    made.want("g1", UDP_ONE, 2.0)
-    made.want("g1", wanted(4, 9002, protocol=Protocol.UDP), 2.0)
-    (again,) = made.plan(2.0)
+    made.set_desired("g1", UDP_ONE, 2.0)
+    made.set_desired("g1", desired(4, 9002, protocol=Protocol.UDP), 2.0)
+    (again,) = made.take_due(2.0)
     assert [flow.destination for flow in again.flush] == ["10.96.0.0"]
 
 
 def test_an_endpoint_that_ceases_to_serve_has_its_flows_flushed_though_no_rule_changes() -> None:
-    made = delivery("g1", want=UDP_ONE)
+    made = delivery("g1", set_desired=UDP_ONE)
     applied(made)
-    fewer = wanted(1, protocol=Protocol.UDP, serving=1)
+    fewer = desired(1, protocol=Protocol.UDP, serving=1)
     assert fewer.digest == UDP_ONE.digest
-    made.want("g1", fewer, 1.0)
-    (push,) = made.plan(1.0)
+    made.set_desired("g1", fewer, 1.0)
+    (push,) = made.take_due(1.0)
     assert push.ruleset is None
     assert push.flush == (StaleFlow(Protocol.UDP, "10.96.0.0", 80, keep_replies_from=("10.0.0.1:8000",)),)
-    assert made.plan(1.0) == ()
+    assert made.take_due(1.0) == ()
     answer(made, push, ResultCode.APPLIED, 1.0)
-    assert made.plan(1e9) == ()
+    assert made.take_due(1e9) == ()
 
 
 def test_a_guest_that_cannot_flush_is_not_asked_to() -> None:
     made = Delivery()
-    made.present(guest("g1", capabilities=Capabilities(backends=("iptables",), deltas=True)), 0.0)
-    made.want("g1", UDP_ONE, 0.0)
+    made.on_guest(guest("g1", capabilities=Capabilities(backends=("iptables",), deltas=True)), 0.0)
+    made.set_desired("g1", UDP_ONE, 0.0)
     applied(made)
-    made.want("g1", UDP_TWO, 1.0)
-    (push,) = made.plan(1.0)
+    made.set_desired("g1", UDP_TWO, 1.0)
+    (push,) = made.take_due(1.0)
     assert push.flush == ()
 
 
 def test_a_guest_with_rules_of_before_our_start_has_all_flows_looked_at() -> None:
     made = Delivery()
-    made.present(guest("g1", "of-another-time"), 0.0)
-    made.want("g1", UDP_ONE, 0.0)
-    (push,) = made.plan(0.0)
+    made.on_guest(guest("g1", "of-another-time"), 0.0)
+    made.set_desired("g1", UDP_ONE, 0.0)
+    (push,) = made.take_due(0.0)
     assert [flow.destination for flow in push.flush] == [f"10.96.0.{number}" for number in range(8)]

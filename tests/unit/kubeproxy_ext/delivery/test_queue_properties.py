@@ -67,30 +67,30 @@ def test_whatever_happens_every_guest_has_in_the_end_what_it_is_to_have(steps: l
     under_way: list[Push] = []
     for act, number in [*steps, *[("answer", 0)] * 8]:
         now += 1000.0 if act == "answer" else 0.1
-        planned = made.plan(now)
+        planned = made.take_due(now)
         sent = [name for push in (*under_way, *planned) for name in push.guests]
         assert len(sent) == len(set(sent))  # one request at a time for each guest
         under_way += planned
         name = f"g{number}"
         if act == "want":
-            made.want(name, choices[number], now)
+            made.set_desired(name, choices[number], now)
         elif act == "reboot":
             bridge.held[name] = None
-            made.present(guest(name), now)
+            made.on_guest(guest(name), now)
         elif act == "lose":
             under_way.clear()
-            made.lost()
+            made.on_disconnect()
             for each in bridge.held:
-                made.present(guest(each, bridge.digest(each)), now)
-            assert made.synced() == ()
+                made.on_guest(guest(each, bridge.digest(each)), now)
+            assert made.on_synced() == ()
         elif under_way:
             push = under_way.pop(0)
             if act == "fail":
-                made.failed(push, push.guests, now, is_refused=False)
+                made.on_failure(push, push.guests, now, is_refused=False)
                 continue
             for each in push.guests:
-                made.answered(push, bridge.answer(act, each, push), now)
-    for name, standing in made.guests.items():
-        assert standing.wanted is not None
-        assert bridge.digest(name) == standing.wanted.digest
-        assert not standing.is_behind
+                made.on_result(push, bridge.answer(act, each, push), now)
+    for name, status in made.guests.items():
+        assert status.desired is not None
+        assert bridge.digest(name) == status.desired.digest
+        assert not status.is_behind

@@ -4,17 +4,17 @@
 import pytest
 
 from bridge_api.messages import Capabilities, GuestResult, ResultCode
-from kubeproxy_ext.delivery.queue import AGAIN_S, REFUSED_AGAIN_S, RESEND_S, Push
+from kubeproxy_ext.delivery.queue import RETRY_S, REFUSED_RETRY_S, RESEND_S, Push
 from tests.unit.kubeproxy_ext.delivery.queues import ONE, TWO, answer, applied, delivery, guest
 
 
 def test_a_guest_without_the_base_gets_the_whole() -> None:
     made = delivery("g1")
     applied(made)
-    made.want("g1", TWO, 1.0)
-    (push,) = made.plan(1.0)
+    made.set_desired("g1", TWO, 1.0)
+    (push,) = made.take_due(1.0)
     answer(made, push, ResultCode.NEEDS_FULL, 1.0, digest="other")
-    (again,) = made.plan(1.0)
+    (again,) = made.take_due(1.0)
     assert (again.guests, again.ruleset) == (("g1",), TWO.ruleset)
 
 
@@ -22,29 +22,29 @@ def test_a_guest_without_the_base_gets_the_whole() -> None:
     ("code", "again_s"),
     [
         (ResultCode.UNREACHABLE, RESEND_S),
-        (ResultCode.REFUSED, REFUSED_AGAIN_S),
+        (ResultCode.REFUSED, REFUSED_RETRY_S),
         (ResultCode.NOT_INJECTABLE, RESEND_S),
         (ResultCode.GONE, RESEND_S),
-        (ResultCode.SUPERSEDED, AGAIN_S),
+        (ResultCode.SUPERSEDED, RETRY_S),
         (ResultCode(99), RESEND_S),
     ],
 )
 def test_what_did_not_work_is_left_to_the_bridge_for_a_while(code: ResultCode, again_s: float) -> None:
     made = delivery("g1")
-    (push,) = made.plan(0.0)
+    (push,) = made.take_due(0.0)
     answer(made, push, code, 10.0, text="line 3")
     assert made.guests["g1"].problem == f"{code.name}: line 3"
     assert made.next_at == 10.0 + again_s
-    assert made.plan(9.0 + again_s) == ()
-    assert made.plan(10.0 + again_s) == (Push(("g1",), ONE.ruleset, ()),)
+    assert made.take_due(9.0 + again_s) == ()
+    assert made.take_due(10.0 + again_s) == (Push(("g1",), ONE.ruleset, ()),)
 
 
 def test_something_newer_is_sent_all_the_same() -> None:
     made = delivery("g1")
-    (push,) = made.plan(0.0)
+    (push,) = made.take_due(0.0)
     answer(made, push, ResultCode.REFUSED, 0.0)
-    made.want("g1", TWO, 1.0)
-    (again,) = made.plan(1.0)
+    made.set_desired("g1", TWO, 1.0)
+    (again,) = made.take_due(1.0)
     assert again.ruleset == TWO.ruleset
     answer(made, again, ResultCode.APPLIED, 1.0)
     assert made.guests["g1"].problem == ""
@@ -53,68 +53,68 @@ def test_something_newer_is_sent_all_the_same() -> None:
 def test_a_request_that_fails_is_made_again_whole() -> None:
     made = delivery("g1", "g2")
     applied(made)
-    made.want("g1", TWO, 1.0)
-    made.want("g2", TWO, 1.0)
-    (push,) = made.plan(1.0)
-    made.answered(push, GuestResult("g1", ResultCode.APPLIED), 1.0)
-    made.failed(push, ("g2", "unknown"), 1.0, is_refused=False)
-    assert made.plan(1.0) == ()
-    assert made.plan(1.0 + AGAIN_S) == (Push(("g2",), TWO.ruleset, ()),)
+    made.set_desired("g1", TWO, 1.0)
+    made.set_desired("g2", TWO, 1.0)
+    (push,) = made.take_due(1.0)
+    made.on_result(push, GuestResult("g1", ResultCode.APPLIED), 1.0)
+    made.on_failure(push, ("g2", "unknown"), 1.0, is_refused=False)
+    assert made.take_due(1.0) == ()
+    assert made.take_due(1.0 + RETRY_S) == (Push(("g2",), TWO.ruleset, ()),)
 
 
 def test_a_request_that_the_bridge_would_not_take_is_not_repeated_each_second() -> None:
     made = delivery("g1")
-    (push,) = made.plan(0.0)
-    made.failed(push, push.guests, 0.0, is_refused=True)
-    assert made.plan(REFUSED_AGAIN_S - 1) == ()
-    assert made.plan(REFUSED_AGAIN_S) != ()
+    (push,) = made.take_due(0.0)
+    made.on_failure(push, push.guests, 0.0, is_refused=True)
+    assert made.take_due(REFUSED_RETRY_S - 1) == ()
+    assert made.take_due(REFUSED_RETRY_S) != ()
 
 
 def test_a_guest_that_lost_its_rules_is_the_bridges_for_a_while() -> None:
     made = delivery("g1")
     applied(made)
-    made.present(guest("g1", ""), 5.0)
-    assert made.plan(5.0) == ()
+    made.on_guest(guest("g1", ""), 5.0)
+    assert made.take_due(5.0) == ()
     assert made.guests["g1"].behind_since == 5.0
-    assert made.plan(5.0 + RESEND_S) == (Push(("g1",), ONE.ruleset, ()),)
+    assert made.take_due(5.0 + RESEND_S) == (Push(("g1",), ONE.ruleset, ()),)
 
 
 def test_another_channel_is_a_new_chance() -> None:
     made = delivery("g1")
-    (push,) = made.plan(0.0)
+    (push,) = made.take_due(0.0)
     answer(made, push, ResultCode.REFUSED, 0.0)
-    made.present(guest("g1", capabilities=Capabilities(channel="shim", backends=("iptables",))), 1.0)
+    made.on_guest(guest("g1", capabilities=Capabilities(channel="shim", backends=("iptables",))), 1.0)
     assert made.guests["g1"].problem == ""
-    assert made.plan(1.0) != ()
+    assert made.take_due(1.0) != ()
 
 
 def test_after_a_connection_was_lost_all_is_handed_over_again_and_who_is_missing_is_gone() -> None:
     made = delivery("g1", "g2")
     applied(made)
-    made.want("g1", TWO, 1.0)
-    made.plan(1.0)
-    made.lost()
-    made.present(guest("g1", ONE.digest), 2.0)
-    assert made.synced() == ("g2",)
-    assert made.synced() == ()
+    made.set_desired("g1", TWO, 1.0)
+    made.take_due(1.0)
+    made.on_disconnect()
+    made.on_guest(guest("g1", ONE.digest), 2.0)
+    assert made.on_synced() == ("g2",)
+    assert made.on_synced() == ()
     assert list(made.guests) == ["g1"]
     # Nobody knows what became of the delta: the whole is right in any case.
-    assert made.plan(2.0) == (Push(("g1",), TWO.ruleset, ()),)
+    assert made.take_due(2.0) == (Push(("g1",), TWO.ruleset, ()),)
 
 
 def test_a_bridge_that_was_restarted_and_has_not_heard_of_a_guest_yet_is_not_waited_for() -> None:
     made = delivery("g1")
     applied(made)
-    made.lost()
-    made.present(guest("g1", ""), 2.0)
-    assert made.plan(2.0) == (Push(("g1",), ONE.ruleset, ()),)
+    made.on_disconnect()
+    made.on_guest(guest("g1", ""), 2.0)
+    assert made.take_due(2.0) == (Push(("g1",), ONE.ruleset, ()),)
 
 
 def test_answers_for_guests_that_are_gone_change_nothing() -> None:
     made = delivery("g1")
-    (push,) = made.plan(0.0)
-    made.gone("g1")
+    (push,) = made.take_due(0.0)
+    made.on_guest_gone("g1")
     answer(made, push, ResultCode.APPLIED)
-    made.failed(push, push.guests, 0.0, is_refused=False)
+    made.on_failure(push, push.guests, 0.0, is_refused=False)
     assert made.guests == {}
     assert made.next_at is None

@@ -17,8 +17,8 @@ from kubeproxy_ext.compute.objects import (
     SliceEndpoint,
     SlicePort,
 )
-from kubeproxy_ext.compute.service_state import World
-from kubeproxy_ext.delivery.rulesets import Asked, Generations, Groups, Unserved, asked
+from kubeproxy_ext.compute.service_state import ServiceState
+from kubeproxy_ext.delivery.rulesets import GuestSpec, Generations, Rulesets, Ineligible, guest_spec
 from ruleset.model import Family
 from ruleset.names import Backend
 from tenancy import keys
@@ -31,19 +31,19 @@ def guest(**fields: Any) -> Guest:
     return Guest(**(known | fields))
 
 
-def ask(**fields: Any) -> Asked:
-    found = asked(guest(**fields), "n1", ("10.96.0.0/16",))
-    assert isinstance(found, Asked)
+def ask(**fields: Any) -> GuestSpec:
+    found = guest_spec(guest(**fields), "n1", ("10.96.0.0/16",))
+    assert isinstance(found, GuestSpec)
     return found
 
 
-class Cluster:
+class ServiceIndex:
     """A world with one tenant's Services, and the groups over it."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = ServiceState()
         self.now = 1_800_000_000.0
-        self.groups = Groups(self.world, Generations(lambda: self.now))
+        self.groups = Rulesets(self.world, Generations(lambda: self.now))
         for tenant in ("a", "b"):
             meta = Meta(name=f"{tenant}-default", annotations={keys.CLUSTER: tenant})
             self.world.put_namespace(NamespaceObject(meta))
@@ -99,67 +99,67 @@ def test_what_a_guest_asks_for(fields: dict[str, Any], families: list[Family], b
     ],
 )
 def test_who_gets_none_and_why(fields: dict[str, Any], reason: str) -> None:
-    assert asked(guest(**fields), "n1", ()) == Unserved(reason)
+    assert guest_spec(guest(**fields), "n1", ()) == Ineligible(reason)
 
 
 def test_guests_that_see_the_same_share_one_value_and_one_render() -> None:
-    cluster = Cluster()
+    cluster = ServiceIndex()
     one = ask()
-    found = cluster.groups.wanted({"g1": one, "g2": ask(ips=("10.244.0.2",)), "g3": ask(networks=("x",))})
+    found = cluster.groups.desired_for({"g1": one, "g2": ask(ips=("10.244.0.2",)), "g3": ask(networks=("x",))})
     assert found["g1"] is found["g2"]
     assert found["g1"].digest != found["g3"].digest
-    assert (cluster.groups.renders, len(cluster.groups)) == (2, 2)
-    assert cluster.groups.wanted({"g4": one})["g4"] is found["g1"]
-    nft = cluster.groups.wanted({"g5": ask(capabilities=Capabilities(backends=("nft",)))})["g5"]
+    assert (cluster.groups.render_count, len(cluster.groups)) == (2, 2)
+    assert cluster.groups.desired_for({"g4": one})["g4"] is found["g1"]
+    nft = cluster.groups.desired_for({"g5": ask(capabilities=Capabilities(backends=("nft",)))})["g5"]
     assert nft.ruleset.documents[0].backend is Backend.NFT
-    assert cluster.groups.renders == 3
+    assert cluster.groups.render_count == 3
 
 
 def test_guests_that_source_ranges_tell_apart_do_not_share() -> None:
-    cluster = Cluster()
+    cluster = ServiceIndex()
     cluster.put("a-default", "lb", "10.96.97.9", "10.0.0.9", load_balancer_source_ranges=["10.244.0.1/32"])
-    found = cluster.groups.wanted({"in": ask(), "out": ask(ips=("10.244.0.2",))})
+    found = cluster.groups.desired_for({"in": ask(), "out": ask(ips=("10.244.0.2",))})
     assert found["in"] is not found["out"]
 
 
 def test_only_a_change_that_is_seen_makes_a_new_ruleset() -> None:
-    cluster = Cluster()
+    cluster = ServiceIndex()
     guests = {"g": ask()}
-    first = cluster.groups.wanted(guests)["g"]
+    first = cluster.groups.desired_for(guests)["g"]
     cluster.put_slice("b-default", "web", "10.0.0.2")
-    assert cluster.groups.wanted(guests)["g"] is first
+    assert cluster.groups.desired_for(guests)["g"] is first
     cluster.put_slice("a-default", "web", "10.0.0.1")
-    assert cluster.groups.wanted(guests)["g"] is first
+    assert cluster.groups.desired_for(guests)["g"] is first
     cluster.put_slice("a-default", "web", "10.0.0.2")
-    second = cluster.groups.wanted(guests)["g"]
+    second = cluster.groups.desired_for(guests)["g"]
     assert second.digest != first.digest
     assert second.ruleset.generation > first.ruleset.generation
     cluster.put_slice("a-default", "web", "10.0.0.1")
-    third = cluster.groups.wanted(guests)["g"]
+    third = cluster.groups.desired_for(guests)["g"]
     assert third.digest == first.digest
     assert third.ruleset.generation > second.ruleset.generation
 
 
 def test_what_no_guest_has_is_forgotten() -> None:
-    cluster = Cluster()
-    found = cluster.groups.wanted({"g1": ask(), "g2": ask(networks=("x",))})
-    cluster.groups.keep([found["g1"]])
+    cluster = ServiceIndex()
+    found = cluster.groups.desired_for({"g1": ask(), "g2": ask(networks=("x",))})
+    cluster.groups.keep_only([found["g1"]])
     cluster.groups.retain([ask()])
     assert len(cluster.groups) == 1
-    assert cluster.groups.wanted({"g1": ask()})["g1"] is found["g1"]
+    assert cluster.groups.desired_for({"g1": ask()})["g1"] is found["g1"]
 
 
 def test_generations_grow_over_restarts_and_clocks_that_were_set_back() -> None:
     wall = 1000.0
     before = Generations(lambda: wall)
-    assert [before.following("a") for _ in range(3)] == [1_000_000, 1_000_001, 1_000_002]
+    assert [before.next_generation("a") for _ in range(3)] == [1_000_000, 1_000_001, 1_000_002]
     wall = 2000.0
-    assert before.following("a") == 2_000_000
+    assert before.next_generation("a") == 2_000_000
     wall = 10.0
-    assert before.following("a") == 2_000_001
+    assert before.next_generation("a") == 2_000_001
     after = Generations(lambda: wall)
-    after.seen("a", 2_000_001)
-    after.seen("a", 5)
-    assert after.following("a") == 2_000_002
+    after.observe("a", 2_000_001)
+    after.observe("a", 5)
+    assert after.next_generation("a") == 2_000_002
     # Of one tenant's changes another's numbers tell nothing.
-    assert after.following("b") == 10_000
+    assert after.next_generation("b") == 10_000

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kubeproxy_ext.compute.rules_probe import Canary, with_canary
+from kubeproxy_ext.compute.rules_probe import RulesProbe, with_rules_probe
 from ruleset.document import Document, make_ruleset
 from ruleset.model import (
     Endpoint,
@@ -244,9 +244,9 @@ def test_rules_that_cannot_be_traced_make_the_outcome_unknown() -> None:
 # ---- the rules probe
 
 PROBE = "192.0.2.61"
-WITH_PROBE = with_canary(RULES, Canary(PROBE, None, 10561))
+WITH_PROBE = with_rules_probe(RULES, RulesProbe(PROBE, None, 10561))
 PROBE_TEXT = iptables(WITH_PROBE)
-OLD_PROBE_TEXT = iptables(with_canary(OLD, Canary(PROBE, None, 10561)))
+OLD_PROBE_TEXT = iptables(with_rules_probe(OLD, RulesProbe(PROBE, None, 10561)))
 FOR = (
     f"{PROBE}:10561 is the rules probe (kubeproxy-ext's `canary`): with a ruleset installed it leads to the "
     "guest's own loopback, and the init container of packaging/canary ends"
@@ -300,8 +300,8 @@ def test_other_port_of_the_probe_gets_a_note() -> None:
 
 def test_service_with_the_probes_address_is_not_the_probe() -> None:
     has_it = (*FRONTENDS, Frontend(PROBE, 10561, Protocol.TCP, SHOP, ENDPOINTS))
-    rules = with_canary(
-        replace(RULES, services=(ServiceRules("vc-a-web/shop", has_it),)), Canary(PROBE, None, 10561)
+    rules = with_rules_probe(
+        replace(RULES, services=(ServiceRules("vc-a-web/shop", has_it),)), RulesProbe(PROBE, None, 10561)
     )
     text = iptables(rules)
     desired = replace(DESIRED, rules=rules, digest=digest(text))
