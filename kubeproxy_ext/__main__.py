@@ -21,7 +21,7 @@ def _run_daemon(argv: list[str]) -> int:
     from daemonkit.run.lifecycle import Lifecycle, run
     from daemonkit.run.process_limits import return_large_blocks
     from kubeproxy_ext.config import load
-    from kubeproxy_ext.service import Service
+    from kubeproxy_ext.service import KubeproxyExt
 
     return_large_blocks()  # saves 4 MB of resident memory at 1 000 Services
     arguments = parse_arguments("kubeproxy-ext", argv)
@@ -29,7 +29,7 @@ def _run_daemon(argv: list[str]) -> int:
     config = load_or_exit(arguments, load)
 
     async def body(life: Lifecycle) -> int:
-        return await Service(config).run(life)
+        return await KubeproxyExt(config).run(life)
 
     return run(body)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection to kata-bridge: guests come in, pushes go out, and it is made again when it ends."""
+"""The session with kata-bridge: guest events come in, pushes go out."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from kubeproxy_ext.delivery.queue import Push
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 
-# The bridge takes as many in a request; a guest with more stale flows had better let them time out.
+# The most that kata-bridge takes in a request. Further stale flows are left to time out.
 MAX_FLOWS = 20_000
-# With the endpoints that they spare: a request has 4 MiB, and with the ruleset these have to fit.
+# The endpoints whose flows are spared: with the ruleset they have to fit into a request of 4 MiB.
 MAX_SPARED = 50_000
 
 _log = logs.get(__name__)
 
 
 class Bridge(Protocol):
-    """What is used of `bridge_api.client.BridgeClient`."""
+    """The part of `bridge_api.client.BridgeClient` that is used."""
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
     def set_ruleset(
@@ -35,60 +35,57 @@ class Bridge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Handlers(GuestHandlers):
-    """What is to be done with what kata-bridge says; called on the loop, must not block or raise.
+class PushHandlers(GuestHandlers):
+    """With callbacks for pushes. `on_failure` gets the guests without a result, and whether kata-bridge
+    rejected the whole request."""
 
-    `failed` gets the guests that a push ended without an answer for, and whether the bridge would
-    not take it at all.
-    """
-
-    answered: Callable[[Push, GuestResult], None]
-    failed: Callable[[Push, frozenset[str], bool], None]
-    done: Callable[[Push], None]
+    on_result: Callable[[Push, GuestResult], None]
+    on_failure: Callable[[Push, frozenset[str], bool], None]
+    on_done: Callable[[Push], None]
 
 
-class Pusher(BridgeSession[Bridge, Handlers]):
-    """The link, with pushes: they go out as tasks of `tasks`."""
+class Pusher(BridgeSession[Bridge, PushHandlers]):
+    """The session with pushes, which are sent as tasks of `tasks`."""
 
     def __init__(
-        self, connect: Callable[[], Bridge], handlers: Handlers, tasks: Tasks, rng: Callable[[], float]
+        self, connect: Callable[[], Bridge], handlers: PushHandlers, tasks: Tasks, rng: Callable[[], float]
     ) -> None:
-        super().__init__(connect, handlers, rng, consequence="guests keep what they have")
+        super().__init__(connect, handlers, rng, consequence="guests keep their rules")
         self._tasks = tasks
 
     def push(self, push: Push) -> None:
-        """Begin a push; its answers go to the handlers."""
+        """Start to send a push; its results go to the handlers."""
         bridge = self.bridge
         if bridge is None:
-            self.handlers.failed(push, frozenset(push.guests), False)
+            self.handlers.on_failure(push, frozenset(push.guests), False)
             return
         self._tasks.spawn(self._push(bridge, push), f"push {push.digest[:12]}")
 
     async def _push(self, bridge: Bridge, push: Push) -> None:
         waiting, is_refused = set(push.guests), False
-        flows = [_flow(flow) for flow in _worthwhile(push.flush)]
+        flows = [_flow(flow) for flow in _fitting(push.flush)]
         try:
-            answers = (
+            results = (
                 bridge.flush_conntrack(push.guests, flows)
                 if push.ruleset is None
                 else bridge.set_ruleset(push.guests, push.ruleset, flows)
             )
-            async for result in answers:
+            async for result in results:
                 if bridge is not self.bridge:
-                    break  # of another connection, which knows better by now
+                    break  # there is a newer connection by now
                 waiting.discard(result.guest)
-                self.handlers.answered(push, result)
+                self.handlers.on_result(push, result)
         except BridgeError as error:
             is_refused = isinstance(error, BridgeRejectedError)
             _log.warning("push failed", guests=len(waiting), digest=push.digest, reason=error)
         finally:
             if waiting and bridge is self.bridge:
-                self.handlers.failed(push, frozenset(waiting), is_refused)
-            self.handlers.done(push)
+                self.handlers.on_failure(push, frozenset(waiting), is_refused)
+            self.handlers.on_done(push)
 
 
-def _worthwhile(flows: Sequence[StaleFlow]) -> Iterator[StaleFlow]:
-    """As many as a request has room for; the entries of the others are left to time out."""
+def _fitting(flows: Sequence[StaleFlow]) -> Iterator[StaleFlow]:
+    """The flows that fit into a request; the others are left to time out."""
     spared = 0
     for flow in flows[:MAX_FLOWS]:
         spared += len(flow.keep_replies_from)

@@ -91,7 +91,9 @@ class KubeproxyExtConfiguration(RelistGuardSettings):
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
     status: StatusConfig = field(default_factory=StatusConfig)
-    rules_probe: RulesProbeSettings | None = setting(None, key="canary", doc="for init containers that test whether the rules are in")
+    rules_probe: RulesProbeSettings | None = setting(
+        None, key="canary", doc="for init containers that test whether the rules are in"
+    )
 
     def directories(self) -> Iterator[Path]:
         """Where we keep files: `--check-config` looks at them."""

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon shows of itself: readiness, `/status`, and `/explain` for one guest. Pure."""
+"""What the daemon reports: readiness, `/status`, and `/explain` for one guest."""
 
 from typing import Protocol
 
 from daemonkit.status.server import Query, Readiness, Reply
-from kubeproxy_ext.cache.object_cache import tenant_of
-from kubeproxy_ext.cache.tenants import TenantSync
+from kubeproxy_ext.cache.tenants import DISTRUSTED, NOT_SYNCED, SYNC_STATES, TenantSync
 from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, GuestRulesResult, ObjectProblem
 from kubeproxy_ext.compute.rules_probe import RulesProbe, with_rules_probe
 from kubeproxy_ext.delivery.queue import DeliveryStatus
@@ -15,55 +14,56 @@ from kubeproxy_ext.watch import Watch
 from tenancy import keys
 
 
-class Connection(Protocol):
-    """The part of `push.Pusher` that is shown."""
+class Session(Protocol):
+    """The part of `bridge.Pusher` that is reported."""
 
     is_synced: bool
     problem: str
 
 
 class Report:
-    """Reads what is there; `ages` of sources are in seconds, None before a source was heard."""
+    """Reads the state of the engine, the watches and the session with kata-bridge."""
 
-    def __init__(self, engine: Engine, watch: Watch, bridge: Connection) -> None:
+    def __init__(self, engine: Engine, watch: Watch, bridge: Session) -> None:
         self._engine = engine
         self._watch = watch
         self._bridge = bridge
         self.is_draining = False
 
-    # ---- ready
+    # ---- readiness
 
     def readiness(self) -> Readiness:
-        """Ready when kata-bridge has told its guests and every tenant here is known, be it from saved
-        state: a node without tenants is ready as soon as it knows that."""
+        """Ready when kata-bridge has listed its guests and no tenant of theirs is without Services.
+
+        Saved Services count. A node without tenants is ready as soon as that is known.
+        """
         lines = [f"kata-bridge: {self._bridge.problem or 'ok'}"]
         lines += [each.line(name) for name, each in self._watch.freshness().items()]
-        unknown = [n for n, tenant in self._engine.tenants.items() if tenant.knowledge in ("unknown", "held")]
-        lines += [f"tenant {name}: {self._engine.tenants[name].knowledge}" for name in sorted(unknown)]
-        is_known = not unknown and (self._watch.has_listed or bool(self._engine.tenants))
+        states = {name: tenant.sync_state for name, tenant in sorted(self._engine.tenants.items())}
+        missing = {name: state for name, state in states.items() if state in (NOT_SYNCED, DISTRUSTED)}
+        lines += [f"tenant {name}: {state}" for name, state in missing.items()]
+        has_services = not missing and (self._watch.has_base_synced or bool(states))
         if self.is_draining:
             lines.append("draining")
-        return Readiness(self._bridge.is_synced and is_known and not self.is_draining, tuple(lines))
+        return Readiness(self._bridge.is_synced and has_services and not self.is_draining, tuple(lines))
 
-    # ---- numbers
+    # ---- metrics
 
-    def knowledge(self) -> dict[tuple[str, ...], float]:
-        """How many tenants there are, by what is known of them."""
-        known = [tenant.knowledge for tenant in self._engine.tenants.values()]
-        return {(each,): float(known.count(each)) for each in ("heard", "last known", "held", "unknown")}
+    def sync_states(self) -> dict[tuple[str, ...], float]:
+        """The number of tenants in each sync state."""
+        states = [tenant.sync_state for tenant in self._engine.tenants.values()]
+        return {(each,): float(states.count(each)) for each in SYNC_STATES}
 
     def longest_behind_s(self, now: float) -> float:
-        """For how long the guest that is behind the longest has been, 0 without one."""
-        standings = self._engine.delivery.guests.values()
-        return max(
-            (now - each.behind_since for each in standings if each.behind_since is not None), default=0.0
-        )
+        """The longest time that a guest has been without its desired ruleset, 0 if there is none."""
+        guests = self._engine.delivery.guests.values()
+        return max((now - each.behind_since for each in guests if each.behind_since is not None), default=0.0)
 
     # ---- status
 
     def status(self, now: float) -> dict[str, object]:
         engine = self._engine
-        services, slices = engine.feed.counts()
+        services, slices = engine.cache.counts()
         return {
             "isDraining": self.is_draining,
             "bridge": {"isSynced": self._bridge.is_synced, "problem": self._bridge.problem},
@@ -71,40 +71,39 @@ class Report:
             "watches": self._watch.count,
             "services": services,
             "endpointSlices": slices,
-            "rulesets": len(engine.groups),
+            "rulesets": len(engine.rulesets),
             "tenants": {name: _tenant(each, now) for name, each in sorted(engine.tenants.items())},
-            "held": [
+            "distrustedRelists": [
                 {
-                    "tenant": held.tenant,
-                    "namespace": held.lacking.namespace,
-                    "services": sorted(held.names),
-                    "isNamespace": held.lacking.kind == "Namespace",
-                    "seconds": round(now - held.since, 3),
+                    "tenant": removal.tenant,
+                    "namespace": removal.lacking.namespace,
+                    "services": sorted(removal.names),
+                    "isNamespace": removal.lacking.kind == "Namespace",
+                    "seconds": round(now - removal.since, 3),
                 }
-                for held in engine.brake.held
+                for removal in engine.distrusted
             ],
             "unreadable": self._watch.unreadable(),
             "problems": [
                 {"tenant": p.tenant, "namespace": p.namespace, "service": p.service, "problem": p.text}
-                for p in (*engine.world.problems(), *self._too_large())
+                for p in (*engine.state.problems(), *self._too_large())
             ],
-            "guests": [self._guest(standing, now) for standing in engine.delivery.guests.values()],
+            "guests": [self._guest(status, now) for status in engine.delivery.guests.values()],
         }
 
     def _too_large(self) -> list[ObjectProblem]:
         """Objects that are too large, in their tenants' names."""
         found = []
         for (plural, (namespace, name)), reason in sorted(self._watch.too_large().items()):
-            known = self._engine.feed.namespaces.get(namespace)
-            tenant = "" if known is None else tenant_of(known)
+            known, tenant = self._engine.cache.namespaces.get(namespace), self._engine.cache.tenant(namespace)
             if known is not None and tenant:
                 own = known.metadata.annotations.get(keys.NAMESPACE, namespace)
                 what = "all of it" if plural == "services" else f"EndpointSlice {name}"
                 found.append(ObjectProblem(tenant, own, name, f"{what}: {reason}"))
         return found
 
-    def _guest(self, standing: DeliveryStatus, now: float) -> dict[str, object]:
-        guest, wanted = standing.guest, standing.wanted
+    def _guest(self, status: DeliveryStatus, now: float) -> dict[str, object]:
+        guest, desired = status.guest, status.desired
         capabilities = guest.capabilities
         return {
             "id": guest.id,
@@ -113,24 +112,22 @@ class Report:
             "tenantPod": f"{guest.tenant_namespace}/{guest.tenant_name}" if guest.tenant_name else "",
             "networks": guest.networks,
             "channel": "" if capabilities is None else capabilities.channel,
-            "digest": standing.has,
+            "digest": status.applied,
             "generation": guest.generation,
-            "wantedDigest": None if wanted is None else wanted.digest,
-            "wantedGeneration": None if wanted is None else wanted.ruleset.generation,
-            "behindSeconds": (
-                None if standing.behind_since is None else round(now - standing.behind_since, 3)
-            ),
-            "problem": self._problem(standing),
+            "desiredDigest": None if desired is None else desired.digest,
+            "desiredGeneration": None if desired is None else desired.ruleset.generation,
+            "behindSeconds": None if status.behind_since is None else round(now - status.behind_since, 3),
+            "problem": self._problem(status),
         }
 
-    def _problem(self, standing: DeliveryStatus) -> str:
-        guest_spec = self._engine.asked.get(standing.guest.id)
-        if isinstance(guest_spec, Ineligible):
-            return guest_spec.reason
-        if standing.wanted is None:
-            tenant = self._engine.tenants.get(standing.guest.tenant)
-            return f"the tenant's Services: {'unknown' if tenant is None else tenant.knowledge}"
-        return standing.problem
+    def _problem(self, status: DeliveryStatus) -> str:
+        spec = self._engine.guest_specs.get(status.guest.id)
+        if isinstance(spec, Ineligible):
+            return spec.reason
+        if status.desired is None:
+            tenant = self._engine.tenants.get(status.guest.tenant)
+            return f"the tenant's Services: {NOT_SYNCED if tenant is None else tenant.sync_state}"
+        return status.problem
 
     # ---- explain
 
@@ -138,50 +135,50 @@ class Report:
         """The rules of one guest: `guest=ID`, or `pod=NAMESPACE/NAME` in the super cluster's names, or
         the tenant's with `tenant=KEY`. With `address=IP` also the tenant's Services that have that
         address in networks where the guest is not."""
-        found = [standing for standing in self._engine.delivery.guests.values() if _is_asked(standing, query)]
+        found = [status for status in self._engine.delivery.guests.values() if _matches(status, query)]
         if not query.keys() & {"guest", "pod"}:
-            return Reply(400, b"guest=ID or pod=NAMESPACE/NAME is needed\n")
+            return Reply(400, b"guest=ID or pod=NAMESPACE/NAME is required\n")
         if len(found) != 1:
-            return Reply(404, b"no such guest\n" if not found else b"more than one guest is called so\n")
-        (standing,) = found
-        tenant = self._engine.tenants.get(standing.guest.tenant)
-        wanted = standing.wanted
-        results = () if wanted is None else wanted.results
+            return Reply(404, b"no such guest\n" if not found else b"more than one guest has this name\n")
+        (status,) = found
+        tenant = self._engine.tenants.get(status.guest.tenant)
+        desired = status.desired
+        results = () if desired is None else desired.results
         return Reply.json(
             {
-                "guest": self._guest(standing, now),
-                "ips": standing.guest.ips,
+                "guest": self._guest(status, now),
+                "ips": status.guest.ips,
                 "tenant": None if tenant is None else _tenant(tenant, now),
-                "held": [
-                    held.lacking.namespace
-                    for held in self._engine.brake.held
-                    if held.tenant == standing.guest.tenant
+                "distrustedRelists": [
+                    removal.lacking.namespace
+                    for removal in self._engine.distrusted
+                    if removal.tenant == status.guest.tenant
                 ],
-                "namespaces": self._namespaces(standing.guest.tenant),
-                "elsewhere": self._elsewhere(standing, query.get("address", "")),
-                "models": [_model(result, self._engine.groups.canary) for result in results],
+                "namespaces": self._namespaces(status.guest.tenant),
+                "elsewhere": self._elsewhere(status, query.get("address", "")),
+                "models": [_model(result, self._engine.rulesets.rules_probe) for result in results],
                 "documents": [
                     {
                         "family": document.family.value,
                         "backend": document.backend.value,
                         "text": document.text(),
                     }
-                    for document in (() if wanted is None else wanted.ruleset.documents)
+                    for document in (() if desired is None else desired.ruleset.documents)
                 ],
             }
         )
 
-    def _elsewhere(self, standing: DeliveryStatus, ip: str) -> list[dict[str, str]]:
-        guest_spec = self._engine.asked.get(standing.guest.id)
-        if not isinstance(guest_spec, GuestSpec) or not ip:
+    def _elsewhere(self, status: DeliveryStatus, ip: str) -> list[dict[str, str]]:
+        spec = self._engine.guest_specs.get(status.guest.id)
+        if not isinstance(spec, GuestSpec) or not ip:
             return []
-        networks = {EVERY_NETWORK, *(name for view in guest_spec.views for name in view.networks)}
-        services_with_address = self._engine.world.services_with_address(standing.guest.tenant, ip)
-        return [{"service": name, "network": where} for name, where in services_with_address if where not in networks]
+        networks = {EVERY_NETWORK, *(name for view in spec.views for name in view.networks)}
+        found = self._engine.state.services_with_address(status.guest.tenant, ip)
+        return [{"service": name, "network": where} for name, where in found if where not in networks]
 
     def _namespaces(self, tenant: str) -> dict[str, str]:
-        """A tenant's own names of its super namespaces, as far as these tell them."""
-        cache = self._engine.feed
+        """A tenant's own names of its super namespaces, where they are annotated."""
+        cache = self._engine.cache
         annotations = {
             name: cache.namespaces[name].metadata.annotations for name in cache.tenants.get(tenant, ())
         }
@@ -191,22 +188,22 @@ class Report:
 def _tenant(tenant: TenantSync, now: float) -> dict[str, object]:
     restored = tenant.restored
     return {
-        "knowledge": tenant.knowledge,
-        "serviceCIDRs": tenant.ranges,
+        "syncState": tenant.sync_state,
+        "serviceCIDRs": tenant.service_cidrs,
         "lastKnownAgeSeconds": (
             None if restored is None else round(restored.age_s + now - tenant.restored_at, 3)
         ),
     }
 
 
-def _model(result: GuestRulesResult, canary: RulesProbe | None) -> dict[str, object]:
+def _model(result: GuestRulesResult, rules_probe: RulesProbe | None) -> dict[str, object]:
     """What one family's document was rendered from."""
-    rules = with_rules_probe(result.rules, canary)
+    rules = with_rules_probe(result.rules, rules_probe)
     return {"family": rules.family.value, "rules": rules, "serving": result.serving}
 
 
-def _is_asked(standing: DeliveryStatus, query: Query) -> bool:
-    guest = standing.guest
+def _matches(status: DeliveryStatus, query: Query) -> bool:
+    guest = status.guest
     if "guest" in query:
         return guest.id == query["guest"]
     if "tenant" in query:

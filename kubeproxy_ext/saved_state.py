@@ -118,8 +118,8 @@ class SavedState:
             self._due.add(tenant)
 
 
-def _decode(data: bytes) -> TenantState:
-    state = msgspec.json.decode(data, type=TenantState)
+def _decode(data: bytes) -> SavedTenant:
+    state = msgspec.json.decode(data, type=SavedTenant)
     state.slices = [pack(each) for each in state.slices]
     for each in state.slices:
         endpoints_of(each)  # raises for what is damaged

@@ -1,179 +1,215 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's one turn: from what has changed to what is sent. It acts through others' hands.
+"""Brings the guests of this node in line with the cached objects: one `sync()` after another.
 
-`turn` says in which order: believe or not, follow, compute what is due, send what is missing. All of
-it runs on the loop without an await, so that it always sees one state of the world.
+A sync believes or distrusts relists, follows the tenants that have guests here, computes the rules that
+are due and returns what to send. It runs on the event loop without an await, so it sees one state.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from bridge_api.messages import Guest, GuestResult, ResultCode
 from daemonkit import logs
-from kubeproxy_ext.brake import Brake
-from kubeproxy_ext.cache.object_cache import ObjectCache, tenant_of
+from daemonkit.kube.relist_guard import DistrustedRemoval, believed_at
+from kubeproxy_ext.cache.object_cache import ObjectCache
 from kubeproxy_ext.cache.service_cidrs import ServiceCidrs
 from kubeproxy_ext.cache.tenants import RestoredTenant, TenantSync, put_restored
-from kubeproxy_ext.compute.objects import EndpointSliceObject
+from kubeproxy_ext.compute.rules_probe import RulesProbe
 from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.compute.sync_rate import SyncRateLimiter
 from kubeproxy_ext.delivery.latency import ProgrammingLatency
-from kubeproxy_ext.delivery.queue import Delivery, Push, DeliveryStatus, DesiredRuleset
-from kubeproxy_ext.delivery.rulesets import GuestSpec, Generations, Rulesets, Ineligible, guest_spec, spec_changed
+from kubeproxy_ext.delivery.queue import Delivery, DeliveryStatus, DesiredRuleset, Push
+from kubeproxy_ext.delivery.rulesets import (
+    Generations,
+    GuestSpec,
+    Ineligible,
+    Rulesets,
+    guest_spec,
+    spec_changed,
+)
 from kubeproxy_ext.metrics import Metrics
 from ruleset.delta import RulesetDelta
 
-# A list takes some hundredths of a second. Who has not been heard for so long is not there.
+# A list takes some hundredths of a second. After this long without one, saved Services are used.
 GRACE_S = 2.0
-# For how long rules are computed in one turn. All of 30 guests with 1 000 Services take less.
-TURN_S = 0.02
-# Guests that come together, as after our start, are in one request; one that comes alone is not late.
+# For how long one sync computes rules. All rules of 30 guests with 1 000 Services take less.
+SYNC_BUDGET_S = 0.02
+# Guests that come together, as after our start, share one request. One that comes alone is not delayed.
 GUEST_GAP_S = 0.005
 
 _log = logs.get(__name__)
 
 
 class Sources(Protocol):
-    """The part of `watch.Watch` that is used."""
+    """The part of `watch.Watch` that the engine uses."""
 
-    def want(self, tenants: Iterable[str]) -> None: ...
+    def follow(self, tenants: Iterable[str]) -> None: ...
     @property
-    def next_end(self) -> float | None: ...
+    def next_unfollow_at(self) -> float | None: ...
     @property
-    def wanted(self) -> Iterable[str]: ...
-    def is_heard(self, tenant: str) -> bool: ...
-    def is_source_of(self, namespace: str) -> bool: ...
+    def followed(self) -> Iterable[str]: ...
+    def has_synced(self, tenant: str) -> bool: ...
+    def is_listed(self, namespace: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SyncActions:
+    """What a sync asks for: requests to send, tenants whose saved state to load, and the next sync."""
+
+    pushes: tuple[Push, ...]
+    restores: tuple[str, ...]
+    next_at: float | None
 
 
 class Engine:
-    """Guests and tenants of this node. Give it events; call `turn` when it asks for that by `wake`.
+    """The guests and tenants of this node. It calls `wake` when `sync` has something to do.
 
-    `ask_saved` starts the reading of a tenant's saved state, whose end is `restored`; it is None
-    where new guests shall wait for the API server.
+    With `can_restore` tenants that do not sync within `GRACE_S` get their saved state: `sync` names them,
+    and `restored` takes the answer.
     """
 
     def __init__(
         self,
         node_name: str,
-        ranges: ServiceCidrs,
-        hold_s: float,
+        service_cidrs: ServiceCidrs,
+        state: ServiceState,
+        cache: ObjectCache,
+        watch: Sources,
+        latency: ProgrammingLatency,
         metrics: Metrics,
         *,
+        hold_s: float,
+        can_restore: bool,
+        rules_probe: RulesProbe | None = None,
         now: Callable[[], float],
         wall: Callable[[], float],
         wake: Callable[[], None],
-        send: Callable[[Push], None],
-        ask_saved: Callable[[str], None] | None,
     ) -> None:
-        self.world = ServiceState()
-        self.feed = ObjectCache(self.world, hold_s)
+        self.state = state
+        self.cache = cache
         self.delivery = Delivery()
-        self.sources: Sources | None = None
         self.tenants: dict[str, TenantSync] = {}
-        self.asked: dict[str, GuestSpec | Ineligible] = {}
+        self.guest_specs: dict[str, GuestSpec | Ineligible] = {}
+        self.distrusted: frozenset[DistrustedRemoval] = frozenset()
         self._generations = Generations(wall)
-        self.groups = Rulesets(self.world, self._generations)
-        self.brake = Brake(hold_s, metrics.held_lists)
-        self.latency = ProgrammingLatency(wall, metrics.programming_duration.observe)
+        self.rulesets = Rulesets(state, self._generations, rules_probe)
+        self._latency = latency
         self._node_name = node_name
-        self._ranges = ranges
+        self._service_cidrs = service_cidrs
+        self._watch = watch
         self._hold_s = hold_s
         self._metrics = metrics
         self._now = now
         self._wall = wall
         self._wake = wake
-        self._send = send
-        self._ask_saved = ask_saved
+        self._can_restore = can_restore
         self._is_connected = False
-        self._fresh: dict[str, float] = {}  # since when
-        self._fresh_pace = SyncRateLimiter()
+        self._new_guests: dict[str, float] = {}  # since when
+        self._new_guest_limiter = SyncRateLimiter()
         self._is_prune_due = False
         self._to_save: set[str] = set()
-        self._seen: frozenset[GuestSpec] = frozenset()
+        self._seen_specs: frozenset[GuestSpec] = frozenset()
 
-    # ---- the turn
+    # ---- sync
 
-    def turn(self) -> float | None:
-        """Do what is due; return when the next is, if nothing else happens before."""
+    def sync(self) -> SyncActions:
+        """Do what is due."""
         now = self._now()
-        self.brake.tell(self.feed.tick(now), self.feed.held)
-        self._follow(now)
-        for group in self.world.take_changed_groups():
+        self._report_distrust(self.cache.believe_expired(now))
+        restores = self._follow_tenants(now)
+        for group in self.state.take_changed_groups():
             if group.tenant in self.tenants:
-                self._changed(group.tenant, now)
+                self._mark_changed(group.tenant, now)
         self._compute_due(now)
-        if self._fresh_pace.is_due(now):
-            self._compute_fresh(now)
+        if self._new_guest_limiter.is_due(now):
+            self._compute_new_guests(now)
         if self._is_prune_due:
             self._prune()
-        if self._is_connected:
-            for push in self.delivery.plan(now):
-                self._metrics.flows.inc(len(push.flush) * len(push.guests))
-                self._send(push)
-        return self._next_turn()
+        pushes = self.delivery.take_due(now) if self._is_connected else ()
+        for push in pushes:
+            self._metrics.stale_flows.inc(len(push.flush) * len(push.guests))
+        return SyncActions(pushes, restores, self._next_sync_at())
 
-    def _follow(self, now: float) -> None:
-        """Take note of which tenants are here, and what is known of them."""
+    def _report_distrust(self, expired: Iterable[DistrustedRemoval]) -> None:
+        for each in expired:
+            _log.warning(
+                "holdSeconds have passed, relist is believed",
+                tenant=each.tenant,
+                namespace=each.lacking.namespace,
+            )
+        distrusted = frozenset(self.cache.distrusted)
+        for each in distrusted - self.distrusted:
+            self._metrics.relists_distrusted.labels(each.tenant).inc()
+            _log.error(
+                "relist removed a Namespace though it has Services, keeping it for holdSeconds"
+                if each.lacking.kind == "Namespace"
+                else "relist removed all Services though EndpointSlices remain, keeping them for holdSeconds",
+                tenant=each.tenant,
+                namespace=each.lacking.namespace,
+                services=len(each.names),
+                hold_s=self._hold_s,
+            )
+        self.distrusted = distrusted
+
+    def _follow_tenants(self, now: float) -> tuple[str, ...]:
+        """Follow the tenants that have guests here; returns those whose saved state is wanted."""
         present = {s.guest.tenant for s in self.delivery.guests.values() if s.guest.tenant}
-        if self.sources is None:
-            return
-        self.sources.want(present)
+        self._watch.follow(present)
         for name in present - self.tenants.keys():
             self.tenants[name] = TenantSync(now)
-        for name in self.tenants.keys() - set(self.sources.wanted):
+        for name in self.tenants.keys() - set(self._watch.followed):
             del self.tenants[name]
-            self.latency.forget(name)
+            self._latency.forget(name)
+        restores = []
         for name, tenant in self.tenants.items():
-            ranges = self._ranges.of(name, self.feed)
-            if tenant.ranges != ranges:
-                tenant.ranges = ranges
-                self._changed(name, now)
-            if not tenant.is_heard and self.sources.is_heard(name) and self._is_credible(name, tenant, now):
-                tenant.is_heard, tenant.restored = True, None
-                _log.info("tenant is known", tenant=name, after_s=round(now - tenant.since, 3))
-                self._changed(name, now)
-            elif not tenant.is_heard and now >= tenant.since + GRACE_S:
-                self._fall_back(name, tenant)
+            cidrs = self._service_cidrs.of(name, self.cache)
+            if tenant.service_cidrs != cidrs:
+                tenant.service_cidrs = cidrs
+                self._mark_changed(name, now)
+            if tenant.has_synced:
+                continue
+            if self._watch.has_synced(name) and self._believes_first_lists(name, tenant, now):
+                tenant.has_synced, tenant.restored = True, None
+                _log.info("tenant synced", tenant=name, after_s=round(now - tenant.since, 3))
+                self._mark_changed(name, now)
+            elif now >= tenant.since + GRACE_S and not tenant.is_restore_requested:
+                tenant.is_restore_requested = True
+                restores.append(name)
+        return tuple(restores) if self._can_restore else ()
 
-    def _is_credible(self, name: str, tenant: TenantSync, now: float) -> bool:
-        """Whether a tenant's first lists may be believed: endpoints without any Service may not yet."""
-        if not self.feed.is_bare(name):
-            tenant.bare_since = None
+    def _believes_first_lists(self, name: str, tenant: TenantSync, now: float) -> bool:
+        """Whether a tenant's first lists count. With endpoints and no Service they are distrusted."""
+        if not self.cache.has_only_endpoints(name):
+            tenant.only_endpoints_since = None
             return True
-        if tenant.bare_since is None:
-            tenant.bare_since = now
-            self._metrics.held_lists.labels(name).inc()
+        if tenant.only_endpoints_since is None:
+            tenant.only_endpoints_since = now
+            self._metrics.relists_distrusted.labels(name).inc()
             _log.error(
-                "a tenant has endpoints and not one Service, its guests keep what they have",
+                "first lists have EndpointSlices and no Services, guests keep their rules for holdSeconds",
                 tenant=name,
                 hold_s=self._hold_s,
             )
-        return now >= tenant.bare_since + self._hold_s
+        return now >= believed_at(tenant.only_endpoints_since, self._hold_s)
 
-    def _fall_back(self, name: str, tenant: TenantSync) -> None:
-        if not tenant.is_asked_for:
-            tenant.is_asked_for = True
-            if self._ask_saved is not None:
-                self._ask_saved(name)
-
-    def _changed(self, tenant: str, now: float) -> None:
-        self.tenants[tenant].pace = self.tenants[tenant].pace.changed(now)
+    def _mark_changed(self, tenant: str, now: float) -> None:
+        self.tenants[tenant].limiter = self.tenants[tenant].limiter.changed(now)
 
     def _compute_due(self, now: float) -> None:
-        """Compute for the tenants whose turn it is, as long as that is soon done.
+        """Compute the rules of tenants that are due, within `SYNC_BUDGET_S`.
 
-        In the order in which they became due, each later by what its rules take: so nobody's rules wait
-        for those of a tenant that has more, and that one waits no longer for others than it makes them
-        wait. What is left comes in the next turn: what has been computed is sent before that, and
-        whatever else has happened is looked at.
+        The order is by when a tenant became due plus how long its rules took. So nobody waits for the
+        rules of a tenant that has more, and that one waits no longer for others than it makes them wait.
+        The rest follows in the next sync, after what has been computed was sent.
         """
         due = sorted(
-            (each.pace.due_at + each.took_s, each.took_s, name)
+            (each.limiter.due_at + each.sync_duration_s, each.sync_duration_s, name)
             for name, each in self.tenants.items()
-            if each.pace.due_at is not None and each.pace.is_due(now)
+            if each.limiter.due_at is not None and each.limiter.is_due(now)
         )
-        for number, (_, took_s, tenant) in enumerate(due):
-            if number and self._now() - now + took_s >= TURN_S:
+        for number, (_, duration_s, tenant) in enumerate(due):
+            if number and self._now() - now + duration_s >= SYNC_BUDGET_S:
                 continue
             self._compute(tenant)
 
@@ -182,170 +218,157 @@ class Engine:
         started = self._now()
         tenant = self.tenants[name]
         guests = [i for i, s in self.delivery.guests.items() if s.guest.tenant == name]
-        self._want(guests)
+        self._set_desired(guests)
         ended = self._now()
-        tenant.pace = tenant.pace.ran(started, ended)
-        tenant.took_s = ended - started
+        tenant.limiter = tenant.limiter.ran(started, ended)
+        tenant.sync_duration_s = ended - started
         self._metrics.sync_duration.observe(max(0.0, ended - started))
         self._metrics.last_sync.set(self._wall())
-        if tenant.is_heard:
+        if tenant.has_synced:
             self._to_save.add(name)
-            self.latency.computed(name, {s.wanted.digest for s in self._standings(guests) if s.wanted})
+            desired = [self.delivery.guests[guest_id].desired for guest_id in guests]
+            self._latency.computed(name, {each.digest for each in desired if each is not None})
 
-    def _compute_fresh(self, now: float) -> None:
-        """Compute for guests that came or changed; their tenant need not be due."""
-        self._fresh_pace = self._fresh_pace.ran(now, now, GUEST_GAP_S)
-        fresh: dict[str, dict[str, float]] = {}
-        for guest_id, since in self._fresh.items():
+    def _compute_new_guests(self, now: float) -> None:
+        """Compute for guests that came or changed, whether or not their tenant is due."""
+        self._new_guest_limiter = self._new_guest_limiter.ran(now, now, GUEST_GAP_S)
+        by_tenant: dict[str, dict[str, float]] = {}
+        for guest_id, since in self._new_guests.items():
             if guest_id in self.delivery.guests:
-                fresh.setdefault(self.delivery.guests[guest_id].guest.tenant, {})[guest_id] = since
-        self._fresh.clear()
-        costs = {name: self.tenants[name].took_s if name in self.tenants else 0.0 for name in fresh}
-        order = sorted((min(guests.values()) + costs[name], name) for name, guests in fresh.items())
+                by_tenant.setdefault(self.delivery.guests[guest_id].guest.tenant, {})[guest_id] = since
+        self._new_guests.clear()
+        costs = {
+            name: self.tenants[name].sync_duration_s if name in self.tenants else 0.0 for name in by_tenant
+        }
+        order = sorted((min(guests.values()) + costs[name], name) for name, guests in by_tenant.items())
         for number, (_, tenant) in enumerate(order):
-            if number and self._now() - now + costs[tenant] >= TURN_S:
-                self._fresh.update(fresh[tenant])  # in a turn of its own, as `_compute_due`
-                self._fresh_pace = self._fresh_pace.changed(now)
+            if number and self._now() - now + costs[tenant] >= SYNC_BUDGET_S:
+                self._new_guests.update(by_tenant[tenant])  # in the next sync, as in `_compute_due`
+                self._new_guest_limiter = self._new_guest_limiter.changed(now)
             else:
-                self._want(fresh[tenant])
+                self._set_desired(by_tenant[tenant])
 
     def _prune(self) -> None:
-        """Forget what was made for guests that are gone, or that see other Services now."""
+        """Drop what was made for guests that are gone, or that see other Services now."""
         self._is_prune_due = False
-        self.groups.keep(s.wanted for s in self.delivery.guests.values() if s.wanted is not None)
-        seen = frozenset(each for each in self.asked.values() if isinstance(each, GuestSpec))
-        if seen != self._seen:
-            self._seen = seen
-            self.groups.retain(seen)
+        self.rulesets.keep_only(s.desired for s in self.delivery.guests.values() if s.desired is not None)
+        seen = frozenset(each for each in self.guest_specs.values() if isinstance(each, GuestSpec))
+        if seen != self._seen_specs:
+            self._seen_specs = seen
+            self.rulesets.retain(seen)
 
-    def _want(self, guests: Iterable[str]) -> None:
-        """Say what these guests are to have, as far as it is known."""
+    def _set_desired(self, guests: Iterable[str]) -> None:
+        """Set the desired rulesets of these guests, where their tenants' Services are known."""
         now = self._now()
         self._is_prune_due = True
         known: dict[str, GuestSpec] = {}
         for guest_id in guests:
-            standing = self.delivery.guests[guest_id]
-            tenant = self.tenants.get(standing.guest.tenant)
-            ranges = () if tenant is None else tenant.ranges
-            each = self.asked[guest_id] = guest_spec(standing.guest, self._node_name, ranges)
-            if isinstance(each, Ineligible) or tenant is None:
-                self.delivery.want(guest_id, None, now)
-            elif tenant.is_heard or (tenant.restored is not None and not standing.has):
-                known[guest_id] = each
-            # Else it keeps what it has, and what it is to have if that was known before.
-        found = self.groups.wanted(known)
+            status = self.delivery.guests[guest_id]
+            tenant = self.tenants.get(status.guest.tenant)
+            cidrs = () if tenant is None else tenant.service_cidrs
+            spec = self.guest_specs[guest_id] = guest_spec(status.guest, self._node_name, cidrs)
+            if isinstance(spec, Ineligible) or tenant is None:
+                self.delivery.set_desired(guest_id, None, now)
+            elif tenant.has_synced or (tenant.restored is not None and not status.applied):
+                known[guest_id] = spec
+            # Otherwise the guest keeps its rules, and its desired ruleset if it had one.
         newer: dict[int, DesiredRuleset] = {}
-        for guest_id, wanted in found.items():
-            standing = self.delivery.guests[guest_id]
-            if _is_older(wanted, standing.wanted) and id(wanted) not in newer:
-                newer[id(wanted)] = self.groups.renumbered(wanted, standing.guest.tenant)
-            self.delivery.want(guest_id, newer.get(id(wanted), wanted), now)
+        for guest_id, desired in self.rulesets.desired_for(known).items():
+            status = self.delivery.guests[guest_id]
+            if _is_superseded(desired, status.desired) and id(desired) not in newer:
+                newer[id(desired)] = self.rulesets.with_next_generation(desired, status.guest.tenant)
+            self.delivery.set_desired(guest_id, newer.get(id(desired), desired), now)
 
-    def _standings(self, guests: Iterable[str]) -> list[DeliveryStatus]:
-        return [self.delivery.guests[guest_id] for guest_id in guests]
-
-    def _next_turn(self) -> float | None:
-        times = [self.feed.next_tick, self._fresh_pace.due_at]
+    def _next_sync_at(self) -> float | None:
+        times = [self.cache.next_expiry_at, self._new_guest_limiter.due_at, self._watch.next_unfollow_at]
         if self._is_connected:
             times.append(self.delivery.next_at)
         for tenant in self.tenants.values():
-            times.append(tenant.pace.due_at)
-            if not tenant.is_heard and not tenant.is_asked_for:
+            times.append(tenant.limiter.due_at)
+            if not tenant.has_synced and not tenant.is_restore_requested:
                 times.append(tenant.since + GRACE_S)
-            if not tenant.is_heard and tenant.bare_since is not None:
-                times.append(tenant.bare_since + self._hold_s)
-        if self.sources is not None:
-            times.append(self.sources.next_end)
+            if not tenant.has_synced and tenant.only_endpoints_since is not None:
+                times.append(believed_at(tenant.only_endpoints_since, self._hold_s))
         return min((time for time in times if time is not None), default=None)
-
-    def slice_changed(self, item: EndpointSliceObject) -> None:
-        """A watch told of a slice (its list did not): how long its way is will be measured."""
-        namespace = self.feed.namespaces.get(item.metadata.namespace)
-        if namespace is not None:
-            self.latency.changed(tenant_of(namespace), item)
 
     # ---- guests, from kata-bridge
 
     def present(self, guest: Guest) -> None:
         known = self.delivery.guests.get(guest.id)
         before = None if known is None else known.guest
-        self.delivery.present(guest, self._now())
+        self.delivery.on_guest(guest, self._now())
         if before is None or spec_changed(before, guest):
-            self._fresh.setdefault(guest.id, self._now())
-            self._fresh_pace = self._fresh_pace.changed(self._now())
+            self._new_guests.setdefault(guest.id, self._now())
+            self._new_guest_limiter = self._new_guest_limiter.changed(self._now())
         self._is_connected = True
         self._wake()
 
     def gone(self, guest_id: str) -> None:
-        self.delivery.gone(guest_id)
+        self.delivery.on_guest_gone(guest_id)
         self._forget(guest_id)
 
     def synced(self) -> None:
         self._is_connected = True
-        for guest_id in self.delivery.synced():
+        for guest_id in self.delivery.on_synced():
             self._forget(guest_id)
         self._wake()
 
-    def lost(self) -> None:
+    def disconnected(self) -> None:
         self._is_connected = False
-        self.delivery.lost()
+        self.delivery.on_disconnect()
 
     def _forget(self, guest_id: str) -> None:
-        self.asked.pop(guest_id, None)
-        self._fresh.pop(guest_id, None)
+        self.guest_specs.pop(guest_id, None)
+        self._new_guests.pop(guest_id, None)
         self._is_prune_due = True
         self._wake()
 
-    # ---- answers
+    # ---- results, from kata-bridge
 
-    def answered(self, push: Push, result: GuestResult) -> None:
-        kind = (
-            "flush" if push.ruleset is None else "delta" if isinstance(push.ruleset, RulesetDelta) else "full"
-        )
-        self._metrics.pushes.labels(kind, result.code.name.lower()).inc()
-        standing = self.delivery.guests.get(result.guest)
-        before = "" if standing is None else standing.problem
-        self.delivery.answered(push, result, self._now())
-        if standing is not None and result.code is ResultCode.SUPERSEDED:
-            self._overtake(standing, result.generation)
-        if standing is not None and standing.problem and standing.problem != before:
+    def on_result(self, push: Push, result: GuestResult) -> None:
+        self._metrics.pushes.labels(push.kind, result.code.name.lower()).inc()
+        status = self.delivery.guests.get(result.guest)
+        before = "" if status is None else status.problem
+        self.delivery.on_result(push, result, self._now())
+        if status is not None and result.code is ResultCode.SUPERSEDED:
+            self._supersede(status, result.generation)
+        if status is not None and status.problem and status.problem != before:
             level = _log.error if result.code is ResultCode.REFUSED else _log.warning
             level(
-                "guest did not take its rules",
+                "ruleset was not applied in a guest",
                 guest=result.guest,
-                tenant=standing.guest.tenant,
-                pod=f"{standing.guest.namespace}/{standing.guest.name}",
+                tenant=status.guest.tenant,
+                pod=f"{status.guest.namespace}/{status.guest.name}",
                 result=result.code.name,
                 reason=result.message,
                 digest=push.digest,
             )
-        is_settled = standing is None or standing.is_settled
-        if not is_settled and not self.delivery.is_held(result.guest):
-            self._wake()  # the others' answers leave nothing to do
+        is_settled = status is None or status.is_settled
+        if not is_settled and not self.delivery.is_waiting_for_batch(result.guest):
+            self._wake()  # after other results there is nothing to do
 
-    def _overtake(self, standing: DeliveryStatus, generation: int) -> None:
-        """kata-bridge holds something newer: the clock was set back before our start."""
-        self._generations.observe(standing.guest.tenant, generation)
-        wanted = standing.wanted
-        if wanted is not None and wanted.ruleset.generation <= generation:
-            newer = self.groups.renumbered(wanted, standing.guest.tenant)
-            self.delivery.want(standing.guest.id, newer, self._now())
+    def _supersede(self, status: DeliveryStatus, generation: int) -> None:
+        """kata-bridge holds a newer generation: the clock was set back before our start."""
+        self._generations.observe(status.guest.tenant, generation)
+        desired = status.desired
+        if desired is not None and desired.ruleset.generation <= generation:
+            newer = self.rulesets.with_next_generation(desired, status.guest.tenant)
+            self.delivery.set_desired(status.guest.id, newer, self._now())
 
-    def failed(self, push: Push, unanswered: frozenset[str], is_refused: bool) -> None:
+    def on_failure(self, push: Push, unanswered: frozenset[str], is_refused: bool) -> None:
         self._metrics.failed_pushes.inc()
-        self.delivery.failed(push, unanswered, self._now(), is_refused=is_refused)
+        self.delivery.on_failure(push, unanswered, self._now(), is_refused=is_refused)
         self._wake()
 
-    def done(self, push: Push) -> None:
-        """All answers to a push are in, or will never be."""
+    def on_done(self, push: Push) -> None:
+        """All results of a push are in, or will never be."""
         if push.ruleset is not None:
-            self.latency.done(push.digest)
-            is_delta = isinstance(push.ruleset, RulesetDelta)
+            self._latency.done(push.digest)
             # Under churn there are twenty deltas a second; the metrics count them.
-            (_log.debug if is_delta else _log.info)(
-                "sent",
+            (_log.debug if isinstance(push.ruleset, RulesetDelta) else _log.info)(
+                "ruleset pushed",
                 guests=len(push.guests),
-                kind="delta" if is_delta else "full",
+                kind=push.kind,
                 generation=push.ruleset.generation,
                 digest=push.digest,
                 flows=len(push.flush),
@@ -353,16 +376,16 @@ class Engine:
 
     # ---- saved state
 
-    def restored(self, tenant_name: str, found: RestoredTenant | None) -> None:
-        """What was saved of a tenant; it counts until the API server is heard."""
-        tenant = self.tenants.get(tenant_name)
-        if tenant is None or tenant.is_heard or found is None or self.sources is None:
+    def restored(self, name: str, found: RestoredTenant | None) -> None:
+        """Use a tenant's saved state until the tenant has synced. None: there is none."""
+        tenant = self.tenants.get(name)
+        if tenant is None or tenant.has_synced or found is None:
             return
         now = self._now()
         tenant.restored, tenant.restored_at = found, now
-        _log.warning("last known Services are used", tenant=tenant_name, age_s=round(found.age_s))
-        put_restored(found, self.world, self.feed, self.sources.is_source_of, now)
-        self._changed(tenant_name, now)
+        _log.warning("tenant not synced, saved Services are used", tenant=name, age_s=round(found.age_s))
+        put_restored(found, self.state, self.cache, self._watch.is_listed, now)
+        self._mark_changed(name, now)
         self._wake()
 
     def take_to_save(self) -> frozenset[str]:
@@ -371,10 +394,10 @@ class Engine:
         return taken
 
 
-def _is_older(wanted: DesiredRuleset, before: DesiredRuleset | None) -> bool:
-    """Whether kata-bridge would take this for superseded by what it was handed before."""
+def _is_superseded(desired: DesiredRuleset, before: DesiredRuleset | None) -> bool:
+    """Whether kata-bridge would take this for older than what it was given before."""
     return (
         before is not None
-        and before.digest != wanted.digest
-        and wanted.ruleset.generation <= before.ruleset.generation
+        and before.digest != desired.digest
+        and desired.ruleset.generation <= before.ruleset.generation
     )

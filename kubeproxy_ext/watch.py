@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the super cluster: what the tenants of this node have, and no more than `scope` says.
+"""Watches the super cluster: the objects of the tenants of this node, and no more than planned.
 
-Two watches always, of Namespaces and of this Node; two for each part of the scope. When the scope
-changes the new parts are listed before the old ones end, so that nothing is missing in between.
+There are always two watches, of Namespaces and of this Node, and two for each scope of the plan. When the
+plan changes, new scopes are listed before old ones end, so nothing is missing in between.
 
 The role that this needs: packaging/rbac/kubeproxy-ext.yaml.
 """
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
-from daemonkit import logs
 from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, Identity, Key
@@ -20,7 +19,7 @@ from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified,
 from daemonkit.tasks import Tasks
 from kubeproxy_ext.cache import transform
 from kubeproxy_ext.cache.object_cache import ObjectCache, tenant_of
-from kubeproxy_ext.cache.watch_scope import WatchScope, TenantNamespaces, WatchPlan, scope
+from kubeproxy_ext.cache.watch_scope import TenantNamespaces, WatchPlan, WatchScope, plan_watches
 from kubeproxy_ext.compute.objects import (
     ENDPOINT_SLICES,
     NODES,
@@ -33,59 +32,57 @@ from kubeproxy_ext.compute.objects import (
 )
 from tenancy import keys
 
-# For how long a tenant is followed after its last guest has gone: jobs come and go, and a list of
-# all that a tenant has is the most expensive thing that this daemon asks for.
+# How long a tenant is followed after its last guest has gone. Jobs come and go, and listing all objects
+# of a tenant is the most expensive request of this daemon.
 LINGER_S = 120.0
-# A page is in memory as bytes and as objects; this keeps what a list of thousands needs small.
+# A page is in memory as bytes and as objects; this bounds what a list of thousands needs.
 PAGE_SIZE = 200
-
-_log = logs.get(__name__)
 
 
 class NodeTarget(Protocol):
-    """The part of the world that this feeds past the `Feed`."""
+    """The part of `ServiceState` that takes Nodes."""
 
     def put_node(self, item: NodeObject) -> None: ...
     def remove_node(self, name: str) -> None: ...
 
 
 class WatchPair:
-    """The two reflectors of one part."""
+    """The two reflectors of one scope."""
 
-    def __init__(self, part: WatchScope, watch: "Watch") -> None:
-        self.part = part
-        self.ends: list[asyncio.Task[None]] = []
+    def __init__(self, scope: WatchScope, watch: "Watch") -> None:
+        self.scope = scope
+        self.tasks: list[asyncio.Task[None]] = []
 
-        def follow(resource: Any, kind: Any, shaped: Callable[[Any], Any]) -> Any:
+        def reflect(resource: Any, kind: Any, transformed: Callable[[Any], Any]) -> Any:
             reflector: Reflector[Any] = watch.reflector(
                 resource,
                 kind,
-                transform=shaped,
-                namespace=part.namespace or None,
-                label_selector=",".join(filter(None, (SELECTOR, part.labels))),
-                include=None if part.kept is None else _keep(part.kept),
-                on_change=lambda changes: watch.told(self, reflector, changes),
+                transform=transformed,
+                namespace=scope.namespace or None,
+                label_selector=",".join(filter(None, (SELECTOR, scope.labels))),
+                include=None if scope.included is None else _in_any_of(scope.included),
+                on_change=lambda changes: watch.on_changes(self, reflector, changes),
             )
             return reflector
 
-        self.services: Reflector[ServiceObject] = follow(SERVICES, ServiceObject, transform.service)
-        self.slices: Reflector[EndpointSliceObject] = follow(
+        self.services: Reflector[ServiceObject] = reflect(SERVICES, ServiceObject, transform.service)
+        self.slices: Reflector[EndpointSliceObject] = reflect(
             ENDPOINT_SLICES, EndpointSliceObject, transform.endpoint_slice
         )
 
     @property
-    def is_synced(self) -> bool:
+    def has_synced(self) -> bool:
         return self.services.synced.is_set() and self.slices.synced.is_set()
 
 
-def _keep(namespaces: frozenset[str]) -> Callable[[Identity], bool]:
+def _in_any_of(namespaces: frozenset[str]) -> Callable[[Identity], bool]:
     return lambda metadata: metadata.namespace in namespaces
 
 
 class Watch:
-    """The super cluster as far as this node's tenants are concerned, fed into a `Feed`.
+    """Watches for an `ObjectCache`. `changed` is called after each change, and after first lists.
 
-    `changed` is called after whatever was fed, and when something has been heard for the first time.
+    `on_slice` gets the tenant and the slice of each watch event, but not the slices of lists.
     """
 
     def __init__(
@@ -94,6 +91,7 @@ class Watch:
         node_name: str,
         cache: ObjectCache,
         nodes: NodeTarget,
+        on_slice: Callable[[str, EndpointSliceObject], None],
         changed: Callable[[], None],
         tasks: Tasks,
         *,
@@ -101,121 +99,121 @@ class Watch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._feed = cache
+        self._cache = cache
         self._nodes = nodes
+        self._on_slice = on_slice
         self._changed = changed
         self._tasks = tasks
         self._timing = timing or Timing(page_size=PAGE_SIZE)
         self._clock = clock
-        self._wanted: dict[str, float | None] = {}
-        self._scope = WatchPlan(frozenset(), {})
+        # The followed tenants, and until when; None: while they have guests.
+        self._followed: dict[str, float | None] = {}
+        self._plan = WatchPlan(frozenset(), {})
         self._planned_at = 0
-        self._followed: dict[WatchScope, WatchPair] = {}
-        # The part that counts for a namespace: once it has been listed, until another takes over.
+        self._pairs: dict[WatchScope, WatchPair] = {}
+        # The scopes that a namespace's objects are from. They change when the new ones have listed.
         self._sources: dict[str, frozenset[WatchScope]] = {}
         self._namespaces: Reflector[NamespaceObject] = self.reflector(
-            NAMESPACES, NamespaceObject, transform=transform.namespace, on_change=self._told_namespaces
+            NAMESPACES, NamespaceObject, transform=transform.namespace, on_change=self._on_namespaces
         )
         self._node: Reflector[NodeObject] = self.reflector(
             NODES,
             NodeObject,
             transform=transform.node,
             field_selector=f"metadata.name={node_name}",
-            on_change=self._told_node,
+            on_change=self._on_node,
         )
-        self.on_slice: Callable[[EndpointSliceObject], None] = lambda _: None
 
     def reflector(self, resource: Any, kind: Any, **options: Any) -> Reflector[Any]:
-        """A reflector with what all of them have in common."""
+        """A reflector with the options that all have in common."""
         return Reflector(self._client, resource, kind, timing=self._timing, clock=self._clock, **options)
 
     def start(self) -> None:
-        """Begin with Namespaces and the Node."""
+        """Watch Namespaces and the Node."""
         first = (self._namespaces, self._node)
         for each in first:
             self._tasks.spawn(each.run(), f"watch {each.name}")
-        self._tasks.spawn(self._arrival(first, self._changed), "first lists")
+        self._tasks.spawn(self._when_synced(first, self._changed), "first lists")
 
-    async def _arrival(self, reflectors: Sequence[Reflector[Any]], then: Callable[[], None]) -> None:
-        """Tell when all of these have listed once: their handlers are called a little before that."""
+    async def _when_synced(self, reflectors: Sequence[Reflector[Any]], then: Callable[[], None]) -> None:
+        """Call `then` when all have listed once. Their handlers run a little before that."""
         for each in reflectors:
             await each.synced.wait()
         then()
 
-    # ---- what is wanted
+    # ---- followed tenants
 
-    def want(self, tenants: Iterable[str]) -> None:
-        """Follow exactly these tenants, and for a while those that were wanted until now."""
+    def follow(self, tenants: Iterable[str]) -> None:
+        """Follow exactly these tenants, and for `LINGER_S` those that were followed until now."""
         now = self._clock()
         until: dict[str, float | None] = dict.fromkeys(tenants)
-        for tenant, known_end in self._wanted.items():
+        for tenant, known_end in self._followed.items():
             end = now + LINGER_S if known_end is None else known_end
             if tenant not in until and end > now:
                 until[tenant] = end
-        if until != self._wanted:
-            self._wanted = until
+        if until != self._followed:
+            self._followed = until
             self._replan()
 
     @property
-    def next_end(self) -> float | None:
-        """When `want` has to be asked again, as a tenant need not be followed any more."""
-        return min((end for end in self._wanted.values() if end is not None), default=None)
-
-    # ---- what is heard
+    def next_unfollow_at(self) -> float | None:
+        """When `follow` has to be called again, as a tenant need not be followed any more."""
+        return min((end for end in self._followed.values() if end is not None), default=None)
 
     @property
-    def has_listed(self) -> bool:
-        """Whether Namespaces and the Node have been heard of: nothing is known of anybody before."""
+    def followed(self) -> Collection[str]:
+        return self._followed.keys()
+
+    # ---- what has synced
+
+    @property
+    def has_base_synced(self) -> bool:
+        """Whether Namespaces and the Node have been listed. Before that no tenant is known."""
         return self._namespaces.synced.is_set() and self._node.synced.is_set()
 
-    def is_heard(self, tenant: str) -> bool:
-        """Whether all of a tenant's namespaces have been listed once, and it has any."""
-        if not self.has_listed:
+    def has_synced(self, tenant: str) -> bool:
+        """Whether a tenant has namespaces and all of them have been listed."""
+        if not self.has_base_synced:
             return False
-        namespaces = self._feed.tenants.get(tenant, ())
+        namespaces = self._cache.tenants.get(tenant, ())
         return bool(namespaces) and all(namespace in self._sources for namespace in namespaces)
 
-    def is_source_of(self, namespace: str) -> bool:
-        """Whether what counts in a namespace has been listed, and is not of some saved state."""
+    def is_listed(self, namespace: str) -> bool:
+        """Whether the cached objects of a namespace are from a list, and not from saved state."""
         return namespace in self._sources
-
-    @property
-    def wanted(self) -> Collection[str]:
-        """The tenants that are followed."""
-        return self._wanted.keys()
 
     @property
     def node(self) -> NodeObject | None:
         return next(iter(self._node.objects.values()), None)
 
     def freshness(self) -> dict[str, Freshness]:
-        """How current each kind is, as a whole."""
-        parts = [followed for part, followed in self._followed.items() if part in self._scope.parts]
+        """How current each kind is, over all its watches."""
+        pairs = [pair for scope, pair in self._pairs.items() if scope in self._plan.scopes]
         kinds: dict[str, list[Reflector[Any]]] = {
             "namespaces": [self._namespaces],
             "node": [self._node],
-            "services": [each.services for each in parts],
-            "endpointSlices": [each.slices for each in parts],
+            "services": [each.services for each in pairs],
+            "endpointSlices": [each.slices for each in pairs],
         }
         now = self._clock()
         return {name: freshness_of(reflectors, now) for name, reflectors in kinds.items()}
 
     def ages(self) -> dict[str, float | None]:
-        """Seconds since each kind was last confirmed as a whole; None before it was."""
+        """Seconds since each kind was last confirmed by all its watches; None before that."""
         return {name: each.age_s for name, each in self.freshness().items()}
 
     @property
     def lists(self) -> int:
-        """How many lists were asked for by the watches that are open."""
+        """How many lists the open watches have asked for."""
         return sum(each.lists for each in self._all())
 
     @property
     def count(self) -> int:
         """How many watches there are."""
-        return 2 + 2 * len(self._followed)
+        return 2 + 2 * len(self._pairs)
 
     def unreadable(self) -> dict[str, str]:
-        """Objects that exist and do not decode, by kind and name, with the reason."""
+        """Objects that do not decode, by kind and name, with the reason."""
         return {
             f"{each.name.partition(',')[0]} {namespace}/{name}": reason
             for each in self._all()
@@ -225,35 +223,35 @@ class Watch:
     def too_large(self) -> dict[tuple[str, Key], str]:
         """Services and EndpointSlices that are too large, by plural and key, with the reason."""
         return {
-            (each.resource.plural, key): spoiled.reason
+            (each.resource.plural, key): failure.reason
             for each in self._all()
             if each.resource.is_namespaced
-            for key, spoiled in each.decode_failures.items()
-            if spoiled.is_too_large
+            for key, failure in each.decode_failures.items()
+            if failure.is_too_large
         }
 
     def _all(self) -> list[Reflector[Any]]:
-        parts = [r for each in self._followed.values() for r in (each.services, each.slices)]
-        return [self._namespaces, self._node, *parts]
+        pairs = [r for each in self._pairs.values() for r in (each.services, each.slices)]
+        return [self._namespaces, self._node, *pairs]
 
-    # ---- what is told
+    # ---- changes
 
-    def _told_namespaces(self, changes: Sequence[Change[NamespaceObject]]) -> None:
-        cache, now = self._feed, self._clock()
+    def _on_namespaces(self, changes: Sequence[Change[NamespaceObject]]) -> None:
+        cache, now = self._cache, self._clock()
         gone = {change.key[1] for change in changes if isinstance(change, Deleted)}
         if self._namespaces.is_relisting:
-            # Of what was restored from saved state no change tells that it is gone.
+            # No change reports that a Namespace of the saved state is gone.
             gone = cache.namespaces.keys() - {name for _, name in self._namespaces.objects}
-        cache.remove_namespaces(sorted(gone), now, by_list=self._namespaces.is_relisting)
+        cache.remove_namespaces(sorted(gone), now, by_relist=self._namespaces.is_relisting)
         for change in changes:
             if isinstance(change, Added | Modified) and _is_a_tenants(change.value):
                 cache.put_namespace(change.value)
             elif isinstance(change, Modified):
-                cache.remove_namespaces([change.key[1]], now, by_list=False)
+                cache.remove_namespaces([change.key[1]], now, by_relist=False)
         self._replan()
         self._changed()
 
-    def _told_node(self, changes: Sequence[Change[NodeObject]]) -> None:
+    def _on_node(self, changes: Sequence[Change[NodeObject]]) -> None:
         for change in changes:
             if isinstance(change, Added | Modified):
                 self._nodes.put_node(change.value)
@@ -261,81 +259,82 @@ class Watch:
                 self._nodes.remove_node(change.key[1])
         self._changed()
 
-    def told(self, source: WatchPair, reflector: Reflector[Any], changes: Sequence[Change[Any]]) -> None:
-        """A part's reflector has news: pass on what counts of it."""
-        cache, now = self._feed, self._clock()
-        # What comes before the part counts is taken over as a whole when it does.
-        counting = [c for c in changes if source.part in self._sources.get(c.key[0], ())]
-        gone = [change.key for change in counting if isinstance(change, Deleted)]
-        if reflector is source.services:
-            for change in counting:
+    def on_changes(self, pair: WatchPair, reflector: Reflector[Any], changes: Sequence[Change[Any]]) -> None:
+        """Pass a reflector's changes on, for the namespaces that its scope is a source of."""
+        cache, now = self._cache, self._clock()
+        # Earlier changes are adopted as a whole when the scope becomes a source.
+        used = [c for c in changes if pair.scope in self._sources.get(c.key[0], ())]
+        gone = [change.key for change in used if isinstance(change, Deleted)]
+        if reflector is pair.services:
+            for change in used:
                 if isinstance(change, DecodeFailed):
-                    cache.spoil_service(change.key)
+                    cache.mark_unreadable(change.key)
                 elif isinstance(change, UndecodableDeleted):
-                    cache.clear_service(change.key)
-            cache.remove_services(gone, now, by_list=reflector.is_relisting)
+                    cache.clear_unreadable(change.key)
+            cache.remove_services(gone, now, by_relist=reflector.is_relisting)
         else:
             cache.remove_slices(gone)
-        for change in counting:
+        for change in used:
             if isinstance(change, Added | Modified):
                 cache.put(change.value)
-                if reflector is source.slices and not reflector.is_relisting:
-                    self.on_slice(change.value)
+                if reflector is pair.slices and not reflector.is_relisting:
+                    self._on_slice(cache.tenant(change.key[0]), change.value)
         if cache.namespace_changes != self._planned_at:
-            self._replan()  # one that was held against a list is gone now
-        if counting:
+            self._replan()  # the removal of a Namespace was believed
+        if used:
             self._changed()
 
-    # ---- parts
+    # ---- the plan
 
     def _replan(self) -> None:
-        """Start what is to be followed now; what is not any more ends when the rest has listed."""
-        self._planned_at = self._feed.namespace_changes
-        places = {tenant: self._place(tenant) for tenant in self._wanted}
-        self._scope = scope(places, self._scope)
-        for part in sorted(self._scope.parts - self._followed.keys(), key=str):
-            followed = self._followed[part] = WatchPair(part, self)
-            where = f"in {part.namespace}" if part.namespace else part.labels or "in all namespaces"
-            both: tuple[Reflector[Any], ...] = (followed.services, followed.slices)
-            followed.ends = [self._tasks.spawn(each.run(), f"watch {each.name} {where}") for each in both]
-            followed.ends.append(self._tasks.spawn(self._arrival(both, self._arrived), f"lists {where}"))
-        self._take_over()
+        """Start the watches that are wanted now. Unwanted ones end when the new ones have listed."""
+        self._planned_at = self._cache.namespace_changes
+        tenants = {tenant: self._namespaces_of(tenant) for tenant in self._followed}
+        self._plan = plan_watches(tenants, self._plan)
+        for scope in sorted(self._plan.scopes - self._pairs.keys(), key=str):
+            pair = self._pairs[scope] = WatchPair(scope, self)
+            where = f"in {scope.namespace}" if scope.namespace else scope.labels or "in all namespaces"
+            both: tuple[Reflector[Any], ...] = (pair.services, pair.slices)
+            pair.tasks = [self._tasks.spawn(each.run(), f"watch {each.name} {where}") for each in both]
+            pair.tasks.append(self._tasks.spawn(self._when_synced(both, self._on_synced), f"lists {where}"))
+        self._adopt_synced()
 
-    def _arrived(self) -> None:
-        self._take_over()
+    def _on_synced(self) -> None:
+        self._adopt_synced()
         self._changed()
 
-    def _place(self, tenant: str) -> TenantNamespaces:
-        namespaces = frozenset(self._feed.tenants.get(tenant, ()))
-        annotations = [self._feed.namespaces[name].metadata.annotations for name in namespaces]
+    def _namespaces_of(self, tenant: str) -> TenantNamespaces:
+        namespaces = frozenset(self._cache.tenants.get(tenant, ()))
+        annotations = [self._cache.namespaces[name].metadata.annotations for name in namespaces]
         named = {(each.get(keys.VC_NAMESPACE, ""), each.get(keys.VC_NAME, "")) for each in annotations}
-        # Namespaces that do not agree on their VirtualCluster say nothing.
+        # Where the Namespaces name different VirtualClusters, none counts.
         vc_namespace, vc_name = named.pop() if len(named) == 1 else ("", "")
         return TenantNamespaces(namespaces, vc_namespace, vc_name)
 
-    def _take_over(self) -> None:
-        """Let the new parts count where all of them have listed, and end what is not needed."""
+    def _adopt_synced(self) -> None:
+        """Adopt the objects of new scopes that have all listed, and end the watches that nobody needs."""
         wanted = {
-            namespace: frozenset(part for part in of_tenant if part.covers(namespace))
-            for tenant, of_tenant in self._scope.by_tenant.items()
-            for namespace in self._feed.tenants.get(tenant, ())
+            namespace: frozenset(scope for scope in scopes if scope.covers(namespace))
+            for tenant, scopes in self._plan.by_tenant.items()
+            for namespace in self._cache.tenants.get(tenant, ())
         }
-        for namespace, parts in wanted.items():
-            if self._sources.get(namespace) != parts and all(self._followed[p].is_synced for p in parts):
-                self._sources[namespace] = parts
-                self._feed.take_over(
+        for namespace, scopes in wanted.items():
+            pairs = [self._pairs[scope] for scope in scopes]
+            if self._sources.get(namespace) != scopes and all(pair.has_synced for pair in pairs):
+                self._sources[namespace] = scopes
+                self._cache.adopt(
                     namespace,
-                    _in(namespace, [self._followed[p].services for p in parts]),
-                    _in(namespace, [self._followed[p].slices for p in parts]),
+                    _in(namespace, [pair.services for pair in pairs]),
+                    _in(namespace, [pair.slices for pair in pairs]),
                     self._clock(),
-                    spoiled=_spoiled_in(namespace, [self._followed[p].services for p in parts]),
+                    unreadable=_unreadable_in(namespace, [pair.services for pair in pairs]),
                 )
         for namespace in self._sources.keys() - wanted.keys():
             del self._sources[namespace]
-            self._feed.forget(namespace)
-        needed = self._scope.parts.union(*self._sources.values())
-        for part in self._followed.keys() - needed:
-            for task in self._followed.pop(part).ends:
+            self._cache.forget(namespace)
+        needed = self._plan.scopes.union(*self._sources.values())
+        for scope in self._pairs.keys() - needed:
+            for task in self._pairs.pop(scope).tasks:
                 task.cancel()
 
 
@@ -352,7 +351,7 @@ def _in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> dict[str, Any]:
     }
 
 
-def _spoiled_in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> frozenset[str]:
+def _unreadable_in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> frozenset[str]:
     return frozenset(
         name for each in reflectors for where, name in each.decode_failures if where == namespace
     )

@@ -38,15 +38,15 @@ class ProxyGuest(msgspec.Struct, rename="camel"):
     tenant_pod: str = ""
     channel: str = ""
     digest: str = ""
-    wanted_digest: str | None = None
-    wanted_generation: int | None = None
+    desired_digest: str | None = None
+    desired_generation: int | None = None
     problem: str = ""
 
 
 class TenantSync(msgspec.Struct, rename="camel"):
     """Whether kubeproxy-ext knows the tenant's Services."""
 
-    knowledge: str
+    sync_state: str
     last_known_age_seconds: float | None = None
 
 
@@ -61,13 +61,13 @@ class Elsewhere(msgspec.Struct):
     network: str
 
 
-class ExplainPage(msgspec.Struct):
+class ExplainPage(msgspec.Struct, rename="camel"):
     """The part of kubeproxy-ext's /explain that this verb reads."""
 
     guest: ProxyGuest
     ips: tuple[str, ...] = ()
     tenant: TenantSync | None = None
-    held: tuple[str, ...] = ()
+    distrusted_relists: tuple[str, ...] = ()
     models: tuple[FamilyModel, ...] = ()
     namespaces: dict[str, str] = {}
     elsewhere: tuple[Elsewhere, ...] = ()
@@ -273,15 +273,15 @@ def _desired(page: ExplainPage | str, packet: Packet) -> DesiredRules | str:
     if isinstance(page, str):
         return page
     rules = [model.rules for model in page.models if model.rules.family is packet.family]
-    known = page.tenant or TenantSync("unknown")
+    known = page.tenant or TenantSync("not synced")
     return DesiredRules(
         rules[0] if rules else None,
-        digest=page.guest.wanted_digest or "",
-        generation=page.guest.wanted_generation,
+        digest=page.guest.desired_digest or "",
+        generation=page.guest.desired_generation,
         problem=page.guest.problem,
-        knowledge=known.knowledge,
+        sync_state=known.sync_state,
         last_known_age_s=known.last_known_age_seconds,
-        held_namespaces=page.held,
+        distrusted_namespaces=page.distrusted_relists,
         namespaces=page.namespaces,
         elsewhere=tuple((each.service, each.network) for each in page.elsewhere),
     )

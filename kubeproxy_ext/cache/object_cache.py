@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the super cluster counts now: between what watches tell and what rules are made of. Pure.
+"""The objects in use: between the watches and the `ServiceState` that rules are computed from. Pure.
 
-Everything that is told goes on to the world at once, with one exception: removals that
-`daemonkit.kube.relist_guard` distrusts. What contradicts a relist is here: the EndpointSlices of a
-namespace have endpoints, though the relist lacks its last Service; or there are Services in a
-namespace that the relist lacks. When that is gone too, the relist is believed.
+Changes reach the state at once, except removals that `daemonkit.kube.relist_guard` distrusts. Here two
+things contradict a relist: EndpointSlices with endpoints, where it lacks the last Service of their
+namespace; and Services in a Namespace that it lacks. When these are gone too, the relist is believed.
 
-A controller removes the slices of a deleted Service within seconds: a true deletion that a list
-tells is late by that.
+So a true deletion that only a relist reports is late by seconds, until a controller has removed the
+Service's slices.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,7 +23,7 @@ Namespaced = ServiceObject | EndpointSliceObject
 
 
 class CacheTarget(Protocol):
-    """The part of `core.world.World` that is fed."""
+    """The part of `ServiceState` that takes changes."""
 
     def put_service(self, item: ServiceObject) -> None: ...
     def remove_service(self, key: Key) -> None: ...
@@ -38,7 +37,7 @@ class CacheTarget(Protocol):
 class _Contents:
     services: dict[str, ServiceObject] = field(default_factory=dict)
     slices: dict[str, EndpointSliceObject] = field(default_factory=dict)
-    # Services that exist and cannot be read, or are too large.
+    # Services that exist and do not decode, or are too large.
     unreadable: set[str] = field(default_factory=set)
 
     @property
@@ -47,15 +46,12 @@ class _Contents:
 
 
 def tenant_of(namespace: NamespaceObject) -> str:
-    """The cluster key of whose namespace it is; empty for the super cluster's own."""
+    """The cluster key of the tenant that a Namespace names; empty for the super cluster's own."""
     return namespace.metadata.annotations.get(keys.CLUSTER, "")
 
 
 class ObjectCache:
-    """The objects that count, and those of them that are held against a list.
-
-    Times are of one monotonic clock.
-    """
+    """The objects in use, with the removals that are distrusted. Times are of one monotonic clock."""
 
     def __init__(self, state: CacheTarget, hold_s: float) -> None:
         self._state = state
@@ -63,10 +59,10 @@ class ObjectCache:
         self._by_tenant: dict[str, set[str]] = {}
         self._contents: dict[str, _Contents] = {}
         self._guard = RelistGuard(hold_s)
-        # Grows whenever `namespaces` changes.
+        # Counts the changes of `namespaces`.
         self.namespace_changes = 0
 
-    # ---- what counts
+    # ---- the objects in use
 
     @property
     def distrusted(self) -> tuple[DistrustedRemoval, ...]:
@@ -81,26 +77,30 @@ class ObjectCache:
         """The namespaces of each tenant that has any."""
         return self._by_tenant
 
+    def tenant(self, namespace: str) -> str:
+        """The tenant of a namespace; empty where it has none or is not known."""
+        known = self._namespaces.get(namespace)
+        return "" if known is None else tenant_of(known)
+
     def services(self, namespace: str) -> Collection[ServiceObject]:
-        """The Services of a namespace that count."""
+        """The Services of a namespace, distrusted removals included."""
         return self._contents.get(namespace, _Contents()).services.values()
 
     def slices(self, namespace: str) -> Collection[EndpointSliceObject]:
-        """The EndpointSlices of a namespace that count."""
         return self._contents.get(namespace, _Contents()).slices.values()
 
     def counts(self) -> tuple[int, int]:
-        """How many Services and EndpointSlices there are."""
+        """The numbers of Services and EndpointSlices."""
         contents = self._contents.values()
         return sum(len(each.services) for each in contents), sum(len(each.slices) for each in contents)
 
     def has_only_endpoints(self, tenant: str) -> bool:
-        """Whether a tenant has endpoints and not one Service: a first list may lack everything, too."""
+        """Whether a tenant has endpoints and no Service, as in first lists that lack everything."""
         contents = [self._contents.get(name, _Contents()) for name in self._by_tenant.get(tenant, ())]
         has_services = any(each.services or each.unreadable for each in contents)
         return not has_services and any(each.has_endpoints for each in contents)
 
-    # ---- what is told
+    # ---- changes
 
     def put_namespace(self, item: NamespaceObject) -> None:
         name = item.metadata.name
@@ -126,7 +126,7 @@ class ObjectCache:
                 self._drop_namespace(name)
 
     def put(self, item: Namespaced) -> None:
-        """A Service or EndpointSlice is there, or has changed."""
+        """A Service or EndpointSlice exists, or has changed."""
         namespace, name = item.metadata.namespace, item.metadata.name
         contents = self._contents.setdefault(namespace, _Contents())
         if isinstance(item, ServiceObject):
@@ -140,10 +140,9 @@ class ObjectCache:
             self._believe_uncontradicted(namespace)
 
     def mark_unreadable(self, key: Key) -> None:
-        """A Service is there and cannot be read, or is too large: it is neither as it was nor gone.
+        """A Service exists and does not decode, or is too large.
 
-        Its old rules end, as nothing says that they are still right; and a list that has it does not
-        lack everything.
+        Its rules end, as they may be outdated. A relist that has it does not lack everything.
         """
         namespace, name = key
         self._contents.setdefault(namespace, _Contents()).unreadable.add(name)
@@ -151,17 +150,17 @@ class ObjectCache:
         self._drop_service(namespace, name)
 
     def clear_unreadable(self, key: Key) -> None:
-        """A Service that could not be read is gone."""
+        """An unreadable Service was deleted."""
         if key[0] in self._contents:
             self._contents[key[0]].unreadable.discard(key[1])
 
     def _believe_rest(self, namespace: str, name: str) -> None:
-        """The namespace is not empty after all, it has this one: what a list lacked is gone."""
+        """The namespace has this Service, so the removal of the others is believed."""
         for gone in self._guard.believe(Lacking("Service", namespace)) - {name}:
             self._drop_service(namespace, gone)
 
     def remove_services(self, gone: Iterable[Key], now: float, *, by_relist: bool) -> None:
-        """Services are gone; what one list takes has to be told in one call."""
+        """Services are gone. All removals of one relist have to come in one call."""
         by_namespace: dict[str, set[str]] = {}
         for namespace, name in gone:
             by_namespace.setdefault(namespace, set()).add(name)
@@ -173,16 +172,13 @@ class ObjectCache:
                 has_remaining=bool(contents.unreadable or contents.services.keys() - known),
                 is_contradicted=contents.has_endpoints,
             ):
-                self._guard.distrust(Lacking("Service", namespace), self._owner(namespace), known, now)
+                self._guard.distrust(Lacking("Service", namespace), self.tenant(namespace), known, now)
                 continue
             for name in known:
                 self._drop_service(namespace, name)
 
     def distrust_absent(self, services: Iterable[ServiceObject], now: float) -> None:
-        """Let Services of a namespace count that were known before its first list, which has none.
-
-        Nothing happens where the list is plausible: there is a Service, or no endpoint.
-        """
+        """Keep saved Services that the first list of their namespace lacks, if that is distrusted."""
         for service in services:
             namespace, name = service.metadata.namespace, service.metadata.name
             contents = self._contents.get(namespace, _Contents())
@@ -195,7 +191,7 @@ class ObjectCache:
             ):
                 contents.services[name] = service
                 self._state.put_service(service)
-                self._guard.distrust(lacking, self._owner(namespace), (name,), now)
+                self._guard.distrust(lacking, self.tenant(namespace), (name,), now)
 
     def remove_slices(self, gone: Iterable[Key]) -> None:
         for namespace, name in gone:
@@ -213,7 +209,7 @@ class ObjectCache:
         *,
         unreadable: Collection[str] = (),
     ) -> None:
-        """The lists of another watch say what there is in a namespace; `spoiled` Services among it."""
+        """Replace a namespace's objects by those that another watch has listed."""
         contents = self._contents.setdefault(namespace, _Contents())
         contents.unreadable.clear()
         for name in unreadable:
@@ -229,52 +225,48 @@ class ObjectCache:
         self.remove_services([(namespace, name) for name in gone], now, by_relist=True)
 
     def forget(self, namespace: str) -> None:
-        """Nobody wants what is in this namespace any more. That there is one stays known."""
-        distrusted = self._guard.get(Lacking("Namespace", namespace))
+        """Drop the objects of a namespace that is not followed now. The Namespace itself stays cached."""
+        removal = self._guard.get(Lacking("Namespace", namespace))
         self._guard.believe(Lacking("Service", namespace))
         contents = self._contents.pop(namespace, _Contents())
         for name in contents.services:
             self._state.remove_service((namespace, name))
         for name in contents.slices:
             self._state.remove_slice((namespace, name))
-        if distrusted is not None:
+        if removal is not None:
             self._drop_namespace(namespace)
 
     # ---- distrusted relists
 
     def believe_expired(self, now: float) -> tuple[DistrustedRemoval, ...]:
-        """Believe what has been distrusted for long enough, and return it."""
+        """Believe the removals whose `holdSeconds` have passed, and return them."""
         due = self._guard.believe_expired(now)
-        for distrusted in due:
-            self._drop(distrusted)
+        for removal in due:
+            self._drop(removal)
         return due
 
     @property
     def next_expiry_at(self) -> float | None:
         return self._guard.next_at
 
-    def _drop(self, distrusted: DistrustedRemoval) -> None:
-        self._guard.believe(distrusted.lacking)
-        kind, namespace = distrusted.lacking
+    def _drop(self, removal: DistrustedRemoval) -> None:
+        self._guard.believe(removal.lacking)
+        kind, namespace = removal.lacking
         if kind == "Namespace":
             self._drop_namespace(namespace)
-        for name in distrusted.names:
+        for name in removal.names:
             self._drop_service(namespace, name)
 
     def _believe_uncontradicted(self, namespace: str) -> None:
-        """Believe a relist that nothing contradicts any more."""
-        distrusted = self._guard.get(Lacking("Service", namespace))
-        if distrusted is not None and not self._contents[namespace].has_endpoints:
-            self._drop(distrusted)
+        """Believe a relist that no object contradicts any more."""
+        removal = self._guard.get(Lacking("Service", namespace))
+        if removal is not None and not self._contents[namespace].has_endpoints:
+            self._drop(removal)
         whole = self._guard.get(Lacking("Namespace", namespace))
         if whole is not None and not self._contents[namespace].services:
             self._drop(whole)
 
     # ---- dropping
-
-    def _owner(self, namespace: str) -> str:
-        known = self._namespaces.get(namespace)
-        return "" if known is None else tenant_of(known)
 
     def _drop_service(self, namespace: str, name: str) -> None:
         contents = self._contents.get(namespace)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service ranges of a tenant's guests: where an address that no Service has is rejected. Pure.
+"""The service CIDRs of a tenant's guests: where an address without a Service is rejected. Pure.
 
-A guest may use the super cluster's addresses of its Services and those of its own control plane, whose
-range may be any, other tenants' too. That range is known from the configuration, or from the root
-namespace of the tenant (named as its key, made by VirtualCluster's controller): annotation
-`vcnode.io/service-cidrs`, comma-separated. On a namespace that the syncer brought down the annotation
-is the tenant's own word and is not read.
+A guest may use the super cluster's addresses of its Services and those of its own control plane. Ranges of
+control planes may overlap. They come from the configuration, or from the annotation
+`vcnode.io/service-cidrs` (comma-separated) of the tenant's root namespace, which VirtualCluster's
+controller makes and names as the tenant's key. On other namespaces tenants could write the annotation, so
+it is not read there.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from kubeproxy_ext.compute.addresses import canonical_cidr
 from tenancy import keys
 
 ANNOTATION = "vcnode.io/service-cidrs"
-# Two families, and a range that was replaced by another.
-MAX_RANGES = 8
+# Two families, each with a range that replaces another, and as many to spare.
+MAX_CIDRS = 8
 
 
 class ServiceCidrs:
-    """Ranges as configured: of the super cluster, and of tenants by their keys."""
+    """The configured CIDRs: of the super cluster, and of tenants by their keys."""
 
     def __init__(self, of_super: tuple[str, ...], of_tenants: Mapping[str, tuple[str, ...]]) -> None:
         self._of_super = of_super
         self._of_tenants = of_tenants
 
     def of(self, tenant: str, cache: ObjectCache) -> tuple[str, ...]:
-        """All ranges for the guests of a tenant, canonical and sorted."""
+        """All CIDRs for the guests of a tenant, canonical and sorted."""
         own = self._of_tenants.get(tenant)
         every = (*self._of_super, *(self._annotated(tenant, cache) if own is None else own))
         return tuple(sorted({cidr for cidr in map(canonical_cidr, every) if cidr is not None}))
@@ -37,4 +37,4 @@ class ServiceCidrs:
         if root is None or tenant_of(root) or keys.VC_ROOT_NAMESPACE not in root.metadata.annotations:
             return []
         text = root.metadata.annotations.get(ANNOTATION, "")
-        return [part.strip() for part in text.split(",")[:MAX_RANGES]]
+        return [part.strip() for part in text.split(",")[:MAX_CIDRS]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one tenant that has guests on this node, and how it gets known again from disk."""
+"""The sync state of each tenant that has guests here, and its saved state. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,11 +13,14 @@ from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.compute.sync_rate import SyncRateLimiter
 
 VERSION = 2
-"""Of `TenantState`. Version 1 has the endpoints of slices one by one."""
+"""Of `SavedTenant`. Version 1 has the endpoints of slices one by one."""
+
+SYNCED, LAST_KNOWN, DISTRUSTED, NOT_SYNCED = "synced", "last known", "distrusted", "not synced"
+SYNC_STATES = (SYNCED, LAST_KNOWN, DISTRUSTED, NOT_SYNCED)
 
 
 class SavedTenant(msgspec.Struct, rename="camel"):
-    """What was known of one tenant, and the node's zone by its Node object."""
+    """The saved state of one tenant. The Node object is there for its zone."""
 
     tenant: str
     namespaces: list[NamespaceObject]
@@ -29,7 +32,7 @@ class SavedTenant(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class RestoredTenant:
-    """What was saved, and how many seconds ago it was last confirmed."""
+    """A saved state that was loaded, and how many seconds ago it was last confirmed."""
 
     state: SavedTenant
     age_s: float
@@ -37,52 +40,56 @@ class RestoredTenant:
 
 @dataclass(slots=True)
 class TenantSync:
-    """What is known of a tenant that has guests here, and when it is due.
+    """A tenant that has guests here. `limiter` says when its rules are due.
 
-    `is_heard` stays once the API server has told of all its namespaces; one that comes later adds
-    to what is known. `bare_since` is when it was first heard to have endpoints and no Service.
+    `has_synced` stays once all its namespaces have been listed; a namespace that comes later adds to
+    them. `only_endpoints_since` is when its first lists had EndpointSlices and no Service.
     """
 
     since: float
-    pace: SyncRateLimiter = field(default_factory=SyncRateLimiter)
-    ranges: tuple[str, ...] = ()
-    took_s: float = 0.0  # what its last rules took to compute
-    is_heard: bool = False
-    bare_since: float | None = None
-    is_asked_for: bool = False
+    limiter: SyncRateLimiter = field(default_factory=SyncRateLimiter)
+    service_cidrs: tuple[str, ...] = ()
+    sync_duration_s: float = 0.0
+    has_synced: bool = False
+    only_endpoints_since: float | None = None
+    is_restore_requested: bool = False
     restored: RestoredTenant | None = None
     restored_at: float = 0.0
 
     @property
-    def knowledge(self) -> str:
-        if self.is_heard:
-            return "heard"
-        if self.bare_since is not None:
-            return "held"
-        return "unknown" if self.restored is None else "last known"
+    def sync_state(self) -> str:
+        """One of `SYNC_STATES`: where the rules of new guests come from."""
+        if self.has_synced:
+            return SYNCED
+        if self.only_endpoints_since is not None:
+            return DISTRUSTED
+        return NOT_SYNCED if self.restored is None else LAST_KNOWN
 
 
 def put_restored(
-    found: RestoredTenant, world: ServiceState, cache: ObjectCache, is_source_of: Callable[[str], bool], now: float
+    found: RestoredTenant,
+    state: ServiceState,
+    cache: ObjectCache,
+    is_listed: Callable[[str], bool],
+    now: float,
 ) -> None:
-    """Put what was saved of a tenant where the API server has not told of it.
+    """Put a tenant's saved objects where the API server has listed none.
 
-    `is_source_of` says whether a namespace's lists are known already; in such a namespace a saved
-    Service is held as if that list had just taken it.
+    In a namespace that `is_listed` saved Services are distrusted removals of that list.
     """
     if found.state.node is not None:
-        world.put_node(found.state.node)
+        state.put_node(found.state.node)
     for namespace in found.state.namespaces:
         if namespace.metadata.name not in cache.namespaces:
             cache.put_namespace(namespace)
     for each in found.state.slices:
-        if not is_source_of(each.metadata.namespace):
+        if not is_listed(each.metadata.namespace):
             cache.put(each)
-    lacking: dict[str, list[ServiceObject]] = {}
+    unlisted: dict[str, list[ServiceObject]] = {}
     for service in found.state.services:
-        if is_source_of(service.metadata.namespace):
-            lacking.setdefault(service.metadata.namespace, []).append(service)
+        if is_listed(service.metadata.namespace):
+            unlisted.setdefault(service.metadata.namespace, []).append(service)
         else:
             cache.put(service)
-    for services in lacking.values():
-        cache.hold(services, now)
+    for services in unlisted.values():
+        cache.distrust_absent(services, now)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept in memory of each object that is followed: what decides something, and no more. Pure.
+"""Strips watched objects to the fields that decide something, before they are cached. Pure.
 
-A Service of a real cluster is mostly annotations, and a thousand of slices say the same few things of
-conditions, ports and nodes. What is equal is one value here, and what nobody reads is dropped; what
-remains is also what is saved on disk.
+A Service is mostly annotations, and a thousand slices repeat the same ports and names. Fields that are
+not read are dropped, and equal values are shared. The result is also what is saved on disk. (client-go
+calls such a function a TransformFunc.)
 """
 
 import sys
@@ -31,7 +31,7 @@ _NOT_OURS = (PROXY_NAME_LABEL, HEADLESS_LABEL)
 _SERVICE_LABELS = (keys.ARKTOS_NETWORK, *_NOT_OURS)
 _SLICE_LABELS = (SERVICE_NAME_LABEL, *_NOT_OURS)
 _OWNERS = (keys.CLUSTER, keys.NAMESPACE, keys.VC_NAME, keys.VC_NAMESPACE, keys.VC_ROOT_NAMESPACE, ANNOTATION)
-# One for all objects without; nobody changes it.
+# Shared by all objects that keep none; never changed.
 _NONE: dict[str, str] = {}
 
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to watch of the super cluster so that the tenants of this node are seen, and little else. Pure.
+"""What to watch so that the tenants of this node are seen, and little else. Pure.
 
-A Service belongs to the tenant that its Namespace names, so a watch of each of a tenant's
-namespaces is exact by itself, and an API server serves it from an index. It costs a connection,
-though, and tenants make namespaces as they like. Past a bound the objects are asked for by the
-labels that VirtualCluster's syncer puts on all that it brings down (`vcname`, `vcnamespace`; the
-controllers of EndpointSlices copy the labels of a Service, or of Endpoints, to its slices), and
-what has no such label is asked for once: a Service that somebody else made in a tenant's namespace
-is a Service all the same. Where namespaces do not say which VirtualCluster is theirs, or tenants
-are too many, the whole cluster is watched and what is not wanted is dropped before it is kept.
+A Service belongs to the tenant that its Namespace names. There are three ways to watch a tenant:
+
+- each of its namespaces: exact, and the API server has an index for it. It costs two connections each,
+  and tenants may have any number of namespaces;
+- by the labels `vcname` and `vcnamespace`, which VirtualCluster's syncer puts on its objects and the
+  controllers of EndpointSlices copy. Objects without the label are watched once more, as somebody else
+  may have made a Service in a tenant's namespace;
+- the whole cluster, where Namespaces do not name their VirtualCluster or tenants are too many. Objects
+  of other namespaces are dropped before they are cached.
 """
 
 import re
@@ -19,8 +20,8 @@ from tenancy import keys
 
 # Two connections each. Measured beside a watch of the whole cluster: see README, "Costs".
 MAX_NAMESPACES = 24
-# From here on a change to more watches waits until their number has fallen below it, so that one
-# namespace that comes and goes does not turn all watches over.
+# Back to one watch a namespace only below this number, so that one namespace that comes and goes does
+# not replace all watches each time.
 _NAMESPACES_AGAIN = 16
 MAX_TENANTS = 32
 
@@ -30,7 +31,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class TenantNamespaces:
-    """Where a tenant's objects are: its super namespaces, and its VirtualCluster if they say it."""
+    """A tenant's super namespaces, and its VirtualCluster where they agree on one."""
 
     namespaces: frozenset[str]
     vc_namespace: str = ""
@@ -43,26 +44,26 @@ class TenantNamespaces:
 
 @dataclass(frozen=True, slots=True)
 class WatchScope:
-    """One watch of Services and one of EndpointSlices, by the same namespace and labels.
+    """One watch of Services and one of EndpointSlices, with the same selection.
 
-    An empty `namespace` is the whole cluster. `kept` are the namespaces of which something is
-    wanted, None where the server selects exactly that.
+    An empty `namespace` is the whole cluster. `included` are the namespaces to cache objects of, None
+    where the API server selects exactly those.
     """
 
     namespace: str = ""
     labels: str = ""
-    namespaces: frozenset[str] | None = None
+    included: frozenset[str] | None = None
 
     def covers(self, namespace: str) -> bool:
-        """Whether objects of this namespace can come out of this part."""
+        """Whether this scope may have objects of the namespace."""
         if self.namespace:
             return self.namespace == namespace
-        return self.namespaces is None or namespace in self.namespaces
+        return self.included is None or namespace in self.included
 
 
 @dataclass(frozen=True, slots=True)
 class WatchPlan:
-    """The parts, and for each tenant those that together have all of it."""
+    """All scopes, and for each tenant those that together have all its objects."""
 
     scopes: frozenset[WatchScope]
     by_tenant: Mapping[str, tuple[WatchScope, ...]]
@@ -70,21 +71,21 @@ class WatchPlan:
 
 def plan_watches(tenants: Mapping[str, TenantNamespaces], before: WatchPlan | None = None) -> WatchPlan:
     """What to watch for these tenants; `before` is what is watched now."""
-    namespaces = frozenset(n for place in tenants.values() for n in place.namespaces)
-    was_by_namespace = before is None or all(part.namespace for part in before.scopes)
+    namespaces = frozenset(n for tenant in tenants.values() for n in tenant.namespaces)
+    was_by_namespace = before is None or all(scope.namespace for scope in before.scopes)
     if len(namespaces) <= (MAX_NAMESPACES if was_by_namespace else _NAMESPACES_AGAIN):
-        return _scope({t: [WatchScope(n) for n in sorted(place.namespaces)] for t, place in tenants.items()})
-    if len(tenants) <= MAX_TENANTS and all(place.is_labelled for place in tenants.values()):
-        unlabelled = WatchScope(labels=f"!{keys.VC_NAME}", namespaces=namespaces)
-        return _scope({t: [_labelled(place), unlabelled] for t, place in tenants.items()})
-    return _scope({tenant: [WatchScope(namespaces=namespaces)] for tenant in tenants})
+        return _plan({t: [WatchScope(n) for n in sorted(each.namespaces)] for t, each in tenants.items()})
+    if len(tenants) <= MAX_TENANTS and all(tenant.is_labelled for tenant in tenants.values()):
+        unlabelled = WatchScope(labels=f"!{keys.VC_NAME}", included=namespaces)
+        return _plan({name: [_by_labels(tenant), unlabelled] for name, tenant in tenants.items()})
+    return _plan({tenant: [WatchScope(included=namespaces)] for tenant in tenants})
 
 
-def _labelled(place: TenantNamespaces) -> WatchScope:
-    labels = f"{keys.VC_NAMESPACE}={place.vc_namespace},{keys.VC_NAME}={place.vc_name}"
-    return WatchScope(labels=labels, namespaces=place.namespaces)
+def _by_labels(tenant: TenantNamespaces) -> WatchScope:
+    labels = f"{keys.VC_NAMESPACE}={tenant.vc_namespace},{keys.VC_NAME}={tenant.vc_name}"
+    return WatchScope(labels=labels, included=tenant.namespaces)
 
 
-def _scope(by_tenant: Mapping[str, Iterable[WatchScope]]) -> WatchPlan:
+def _plan(by_tenant: Mapping[str, Iterable[WatchScope]]) -> WatchPlan:
     found = {tenant: tuple(scopes) for tenant, scopes in by_tenant.items()}
-    return WatchPlan(frozenset(part for scopes in found.values() for part in scopes), found)
+    return WatchPlan(frozenset(scope for scopes in found.values() for scope in scopes), found)

@@ -29,7 +29,9 @@ class AddressConflict:
     winner: str
 
 
-def find_conflicts(services: Iterable[ServiceInfo], family: Family) -> Mapping[str, tuple[AddressConflict, ...]]:
+def find_conflicts(
+    services: Iterable[ServiceInfo], family: Family
+) -> Mapping[str, tuple[AddressConflict, ...]]:
     """What each Service loses, by `namespace/name`; those that lose nothing are not in it."""
     services_with_address: dict[Address, tuple[int, str, str]] = {}
     contested: dict[Address, set[str]] = {}

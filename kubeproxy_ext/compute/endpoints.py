@@ -4,7 +4,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeproxy_ext.compute.parse import PortInfo, SliceInfo, EndpointInfo
+from kubeproxy_ext.compute.parse import EndpointInfo, PortInfo, SliceInfo
 from ruleset.model import Endpoint, Family, Protocol
 
 PortKey = tuple[str, Protocol]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kubeproxy_ext.compute.endpoints import Candidate, CategorizedEndpoints, categorize, join, serving
 from kubeproxy_ext.compute.guest_view import ServingEndpoints
-from kubeproxy_ext.compute.parse import Addresses, ServiceInfo, PortInfo, SliceInfo
+from kubeproxy_ext.compute.parse import Addresses, PortInfo, ServiceInfo, SliceInfo
 from ruleset.model import EndpointSet, Family, Frontend, NoBackendAction, Protocol, ServiceRules
 
 
@@ -71,7 +71,12 @@ def service_port_text(service: ServiceInfo, port: PortInfo) -> str:
 
 
 def _captures(
-    service: ServiceInfo, port: PortInfo, addresses: Addresses, choice: CategorizedEndpoints, *, is_admitted: bool
+    service: ServiceInfo,
+    port: PortInfo,
+    addresses: Addresses,
+    choice: CategorizedEndpoints,
+    *,
+    is_admitted: bool,
 ) -> Iterator[Frontend]:
     text = service_port_text(service, port)
     cluster = local = None

@@ -14,11 +14,11 @@ from daemonkit.kube.resources import Key
 from kubeproxy_ext.compute import objects, rule_limit
 from kubeproxy_ext.compute.address_conflicts import count
 from kubeproxy_ext.compute.guest_view import (
-    ServiceGroup,
     GroupKey,
-    GuestView,
     GuestRulesResult,
+    GuestView,
     ObjectProblem,
+    ServiceGroup,
     ServingEndpoints,
     groups_of,
 )
@@ -161,7 +161,9 @@ class ServiceState:
         self._refresh()
         roster = self._roster(view)
         admitted = frozenset(
-            service.reference for service in roster.ranged if in_source_ranges(service, view.pod_ips, view.family)
+            service.reference
+            for service in roster.ranged
+            if in_source_ranges(service, view.pod_ips, view.family)
         )
         if view.zone is None:
             self._asked_zones.add(view.node)

@@ -1,61 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that were sent a ruleset together are sent the next one together. Pure.
+"""The batch barrier: guests of one request get their next ruleset together again. Pure.
 
-Guests answer one after the other. Were each sent at once what has changed meanwhile, then after a few
-changes in a row every guest would have a base, a delta and a request of its own: with 30 guests,
-20 changes a second made 16 requests of each change, which took both processors of the machine. So
-who has answered waits for the others of its request, but no longer than `HOLD_S` after the first
-answer. A guest that is slow, or paused, costs the others that much once: it is then not with them
-any more.
+Guests answer one after the other. If each got the next change at once, then after a few changes every
+guest would have a base, a delta and a request of its own. Measured with 30 guests and 20 changes a
+second: 16 requests for each change, and both processors of the machine busy. So a guest that has
+answered waits for the others of its request, at most `BARRIER_S` after the first answer. A slow or
+paused guest costs the others that wait once: it is in no batch with them afterwards.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 # As long as a tenant's next change waits in any case: kubeproxy_ext.compute.sync_rate.
-HOLD_S = 0.05
+BARRIER_S = 0.05
 
 
 @dataclass(slots=True)
 class _InFlight:
-    """`missing` have not answered; the first answer came at `first_at`, None before there was one."""
+    """One request. `missing` have not answered; `first_at` is the time of the first answer."""
 
     missing: set[str]
     first_at: float | None = None
 
 
 class InFlightBatches:
-    """Who was sent something with whom. Times are of one monotonic clock."""
+    """Which guests share a request. Times are of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._of: dict[str, _InFlight] = {}
+        self._batches: dict[str, _InFlight] = {}
 
     def sent(self, guests: Iterable[str]) -> None:
-        """These are in one request."""
-        convoy = _InFlight(set(guests))
-        for guest in convoy.missing:
-            self._of[guest] = convoy
+        """One request with these guests was sent."""
+        batch = _InFlight(set(guests))
+        for guest in batch.missing:
+            self._batches[guest] = batch
 
     def answered(self, guest: str, now: float) -> None:
-        """This one has been answered for, well or badly."""
-        convoy = self._of.get(guest)
-        if convoy is not None and guest in convoy.missing:
-            convoy.missing.discard(guest)
-            convoy.first_at = now if convoy.first_at is None else convoy.first_at
+        """The result of this guest is in, good or bad."""
+        batch = self._batches.get(guest)
+        if batch is not None and guest in batch.missing:
+            batch.missing.discard(guest)
+            batch.first_at = now if batch.first_at is None else batch.first_at
 
     def gone(self, guest: str) -> None:
-        """Nobody waits for this one any more."""
-        convoy = self._of.pop(guest, None)
-        if convoy is not None:
-            convoy.missing.discard(guest)
+        """The others do not wait for this guest any more."""
+        batch = self._batches.pop(guest, None)
+        if batch is not None:
+            batch.missing.discard(guest)
 
     def clear(self) -> None:
-        """Nothing is under way."""
-        self._of.clear()
+        """No request is in flight."""
+        self._batches.clear()
 
-    def until(self, guest: str) -> float | None:
-        """Until when this one waits for the others of its request; None if it need not."""
-        convoy = self._of.get(guest)
-        if convoy is None or not convoy.missing or convoy.first_at is None:
+    def barrier_until(self, guest: str) -> float | None:
+        """Until when this guest waits for the others of its request; None if it need not."""
+        batch = self._batches.get(guest)
+        if batch is None or not batch.missing or batch.first_at is None:
             return None
-        return convoy.first_at + HOLD_S
+        return batch.first_at + BARRIER_S

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the way of a change is: from the pod's condition to the answers of the guests. Pure.
+"""The network programming latency: from a pod's change to the results of the guests. Pure.
 
-The controllers of EndpointSlices note on a slice when the change came that they wrote it for. Which
-ruleset carries it is known when a tenant's rules have been computed, and that it is in when kata-bridge
-has answered for that ruleset. All of it is bounded: a change that is never answered is forgotten.
+The controllers of EndpointSlices annotate a slice with the time of the change that they wrote it for. The
+next computed rulesets of the tenant carry that change, and their results end the measurement. All lists
+are bounded: a change without a result is dropped.
 """
 
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ MAX_DIGESTS = 256
 
 
 class ProgrammingLatency:
-    """Gives `observe` the seconds between what slices say and `wall`, the clock of the calendar."""
+    """Calls `observe` with the seconds between a slice's annotation and the wall clock `wall`."""
 
     def __init__(self, wall: Callable[[], float], observe: Callable[[float], None]) -> None:
         self._wall = wall
@@ -24,39 +24,39 @@ class ProgrammingLatency:
         self._observe = observe
         self._triggers: dict[str, list[float]] = {}
         self._seen: dict[str, frozenset[str]] = {}
-        self._under_way: dict[str, list[float]] = {}
+        self._in_flight: dict[str, list[float]] = {}
 
     def changed(self, tenant: str, item: EndpointSliceObject) -> None:
         """A slice of a tenant has changed."""
         trigger = trigger_time(item)
         waiting = self._triggers.setdefault(tenant, [])
-        # What happened before our start was somebody else's to carry (kube-proxy does likewise).
+        # Changes from before our start do not count, as in kube-proxy.
         if trigger is not None and trigger >= self._started_at and len(waiting) < MAX_TRIGGERS:
             waiting.append(trigger)
 
     def computed(self, tenant: str, digests: Collection[str]) -> None:
-        """A tenant's rules have been computed: its guests are to have rulesets of these digests."""
+        """A tenant's rules were computed: these are the digests of its guests' desired rulesets."""
         triggers = self._triggers.pop(tenant, [])
         new = frozenset(digests) - self._seen.get(tenant, frozenset())
         self._seen[tenant] = frozenset(digests)
         for digest in new:
-            if triggers and len(self._under_way) < MAX_DIGESTS:
-                self._under_way[digest] = triggers
+            if triggers and len(self._in_flight) < MAX_DIGESTS:
+                self._in_flight[digest] = triggers
 
     def done(self, digest: str) -> None:
-        """kata-bridge has answered for a ruleset, for the first time or again."""
-        for trigger in self._under_way.pop(digest, ()):
-            # Clocks of two machines: a change is not programmed before it happened.
+        """All results of a ruleset are in."""
+        for trigger in self._in_flight.pop(digest, ()):
+            # These are clocks of two machines: a negative latency counts as zero.
             self._observe(max(0.0, self._wall() - trigger))
 
     def forget(self, tenant: str) -> None:
         self._triggers.pop(tenant, None)
         for digest in self._seen.pop(tenant, ()):
-            self._under_way.pop(digest, None)
+            self._in_flight.pop(digest, None)
 
 
 def trigger_time(item: EndpointSliceObject) -> float | None:
-    """The time that a slice names, in seconds since 1970; None if it names none, or nonsense."""
+    """The time in a slice's annotation, in seconds since 1970; None if missing or malformed."""
     text = item.metadata.annotations.get(LAST_CHANGE_TRIGGER_TIME)
     if not text:
         return None

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each guest has, what it is to have, and what to send for it. Pure.
+"""The delivery status of each guest, and what to send next. Pure.
 
-kata-bridge is handed a ruleset and sees to it, with retries, as long as the guest lives; here is
-decided what it is handed, and when again. There is one request under way for a guest at most: what
-changes meanwhile goes out when its answer is in, as a delta from what the guest then has.
+kata-bridge keeps the ruleset that it was given for a guest, and retries as long as the guest lives. Here
+is decided what it gets, and when it gets it again. A guest has one request in flight at most: what
+changes meanwhile goes out after the result, as a delta from what the guest then has.
 
-What a guest has is what kata-bridge last told of it. After a restart, ours or the bridge's, each
-guest's ruleset is handed over once, whole, so that the bridge can repair what strangers do to it; a
-guest that has it already is left alone by the bridge.
+A guest's applied ruleset is what kata-bridge last reported. After a restart, ours or kata-bridge's,
+each guest's ruleset is submitted once, whole, so that kata-bridge can repair it against others'
+changes. In a guest that has it already kata-bridge changes nothing.
 """
 
 from collections.abc import Iterable
@@ -21,19 +21,19 @@ from kubeproxy_ext.delivery.in_flight import InFlightBatches
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
 
-# kata-bridge tries again by itself; this is for what it may have lost.
+# kata-bridge retries by itself; this covers what it may have lost.
 RESEND_S = 60.0
-# A packet filter that says no says so again; but somebody may have repaired the guest.
+# A packet filter that refuses will refuse again, unless somebody has repaired the guest.
 REFUSED_RETRY_S = 300.0
-# The request failed, not the guest: the connection is new, or soon will be.
+# The request failed, not the guest: the connection is new, or will be soon.
 RETRY_S = 1.0
-# An earlier ruleset is good for a delta while some guest may have it; more are of no use.
+# Earlier rulesets are kept as bases of deltas, for guests that may still have them.
 MAX_BASES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredRuleset:
-    """What a guest is to have, and what that was computed from, a family each."""
+    """A guest's desired ruleset, and the results that it was rendered from, one for each family."""
 
     ruleset: Ruleset
     results: tuple[GuestRulesResult, ...]
@@ -47,7 +47,7 @@ class DesiredRuleset:
 class Push:
     """One request: a ruleset for guests that need the same, and the flows to flush after it.
 
-    `ruleset` None: the rules stay, but flows are to be flushed all the same.
+    With `ruleset` None the rules stay, and only the flows are flushed.
     """
 
     guests: tuple[str, ...]
@@ -58,14 +58,21 @@ class Push:
     def digest(self) -> str:
         return "" if self.ruleset is None else self.ruleset.digest
 
+    @property
+    def kind(self) -> str:
+        """full, delta or flush: a label of metrics."""
+        if self.ruleset is None:
+            return "flush"
+        return "delta" if isinstance(self.ruleset, RulesetDelta) else "full"
+
 
 @dataclass(slots=True)
 class DeliveryStatus:
-    """One guest.
+    """One guest. Rulesets are named by their digests.
 
-    `has` is the digest of what it has, as far as is known; `handed` of what kata-bridge has for it;
-    `sending` of what is under way. `repaired` are the outcomes that its flows agree with, None when
-    nothing is known of them. `behind_since` is when it last ceased to have what it is to have.
+    `applied` is what the guest has, as last reported; `submitted` is what kata-bridge was given for it;
+    `in_flight` is being sent. `flows_match` are the results that its conntrack entries agree with, None
+    when that is unknown. `behind_since` is when `applied` ceased to be the desired ruleset.
     """
 
     guest: Guest
@@ -80,15 +87,15 @@ class DeliveryStatus:
     problem: str = ""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether something could be sent: it is known what, there is a way, and nothing under way."""
+    def can_send(self) -> bool:
+        """Whether something is desired, the guest is reachable, and nothing is in flight."""
         guest = self.guest
-        has_way = guest.capabilities is not None and not guest.not_injectable
-        return self.desired is not None and has_way and not self.in_flight and not self.is_flushing
+        is_reachable = guest.capabilities is not None and not guest.not_injectable
+        return self.desired is not None and is_reachable and not self.in_flight and not self.is_flushing
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has what it is to have, and its flows agree with that."""
+        """Whether the desired ruleset is applied and the guest's flows agree with it."""
         return self.desired is None or (not self.is_behind and self.flows_match is self.desired.results)
 
     @property
@@ -112,17 +119,17 @@ class Delivery:
         self._unconfirmed: set[str] = set()
         self._in_flight = InFlightBatches()
         self._barrier_until: float | None = None
-        """When the first of those may be sent something that wait for the others of their request."""
+        """The first end of a batch barrier that holds a guest back."""
 
     @property
     def guests(self) -> dict[str, DeliveryStatus]:
         """By id; not to be changed."""
         return self._guests
 
-    # ---- what kata-bridge tells
+    # ---- guests, from kata-bridge
 
     def on_guest(self, guest: Guest, now: float) -> DeliveryStatus:
-        """A guest is there, or something of it has changed."""
+        """A guest exists, or something of it has changed."""
         status = self._guests.get(guest.id)
         if status is None:
             status = self._guests[guest.id] = DeliveryStatus(guest)
@@ -130,21 +137,21 @@ class Delivery:
         before, status.guest, status.applied = status.guest, guest, guest.digest
         self._unconfirmed.discard(guest.id)
         if status.is_behind and not was_behind and status.submitted:
-            # It lost its rules, or this was told before they were in. kata-bridge has them.
+            # The guest lost its rules, or this event is older than they are. kata-bridge repairs the first.
             status.retry_at = now + RESEND_S
         self._update_behind(status, now)
         if before.capabilities != guest.capabilities or before.not_injectable != guest.not_injectable:
-            # Another channel, or one at last: what went wrong before says nothing any more.
+            # The guest has another channel, or its first one: earlier failures do not count.
             status.submitted, status.problem, status.retry_at = "", "", float("-inf")
         return status
 
     def on_guest_gone(self, guest_id: str) -> None:
         self._guests.pop(guest_id, None)
         self._unconfirmed.discard(guest_id)
-        self._in_flight.on_guest_gone(guest_id)
+        self._in_flight.gone(guest_id)
 
     def on_disconnect(self) -> None:
-        """The connection to kata-bridge ended; what it was handed and answers with is not known."""
+        """The connection to kata-bridge ended. What was submitted on it is unknown now."""
         for status in self._guests.values():
             status.submitted = status.in_flight = ""
             status.is_flushing, status.retry_at = False, float("-inf")
@@ -152,27 +159,27 @@ class Delivery:
         self._unconfirmed = set(self._guests)
 
     def on_synced(self) -> tuple[str, ...]:
-        """All guests have been told after a connection began; the others are gone: their ids."""
+        """kata-bridge has listed its guests on a new connection. Returns the ids of those that are gone."""
         missing = tuple(sorted(self._unconfirmed))
         for guest_id in missing:
             self.on_guest_gone(guest_id)
         return missing
 
-    # ---- what is wanted
+    # ---- desired rulesets
 
     def set_desired(self, guest_id: str, desired: DesiredRuleset | None, now: float) -> None:
-        """A guest is to have this; None: nothing is known yet, so it keeps what it has."""
+        """Set what a guest shall have. None: unknown, so it keeps what it has."""
         status = self._guests[guest_id]
         status.desired = desired
         if desired is not None:
             self._bases[desired.digest] = desired.ruleset
         self._update_behind(status, now)
 
-    # ---- what to do
+    # ---- requests
 
     def take_due(self, now: float) -> tuple[Push, ...]:
-        """The requests to make now. Each of their guests is then under way until `answered`."""
-        # Guests of two tenants are in no request together, whatever they have in common.
+        """The requests to send now. Their guests stay in flight until `on_result` or `on_failure`."""
+        # A request never has guests of two tenants, whatever they have in common.
         requests: dict[tuple[str, str, str, tuple[StaleFlow, ...]], _Request] = {}
         deltas: dict[tuple[str, str], RulesetDelta | None] = {}
         flows: dict[tuple[int, int], tuple[StaleFlow, ...]] = {}
@@ -181,7 +188,7 @@ class Delivery:
             desired = status.desired
             if desired is None or not self._is_due(status, desired, now):
                 continue
-            barrier_until = self._in_flight.until(guest_id)
+            barrier_until = self._in_flight.barrier_until(guest_id)
             if barrier_until is not None and barrier_until > now:
                 self._barrier_until = min(barrier_until, self._barrier_until or barrier_until)
                 continue
@@ -198,8 +205,8 @@ class Delivery:
             base = ruleset.base_digest if isinstance(ruleset, RulesetDelta) else ""
             digest = desired.digest if ruleset is not None else ""
             key = (status.guest.tenant, digest, base, flush)
-            batch = requests.setdefault(key, _Request(ruleset=ruleset, flush=flush))
-            batch.guests.append(guest_id)
+            request = requests.setdefault(key, _Request(ruleset=ruleset, flush=flush))
+            request.guests.append(guest_id)
         for each in requests.values():
             if each.ruleset is not None:
                 self._in_flight.sent(each.guests)
@@ -208,26 +215,26 @@ class Delivery:
 
     @property
     def next_at(self) -> float | None:
-        """When `plan` has to be asked again though nothing happens."""
-        waiting = (s for s in self._guests.values() if s.is_idle and (s.is_behind or not s.submitted))
+        """When `take_due` has something to return though nothing happens."""
+        waiting = (s for s in self._guests.values() if s.can_send and (s.is_behind or not s.submitted))
         times = [s.retry_at for s in waiting if isfinite(s.retry_at)]
         if self._barrier_until is not None:
             times.append(self._barrier_until)
         return min(times, default=None)
 
     def is_waiting_for_batch(self, guest_id: str) -> bool:
-        """Whether there is nothing to plan for it before `next_at` but what others' answers bring."""
-        return self._barrier_until is not None and self._in_flight.until(guest_id) is not None
+        """Whether the guest waits for its batch: until `next_at`, or the results of the others."""
+        return self._barrier_until is not None and self._in_flight.barrier_until(guest_id) is not None
 
     def on_result(self, push: Push, result: GuestResult, now: float) -> None:
-        """kata-bridge said what became of a push in one guest."""
-        self._in_flight.on_result(result.guest, now)
+        """kata-bridge reported the result of a push in one guest."""
+        self._in_flight.answered(result.guest, now)
         status = self._guests.get(result.guest)
         if status is None:
             return
         if push.ruleset is None:
             status.is_flushing = False
-            # What could not be flushed is not tried again: a flow is worth one attempt.
+            # A flush is not retried: a stale flow is worth one attempt.
             status.flows_match = status.desired.results if status.desired else None
             return
         status.in_flight = ""
@@ -237,7 +244,7 @@ class Delivery:
             case ResultCode.NEEDS_FULL:
                 status.applied, status.submitted, status.retry_at = result.digest, "", float("-inf")
             case ResultCode.SUPERSEDED:
-                # Not by us: there is one request at a time. Somebody else writes, too.
+                # There is one request of ours at a time, so another client submits rulesets too.
                 status.submitted, status.retry_at = "", now + RETRY_S
             case ResultCode.REFUSED:
                 status.submitted, status.retry_at = push.digest, now + REFUSED_RETRY_S
@@ -248,37 +255,35 @@ class Delivery:
         self._update_behind(status, now)
 
     def on_failure(self, push: Push, unanswered: Iterable[str], now: float, *, is_refused: bool) -> None:
-        """The request itself failed before these guests were answered for.
-
-        `is_refused`: it is at fault, and as it is would be again.
-        """
+        """The request failed without results for these guests. `is_refused`: it would fail again."""
         retry_at = now + (REFUSED_RETRY_S if is_refused else RETRY_S)
         for guest_id in unanswered:
-            self._in_flight.on_result(guest_id, now)
+            self._in_flight.answered(guest_id, now)
             status = self._guests.get(guest_id)
             if status is None:
                 continue
             status.is_flushing = False
             if push.ruleset is not None and status.in_flight == push.digest:
-                # It may have been applied or not: a delta would have to know.
+                # Whether it was applied is unknown, so the next ruleset is sent whole.
                 status.in_flight, status.submitted, status.retry_at = "", "", retry_at
 
-    # ---- inside
-
     def _is_due(self, status: DeliveryStatus, desired: DesiredRuleset, now: float) -> bool:
-        if not status.is_idle:
+        if not status.can_send:
             return False
         if status.submitted not in ("", desired.digest):
             return True
         if status.is_behind or not status.submitted:
-            # Of what kata-bridge has, or would not take, not before the time is up.
+            # kata-bridge has it, or has refused it: not before the retry time.
             return status.retry_at <= now
         return status.flows_match is not desired.results
 
     def _ruleset(
-        self, status: DeliveryStatus, desired: DesiredRuleset, deltas: dict[tuple[str, str], RulesetDelta | None]
+        self,
+        status: DeliveryStatus,
+        desired: DesiredRuleset,
+        deltas: dict[tuple[str, str], RulesetDelta | None],
     ) -> Ruleset | RulesetDelta:
-        # The bridge makes the delta's outcome of what it was handed, the guest of what it has.
+        # kata-bridge applies the delta to what was submitted, the guest to what it has.
         base = self._bases.get(status.applied) if status.applied == status.submitted else None
         capabilities = status.guest.capabilities
         if base is None or capabilities is None or not capabilities.deltas or base.digest == desired.digest:
@@ -311,7 +316,7 @@ class Delivery:
 
 
 def _worthwhile(delta: RulesetDelta | None, whole: Ruleset) -> RulesetDelta | None:
-    """The delta, unless it says nearly as much as the whole."""
+    """The delta, unless it is nearly as large as the whole ruleset."""
     if delta is None:
         return None
     touched = sum(len(each.touched()) for each in delta.documents)
@@ -325,8 +330,8 @@ def _flows(
     if capabilities is None or not capabilities.conntrack:
         return ()
     if status.flows_match is None and (not status.applied or not status.is_behind):
-        # Nothing has been translated in it yet; or it has just what it is to have, as before we
-        # came: there is nothing to tell its flows from what they should be.
+        # Nothing has been translated in the guest yet, or it had the desired ruleset before our start:
+        # its flows agree with its rules.
         return ()
     pair = (id(status.flows_match), id(desired.results))
     if pair not in known:

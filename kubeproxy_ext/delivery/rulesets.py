@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From guests to rulesets: what guests have in common is computed and rendered once. Pure.
 
-Guests of one tenant that are in the same networks, whose node and zone are the same, that the same
-source ranges admit, and whose packet filters speak the same language and families, get one and the
-same ruleset value.
+Guests share one ruleset value if they have the same tenant, networks, node, zone, packet filter backend
+and families, and are in the source ranges of the same Services.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -12,7 +11,7 @@ from typing import Protocol
 
 from bridge_api.messages import Guest
 from kubeproxy_ext.compute.addresses import canonical_ip, family_of
-from kubeproxy_ext.compute.guest_view import ServiceGroup, GroupKey, GuestView, GuestRulesResult
+from kubeproxy_ext.compute.guest_view import GroupKey, GuestRulesResult, GuestView, ServiceGroup
 from kubeproxy_ext.compute.rules_probe import RulesProbe, with_rules_probe
 from kubeproxy_ext.delivery.queue import DesiredRuleset
 from ruleset.document import Document, Ruleset, make_ruleset
@@ -24,7 +23,7 @@ from tenancy.keys import DEFAULT_NETWORK
 
 
 class RulesSource(Protocol):
-    """What of `core.world.World` answers questions about guests."""
+    """The part of `ServiceState` that computes the rules of guests."""
 
     def group_key(self, view: GuestView) -> GroupKey: ...
     def result_for(self, view: GuestView) -> GuestRulesResult: ...
@@ -33,7 +32,7 @@ class RulesSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """A guest as its rules see it: a view for each family, and the language that it gets them in."""
+    """What decides a guest's rules: a view for each family, and the backend that they are rendered for."""
 
     views: tuple[GuestView, ...]
     backend: Backend
@@ -41,7 +40,7 @@ class GuestSpec:
 
 @dataclass(frozen=True, slots=True)
 class Ineligible:
-    """Why a guest gets no rules, for a person."""
+    """A guest that gets no rules, with the reason as a message for people."""
 
     reason: str
 
@@ -52,26 +51,26 @@ RulesetKey = tuple[tuple[GroupKey, ...], Backend]
 def guest_spec(guest: Guest, node: str, service_cidrs: tuple[str, ...]) -> GuestSpec | Ineligible:
     """What rules a guest needs, or why it gets none.
 
-    A guest without addresses has not got them yet: it is prepared for both families. One that says
-    it has no IPv6 packet filter gets rules for IPv4 alone.
+    A guest that has no addresses yet is prepared for both families. A guest without an IPv6 packet filter
+    gets rules for IPv4 only.
     """
     capabilities = guest.capabilities
     if not guest.tenant:
-        return Ineligible("its pod is no tenant's")
+        return Ineligible("its pod belongs to no tenant")
     if guest.not_injectable:
         return Ineligible(guest.not_injectable)
     if capabilities is None:
-        return Ineligible("no channel has been probed yet")
+        return Ineligible("kata-bridge has probed no channel of it yet")
     known = {each.value: each for each in Backend}
     backends = [known[name] for name in capabilities.backends if name in known]
     if not backends:
-        return Ineligible("its packet filter is none that rules can be written for")
+        return Ineligible("its packet filter is not supported: neither iptables nor nft")
     ips = tuple(ip for ip in map(canonical_ip, guest.ips) if ip is not None)
     families = {family_of(ip) for ip in ips} or {Family.IPV4, Family.IPV6}
     if not capabilities.ipv6:
         families.discard(Family.IPV6)
     if not families:
-        return Ineligible("it has IPv6 addresses alone, and no packet filter for IPv6")
+        return Ineligible("it has IPv6 addresses only, and no packet filter for IPv6")
     networks = tuple(name for name in guest.networks if name) or (DEFAULT_NETWORK,)
     views = tuple(
         GuestView(guest.tenant, networks, ips, node, None, service_cidrs, family)
@@ -92,11 +91,11 @@ def spec_changed(before: Guest, now: Guest) -> bool:
 
 
 class Generations:
-    """Numbers that grow with each ruleset of a tenant, over restarts too, without a file.
+    """Numbers that grow with each ruleset of a tenant, across restarts too, without a file.
 
-    They are milliseconds of the clock, so that a restart begins beyond where it was; where the clock
-    was set back, kata-bridge says what it was handed before. What guests claim to have does not count:
-    one could use up the numbers of its tenant. One tenant's do not tell of another's changes.
+    They are milliseconds of the wall clock, so a restart continues above its last number. Where the clock
+    was set back, kata-bridge reports the number that it holds. What guests report does not count: a guest
+    could use up the numbers of its tenant. Each tenant has its own, which reveal no other tenant's changes.
     """
 
     def __init__(self, wall_s: Callable[[], float]) -> None:
@@ -104,7 +103,7 @@ class Generations:
         self._last: dict[str, int] = {}
 
     def observe(self, tenant: str, generation: int) -> None:
-        """kata-bridge was handed a ruleset of that generation."""
+        """kata-bridge holds a ruleset of this generation."""
         self._last[tenant] = max(self._last.get(tenant, 0), generation)
 
     def next_generation(self, tenant: str) -> int:
@@ -113,23 +112,28 @@ class Generations:
 
 
 class Rulesets:
-    """The rulesets of all guests, each made once and kept while a guest has it."""
+    """The rulesets of all guests, each made once and kept while a guest has it.
 
-    def __init__(self, rules: RulesSource, generations: Generations) -> None:
+    Every ruleset has the rules probe, if one is given.
+    """
+
+    def __init__(
+        self, rules: RulesSource, generations: Generations, rules_probe: RulesProbe | None = None
+    ) -> None:
         self._rules = rules
         self._generations = generations
         self._made: dict[RulesetKey, DesiredRuleset] = {}
         self._renderer = Renderer()
-        self.rules_probe: RulesProbe | None = None  # what else every guest gets
+        self.rules_probe = rules_probe
         self.render_count = 0
 
     def __len__(self) -> int:
         return len(self._made)
 
     def desired_for(self, guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
-        """What each of these guests is to have, by the objects held now.
+        """The desired ruleset of each of these guests, from the objects cached now.
 
-        The value is the same as before, and the same for all that share it, while nothing changes.
+        While nothing changes, the value is the same one as before, for all guests that share it.
         """
         found: dict[str, DesiredRuleset] = {}
         done: dict[RulesetKey, DesiredRuleset] = {}
@@ -141,19 +145,21 @@ class Rulesets:
         return found
 
     def with_next_generation(self, desired: DesiredRuleset, tenant: str) -> DesiredRuleset:
-        """The same under the next number, for a guest that was handed something newer before: guests
-        come to share what others have had for long."""
+        """The same ruleset as the next generation.
+
+        A guest may come to share an older ruleset than its own; kata-bridge would take it for superseded.
+        """
         made = DesiredRuleset(self._with_generation(desired.ruleset, tenant), desired.results)
         self._made.update({key: made for key, each in self._made.items() if each is desired})
         return made
 
     def keep_only(self, live: Iterable[DesiredRuleset]) -> None:
-        """Forget all rulesets but these."""
+        """Drop all rulesets but these."""
         kept = {id(each) for each in live}
         self._made = {key: made for key, made in self._made.items() if id(made) in kept}
 
     def retain(self, guests: Iterable[GuestSpec]) -> None:
-        """Forget what was computed for Services that none of these guests sees."""
+        """Drop what was computed for Services that none of these guests sees."""
         views = [view for each in guests for view in each.views]
         self._rules.retain(frozenset(group for view in views for group in view.groups))
 
@@ -166,7 +172,7 @@ class Rulesets:
         documents = [self._document(result, each.backend) for result in results]
         made = make_ruleset(0, documents)
         if before is not None and before.digest == made.digest:
-            # Flows may have to be repaired all the same: the outcomes tell.
+            # The text is the same, but the results may require to flush flows.
             return DesiredRuleset(before.ruleset, results)
         return DesiredRuleset(self._with_generation(made, each.views[0].tenant or ""), results)
 

@@ -243,7 +243,7 @@ def test_the_api_server_is_away_at_the_start(node: ServingNode, acme: RingTenant
 
 
 def check_without_apiserver(node: ServingNode, proxy: NodeDaemon, policy: str, new: str) -> None:
-    knowledge = {"apply": "last known", "wait": "unknown"}[policy]
+    sync_state = {"apply": "last known", "wait": "not synced"}[policy]
     (tenant,) = [
         each for each in node.ring.tenants if each.super_namespace("default") == node.of_acme.namespace
     ]
@@ -252,7 +252,7 @@ def check_without_apiserver(node: ServingNode, proxy: NodeDaemon, policy: str, n
         found: dict[str, object] = proxy.status().get("tenants", {}).get(tenant.key, {})
         return found
 
-    wait_for(f"its Services are {knowledge}", lambda: told().get("knowledge") == knowledge, timeout_s=15)
+    wait_for(f"its Services are {sync_state}", lambda: told().get("syncState") == sync_state, timeout_s=15)
     if policy == "apply":
         node.wait_current(new)
         age = told()["lastKnownAgeSeconds"]

@@ -69,9 +69,9 @@ class DesiredRules:
     digest: str = ""
     generation: int | None = None
     problem: str = ""
-    knowledge: str = "heard"
+    sync_state: str = "synced"
     last_known_age_s: float | None = None
-    held_namespaces: tuple[str, ...] = ()
+    distrusted_namespaces: tuple[str, ...] = ()
     namespaces: Mapping[str, str] = field(default_factory=dict)
     elsewhere: tuple[tuple[str, str], ...] = ()
 
@@ -257,9 +257,9 @@ def _sync_notes(desired: DesiredRules) -> Iterator[str]:
     if desired.last_known_age_s is not None:
         age = duration(desired.last_known_age_s)
         yield f"kubeproxy-ext is not synced: it uses the last known Services, which are {age} old"
-    elif desired.knowledge not in ("heard", "last known"):
-        yield f"the tenant's Services: {desired.knowledge}"
-    for namespace in desired.held_namespaces:
+    elif desired.sync_state not in ("synced", "last known"):
+        yield f"the tenant's Services: {desired.sync_state}"
+    for namespace in desired.distrusted_namespaces:
         name = desired.namespaces.get(namespace) or namespace
         yield f"a relist removed all Services of namespace {name}; their rules stay until it is confirmed"
 

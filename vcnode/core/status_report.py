@@ -67,10 +67,10 @@ class NodeResolver(msgspec.Struct):
     problem: str = ""
 
 
-class TenantSync(msgspec.Struct):
-    """What kubeproxy-ext knows of a tenant's Services: heard, last known, held, unknown."""
+class TenantSync(msgspec.Struct, rename="camel"):
+    """Where kubeproxy-ext has a tenant's Services from: synced, last known, distrusted, not synced."""
 
-    knowledge: str = ""
+    sync_state: str = ""
 
 
 class GuestSummary(msgspec.Struct, rename="camel"):
@@ -152,8 +152,8 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
     for name, source in sorted(status.sources.items()):
         yield from _source(name, source)
     if isinstance(status.tenants, dict):
-        known = {name: each.knowledge for name, each in status.tenants.items()}
-        yield "tenants", _names(n if k == "heard" else f"{n} ({k})" for n, k in sorted(known.items()))
+        known = {name: each.sync_state for name, each in status.tenants.items()}
+        yield "tenants", _names(n if k == "synced" else f"{n} ({k})" for n, k in sorted(known.items()))
     elif status.listen is not None:
         yield "tenants", _names(status.tenants)
     if isinstance(status.guests, int):

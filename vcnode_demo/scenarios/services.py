@@ -230,7 +230,7 @@ def _healed(vpc: TenantsVpc) -> Answer:
 def _has_rules(stage: ServicesStage) -> bool:
     """Whether each guest has the rules that kubeproxy-ext wants for it, and kata-bridge knows."""
     held = {guest["id"]: guest for guest in stage.bridge.status()["guests"]}
-    wanted = {guest["id"]: guest["wantedDigest"] for guest in stage.proxy.status()["guests"]}
+    wanted = {guest["id"]: guest["desiredDigest"] for guest in stage.proxy.status()["guests"]}
     return all(
         held.get(vpc.sandbox, {}).get("state") == "current"
         and held[vpc.sandbox]["digest"] == wanted.get(vpc.sandbox)

@@ -58,8 +58,8 @@ def at_once(node: BenchNode, tenant: BenchTenant, count: int) -> AtOnce:
         live_s = seen_s - time.monotonic() + time.time()
         node.proxy.wait_ready()
         node.wait_current()
-        renders = int(node.proxy.metric("vcnode_renders_total"))
-        known = next(events(node.proxy.log, "tenant is known"))
+        renders = int(node.proxy.metric("vcnode_kubeproxyext_renders_total"))
+        known = next(events(node.proxy.log, "tenant synced"))
         # It counts from when the tenant's first guest appeared, which is when its Services are asked for.
         appeared_s = known["at"] - known["after_s"]
         return AtOnce(

@@ -183,7 +183,7 @@ class Proxy:
 
     def known_at(self) -> float:
         """When the first tenant's Services were known, in seconds since 1970."""
-        return float(next(events(self.log, "tenant is known"))["at"])
+        return float(next(events(self.log, "tenant synced"))["at"])
 
 
 @dataclass(slots=True)

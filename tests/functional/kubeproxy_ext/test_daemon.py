@@ -50,10 +50,10 @@ async def test_a_guest_gets_its_tenants_rules_and_then_what_changes(tmp_path: Pa
         status = await here.status()
         assert (status["nodeName"], status["watches"], status["services"]) == (NAME, 2 + 2, 1)
         assert status["tenants"] == {
-            "a": {"knowledge": "heard", "serviceCIDRs": ["10.96.0.0/16"], "lastKnownAgeSeconds": None}
+            "a": {"syncState": "synced", "serviceCIDRs": ["10.96.0.0/16"], "lastKnownAgeSeconds": None}
         }
         (guest,) = status["guests"]
-        assert guest["digest"] == guest["wantedDigest"] == second.ruleset.digest
+        assert guest["digest"] == guest["desiredDigest"] == second.ruleset.digest
         assert guest["behindSeconds"] is None
         assert await here.stop() == 0
         # Whoever stops leaves guests what they have.
@@ -72,7 +72,7 @@ async def test_guests_of_one_tenant_share_one_ruleset_and_one_request(tmp_path: 
         assert len({each.data for each in changes}) == 1
         assert len(changes) == 5
         assert (await here.status())["rulesets"] == 2
-        assert await here.metric("vcnode_renders_total") == 3
+        assert await here.metric("vcnode_kubeproxyext_renders_total") == 3
 
 
 async def test_what_happens_to_one_tenant_sends_another_nothing(tmp_path: Path) -> None:
@@ -145,16 +145,16 @@ async def test_a_list_without_services_is_held_against(tmp_path: Path) -> None:
         here.apiserver.heal()
 
         async def is_held() -> bool:
-            return bool((await here.status())["held"])
+            return bool((await here.status())["distrustedRelists"])
 
         await here.until(is_held)
         assert here.rules("a1") == before
-        assert await here.metric("vcnode_held_lists_total") == 1
+        assert await here.metric("vcnode_kubeproxyext_relists_distrusted_total") == 1
         # A new guest has the same.
         here.bridge.add("a2", "a")
         await here.until(lambda: here.rules("a2") == before)
         await here.until(lambda: not here.has("a1", "10.96.0.1"))
-        assert "is not believed yet" in here.log.read_text(encoding="utf-8")
+        assert "relist removed all Services" in here.log.read_text(encoding="utf-8")
 
 
 async def test_the_slices_of_a_true_deletion_release_it(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ async def test_the_slices_of_a_true_deletion_release_it(tmp_path: Path) -> None:
         here.apiserver.heal()
 
         async def is_held() -> bool:
-            return bool((await here.status())["held"])
+            return bool((await here.status())["distrustedRelists"])
 
         await here.until(is_held)
         here.apiserver.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
@@ -192,9 +192,9 @@ async def test_the_api_server_is_away_at_the_start(tmp_path: Path) -> None:
         assert [each.guest for each in here.bridge.ruleset_requests[sent:]] == ["a2"]
         assert here.rules("b1") == ""
         status = await here.status()
-        assert status["tenants"]["a"]["knowledge"] == "last known"
+        assert status["tenants"]["a"]["syncState"] == "last known"
         assert status["tenants"]["a"]["lastKnownAgeSeconds"] >= 0
-        assert status["tenants"]["b"]["knowledge"] == "unknown"
+        assert status["tenants"]["b"]["syncState"] == "not synced"
         assert not await here.is_ready()
         here.put_slice("a", "web", "10.1.0.8")
         await here.apiserver.start()
@@ -300,10 +300,10 @@ async def test_guests_without_rules_say_why(tmp_path: Path) -> None:
         await here.until(lambda: here.rules("a1"))
         problems = {guest["id"]: guest["problem"] for guest in (await here.status())["guests"]}
         assert problems == {
-            "nobody": "its pod is no tenant's",
+            "nobody": "its pod belongs to no tenant",
             "policy": "the agent's policy denies SetIPTables",
-            "unprobed": "no channel has been probed yet",
-            "odd": "its packet filter is none that rules can be written for",
+            "unprobed": "kata-bridge has probed no channel of it yet",
+            "odd": "its packet filter is not supported: neither iptables nor nft",
             "a1": "",
         }
         here.bridge.change("unprobed", capabilities=Capabilities(channel="shim", backends=("iptables",)))

@@ -72,7 +72,7 @@ async def test_a_tenant_that_writes_all_it_may_is_within_the_formula(tmp_path: P
         await here.until(lambda: here.has("guest-b", "10.2.0.9"), 60.0)
         await asyncio.sleep(1)
         assert await here.metric("vcnode_process_oversized_objects") == TOO_LARGE
-        assert await here.metric("vcnode_endpoint_slices") == SLICES + 4
+        assert await here.metric("vcnode_kubeproxyext_endpoint_slices") == SLICES + 4
         waiting, served = SLICES * ENDPOINTS, 3 * ENDPOINTS
         most = allowed_mb(waiting=waiting, served=served, rules=MAX_RULES, namespaces=1)
         peak = peak_mb(here.process)

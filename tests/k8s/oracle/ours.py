@@ -17,8 +17,8 @@ from guest_agent.reconciler import CheckLevel, RulesetReconciler
 from kubeproxy_ext.compute import objects
 from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.compute.stale_flows import StaleFlow
-from kubeproxy_ext.delivery.queue import Delivery, Push, DesiredRuleset
-from kubeproxy_ext.delivery.rulesets import GuestSpec, Generations, Rulesets, guest_spec
+from kubeproxy_ext.delivery.queue import Delivery, DesiredRuleset, Push
+from kubeproxy_ext.delivery.rulesets import Generations, GuestSpec, Rulesets, guest_spec
 from ruleset.delta import RulesetDelta
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, Protocol
 from ruleset.names import Backend

@@ -90,7 +90,7 @@ class ServingNode:
         """Wait until these guests have what kubeproxy-ext wants them to have, by both daemons' word."""
 
         def is_current() -> bool:
-            wanted = {each["id"]: each["wantedDigest"] for each in self.proxy.status().get("guests", [])}
+            wanted = {each["id"]: each["desiredDigest"] for each in self.proxy.status().get("guests", [])}
             states = {each["id"]: each for each in self.bridge.status().get("guests", [])}
             return all(
                 wanted.get(each)

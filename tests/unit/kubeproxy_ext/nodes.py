@@ -10,15 +10,17 @@ from daemonkit.tasks import Tasks
 from devkit.fake_bridge import FakeBridge
 from devkit.kube.storage import Storage
 from devkit.kube.transport import StorageTransport
-from kubeproxy_ext.bridge import Handlers, Pusher
+from kubeproxy_ext.bridge import Pusher, PushHandlers
+from kubeproxy_ext.cache.object_cache import ObjectCache
 from kubeproxy_ext.cache.service_cidrs import ServiceCidrs
 from kubeproxy_ext.cache.tenants import RestoredTenant, SavedTenant
 from kubeproxy_ext.compute.packed_slices import pack
-from kubeproxy_ext.delivery.queue import Push
+from kubeproxy_ext.compute.service_state import ServiceState
+from kubeproxy_ext.delivery.latency import ProgrammingLatency
 from kubeproxy_ext.metrics import Metrics
 from kubeproxy_ext.report import Report
-from kubeproxy_ext.service import turns
-from kubeproxy_ext.sync import Engine
+from kubeproxy_ext.service import run_sync_loop
+from kubeproxy_ext.sync import Engine, SyncActions
 from kubeproxy_ext.watch import Watch
 from ruleset.document import Ruleset
 from tenancy import keys
@@ -42,42 +44,50 @@ class Node:
         self.pushed_at: list[float] = []
         self.lag_s = 0.0  # what a test says that computing has taken
         self.woken = asyncio.Event()
-        self.engine = Engine(
+        state = ServiceState()
+        cache = ObjectCache(state, HOLD_S)
+
+        def wall() -> float:
+            return WALL + round(clock() - started, 2)
+
+        latency = ProgrammingLatency(wall, self.metrics.programming_duration.observe)
+        self.watch = Watch(
+            self.transport, "n1", cache, state, latency.changed, self.woken.set, self.tasks, clock=clock
+        )
+        engine = self.engine = Engine(
             "n1",
             ServiceCidrs(("10.96.0.0/16",), {}),
-            HOLD_S,
+            state,
+            cache,
+            self.watch,
+            latency,
             self.metrics,
+            hold_s=HOLD_S,
+            can_restore=saved is not None,
             now=lambda: clock() + self.lag_s,
-            wall=lambda: WALL + round(clock() - started, 2),
+            wall=wall,
             wake=self.woken.set,
-            send=self._send,
-            ask_saved=None if saved is None else self._restore,
         )
-        engine = self.engine
-        handlers = Handlers(
+        handlers = PushHandlers(
             engine.present,
             engine.gone,
             engine.synced,
-            engine.lost,
-            engine.answered,
-            engine.failed,
-            engine.done,
+            engine.disconnected,
+            engine.on_result,
+            engine.on_failure,
+            engine.on_done,
         )
         self.pusher = Pusher(lambda: self.bridge, handlers, self.tasks, lambda: 0.5)
-        self.watch = Watch(
-            self.transport, "n1", engine.feed, engine.world, self.woken.set, self.tasks, clock=clock
-        )
-        engine.sources = self.watch
         self.report = Report(engine, self.watch, self.pusher)
         self.storage.put(NODES, {"metadata": {"name": "n1"}})
 
-    def _send(self, push: Push) -> None:
-        self.pushed_at.append(asyncio.get_running_loop().time())
-        self.pusher.push(push)
-
-    def _restore(self, tenant: str) -> None:
-        state = (self.saved or {}).get(tenant)
-        self.engine.restored(tenant, None if state is None else RestoredTenant(state, 60.0))
+    def _act(self, actions: SyncActions) -> None:
+        for push in actions.pushes:
+            self.pushed_at.append(asyncio.get_running_loop().time())
+            self.pusher.push(push)
+        for tenant in actions.restores:
+            state = (self.saved or {}).get(tenant)
+            self.engine.restored(tenant, None if state is None else RestoredTenant(state, 60.0))
 
     def put_tenant(self, tenant: str) -> None:
         annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: "default"}
@@ -114,13 +124,13 @@ class Node:
         return "" if held is None else "".join(document.text() for document in held.documents)
 
     def snapshot(self, tenant: str) -> SavedTenant:
-        feed = self.engine.feed
-        names = sorted(feed.tenants.get(tenant, ()))
+        cache = self.engine.cache
+        names = sorted(cache.tenants.get(tenant, ()))
         return SavedTenant(
             tenant,
-            [feed.namespaces[name] for name in names],
-            [each for name in names for each in feed.services(name)],
-            [pack(each) for name in names for each in feed.slices(name)],
+            [cache.namespaces[name] for name in names],
+            [each for name in names for each in cache.services(name)],
+            [pack(each) for name in names for each in cache.slices(name)],
             self.watch.node,
         )
 
@@ -128,7 +138,9 @@ class Node:
     async def running(self, seconds: float = 1.0) -> AsyncIterator[None]:
         self.watch.start()
         self.tasks.spawn(self.pusher.run(), "bridge")
-        self.tasks.spawn(turns(self.engine, self.woken, asyncio.get_running_loop().time), "turns")
+        self.tasks.spawn(
+            run_sync_loop(self.engine, self._act, self.woken, asyncio.get_running_loop().time), "sync"
+        )
         await asyncio.sleep(seconds)
         try:
             yield

@@ -9,7 +9,7 @@ from bridge_api.client import BridgeError, BridgeRejectedError, BridgeUnavailabl
 from bridge_api.messages import Flow, GuestEvent, GuestEventKind, GuestResult, ResultCode
 from daemonkit.tasks import Tasks
 from devkit.fake_bridge import scripted_watch
-from kubeproxy_ext.bridge import MAX_FLOWS, MAX_SPARED, Handlers, Pusher
+from kubeproxy_ext.bridge import MAX_FLOWS, MAX_SPARED, Pusher, PushHandlers
 from kubeproxy_ext.compute.stale_flows import StaleFlow
 from kubeproxy_ext.delivery.queue import Push
 from ruleset.delta import RulesetDelta
@@ -66,7 +66,7 @@ class Told:
         self.script = script
         self.lines: list[str] = []
         self.tasks = Tasks("test")
-        handlers = Handlers(
+        handlers = PushHandlers(
             lambda guest: self.lines.append(f"present {guest.id}"),
             lambda guest: self.lines.append(f"gone {guest}"),
             lambda: self.lines.append("synced"),

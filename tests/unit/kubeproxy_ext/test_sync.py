@@ -33,7 +33,7 @@ async def test_a_new_guest_of_a_known_tenant_does_not_wait_for_its_turn() -> Non
     it = node()
     it.bridge.add("g1", "a")
     async with it.running():
-        renders = it.engine.groups.renders
+        renders = it.engine.rulesets.render_count
         it.put_slice("a", "web", "10.0.0.5")
         await asyncio.sleep(0.011)
         it.bridge.add("g2", "a", ips=("10.244.0.7",))
@@ -41,7 +41,7 @@ async def test_a_new_guest_of_a_known_tenant_does_not_wait_for_its_turn() -> Non
         assert it.text("g2") != ""
         await asyncio.sleep(1)
         assert it.text("g1") == it.text("g2")
-        assert it.engine.groups.renders == renders + 1
+        assert it.engine.rulesets.render_count == renders + 1
 
 
 async def test_guests_change_and_go() -> None:
@@ -49,12 +49,12 @@ async def test_guests_change_and_go() -> None:
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")
     async with it.running():
-        assert len(it.engine.groups) == 2
+        assert len(it.engine.rulesets) == 2
         it.bridge.remove("g2")
         it.bridge.change("g1", networks=("blue",))
         await asyncio.sleep(1)
         assert "10.96.0.1" not in it.text("g1")
-        assert (len(it.engine.groups), list(it.engine.asked)) == (1, ["g1"])
+        assert (len(it.engine.rulesets), list(it.engine.guest_specs)) == (1, ["g1"])
         await asyncio.sleep(300)
         assert list(it.engine.tenants) == ["a"]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemonkit.kube.resources import SERVICES
-from kubeproxy_ext.delivery.queue import Push, DesiredRuleset
+from kubeproxy_ext.delivery.queue import DesiredRuleset, Push
 from kubeproxy_ext.delivery.rulesets import GuestSpec
 from ruleset.document import Ruleset
 from tests.unit.kubeproxy_ext.nodes import Node, node
@@ -41,7 +41,7 @@ async def test_nobody_waits_for_the_rules_of_a_tenant_that_has_more() -> None:
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")
     done: list[str] = []
-    wanted, send = it.engine.groups.wanted, it.pusher.push
+    wanted, send = it.engine.rulesets.desired_for, it.pusher.push
 
     def computed(guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
         tenants = {guest.views[0].tenant or "" for guest in guests.values()}
@@ -54,7 +54,7 @@ async def test_nobody_waits_for_the_rules_of_a_tenant_that_has_more() -> None:
         send(push)
 
     async with it.running():
-        it.engine.groups.wanted = computed  # type: ignore[method-assign]  # what computing takes
+        it.engine.rulesets.desired_for = computed  # type: ignore[method-assign]  # what computing takes
         it.pusher.push = sent  # type: ignore[method-assign]  # what order it is in
         it.put_slice("a", "web", "10.0.0.5")
         await asyncio.sleep(2)
@@ -79,7 +79,7 @@ LARGER_S, OTHER_S = 0.5, 0.04
 async def running_with_a_larger_tenant(it: Node, larger: str) -> AsyncIterator[list[str]]:
     """The node at work, once a change of `larger` was sent; its tenants in the order they are computed in."""
     done: list[str] = []
-    wanted = it.engine.groups.wanted
+    wanted = it.engine.rulesets.desired_for
 
     def computed(guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
         tenants = {guest.views[0].tenant or "" for guest in guests.values()}
@@ -88,7 +88,7 @@ async def running_with_a_larger_tenant(it: Node, larger: str) -> AsyncIterator[l
         return wanted(guests)
 
     async with it.running():
-        it.engine.groups.wanted = computed  # type: ignore[method-assign]  # what computing takes
+        it.engine.rulesets.desired_for = computed  # type: ignore[method-assign]  # what computing takes
         it.put_slice(larger, "web", "10.0.0.5")
         await asyncio.sleep(2)
         yield done
@@ -191,7 +191,7 @@ def _act(it: Node, act: Act) -> None:
         case "slice":
             it.put_slice("b", f"s{number}", f"10.1.9.{other}")
         case "delete":
-            if ("b-default", f"s{number}") in it.engine.world._cluster.services:  # noqa: SLF001 - to know
+            if ("b-default", f"s{number}") in it.engine.state._cluster.services:  # noqa: SLF001 - to know
                 it.storage.delete(SERVICES, "b-default", f"s{number}")
         case "relist":
             it.storage.bump()

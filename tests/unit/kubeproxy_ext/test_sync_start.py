@@ -40,7 +40,7 @@ async def test_nothing_is_sent_before_everything_has_been_listed() -> None:
         assert it.bridge.ruleset_requests == []
         status = it.report.status(0.0)
         assert status["tenants"] == {
-            "a": {"knowledge": "unknown", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None}
+            "a": {"syncState": "not synced", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None}
         }
         assert not it.report.readiness().is_ready
         it.transport.failures = []
@@ -89,13 +89,13 @@ async def test_an_api_server_that_is_away_leaves_known_guests_alone_and_gives_ne
         assert it.text("g2") == it.text("g1")
         status = it.report.status(it.engine.tenants["a"].restored_at + 5.0)
         assert status["tenants"] == {
-            "a": {"knowledge": "last known", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": 65.0},
-            "b": {"knowledge": "unknown", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None},
+            "a": {"syncState": "last known", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": 65.0},
+            "b": {"syncState": "not synced", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None},
         }
         it.put("a", "new", "10.96.0.9", "10.0.0.9")
         await asyncio.sleep(60)
         assert all("10.96.0.9" in it.text(guest) for guest in ("g1", "g2"))
-        assert it.engine.tenants["a"].knowledge == "heard"
+        assert it.engine.tenants["a"].sync_state == "synced"
 
 
 async def test_saved_services_that_are_gone_are_gone_when_the_api_server_is_heard() -> None:
@@ -123,7 +123,7 @@ async def test_a_first_list_with_endpoints_and_without_services_is_not_believed(
     before = it.text("g1")
     async with it.running(100.0):
         assert it.text("g1") == before
-        assert it.engine.tenants["a"].knowledge == "held"
+        assert it.engine.tenants["a"].sync_state == "distrusted"
         assert not it.report.readiness().is_ready
         await asyncio.sleep(HOLD_S)
         assert "10.96.0.1" not in it.text("g1")
@@ -132,11 +132,11 @@ async def test_a_first_list_with_endpoints_and_without_services_is_not_believed(
     it.bridge.add("g2", "a")
     async with it.running(100.0):
         assert "10.96.0.1" in it.text("g2")
-        assert [held.names for held in it.engine.brake.held] == [frozenset({"web"})]
+        assert [held.names for held in it.engine.distrusted] == [frozenset({"web"})]
         it.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
         await asyncio.sleep(1)
         assert "10.96.0.1" not in it.text("g2")
-        assert it.engine.brake.held == frozenset()
+        assert it.engine.distrusted == frozenset()
 
 
 async def test_saved_state_is_of_what_was_heard(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ async def test_a_list_whose_only_service_is_too_large_is_not_held() -> None:
         it.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
         await asyncio.sleep(5)
         assert "10.96.0.1" not in it.text("g")
-        assert it.engine.feed.held == ()
+        assert it.engine.cache.distrusted == ()
 
 
 async def test_a_tenant_starts_with_a_service_that_is_too_large() -> None:
@@ -64,7 +64,7 @@ async def test_a_tenant_starts_with_a_service_that_is_too_large() -> None:
     put_large(it, "web", "10.96.0.1")
     it.bridge.add("g", "a")
     async with it.running():
-        assert it.engine.tenants["a"].is_heard
+        assert it.engine.tenants["a"].has_synced
         assert "10.96.0.1" not in it.text("g")
 
 

@@ -32,27 +32,27 @@ class ShownWithNode(RecordingState):
         self.zone = None
 
 
-class ServiceIndex:
+class SuperCluster:
     """A super cluster, and what is followed of it."""
 
     def __init__(self) -> None:
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
-        self.shown = ShownWithNode()
-        self.feed = ObjectCache(self.shown, HOLD_S)
+        self.state = ShownWithNode()
+        self.cache = ObjectCache(self.state, HOLD_S)
         self.tasks = Tasks("test")
         self.changes = 0
-        self.slices: list[EndpointSliceObject] = []
+        self.slices: list[tuple[str, EndpointSliceObject]] = []
         self.watch = Watch(
             self.transport,
             "n1",
-            self.feed,
-            self.shown,
+            self.cache,
+            self.state,
+            lambda tenant, item: self.slices.append((tenant, item)),
             self._changed,
             self.tasks,
             clock=asyncio.get_running_loop().time,
         )
-        self.watch.on_slice = self.slices.append
         for node, zone in (("n1", "z1"), ("n2", "z2")):
             labels = {"topology.kubernetes.io/zone": zone}
             self.storage.put(NODES, {"metadata": {"name": node, "labels": labels}})
@@ -92,8 +92,8 @@ def _metadata(tenant: str, namespace: str, name: str, labels: dict[str, str]) ->
     return {"name": name, "namespace": f"{tenant}-{namespace}", "labels": its}
 
 
-def cluster() -> ServiceIndex:
-    made = ServiceIndex()
+def cluster() -> SuperCluster:
+    made = SuperCluster()
     for tenant in ("a", "b"):
         made.put_tenant(tenant, "default", "web")
         made.put_service(tenant, "default", f"{tenant}1")
@@ -105,23 +105,23 @@ async def test_without_guests_only_namespaces_and_the_node_are_watched() -> None
     world = cluster()
     world.put_tenant("", "kube-system")
     async with world.running():
-        assert world.watch.has_listed
+        assert world.watch.has_base_synced
         assert (world.watch.count, world.watch.lists) == (2, 2)
-        assert world.shown.zone == "z1"
-        assert world.shown.names("namespace") == ["a-default", "a-web", "b-default", "b-web"]
-        assert world.feed.counts() == (0, 0)
-        assert not world.watch.is_heard("a")
+        assert world.state.zone == "z1"
+        assert world.state.names("namespace") == ["a-default", "a-web", "b-default", "b-web"]
+        assert world.cache.counts() == (0, 0)
+        assert not world.watch.has_synced("a")
 
 
 async def test_a_tenant_on_the_node_is_followed_and_the_others_are_not() -> None:
     world = cluster()
     async with world.running():
-        world.watch.want({"a"})
-        assert not world.watch.is_heard("a")
+        world.watch.follow({"a"})
+        assert not world.watch.has_synced("a")
         await asyncio.sleep(1)
-        assert world.watch.is_heard("a")
-        assert not world.watch.is_heard("b")
-        assert (world.shown.names("service"), world.shown.names("slice")) == (["a1", "a2"], ["a1-1", "a2-1"])
+        assert world.watch.has_synced("a")
+        assert not world.watch.has_synced("b")
+        assert (world.state.names("service"), world.state.names("slice")) == (["a1", "a2"], ["a1-1", "a2-1"])
         assert world.watch.count == 2 + 2 * 2
         before = world.changes
         world.put_service("b", "web", "b3")
@@ -129,7 +129,7 @@ async def test_a_tenant_on_the_node_is_followed_and_the_others_are_not() -> None
         assert world.changes == before
         world.put_service("a", "web", "a3")
         await asyncio.sleep(1)
-        assert world.shown.names("service") == ["a1", "a2", "a3"]
+        assert world.state.names("service") == ["a1", "a2", "a3"]
 
 
 async def test_what_another_proxy_serves_is_not_asked_for() -> None:
@@ -137,54 +137,54 @@ async def test_what_another_proxy_serves_is_not_asked_for() -> None:
     world.put_service("a", "web", "other", **{"service.kubernetes.io/service-proxy-name": "x"})
     world.put_service("a", "web", "headless", **{"service.kubernetes.io/headless": ""})
     async with world.running():
-        world.watch.want({"a"})
+        world.watch.follow({"a"})
         await asyncio.sleep(1)
-        assert world.shown.names("service") == ["a1", "a2"]
-        assert world.shown.names("slice") == ["a1-1", "a2-1"]
+        assert world.state.names("service") == ["a1", "a2"]
+        assert world.state.names("slice") == ["a1-1", "a2-1"]
 
 
 async def test_namespaces_come_and_go() -> None:
     world = cluster()
     async with world.running():
-        world.watch.want({"a"})
+        world.watch.follow({"a"})
         await asyncio.sleep(1)
         world.put_service("a", "new", "a9")
         world.put_tenant("a", "new")
         await asyncio.sleep(0)
         await asyncio.sleep(1)
-        assert world.watch.is_heard("a")
-        assert world.shown.names("service") == ["a1", "a2", "a9"]
+        assert world.watch.has_synced("a")
+        assert world.state.names("service") == ["a1", "a2", "a9"]
         world.storage.delete(NAMESPACES, "", "a-web")
         await asyncio.sleep(1)
-        assert world.shown.names("service") == ["a1", "a9"]
+        assert world.state.names("service") == ["a1", "a9"]
         assert world.watch.count == 2 + 2 * 2
 
 
 async def test_a_tenant_whose_guests_are_gone_is_followed_for_a_while() -> None:
     world = cluster()
     async with world.running():
-        world.watch.want({"a", "b"})
+        world.watch.follow({"a", "b"})
         await asyncio.sleep(1)
         lists = world.queries("list")
-        world.watch.want({"b"})
-        end = world.watch.next_end
+        world.watch.follow({"b"})
+        end = world.watch.next_unfollow_at
         assert end is not None
         await asyncio.sleep(LINGER_S / 2)
-        world.watch.want({"a", "b"})
-        assert world.watch.next_end is None
-        world.watch.want({"b"})
+        world.watch.follow({"a", "b"})
+        assert world.watch.next_unfollow_at is None
+        world.watch.follow({"b"})
         await asyncio.sleep(LINGER_S)
         assert world.queries("list") == lists
-        world.watch.want({"b"})
+        world.watch.follow({"b"})
         await asyncio.sleep(1)
-        assert world.shown.names("service") == ["b1", "b2"]
+        assert world.state.names("service") == ["b1", "b2"]
         assert world.watch.count == 2 + 2 * 2
 
 
 async def test_many_namespaces_change_the_scope_and_nothing_is_missing_in_between() -> None:
     world = cluster()
     async with world.running():
-        world.watch.want({"a"})
+        world.watch.follow({"a"})
         await asyncio.sleep(1)
         names = [f"n{number}" for number in range(MAX_NAMESPACES)]
         for name in names:
@@ -193,12 +193,12 @@ async def test_many_namespaces_change_the_scope_and_nothing_is_missing_in_betwee
         # One that the syncer did not bring down, and that is the tenant's all the same.
         world.storage.put(SERVICES, {"metadata": {"name": "by-hand", "namespace": "a-web"}})
         await asyncio.sleep(5)
-        assert world.shown.names("service") == sorted(["a1", "a2", "by-hand", *(f"s-{n}" for n in names)])
-        assert (world.watch.count, world.shown.removed) == (2 + 2 * 2, [])
-        assert world.watch.is_heard("a")
+        assert world.state.names("service") == sorted(["a1", "a2", "by-hand", *(f"s-{n}" for n in names)])
+        assert (world.watch.count, world.state.removed) == (2 + 2 * 2, [])
+        assert world.watch.has_synced("a")
         world.storage.put(SERVICES, {"metadata": {"name": "late", "namespace": "a-n3"}})
         await asyncio.sleep(1)
-        assert "late" in world.shown.names("service")
+        assert "late" in world.state.names("service")
 
 
 async def test_the_whole_cluster_is_watched_where_namespaces_do_not_say_enough() -> None:
@@ -208,9 +208,9 @@ async def test_the_whole_cluster_is_watched_where_namespaces_do_not_say_enough()
     for name in names:
         world.put_service("a", name, f"s-{name}")
     async with world.running():
-        world.watch.want({"a"})
+        world.watch.follow({"a"})
         await asyncio.sleep(1)
-        assert world.shown.names("service") == sorted(["a1", "a2", *(f"s-{n}" for n in names)])
+        assert world.state.names("service") == sorted(["a1", "a2", *(f"s-{n}" for n in names)])
         assert world.watch.count == 2 + 2
         before = world.changes
         world.put_service("b", "web", "b3")
@@ -221,7 +221,7 @@ async def test_the_whole_cluster_is_watched_where_namespaces_do_not_say_enough()
 async def test_a_list_that_comes_back_empty_is_held_against_and_let_go_later() -> None:
     world = cluster()
     async with world.running():
-        world.watch.want({"a"})
+        world.watch.follow({"a"})
         await asyncio.sleep(1)
         world.transport.is_stalled = True
         for name, namespace in (("a1", "a-default"), ("a2", "a-web")):
@@ -229,43 +229,43 @@ async def test_a_list_that_comes_back_empty_is_held_against_and_let_go_later() -
         world.storage.compact()
         world.transport.heal()
         await asyncio.sleep(100)
-        assert world.shown.names("service") == ["a1", "a2"]
-        assert {held.lacking.namespace for held in world.feed.held} == {"a-default", "a-web"}
+        assert world.state.names("service") == ["a1", "a2"]
+        assert {held.lacking.namespace for held in world.cache.distrusted} == {"a-default", "a-web"}
         world.storage.delete(ENDPOINT_SLICES, "a-web", "a2-1")
         await asyncio.sleep(1)
-        assert world.shown.names("service") == ["a1"]
+        assert world.state.names("service") == ["a1"]
 
 
 async def test_while_the_api_server_is_away_nobody_is_heard_and_nothing_is_forgotten() -> None:
     world = cluster()
     world.transport.failures = [UnreachableError("connect: refused")] * 6
     async with world.running():
-        world.watch.want({"a"})
-        assert not world.watch.is_heard("a")
+        world.watch.follow({"a"})
+        assert not world.watch.has_synced("a")
         assert world.watch.ages() == dict.fromkeys(("namespaces", "node", "services", "endpointSlices"))
         await asyncio.sleep(60)
-        assert world.watch.is_heard("a")
+        assert world.watch.has_synced("a")
         world.transport.is_stalled = True
         await asyncio.sleep(600)
-        assert world.shown.names("service") == ["a1", "a2"]
+        assert world.state.names("service") == ["a1", "a2"]
         assert all(age is not None and age > 100 for age in world.watch.ages().values())
 
 
 async def test_slices_that_change_are_told_and_those_of_a_list_are_not() -> None:
     world = cluster()
     async with world.running():
-        world.watch.want({"a"})
+        world.watch.follow({"a"})
         await asyncio.sleep(1)
         assert world.slices == []
         world.put_service("a", "web", "a2")
         await asyncio.sleep(1)
-        assert [each.metadata.name for each in world.slices] == ["a2-1"]
+        assert [(tenant, each.metadata.name) for tenant, each in world.slices] == [("a", "a2-1")]
 
 
 async def test_an_object_that_does_not_decode_is_told() -> None:
     world = cluster()
     async with world.running():
-        world.watch.want({"a"})
+        world.watch.follow({"a"})
         world.storage.put(SERVICES, {"metadata": {"name": "odd", "namespace": "a-web"}, "spec": {"ports": 1}})
         await asyncio.sleep(1)
         assert list(world.watch.unreadable()) == ["services a-web/odd"]

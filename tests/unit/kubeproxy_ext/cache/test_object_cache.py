@@ -104,7 +104,9 @@ def test_a_list_that_takes_all_while_there_are_endpoints_is_held_against() -> No
     cache, state = fed()
     cache.remove_services([X, Y], 7.0, by_relist=True)
     assert state.names("service") == ["x", "y"]
-    assert cache.distrusted == (DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),)
+    assert cache.distrusted == (
+        DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),
+    )
     # A slice that goes on to change is no reason to let go, and counts.
     cache.put(endpoints("x-1", "10.0.0.2"))
     assert state.names("service") == ["x", "y"]
@@ -224,7 +226,9 @@ def test_what_was_known_before_a_first_list_without_services_is_held_like_what_a
     cache.remove_services([X, Y], 0.0, by_relist=False)
     cache.distrust_absent([service("x"), service("y")], 3.0)
     assert state.names("service") == ["x", "y"]
-    assert cache.distrusted == (DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 3.0),)
+    assert cache.distrusted == (
+        DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 3.0),
+    )
     cache.put(service("z"))
     assert state.names("service") == ["z"]
     # A plausible list is believed.

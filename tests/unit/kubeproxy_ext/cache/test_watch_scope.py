@@ -2,7 +2,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeproxy_ext.cache.watch_scope import MAX_NAMESPACES, MAX_TENANTS, WatchScope, TenantNamespaces, WatchPlan, plan_watches
+from kubeproxy_ext.cache.watch_scope import (
+    MAX_NAMESPACES,
+    MAX_TENANTS,
+    TenantNamespaces,
+    WatchPlan,
+    WatchScope,
+    plan_watches,
+)
 
 A = TenantNamespaces(frozenset({"a-default", "a-web"}), "tenants", "a")
 B = TenantNamespaces(frozenset({"b-default"}), "tenants", "b")
@@ -27,10 +34,10 @@ def test_few_namespaces_are_watched_one_by_one() -> None:
 
 def test_many_are_watched_by_the_labels_of_their_tenants_and_what_has_none_once() -> None:
     of_a, of_b = big("a"), B
-    unlabelled = WatchScope(labels="!tenancy.x-k8s.io/vcname", namespaces=of_a.namespaces | of_b.namespaces)
+    unlabelled = WatchScope(labels="!tenancy.x-k8s.io/vcname", included=of_a.namespaces | of_b.namespaces)
     labels = "tenancy.x-k8s.io/vcnamespace=tenants,tenancy.x-k8s.io/vcname="
-    by_a = WatchScope(labels=labels + "a", namespaces=of_a.namespaces)
-    by_b = WatchScope(labels=labels + "b", namespaces=of_b.namespaces)
+    by_a = WatchScope(labels=labels + "a", included=of_a.namespaces)
+    by_b = WatchScope(labels=labels + "b", included=of_b.namespaces)
     assert plan_watches({"a": of_a, "b": of_b}) == WatchPlan(
         frozenset({by_a, by_b, unlabelled}), {"a": (by_a, unlabelled), "b": (by_b, unlabelled)}
     )
@@ -39,8 +46,10 @@ def test_many_are_watched_by_the_labels_of_their_tenants_and_what_has_none_once(
 def test_many_that_do_not_say_whose_they_are_need_the_whole_cluster() -> None:
     for name in ("", "x" * 64, "a/b", "-a"):
         odd = big("a", vc_name=name)
-        whole = WatchScope(namespaces=odd.namespaces | B.namespaces)
-        assert plan_watches({"a": odd, "b": B}) == WatchPlan(frozenset({whole}), {"a": (whole,), "b": (whole,)})
+        whole = WatchScope(included=odd.namespaces | B.namespaces)
+        assert plan_watches({"a": odd, "b": B}) == WatchPlan(
+            frozenset({whole}), {"a": (whole,), "b": (whole,)}
+        )
 
 
 def test_so_do_too_many_tenants() -> None:
@@ -71,7 +80,9 @@ def test_a_namespace_that_comes_and_goes_does_not_turn_all_watches_over() -> Non
         ),
     )
 )
-def test_every_namespace_is_covered_and_the_number_of_watches_has_a_bound(places: dict[str, TenantNamespaces]) -> None:
+def test_every_namespace_is_covered_and_the_number_of_watches_has_a_bound(
+    places: dict[str, TenantNamespaces],
+) -> None:
     found = plan_watches(places)
     assert len(found.scopes) <= max(MAX_NAMESPACES, MAX_TENANTS + 1)
     assert found.by_tenant.keys() == places.keys()
@@ -81,4 +92,4 @@ def test_every_namespace_is_covered_and_the_number_of_watches_has_a_bound(places
     # What is watched of the whole cluster is dropped where nobody wants it.
     wanted = {namespace for place in places.values() for namespace in place.namespaces}
     for part in found.scopes:
-        assert part.namespace in wanted or (part.namespaces is not None and part.namespaces <= wanted)
+        assert part.namespace in wanted or (part.included is not None and part.included <= wanted)

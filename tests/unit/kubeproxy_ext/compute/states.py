@@ -2,7 +2,7 @@
 """A world of given objects, a guest that looks at it, and what the guest's rules come to."""
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.guest_view import ServiceGroup, GuestView
+from kubeproxy_ext.compute.guest_view import GuestView, ServiceGroup
 from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.model import (
     Family,

@@ -37,7 +37,9 @@ ADDRESS = ("172.30.0.41", 80, Protocol.TCP)
         ([YOUNGER, OTHER_NAME], "a/a"),
     ],
 )
-def test_the_better_claim_then_the_older_then_the_first_name(services: list[ServiceInfo], winner: str) -> None:
+def test_the_better_claim_then_the_older_then_the_first_name(
+    services: list[ServiceInfo], winner: str
+) -> None:
     expected = {s.reference: (AddressConflict(ADDRESS, winner),) for s in services if s.reference != winner}
     for order in itertools.permutations(services):
         assert find_conflicts(order, Family.IPV4) == expected

@@ -4,7 +4,7 @@
 import pytest
 
 from kubeproxy_ext.compute.endpoints import Candidate, categorize, join, serving
-from kubeproxy_ext.compute.parse import PortInfo, SliceInfo, EndpointInfo
+from kubeproxy_ext.compute.parse import EndpointInfo, PortInfo, SliceInfo
 from ruleset.model import Endpoint, Family, Protocol
 from tests.cases.services import shape
 from tests.cases.services.load import load_shared

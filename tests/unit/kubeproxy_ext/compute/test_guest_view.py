@@ -3,7 +3,7 @@
 
 import pytest
 
-from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, ServiceGroup, GuestView
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, GuestView, ServiceGroup
 from ruleset.model import Family
 
 

@@ -10,11 +10,11 @@ from kubeproxy_ext.compute import objects, parse
 from kubeproxy_ext.compute.addresses import AddressRange
 from kubeproxy_ext.compute.parse import (
     Addresses,
-    NamespaceOwner,
-    ServiceInfo,
-    PortInfo,
-    SliceInfo,
     EndpointInfo,
+    NamespaceOwner,
+    PortInfo,
+    ServiceInfo,
+    SliceInfo,
     parse_namespace,
     parse_service,
     parse_slice,

@@ -8,7 +8,7 @@ import pytest
 from kubeproxy_ext.compute.addresses import AddressRange
 from kubeproxy_ext.compute.guest_view import GuestView, ServingEndpoints
 from kubeproxy_ext.compute.objects import read
-from kubeproxy_ext.compute.parse import Addresses, ServiceInfo, PortInfo, SliceInfo, EndpointInfo
+from kubeproxy_ext.compute.parse import Addresses, EndpointInfo, PortInfo, ServiceInfo, SliceInfo
 from kubeproxy_ext.compute.service_rules import CompiledService, GuestLocation, compile_service
 from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.model import (
@@ -148,7 +148,9 @@ def test_udp_ports_tell_who_serves() -> None:
 
 def test_a_family_without_address_has_no_rules() -> None:
     six = GuestLocation("here", "", Family.IPV6)
-    assert compile_service(service(), BOTH, six, is_admitted=True) == CompiledService(ServiceRules("a/s", ()), ())
+    assert compile_service(service(), BOTH, six, is_admitted=True) == CompiledService(
+        ServiceRules("a/s", ()), ()
+    )
 
 
 def ask(rules: GuestRules, check: Check) -> object:

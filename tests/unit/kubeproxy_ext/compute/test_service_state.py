@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, ServiceGroup, GuestView
+from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, GuestView, ServiceGroup
 from kubeproxy_ext.compute.parse import SliceInfo, parse_slice
 from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.model import (

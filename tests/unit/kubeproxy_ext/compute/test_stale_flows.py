@@ -4,7 +4,7 @@
 import pytest
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.guest_view import GuestView, GuestRulesResult, ServingEndpoints
+from kubeproxy_ext.compute.guest_view import GuestRulesResult, GuestView, ServingEndpoints
 from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
 from ruleset.model import (
@@ -39,7 +39,9 @@ def result(
     """One Service with these endpoints; `serving` if more of them serve."""
     to = targets(endpoints, name, protocol)
     rules = ServiceRules(name, (Frontend(ip, PORT, protocol, f"{name}:p", to),))
-    servings = (ServingEndpoints(f"{name}:p", protocol, parse(serving or endpoints)),) if protocol is UDP else ()
+    servings = (
+        (ServingEndpoints(f"{name}:p", protocol, parse(serving or endpoints)),) if protocol is UDP else ()
+    )
     return GuestRulesResult(GuestRules(Family.IPV4, (rules,)), servings)
 
 

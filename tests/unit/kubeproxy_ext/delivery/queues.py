@@ -5,7 +5,7 @@ from typing import Any
 
 from bridge_api.messages import Capabilities, Guest, GuestResult, ResultCode
 from kubeproxy_ext.compute.guest_view import GuestRulesResult, ServingEndpoints
-from kubeproxy_ext.delivery.queue import Delivery, Push, DesiredRuleset
+from kubeproxy_ext.delivery.queue import Delivery, DesiredRuleset, Push
 from ruleset.document import make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render.iptables import render
@@ -13,7 +13,9 @@ from ruleset.render.iptables import render
 CAPABLE = Capabilities(channel="agent", backends=("iptables",), deltas=True, conntrack=True)
 
 
-def desired(generation: int, *ports: int, protocol: Protocol = Protocol.TCP, serving: int = 0) -> DesiredRuleset:
+def desired(
+    generation: int, *ports: int, protocol: Protocol = Protocol.TCP, serving: int = 0
+) -> DesiredRuleset:
     """Eight Services whose endpoints have the ports 8000 and so on, but for the first ones."""
     numbers = [*ports, *range(8000 + len(ports), 8008)]
     services = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who waits for whom, and until when."""
 
-from kubeproxy_ext.delivery.in_flight import HOLD_S, InFlightBatches
+from kubeproxy_ext.delivery.in_flight import BARRIER_S, InFlightBatches
 
 
 def sent(*guests: str) -> InFlightBatches:
@@ -11,30 +11,30 @@ def sent(*guests: str) -> InFlightBatches:
 
 
 def test_who_was_sent_nothing_waits_for_nobody() -> None:
-    assert InFlightBatches().until("g1") is None
-    assert sent("g1", "g2").until("g3") is None
+    assert InFlightBatches().barrier_until("g1") is None
+    assert sent("g1", "g2").barrier_until("g3") is None
 
 
 def test_the_first_waits_for_the_others_and_the_last_sets_them_free() -> None:
     made = sent("g1", "g2", "g3")
     made.answered("g1", 1.0)
     made.answered("g2", 1.02)
-    assert made.until("g1") == made.until("g2") == 1.0 + HOLD_S
+    assert made.barrier_until("g1") == made.barrier_until("g2") == 1.0 + BARRIER_S
     made.answered("g3", 1.03)
-    assert [made.until(each) for each in ("g1", "g2", "g3")] == [None, None, None]
+    assert [made.barrier_until(each) for each in ("g1", "g2", "g3")] == [None, None, None]
 
 
 def test_one_alone_does_not_wait() -> None:
     made = sent("g1")
     made.answered("g1", 1.0)
-    assert made.until("g1") is None
+    assert made.barrier_until("g1") is None
 
 
 def test_one_that_is_gone_is_not_waited_for() -> None:
     made = sent("g1", "g2")
     made.answered("g1", 1.0)
     made.gone("g2")
-    assert made.until("g1") is None
+    assert made.barrier_until("g1") is None
     made.gone("g2")
 
 
@@ -44,16 +44,16 @@ def test_who_went_on_is_of_another_request_and_the_slow_one_holds_up_nobody_agai
     made.answered("g2", 1.0)
     made.sent(["g1", "g2"])
     made.answered("g1", 2.0)
-    assert made.until("g1") == 2.0 + HOLD_S
+    assert made.barrier_until("g1") == 2.0 + BARRIER_S
     made.answered("g2", 2.01)
-    assert made.until("g1") is None
+    assert made.barrier_until("g1") is None
     made.answered("slow", 9.0)
     made.answered("slow", 10.0)
-    assert made.until("slow") is None
+    assert made.barrier_until("slow") is None
 
 
 def test_after_a_lost_connection_nobody_waits() -> None:
     made = sent("g1", "g2")
     made.answered("g1", 1.0)
     made.clear()
-    assert made.until("g1") is None
+    assert made.barrier_until("g1") is None

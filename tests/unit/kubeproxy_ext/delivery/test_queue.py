@@ -6,11 +6,20 @@ from typing import Any
 import pytest
 
 from bridge_api.messages import Capabilities, GuestResult, ResultCode
-from kubeproxy_ext.delivery.in_flight import HOLD_S
+from kubeproxy_ext.delivery.in_flight import BARRIER_S
 from kubeproxy_ext.delivery.queue import Delivery, Push
 from ruleset.delta import RulesetDelta, apply_delta
 from ruleset.document import Ruleset
-from tests.unit.kubeproxy_ext.delivery.queues import ONE, THREE, TWO, answer, applied, delivery, guest, desired
+from tests.unit.kubeproxy_ext.delivery.queues import (
+    ONE,
+    THREE,
+    TWO,
+    answer,
+    applied,
+    delivery,
+    desired,
+    guest,
+)
 
 
 def test_a_new_guest_gets_the_whole_and_nothing_more() -> None:
@@ -77,7 +86,7 @@ def test_guests_of_one_request_wait_for_each_other_so_that_the_next_is_one_too()
     made.on_result(push, GuestResult("g1", ResultCode.APPLIED), 2.0)
     assert not made.is_waiting_for_batch("g1")  # somebody has to plan, so that it is known until when
     assert made.take_due(2.0) == ()
-    assert made.next_at == 2.0 + HOLD_S
+    assert made.next_at == 2.0 + BARRIER_S
     assert made.is_waiting_for_batch("g1")
     made.on_result(push, GuestResult("g2", ResultCode.APPLIED), 2.01)
     assert made.is_waiting_for_batch("g2")
@@ -95,7 +104,7 @@ def test_nobody_waits_long_for_a_guest_that_does_not_answer() -> None:
         made.set_desired(name, TWO, 0.0)
     made.on_result(push, GuestResult("g1", ResultCode.APPLIED), 1.0)
     assert made.take_due(1.0) == ()
-    (second,) = made.take_due(1.0 + HOLD_S)
+    (second,) = made.take_due(1.0 + BARRIER_S)
     assert second.guests == ("g1",)
     answer(made, second, ResultCode.APPLIED, 2.0)
     made.set_desired("g1", THREE, 2.0)

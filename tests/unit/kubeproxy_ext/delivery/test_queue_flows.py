@@ -5,7 +5,7 @@ from bridge_api.messages import Capabilities, ResultCode
 from kubeproxy_ext.compute.stale_flows import StaleFlow
 from kubeproxy_ext.delivery.queue import Delivery
 from ruleset.model import Protocol
-from tests.unit.kubeproxy_ext.delivery.queues import answer, applied, delivery, guest, desired
+from tests.unit.kubeproxy_ext.delivery.queues import answer, applied, delivery, desired, guest
 
 UDP_ONE = desired(1, protocol=Protocol.UDP)
 UDP_TWO = desired(2, 9000, protocol=Protocol.UDP)

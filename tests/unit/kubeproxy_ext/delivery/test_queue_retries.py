@@ -4,7 +4,7 @@
 import pytest
 
 from bridge_api.messages import Capabilities, GuestResult, ResultCode
-from kubeproxy_ext.delivery.queue import RETRY_S, REFUSED_RETRY_S, RESEND_S, Push
+from kubeproxy_ext.delivery.queue import REFUSED_RETRY_S, RESEND_S, RETRY_S, Push
 from tests.unit.kubeproxy_ext.delivery.queues import ONE, TWO, answer, applied, delivery, guest
 
 

@@ -18,7 +18,7 @@ from kubeproxy_ext.compute.objects import (
     SlicePort,
 )
 from kubeproxy_ext.compute.service_state import ServiceState
-from kubeproxy_ext.delivery.rulesets import GuestSpec, Generations, Rulesets, Ineligible, guest_spec
+from kubeproxy_ext.delivery.rulesets import Generations, GuestSpec, Ineligible, Rulesets, guest_spec
 from ruleset.model import Family
 from ruleset.names import Backend
 from tenancy import keys
@@ -88,13 +88,13 @@ def test_what_a_guest_asks_for(fields: dict[str, Any], families: list[Family], b
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"tenant": ""}, "its pod is no tenant's"),
+        ({"tenant": ""}, "its pod belongs to no tenant"),
         ({"not_injectable": "policy"}, "policy"),
-        ({"capabilities": None}, "no channel has been probed yet"),
-        ({"capabilities": Capabilities()}, "its packet filter is none that rules can be written for"),
+        ({"capabilities": None}, "kata-bridge has probed no channel of it yet"),
+        ({"capabilities": Capabilities()}, "its packet filter is not supported: neither iptables nor nft"),
         (
             {"ips": ("fd00::1",), "capabilities": Capabilities(backends=("nft",))},
-            "it has IPv6 addresses alone, and no packet filter for IPv6",
+            "it has IPv6 addresses only, and no packet filter for IPv6",
         ),
     ],
 )
@@ -105,7 +105,9 @@ def test_who_gets_none_and_why(fields: dict[str, Any], reason: str) -> None:
 def test_guests_that_see_the_same_share_one_value_and_one_render() -> None:
     cluster = ServiceIndex()
     one = ask()
-    found = cluster.groups.desired_for({"g1": one, "g2": ask(ips=("10.244.0.2",)), "g3": ask(networks=("x",))})
+    found = cluster.groups.desired_for(
+        {"g1": one, "g2": ask(ips=("10.244.0.2",)), "g3": ask(networks=("x",))}
+    )
     assert found["g1"] is found["g2"]
     assert found["g1"].digest != found["g3"].digest
     assert (cluster.groups.render_count, len(cluster.groups)) == (2, 2)

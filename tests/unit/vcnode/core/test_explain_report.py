@@ -167,12 +167,12 @@ def test_without_both_daemons_the_outcome_is_unknown() -> None:
 
 
 def test_guest_without_a_ruleset_says_why() -> None:
-    desired = DesiredRules(None, problem="its pod is no tenant's")
+    desired = DesiredRules(None, problem="its pod belongs to no tenant")
     guest = replace(GUEST, tenant="", tenant_pod="", digest="")
     found = explain(guest, to("10.96.0.1"), desired, ReadBack((), ()))
-    assert (found.state, found.message) == (RulesState.NO_RULESET, "its pod is no tenant's")
+    assert (found.state, found.message) == (RulesState.NO_RULESET, "its pod belongs to no tenant")
     assert render(found)[0] == "tcp 10.0.0.10 -> 10.96.0.1:80 from vc-a-web/front"
-    assert found.unknown == ("expected outcome: its pod is no tenant's",)
+    assert found.unknown == ("expected outcome: its pod belongs to no tenant",)
     found = explain(guest, to("10.96.0.1"), replace(desired, problem=""), ReadBack((), ()))
     assert found.message == "kubeproxy-ext has not made a ruleset for this guest yet"
 
@@ -193,15 +193,15 @@ def test_service_of_another_network_gets_a_note() -> None:
 
 def test_unsynced_kubeproxy_ext_gets_a_note() -> None:
     desired = replace(
-        DESIRED, knowledge="last known", last_known_age_s=65.0, held_namespaces=("vc-a-web", "vc-a-x")
+        DESIRED, sync_state="last known", last_known_age_s=65.0, distrusted_namespaces=("vc-a-web", "vc-a-x")
     )
     assert explain(GUEST, to("10.32.0.10"), desired, APPLIED).notes == (
         "kubeproxy-ext is not synced: it uses the last known Services, which are 1 min 5 s old",
         "a relist removed all Services of namespace web; their rules stay until it is confirmed",
         "a relist removed all Services of namespace vc-a-x; their rules stay until it is confirmed",
     )
-    assert explain(GUEST, to("10.32.0.10"), replace(DESIRED, knowledge="held"), APPLIED).notes == (
-        "the tenant's Services: held",
+    assert explain(GUEST, to("10.32.0.10"), replace(DESIRED, sync_state="distrusted"), APPLIED).notes == (
+        "the tenant's Services: distrusted",
     )
 
 

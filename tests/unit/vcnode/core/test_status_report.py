@@ -83,7 +83,7 @@ def test_what_kubeproxy_ext_says() -> None:
         "daemon": "kubeproxy-ext",
         "nodeName": "node-1",
         "sources": {"services": {"ageSeconds": None}, "node": {"ageSeconds": 2.0}},
-        "tenants": {"vc-b": {"knowledge": "unknown"}, "vc-a": {"knowledge": "heard"}},
+        "tenants": {"vc-b": {"syncState": "not synced"}, "vc-a": {"syncState": "synced"}},
         "problems": [{"tenant": "vc-a", "problem": "x"}],
         "guests": [{"id": "a", "behindSeconds": 3.0}, {"id": "b"}],
     }
@@ -92,7 +92,7 @@ def test_what_kubeproxy_ext_says() -> None:
         "kubeproxy-ext on node-1: ready  (x)",
         "  source node      age 2 s",
         "  source services  not heard yet",
-        "  tenants          2: vc-a, vc-b (unknown)",
+        "  tenants          2: vc-a, vc-b (not synced)",
         "  guests           2, of these 1 behind",
         "  left out         1 things of tenants' Services: see --json",
     ]
