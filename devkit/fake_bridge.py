@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake of kata-bridge, in process or, with `serve`, on a unix socket.
 
-`tests/functional/bridge_api/test_contract.py` runs against it and against the real server. Its guests
-are values: rules and resolv.confs are stored, and applied to nothing.
+The contract tests in `tests/functional/bridge_api` run against it and against kata-bridge. Its guests are
+values: rules and resolv.confs are stored, and applied to nothing.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from ruleset.document import Ruleset
 CAPABILITIES = Capabilities(
     channel="agent", backends=("iptables", "nft"), ipv6=True, deltas=True, conntrack=True, resolv_conf=True
 )
-_GONE = "no such sandbox on this node"
+_GONE = "this node has no such sandbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,14 @@ class FakeBridge:
         self.ruleset_requests: list[RulesetRequest] = []
         self.resolv_conf_requests: list[SetResolvConfRequest] = []
         self.flushed: list[tuple[str, tuple[Flow, ...]]] = []
+        self.resolvers: dict[str, SetResolvConfRequest] = {}
+        """By pod: the latest request, unless it was withdrawn."""
         self.resolv_confs: dict[str, str] = {}
-        """By pod: the file that its containers have."""
+        """By pod: the file that its running containers have."""
         self.wait_messages: dict[str, str] = {}
         """By pod: why its containers may not start; "" if they may."""
         # Returned, one each, instead of taking a resolv.conf.
         self.next_resolv_conf_results: list[tuple[ResultCode, str]] = []
-        self._resolvers: dict[str, SetResolvConfRequest] = {}
         self._watchers: set[asyncio.Queue[GuestEvent | None]] = set()
         self._server: grpc.aio.Server | None = None
 
@@ -144,7 +145,7 @@ class FakeBridge:
         """Restart without saved state: what was set is forgotten, guests keep what they have."""
         for known in self.guests.values():
             known.desired = None
-        self._resolvers.clear()
+        self.resolvers.clear()
         self.resolv_confs.clear()
         self.wait_messages.clear()
         for watcher in self._watchers:
@@ -220,7 +221,7 @@ class FakeBridge:
         if isinstance(ruleset, Ruleset):
             return ruleset
         if known.desired is None:
-            raise BaseMismatch("nothing was set for this guest before")
+            raise BaseMismatch("no ruleset was set for this guest")
         return apply_delta(known.desired, ruleset)
 
     def _result(self, name: str, known: BridgeGuest, code: ResultCode, text: str = "") -> GuestResult:
@@ -250,17 +251,17 @@ class FakeBridge:
                 self.flushed.append((name, tuple(flows)))
                 yield self._result(name, known, ResultCode.APPLIED)
 
-    async def read_back(self, name: str) -> ReadBackReply:
-        known = self.guests.get(name)
+    async def read_back(self, guest: str) -> ReadBackReply:
+        known = self.guests.get(guest)
         if known is None:
-            return ReadBackReply(GuestResult(name, ResultCode.GONE, _GONE))
+            return ReadBackReply(GuestResult(guest, ResultCode.GONE, _GONE))
         desired = tuple(to_part(document) for document in known.desired.documents) if known.desired else ()
         if known.unreachable:
-            result = self._result(name, known, ResultCode.UNREACHABLE, known.unreachable)
+            result = self._result(guest, known, ResultCode.UNREACHABLE, known.unreachable)
             return ReadBackReply(result, (), desired)
         installed = known.installed.documents if known.installed else ()
         parts = tuple(to_part(document) for document in installed)
-        return ReadBackReply(self._result(name, known, ResultCode.APPLIED), parts, desired)
+        return ReadBackReply(self._result(guest, known, ResultCode.APPLIED), parts, desired)
 
     async def set_resolv_conf(
         self,
@@ -282,12 +283,12 @@ class FakeBridge:
                 return GuestResult(guest, ResultCode.UNCHANGED)
             return GuestResult(guest, ResultCode.GONE, _GONE)
         pod = pod_uid or self.guests[guest].guest.uid or guest
-        before = self._resolvers.pop(pod, SetResolvConfRequest())
+        before = self.resolvers.pop(pod, SetResolvConfRequest())
         latest = replace(request, guest="", pod_uid="")
         if text or wait_message:
-            self._resolvers[pod] = latest
+            self.resolvers[pod] = latest
         if not networks or self._is_for(pod, networks):
-            if text or not wait_message:
+            if text:
                 self.resolv_confs[pod] = text
             self.wait_messages[pod] = wait_message
         is_same = (before.text, before.wait_message) == (text, wait_message) and (

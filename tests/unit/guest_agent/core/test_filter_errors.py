@@ -46,8 +46,8 @@ def test_a_line_of_nft() -> None:
             f"{file}:5:3-9: Error: Could not process rule: No such file or directory\n-A VCN-A\n   ^^^^\n"
         )
         assert error_of("nft", errors) == (
-            "RulesRefusedError: nft: 5:3-9: Error: Could not process rule: No such file or directory -A VCN-A;"
-            " line 5 is '-A VCN-A -j NOSUCH'"
+            "RulesRefusedError: nft: 5:3-9: Error: Could not process rule: No such file or directory"
+            " -A VCN-A; line 5 is '-A VCN-A -j NOSUCH'"
         )
 
 
