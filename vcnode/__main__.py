@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode VERB ...`, also `python -m vcnode`. Exit codes: 0 done, 1 not, 2 wrong usage."""
+"""`vcnode VERB ...`, also `python -m vcnode`. Exit codes: 0 done, 1 failed, 2 wrong usage."""
 
 import argparse
 import datetime as dt
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from vcnode import explain, explain_dns, guests, status, tenant
 from vcnode.terminal import Terminal, ToolError
 
-# It stands above this package, with the fakes that it needs; a node has neither.
+# The demo and its fakes stand above this package; a node has neither.
 _DEMO = "vcnode_demo"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line; each verb adds its own part."""
+    """The command line; each verb adds its part."""
     top = argparse.ArgumentParser(
         prog="vcnode", description="Operator's tool of the vcnode node data plane.", allow_abbrev=False
     )
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code. Raises SystemExit for wrong usage and --help."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a subject that a terminal cannot show must not stop us
+            stream.reconfigure(errors="replace")  # a terminal may lack a subject's characters
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:2] == ["explain", "dns"]:
         # argparse has no verbs of two words beside one of the first word alone.
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.warn(str(error))
         return 1
     except BrokenPipeError:
-        # `vcnode ... | head`: nobody reads on. The interpreter flushes once more at its end, and
-        # that must not fail again.
+        # `vcnode ... | head` reads no further. The interpreter flushes once more at its end, which must
+        # not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a DNS server from within a pod's network namespace: over UDP, and over TCP what does not fit."""
+"""Queries a DNS server from a pod's network namespace: over UDP, and over TCP if the answer is truncated."""
 
 import asyncio
 import secrets
@@ -13,7 +13,7 @@ from kata_bridge.channels.port import NotInjectable, Unreachable
 from vcnode.core.dns_message import DnsAnswer, Malformed, RecordType, decode, question
 
 PORT = 53
-# resolv.conf(5): a resolver waits for 5 s and asks twice; somebody waits here at a terminal.
+# A resolver waits 5 s and tries twice (resolv.conf(5)); a person at a terminal waits less.
 TIMEOUT_S = 2.0
 TRIES = 2
 _MAX_BYTES = 65_535
@@ -21,7 +21,7 @@ _MAX_BYTES = 65_535
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """One question to one server: its answer, or why there is none, and how long it took."""
+    """One query to one server: its answer, or why it has none, and its duration."""
 
     name: str
     server: str
@@ -33,7 +33,7 @@ class QueryResult:
 def ask_all(
     names: tuple[str, ...], type_: RecordType, servers: tuple[str, ...], netns: str | None, port: int = PORT
 ) -> list[QueryResult]:
-    """Ask as a C library does: for each name the servers in turn, until one of them has something.
+    """Query as a C library does: for each name the servers in turn, until one has a record.
 
     `netns` is the path of the pod's network namespace, None for the host's. Raises
     `dns_message.BadName`.
@@ -55,9 +55,9 @@ async def _ask_all(
                 if asked.answer is not None and asked.answer.records:
                     return found
                 if asked.answer is not None and asked.answer.code in ("NOERROR", "NXDOMAIN"):
-                    break  # it knows: on to the next name
+                    break  # an authoritative no: try the next name
             else:
-                return found  # no server knows, and none will know of the next name
+                return found  # no server answers, so none will answer for the next name
     finally:
         namespaces.close()
     return found
@@ -74,7 +74,7 @@ async def _ask(
         else:
             answer = await namespaces.begin(netns, lambda: _exchange(server, data))
     except TimeoutError:
-        problem = f"nothing within {TIMEOUT_S * TRIES:.0f} s"
+        problem = f"no answer within {TIMEOUT_S * TRIES:.0f} s"
     except OSError as error:
         problem = error.strerror or type(error).__name__
     except (Malformed, Unreachable, NotInjectable) as error:
@@ -99,7 +99,7 @@ def _exchange(server: tuple[str, int], data: bytes) -> DnsAnswer:
 def _by_udp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> DnsAnswer:
     with socket.socket(family, socket.SOCK_DGRAM) as client:
         client.settimeout(TIMEOUT_S)
-        # Connected: answers of anybody else never get here, and a port that is closed says so.
+        # A connected socket drops other senders' answers, and reports a closed port.
         client.connect(server)
         client.send(data)
         return decode(client.recv(_MAX_BYTES), data)
@@ -116,7 +116,7 @@ def _by_tcp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) 
 
 
 def _exactly(client: socket.socket, size: int, end_s: float) -> bytes:
-    """Raises TimeoutError at `end_s`, however often a byte comes until then."""
+    """Raises TimeoutError at `end_s`, also if bytes keep trickling in."""
     found = b""
     while len(found) < size:
         left_s = end_s - time.monotonic()
@@ -125,6 +125,6 @@ def _exactly(client: socket.socket, size: int, end_s: float) -> bytes:
         client.settimeout(left_s)
         data = client.recv(size - len(found))
         if not data:
-            raise Malformed("it ends in the middle")
+            raise Malformed("the answer is cut short")
         found += data
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode explain dns`: how a pod resolves names, why so, and what the servers answer it."""
+"""`vcnode explain dns`: a pod's resolv.conf, why it is so, and the answers of its DNS servers."""
 
 import argparse
 import ipaddress
@@ -19,7 +19,7 @@ from vcnode.terminal import Terminal, ToolError, columns, duration
 
 _DAEMON, _BRIDGE = "dnsconfig", "kata-bridge"
 VERB = "explain-dns"
-# What glibc and musl take where resolv.conf has no ndots.
+# glibc's and musl's default.
 _NDOTS = 1
 
 
@@ -29,7 +29,7 @@ class SourcedValue(msgspec.Struct):
 
 
 class FileLine(msgspec.Struct):
-    """One line of a resolv.conf, with the source of each value."""
+    """A line of a resolv.conf, with the source of each value."""
 
     keyword: str
     values: tuple[SourcedValue, ...]
@@ -70,28 +70,32 @@ class DnsPage(msgspec.Struct, rename="camel"):
 
 
 def add_to(verbs: Any) -> None:
-    """Add the verb to the command line; `vcnode explain dns` is written in two words."""
+    """Add the verb to the command line, where it has two words: `vcnode explain dns`."""
     parser = verbs.add_parser(
         VERB,
         prog="vcnode explain dns",
         help="(explain dns) how a pod resolves names, and why",
-        description="Say which network a pod is in, which server answers for it, why, and where each value of"
-        " its resolv.conf comes from. Exit code 0 if it has its resolver and does not wait (and if asked,"
-        " the name has an answer), else 1.",
+        description="Print a pod's network, its DNS server, and the source of each value of its resolv.conf."
+        " Exit code 0 if the pod has its resolver and waits for nothing (and with --query, the name has an"
+        " answer), else 1.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "pod", metavar="POD", help="namespace/name in the tenant or the super cluster, or a guest's id"
     )
-    parser.add_argument("name", metavar="NAME", nargs="?", help="what the pod asks for: a name or an address")
-    parser.add_argument("--query", action="store_true", help="ask the servers, by the pod's own way")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a name or an address that the pod looks up")
     parser.add_argument(
-        "--type", choices=[each.name for each in RecordType], help="of the question (default: A)"
+        "--query", action="store_true", help="query the servers from the pod's network namespace"
+    )
+    parser.add_argument(
+        "--type", choices=[each.name for each in RecordType], help="record type of the query (default: A)"
     )
     parser.add_argument(
         "--netns", metavar="PATH", help="the pod's network namespace (default: kata-bridge's)"
     )
-    parser.add_argument("--tenant", metavar="KEY", help="whose pod, where two tenants have one of that name")
+    parser.add_argument(
+        "--tenant", metavar="KEY", help="the pod's tenant, if several tenants have a pod of that name"
+    )
     daemons.add_where(parser, daemons.DNS_STATUS, _DAEMON)
     parser.add_argument(
         "--bridge-status",
@@ -107,7 +111,7 @@ def add_to(verbs: Any) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print. Raises ToolError."""
     if arguments.query and not arguments.name:
-        raise ToolError("--query needs the NAME to ask for")
+        raise ToolError("--query needs a NAME")
     page = _page(arguments)
     name, type_ = _question(arguments)
     names = candidates(name, *search_of(page.text)) if name else ()
@@ -137,12 +141,12 @@ def _page(arguments: argparse.Namespace) -> DnsPage:
     try:
         return daemons.ask(where, f"/explain?{urlencode(query)}", DnsPage, _DAEMON)
     except daemons.ErrorResponse as error:
-        hint = "; say whose with --tenant" if "more than one" in str(error) else ""
+        hint = "; add --tenant" if "more than one" in str(error) else ""
         raise ToolError(f"{arguments.pod}: {error}{hint}") from None
 
 
 def _question(arguments: argparse.Namespace) -> tuple[str, RecordType]:
-    """The name and the type; an address is asked for backwards."""
+    """The name and the type; an address becomes its reverse name."""
     name = arguments.name or ""
     if arguments.type is not None:
         return name, RecordType[arguments.type]
@@ -162,14 +166,13 @@ def search_of(text: str) -> tuple[tuple[str, ...], int]:
             searches = tuple(values)
         elif keyword == "options":
             found = [value[6:] for value in values if value.startswith("ndots:")]
-            # resolv.conf(5): it is silently capped to 15.
-            # What a pod's author writes may be of any length.
+            # resolv.conf(5): silently capped to 15. A pod's author may write a number of any length.
             ndots = min(int(found[-1][:20]), 15) if found and found[-1].isdecimal() else ndots
     return searches, ndots
 
 
 def servers_of(text: str) -> tuple[str, ...]:
-    """The servers of a resolv.conf, as a C library reads it: a name is none, and is not looked up."""
+    """The servers of a resolv.conf, as a C library reads it: names are ignored."""
     lines = (line.split() for line in text.splitlines())
     return tuple(line[1] for line in lines if line[:1] == ["nameserver"] and _is_address(line[1:2]))
 
@@ -190,13 +193,13 @@ def _query(
 ) -> list[QueryResult]:
     servers = servers_of(page.text)
     if not servers:
-        raise ToolError(f"{page.pod.pod}: it has no server to ask")
+        raise ToolError(f"{page.pod.pod}: it has no DNS server")
     try:
         return ask_all(names, type_, servers, _netns(arguments, page))
     except BadName as error:
         raise ToolError(str(error)) from None
     except UnicodeError:
-        raise ToolError(f"{arguments.name!r} is no name") from None
+        raise ToolError(f"{arguments.name!r} is not a DNS name") from None
 
 
 def _netns(arguments: argparse.Namespace, page: DnsPage) -> str | None:
@@ -208,17 +211,17 @@ def _netns(arguments: argparse.Namespace, page: DnsPage) -> str | None:
     try:
         status = daemons.ask(arguments.bridge_status, "/status", BridgeStatus, _BRIDGE)
     except daemons.ErrorResponse as error:
-        raise ToolError(f"{_BRIDGE}: {error}; say where with --netns PATH") from None
+        raise ToolError(f"{_BRIDGE}: {error}; give the network namespace with --netns PATH") from None
     for guest in status.guests:
         if guest.id == page.pod.guest and guest.netns:
             return guest.netns
         if guest.id == page.pod.guest:
             raise ToolError(
                 f"{page.pod.pod}: its network is inside its guest (channel {guest.channel or 'none yet'}), "
-                "where nothing of this node can ask; try `kubectl exec`"
+                "out of this node's reach; use `kubectl exec`"
             )
     raise ToolError(
-        f"{page.pod.pod}: {_BRIDGE} knows no guest of it; say where its network is with --netns PATH"
+        f"{page.pod.pod}: {_BRIDGE} has no guest of this pod; give its network namespace with --netns PATH"
     )
 
 
@@ -230,12 +233,12 @@ def _has_answer(asked: list[QueryResult]) -> bool:
 
 
 def render(page: DnsPage) -> list[str]:
-    """The lines about the pod and its file."""
+    """The lines about the pod and its resolv.conf."""
     rows = list(_rows(page))
     lines = [f"{page.cut[0]}"] if page.cut else []
     pod = page.pod
     if page.text:
-        state = "kata-bridge has it" if pod.state == "current" else f"kata-bridge: {pod.state}"
+        state = "delivered to kata-bridge" if pod.state == "current" else f"kata-bridge: {pod.state}"
         lines += ["", f"/etc/resolv.conf ({state}{f': {pod.problem}' if pod.problem else ''})"]
         lines += [f"  {line}" for line in columns(_file_rows(page))]
     elif pod.problem:
@@ -256,7 +259,7 @@ def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
     if page.domain:
         yield "domain", f"{page.domain} ({page.domain_from})"
     if page.record:
-        yield "record", f"{page.record}, where its headless Service is"
+        yield "record", f"{page.record}, by its headless Service"
     if pod.waits:
         since = "" if pod.waits_seconds is None else f" (for {duration(pod.waits_seconds)})"
         yield "waits", f"{pod.waits}{since}"
@@ -265,10 +268,10 @@ def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
 
 
 def _file_rows(page: DnsPage) -> Iterator[tuple[str, str]]:
-    """The file's lines, a line with several sources in several rows."""
+    """The file's lines; a line with several sources takes several rows."""
     if page.pod.keeps_as_of or not page.lines:
         for line in page.text.splitlines():
-            yield line, "" if page.lines else "<- given before"
+            yield line, "" if page.lines else "<- retained"
         return
     for each in page.lines:
         keyword = each.keyword
@@ -282,15 +285,15 @@ def render_names(names: tuple[str, ...], type_: RecordType, asked: list[QueryRes
         return
     yield ""
     if not asked:
-        yield f"{type_.name} is asked for in this order:"
+        yield f"the pod looks up {type_.name} records in this order:"
         yield from (f"  {name}" for name in names)
         return
     rows = []
     for each in asked:
-        says = each.problem if each.answer is None else each.answer.code
-        if each.answer is not None and not each.answer.records and says == "NOERROR":
-            says = "no such record"
-        rows.append((f"{each.name} {type_.name}", f"@{each.server}", f"{each.seconds * 1000:.0f} ms", says))
+        result = each.problem if each.answer is None else each.answer.code
+        if each.answer is not None and not each.answer.records and result == "NOERROR":
+            result = "no such record"
+        rows.append((f"{each.name} {type_.name}", f"@{each.server}", f"{each.seconds * 1000:.0f} ms", result))
     yield from columns(rows)
     answer = asked[-1].answer
     for record in () if answer is None else answer.records:

@@ -54,7 +54,7 @@ class StartGateStatus(msgspec.Struct, rename="camel"):
 
 
 class BridgeStatus(msgspec.Struct, rename="camel"):
-    """kata-bridge's /status, as far as it is about guests."""
+    """The part of kata-bridge's /status that this verb reads."""
 
     daemon: str
     guests: tuple[GuestStatus, ...] = ()
@@ -115,10 +115,10 @@ def render(status: BridgeStatus, guests: list[GuestStatus]) -> list[str]:
     """The lines to print."""
     lines = []
     if not status.is_synced:
-        lines.append("the sandboxes of this node are not known yet: guests may be missing here")
+        lines.append("kata-bridge has not listed the sandboxes of this node yet: guests may be missing")
     lines += (f"{name}: {problem}" for name, problem in sorted(status.problems.items()))
     if guests:
-        head = ("GUEST", "POD", "TENANT", "NETWORK", "CHANNEL", "GENERATION", "STATE", "WHY")
+        head = ("GUEST", "POD", "TENANT", "NETWORK", "CHANNEL", "GENERATION", "STATE", "MESSAGE")
         lines += columns([head, *(_row(guest) for guest in guests)])
     else:
         lines.append("no guests")
@@ -133,7 +133,7 @@ def render_blocked(pods: list[BlockedPod]) -> list[str]:
     """The lines about blocked pods."""
     if not pods:
         return []
-    head = ("BLOCKED", "TENANT", "CONTAINERS", "FOR", "WHY")
+    head = ("BLOCKED", "TENANT", "CONTAINERS", "FOR", "MESSAGE")
     rows = (
         (pod.pod, pod.tenant or "-", ",".join(pod.containers), duration(pod.for_seconds), pod.message)
         for pod in pods

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode status`: asks each daemon of this node what it says of itself."""
+"""`vcnode status`: whether each daemon of this node is ready, and its status."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ def add_to(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser = verbs.add_parser(
         "status",
-        help="what each daemon on this node says of itself",
+        help="whether each daemon on this node is ready, and its status",
         description="Ask each daemon for /readyz and /status. Exit code 0 if all are ready, else 1.",
         allow_abbrev=False,
     )
@@ -34,14 +34,14 @@ def add_to(verbs: Any) -> None:
         type=loopback,
         action="append",
         metavar="HOST:PORT",
-        help="ask a daemon whose status is on loopback instead of a socket",
+        help="a status address on loopback, instead of a socket",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Ask all and print all; a daemon that does not answer is named, and the others go on."""
+    """Ask and print each daemon, also those that do not answer."""
     addresses: list[Address] = [*(arguments.socket or ()), *(arguments.address or ())]
     answers = [(where, _ask(where)) for where in addresses or _sockets(SOCKET_DIRECTORY)]
     is_ready = all(
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
 def _sockets(directory: Path) -> list[Path]:
     try:
         every = [path for path in directory.iterdir() if path.suffix == ".sock"]
-        # Daemons without privileges have a directory of their own each.
+        # Each daemon without privileges has a directory of its own.
         own = [path / "status.sock" for path in directory.iterdir() if (path / "status.sock").exists()]
         found = sorted(path for path in (*every, *own) if path.name != BRIDGE_SOCKET.name)
     except FileNotFoundError:
@@ -78,13 +78,13 @@ def _sockets(directory: Path) -> list[Path]:
 
 
 def _ask(where: Address) -> status_report.DaemonReport | str:
-    """What a daemon says, or why there is no answer."""
+    """A daemon's report, or why there is none."""
     try:
         return status_report.read(fetch(where, "/readyz", TIMEOUT_S), fetch(where, "/status", TIMEOUT_S)[1])
     except TimeoutError:
-        return f"nothing within {TIMEOUT_S:.0f} s; is it stopped or stuck?"
+        return f"no answer within {TIMEOUT_S:.0f} s; the daemon is stopped or stuck"
     except ConnectionRefusedError:
-        return "nobody listens; it was killed or has not started"
+        return "connection refused; the daemon was killed or has not started"
     except OSError as error:
         return error.strerror or type(error).__name__
     except (StatusError, status_report.ReportError) as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every verb writes to, and how plain text is laid out for people."""
+"""The output of verbs: a terminal, aligned columns, and lengths of time."""
 
 import datetime as dt
 import json
@@ -11,12 +11,12 @@ _COLUMN_GAP = "  "
 
 
 class ToolError(Exception):
-    """What a verb cannot do and why, in one line: printed on stderr, exit code 1."""
+    """Why a verb failed, in one line: printed on stderr, exit code 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Where a verb writes, and what time it was when it began (UTC)."""
+    """Where a verb writes, and the time of its start (UTC)."""
 
     out: TextIO
     err: TextIO
@@ -38,15 +38,15 @@ class Terminal:
 
 
 def printable(text: str) -> str:
-    """The text on one line without anything that a terminal would obey.
+    """The text on one line, without control characters.
 
-    What is printed comes from files and sockets that others write: a subject, a reason, a path.
+    Others write the files and sockets that it comes from: a subject, a reason, a path.
     """
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def columns(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows as aligned lines. The last column is as wide as it likes."""
+    """Rows as aligned lines; the last column may have any width."""
     known = [[printable(cell) for cell in row] for row in rows]
     count = max((len(row) for row in known), default=0)
     widths = [max((len(row[at]) for row in known if at < len(row)), default=0) for at in range(count)]
@@ -57,7 +57,7 @@ def columns(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the two units that matter: `3 h 12 min`, `4 s`."""
+    """A length of time in its two largest units: `3 h 12 min`, `4 s`."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -69,7 +69,7 @@ def duration(seconds: float) -> str:
 
 
 def day_left(until: dt.datetime, now: dt.datetime) -> str:
-    """When something ends, and how far away that is: `2027-03-01 (in 101 days)`."""
+    """A date and its distance: `2027-03-01 (in 101 days)`."""
     days = (until - now).days
     distance = f"in {days} days" if until > now else f"expired {-days} days ago"
     return f"{until:%Y-%m-%d} ({distance})"

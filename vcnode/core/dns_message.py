@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DNS messages (RFC 1035): one question out, an answer in. Pure, and strict: what is malformed is none."""
+"""DNS messages (RFC 1035): encodes a question, decodes its answer, refuses anything malformed."""
 
 import enum
 import ipaddress
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 MAX_NAME_BYTES = 255
 MAX_LABEL_BYTES = 63
-# A name of 255 bytes has at most 127 labels, and each pointer leads to an earlier place.
+# A name of 255 bytes has at most 127 labels; each pointer leads to an earlier offset.
 _MAX_POINTERS = 127
 _HEADER = struct.Struct("!6H")
 _RECORD = struct.Struct("!HHIH")
@@ -20,7 +20,7 @@ _INTERNET = 1
 
 
 class RecordType(enum.IntEnum):
-    """The types that can be asked for."""
+    """The record types that can be queried."""
 
     A = 1
     NS = 2
@@ -41,12 +41,12 @@ class Rcode(enum.IntEnum):
     REFUSED = 5
 
 
-class BadName(ValueError):  # noqa: N818 - the state it tells of
-    """The text is no name that can be asked for."""
+class BadName(ValueError):  # noqa: N818 - names the state
+    """The text is not a name that can be queried."""
 
 
-class Malformed(ValueError):  # noqa: N818 - the state it tells of
-    """These bytes are no answer to that question."""
+class Malformed(ValueError):  # noqa: N818 - names the state
+    """The bytes are not an answer to the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class DnsAnswer:
 
     @property
     def code(self) -> str:
-        """The response code as it is called everywhere."""
+        """The response code's name, as `NXDOMAIN`."""
         return Rcode(self.rcode).name if self.rcode in set(Rcode) else f"RCODE{self.rcode}"
 
 
 def question(name: str, type_: RecordType, number: int) -> bytes:
-    """A recursive question, with `number` to know the answer by. Raises BadName."""
+    """A recursive question; its answer has the same `number`. Raises BadName."""
     header = _HEADER.pack(number, _RECURSION_DESIRED, 1, 0, 0, 0)
     return header + _encoded(name) + struct.pack("!HH", type_, _INTERNET)
 
@@ -80,19 +80,19 @@ def decode(data: bytes, asked: bytes) -> DnsAnswer:
     try:
         return _decode(data, asked)
     except (struct.error, IndexError):
-        raise Malformed("it ends in the middle") from None
+        raise Malformed("the answer is cut short") from None
 
 
 def reverse_name(address: str) -> str:
-    """The name under which an address has its PTR record. Raises ValueError."""
+    """The name of an address's PTR record. Raises ValueError."""
     return f"{ipaddress.ip_address(address).reverse_pointer}."
 
 
 def candidates(name: str, searches: tuple[str, ...], ndots: int) -> tuple[str, ...]:
-    """The names that a resolver tries for a name, in order, without final dots (resolv.conf(5)).
+    """The names that a resolver tries for `name`, in order, without final dots (resolv.conf(5)).
 
-    With a dot at its end it is tried alone; with `ndots` dots or more as it is before the search
-    list, else after it.
+    A name with a final dot is tried alone. One with `ndots` dots or more is tried before the search
+    list, any other after it.
     """
     if name.endswith("."):
         return (name.removesuffix("."),)
@@ -114,14 +114,14 @@ def _encoded(name: str) -> bytes:
 def _labels(name: str) -> list[str]:
     bare = name.removesuffix(".")
     if not bare:
-        raise BadName("an empty name")
+        raise BadName("the name is empty")
     return bare.split(".")
 
 
 def _decode(data: bytes, asked: bytes) -> DnsAnswer:
     number, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
     if number != _HEADER.unpack_from(asked)[0] or not flags & _RESPONSE:
-        raise Malformed("it is no answer to this question")
+        raise Malformed("not an answer to this question")
     at = _HEADER.size
     for _ in range(questions):
         at = _name(data, at)[1] + 4
@@ -139,7 +139,7 @@ def _decode(data: bytes, asked: bytes) -> DnsAnswer:
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
-    """The name at a place, and the place behind it."""
+    """The name at an offset, and the offset behind it."""
     labels: list[str] = []
     end, pointers, size = 0, 0, 0
     while True:
@@ -149,7 +149,7 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
             end = end or at + 2
             pointers += 1
             if target >= at or pointers > _MAX_POINTERS:
-                raise Malformed("a name that leads in a circle")
+                raise Malformed("a name with a loop of pointers")
             at = target
             continue
         if length & 0xC0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one daemon says of itself, as lines for people. No socket here."""
+"""A daemon's /readyz and /status, as lines for people."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ _MAX_NAMES = 12
 
 
 class ReportError(Exception):
-    """What was answered is not a daemon's status."""
+    """The answer is not a daemon's status."""
 
 
 class SourceFailure(msgspec.Struct):
@@ -21,7 +21,10 @@ class SourceFailure(msgspec.Struct):
 
 
 class RetainedTenants(msgspec.Struct, rename="camel"):
-    """`client_lists` are tenants whose ConfigMap vn-agent-clients is missing."""
+    """What vn-agent keeps though its source lacks it.
+
+    `client_lists` are tenants without their ConfigMap vn-agent-clients.
+    """
 
     tenants: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -29,7 +32,7 @@ class RetainedTenants(msgspec.Struct, rename="camel"):
 
 
 class SourceStatus(msgspec.Struct, rename="camel"):
-    """`age_seconds` is None before the source was heard."""
+    """`age_seconds` is None until the source has synced."""
 
     age_seconds: float | None
     is_saved_state: bool = False
@@ -50,7 +53,7 @@ class PodCounts(msgspec.Struct, rename="camel"):
 
 
 class ServedPod(msgspec.Struct, rename="camel"):
-    """A pod of dnsconfig's: what its containers wait for, and why it has not got what it is to have."""
+    """A pod in dnsconfig's /status: what its containers wait for, and why it lacks its resolv.conf."""
 
     pod: str
     tenant: str = ""
@@ -74,7 +77,7 @@ class TenantSync(msgspec.Struct, rename="camel"):
 
 
 class GuestSummary(msgspec.Struct, rename="camel"):
-    """A guest of kata-bridge or kubeproxy-ext."""
+    """A guest in the /status of kata-bridge or kubeproxy-ext."""
 
     behind_seconds: float | None = None
 
@@ -90,7 +93,7 @@ class KubeletStatus(msgspec.Struct):
 
 
 class DaemonStatus(msgspec.Struct, rename="camel"):
-    """A daemon's /status. What a daemon does not have is None or empty; what we do not know is not read."""
+    """A daemon's /status. Fields that a daemon lacks are None or empty; fields unknown here are ignored."""
 
     daemon: str
     node_name: str = ""
@@ -111,7 +114,7 @@ class DaemonStatus(msgspec.Struct, rename="camel"):
 
 
 class DaemonReport(msgspec.Struct, frozen=True):
-    """One daemon's answers: `why` are the lines of /readyz."""
+    """One daemon's answers; `why` has the lines of /readyz."""
 
     is_ready: bool
     why: tuple[str, ...]
@@ -125,7 +128,7 @@ def read(readyz: tuple[int, bytes], status_body: bytes) -> DaemonReport:
     try:
         status = msgspec.json.decode(status_body, type=DaemonStatus)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ReportError("what it answers is not a status") from None
+        raise ReportError("the answer is not a daemon's status") from None
     return DaemonReport(code == 200, why, status)
 
 
@@ -135,7 +138,7 @@ def render(report: DaemonReport, where: str, now_s: float) -> list[str]:
     on_node = f" on {status.node_name}" if status.node_name else ""
     readiness = "ready" if report.is_ready else "NOT READY"
     if not report.is_ready:
-        readiness += ": " + ("; ".join(report.why) or "it does not say why")
+        readiness += ": " + ("; ".join(report.why) or "no reason given")
     head = f"{status.daemon}{on_node}: {readiness}  ({where})"
     return [head, *(f"  {line}" for line in columns(_rows(status, now_s)))]
 
@@ -144,7 +147,7 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
     if status.started_at is not None:
         yield "running", f"{duration(now_s - status.started_at)}, pid {status.pid}"
     if status.is_draining:
-        yield "draining", "it serves what is under way and begins nothing"
+        yield "draining", "it finishes open requests and accepts no new ones"
     if status.listen is not None:
         yield "listens on", _address(status.listen.address, status.listen.port)
     if status.kubelet is not None:
@@ -168,7 +171,7 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
         for name, problem in sorted(status.problems.items()):
             yield "PROBLEM", f"{name}: {problem}"
     elif status.problems:
-        yield "left out", f"{len(status.problems)} things of tenants' Services: see --json"
+        yield "ignored", f"{len(status.problems)} parts of tenants' Services: see --json"
     if status.node_resolver is not None and status.node_resolver.problem:
         yield "PROBLEM", f"the node's resolv.conf: {status.node_resolver.problem}"
     for bad in status.bad_tenants:
@@ -189,9 +192,9 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
 
 def _source(name: str, source: SourceStatus) -> Iterator[tuple[str, str]]:
     if source.age_seconds is None:
-        yield f"source {name}", "not heard yet"
+        yield f"source {name}", "not synced"
     else:
-        kind = "from saved state, its source was not heard yet, " if source.is_saved_state else ""
+        kind = "from saved state, not synced, " if source.is_saved_state else ""
         yield f"source {name}", f"{kind}age {duration(source.age_seconds)}"
     if source.failure is not None:
         since = duration(source.failure.seconds)
@@ -208,7 +211,7 @@ def _source(name: str, source: SourceStatus) -> Iterator[tuple[str, str]]:
 
 
 def _served(pods: tuple[ServedPod, ...]) -> Iterator[tuple[str, str]]:
-    """Of dnsconfig's pods those that wait or lack something, as far as they are few."""
+    """How many pods dnsconfig serves, and the first of those that wait or fail."""
     waiting = sum(bool(pod.waits) for pod in pods)
     yield "pods", f"{len(pods)} of tenants{f', of these {waiting} waiting' if waiting else ''}"
     wrong = [pod for pod in pods if pod.waits or pod.problem]
@@ -216,7 +219,7 @@ def _served(pods: tuple[ServedPod, ...]) -> Iterator[tuple[str, str]]:
         if pod.waits:
             yield "POD WAITS", f"{pod.shown}: {pod.waits}"
         else:
-            yield "POD LACKS", f"{pod.shown}: its resolv.conf, kata-bridge says: {pod.problem}"
+            yield "POD FAILS", f"{pod.shown}: kata-bridge cannot deliver its resolv.conf: {pod.problem}"
     if len(wrong) > _MAX_NAMES:
         yield "and", f"{len(wrong) - _MAX_NAMES} more pods: see --json"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode explain dns` as a process beside a real dnsconfig, and its questions to a stand-in server."""
+"""`vcnode explain dns` as a process beside a real dnsconfig, and its queries to a fake DNS server."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ async def explain(here: Node, *argv: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.asyncio
-async def test_a_pod_is_explained(tmp_path: Path) -> None:
+async def test_resolver_of_a_pod_is_explained(tmp_path: Path) -> None:
     here = Node(tmp_path)
     here.put(*tenant("a", default="10.96.0.10", blue="10.96.0.11"), *tenant("b", default="10.96.0.20"))
     async with running(here):
@@ -54,14 +54,14 @@ async def test_a_pod_is_explained(tmp_path: Path) -> None:
             "server   10.96.0.11 (network blue: Service kube-system/kube-dns-blue)",
             "domain   cluster.local (the default)",
             "",
-            "/etc/resolv.conf (kata-bridge has it)",
+            "/etc/resolv.conf (delivered to kata-bridge)",
             "  search shop.svc.cluster.local svc.cluster.local cluster.local  <- cluster domain, the default",
             "         example.org                                             <- the node's resolv.conf",
             "  nameserver 10.96.0.11                                          "
             "<- network blue: Service kube-system/kube-dns-blue",
             "  options ndots:5                                                <- policy ClusterFirst",
             "",
-            "A is asked for in this order:",
+            "the pod looks up A records in this order:",
             "  api.shop.svc.cluster.local",
             "  api.svc.cluster.local",
             "  api.cluster.local",
@@ -73,7 +73,7 @@ async def test_a_pod_is_explained(tmp_path: Path) -> None:
         code, _, err = await explain(here, "shop/web")
         assert (code, err) == (
             1,
-            "vcnode: shop/web: more than one pod is called so; say whose with --tenant\n",
+            "vcnode: shop/web: more than one pod is called so; add --tenant\n",
         )
         code, _, err = await explain(here, "a-shop/web", "api", "--query", "--bridge-status", "/nowhere")
         assert (code, "kata-bridge" in err) == (1, True)
@@ -85,7 +85,7 @@ async def test_a_pod_is_explained(tmp_path: Path) -> None:
 
 
 def reply(asked: bytes, address: str | None, *, is_truncated: bool = False) -> bytes:
-    """What a server says: an A record, or none with NXDOMAIN."""
+    """A server's answer: an A record, or NXDOMAIN."""
     flags = 0x8180 | (0x0200 if is_truncated else 0) | (0 if address else 3)
     has_record = address is not None and not is_truncated
     head = asked[:2] + struct.pack("!5H", flags, 1, int(has_record), 0, 0) + asked[12:]
@@ -95,7 +95,7 @@ def reply(asked: bytes, address: str | None, *, is_truncated: bool = False) -> b
 
 
 def _both() -> tuple[socket.socket, socket.socket, int]:
-    """UDP and TCP at one port: what is free for one may be somebody's for the other."""
+    """UDP and TCP at one port, which must be free for both."""
     for _ in range(_PORT_TRIES):
         tcp = socket.create_server(("127.0.0.1", 0))
         port = tcp.getsockname()[1]
@@ -112,7 +112,7 @@ def _both() -> tuple[socket.socket, socket.socket, int]:
 
 @contextmanager
 def server(known: bytes, *, is_large: bool = False) -> Iterator[int]:
-    """A DNS server on loopback that knows one name; its port."""
+    """The port of a DNS server on loopback that knows one name."""
     udp, tcp, port = _both()
     stop = threading.Event()
     for each in (udp, tcp):
@@ -150,7 +150,7 @@ def server(known: bytes, *, is_large: bool = False) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_names_are_asked_for_in_turn(is_large: bool) -> None:
+def test_names_are_looked_up_in_turn(is_large: bool) -> None:
     with server(b"\x03api\x03svc\x00", is_large=is_large) as port:
         found = ask_all(("api.shop.svc", "api.svc", "api"), RecordType.A, ("127.0.0.1",), None, port)
     assert [(each.name, each.answer and each.answer.code) for each in found] == [
@@ -162,7 +162,7 @@ def test_names_are_asked_for_in_turn(is_large: bool) -> None:
     assert [record.value for record in answer.records] == ["10.1.2.3"]
 
 
-def test_a_server_that_is_not_there_is_named_and_the_next_is_asked() -> None:
+def test_refusing_server_is_named_and_the_next_is_asked() -> None:
     with server(b"\x03api\x00") as port:
         found = ask_all(("api",), RecordType.A, ("127.0.0.2", "127.0.0.1"), None, port)
     assert [(each.server, each.problem) for each in found] == [
@@ -171,14 +171,14 @@ def test_a_server_that_is_not_there_is_named_and_the_next_is_asked() -> None:
     ]
 
 
-def test_without_any_server_the_next_name_is_not_tried() -> None:
+def test_silent_servers_end_the_lookup() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         found = ask_all(("a", "b"), RecordType.A, ("127.0.0.1",), None, silent.getsockname()[1])
-    assert [(each.name, each.problem) for each in found] == [("a", "nothing within 4 s")]
+    assert [(each.name, each.problem) for each in found] == [("a", "no answer within 4 s")]
 
 
-def test_a_server_that_sends_byte_by_byte_is_not_listened_to_for_ever(
+def test_answer_that_trickles_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dns_query, "TIMEOUT_S", 0.3)
@@ -203,9 +203,9 @@ def test_a_server_that_sends_byte_by_byte_is_not_listened_to_for_ever(
         serving.join()
         udp.close()
         tcp.close()
-    assert (asked.answer, asked.problem[:14]) == (None, "nothing within")
+    assert (asked.answer, asked.problem[:16]) == (None, "no answer within")
 
 
-def test_a_namespace_that_is_not_there() -> None:
+def test_missing_network_namespace_is_named() -> None:
     (found,) = ask_all(("a",), RecordType.A, ("127.0.0.1",), "/nowhere")
     assert found.problem == "network namespace /nowhere: No such file or directory"

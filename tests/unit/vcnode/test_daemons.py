@@ -31,12 +31,12 @@ def _answering(monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes] | Exce
     monkeypatch.setattr(daemons, "fetch", fetch)
 
 
-def test_a_page_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_is_read_as_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     _answering(monkeypatch, (200, b'{"daemon": "one", "count": 3, "more": []}'))
     assert daemons.ask(WHERE, "/p", Page, "one") == Page("one", 3)
 
 
-def test_another_code_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_status_code_is_an_error_response(monkeypatch: pytest.MonkeyPatch) -> None:
     _answering(monkeypatch, (404, b"no such guest\n"))
     with pytest.raises(daemons.ErrorResponse, match=r"^no such guest$"):
         daemons.ask(WHERE, "/p", Page, "one")
@@ -48,16 +48,16 @@ def test_another_code_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
         (ConnectionRefusedError(111, "Connection refused"), "x.sock: Connection refused; does one run here"),
         (
             FileNotFoundError(2, "No such file or directory"),
-            r"No such file or directory; does one run here\? `status.socket` in its configuration says where",
+            r"No such file or directory; does one run here\? `status.socket` in its configuration sets this",
         ),
-        (TimeoutError(), "nothing within 3 s; is one stopped or stuck"),
-        (StatusError("cut"), "not one's"),
-        ((200, b"\xff"), "not one's"),
-        ((200, b'{"count": "many"}'), "not one's"),
+        (TimeoutError(), "no answer within 3 s; one is stopped or stuck"),
+        (StatusError("cut"), "not an answer of one"),
+        ((200, b"\xff"), "not an answer of one"),
+        ((200, b'{"count": "many"}'), "not an answer of one"),
         ((200, b'{"daemon": "other"}'), "this is other, not one"),
     ],
 )
-def test_who_does_not_answer_is_named(
+def test_wrong_or_missing_answer_names_the_daemon(
     monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes] | Exception, why: str
 ) -> None:
     _answering(monkeypatch, answer)
@@ -65,7 +65,7 @@ def test_who_does_not_answer_is_named(
         daemons.ask(WHERE, "/p", Page, "one")
 
 
-def test_where_to_ask_is_a_socket_or_an_address() -> None:
+def test_daemon_is_asked_at_a_socket_or_an_address() -> None:
     parser = argparse.ArgumentParser()
     daemons.add_where(parser, WHERE, "one")
     assert daemons.address_of(parser.parse_args([])) == WHERE
@@ -87,8 +87,8 @@ _SOCKETS: dict[str, tuple[Callable[[Path], Path | None], Path]] = {
 
 
 @pytest.mark.parametrize("name", _SOCKETS)
-def test_example_serves_status_where_it_is_asked_for(name: str, tmp_path: Path) -> None:
-    """No daemon serves status anywhere unless it is told where."""
+def test_example_configuration_serves_the_default_socket(name: str, tmp_path: Path) -> None:
+    """Without `status.socket` a daemon serves no status."""
     shim_socket, asked = _SOCKETS[name]
     file = tmp_path / "config.yaml"
     # The group is not on this machine.

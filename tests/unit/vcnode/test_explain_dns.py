@@ -43,16 +43,16 @@ def page(pod: dict[str, Any] | None = None, **fields: object) -> DnsPage:
     return msgspec.convert({**PAGE, **fields, "pod": {**PAGE["pod"], **(pod or {})}}, DnsPage)
 
 
-def test_a_pod_that_has_its_resolver() -> None:
+def test_pod_with_its_resolver() -> None:
     assert render(page()) == [
         "pod      shop/web-0 (super cluster: vc-a-shop/web-0), tenant vc-a",
         "network  blue (label arktos.futurewei.com/network)",
         "policy   ClusterFirst",
         "server   10.96.0.53 (network blue: Service kube-system/kube-dns-blue)",
         "domain   cluster.local (the default)",
-        "record   web-0.web.shop.svc.cluster.local, where its headless Service is",
+        "record   web-0.web.shop.svc.cluster.local, by its headless Service",
         "",
-        "/etc/resolv.conf (kata-bridge has it)",
+        "/etc/resolv.conf (delivered to kata-bridge)",
         "  search a b             <- cluster domain, the default",
         "         example.org     <- the node's resolv.conf",
         "  nameserver 10.96.0.53  <- network blue",
@@ -60,7 +60,7 @@ def test_a_pod_that_has_its_resolver() -> None:
     ]
 
 
-def test_a_pod_that_waits() -> None:
+def test_waiting_pod_says_for_what() -> None:
     waiting = page(
         pod={"waits": "network blue does not exist", "waitsSeconds": 65.0, "servers": [], "state": "current"},
         text="",
@@ -76,7 +76,7 @@ def test_a_pod_that_waits() -> None:
     ]
 
 
-def test_a_pod_that_keeps_what_it_had() -> None:
+def test_pod_with_a_retained_resolver() -> None:
     kept = page(
         pod={"keepsAsOf": "network blue is not ready", "state": "failing", "problem": "away", "servers": []},
         text="nameserver 10.96.0.9\n",
@@ -90,45 +90,45 @@ def test_a_pod_that_keeps_what_it_had() -> None:
         "keeps    what it had before: network blue is not ready",
         "",
         "/etc/resolv.conf (kata-bridge: failing: away)",
-        "  nameserver 10.96.0.9  <- given before",
+        "  nameserver 10.96.0.9  <- retained",
     ]
 
 
-def test_what_was_cut_is_shown() -> None:
+def test_truncation_of_the_file_is_shown() -> None:
     assert "Search Line limits were exceeded" in render(page(cut=["Search Line limits were exceeded"]))
 
 
-def test_search_list_and_ndots_as_a_library_reads_them() -> None:
+def test_search_list_and_ndots_are_read_as_libc_does() -> None:
     assert search_of(PAGE["text"]) == (("a", "b", "example.org"), 5)
     assert search_of("") == ((), 1)
     assert search_of("search a\noptions ndots:99 ndots:x\n") == (("a",), 1)
     assert search_of("options ndots:99\n") == ((), 15)
-    # Of any length, as a pod's author writes it: Python turns no more than 4 300 digits into a number.
+    # A pod's author may write any number of digits; Python converts at most 4 300.
     assert search_of(f"options ndots:{'9' * 5000}\n") == ((), 15)
 
 
-def test_what_is_no_address_is_no_server() -> None:
+def test_nameserver_must_be_an_address() -> None:
     text = "nameserver 10.0.0.1\noptions x\nnameserver intra.example\nnameserver\nnameserver fd00::1\n"
     assert servers_of(text) == ("10.0.0.1", "fd00::1")
 
 
-def test_names_and_answers() -> None:
+def test_each_query_is_shown_with_its_result() -> None:
     assert list(render_names((), RecordType.A, [])) == []
     assert list(render_names(("x.a", "x"), RecordType.A, [])) == [
         "",
-        "A is asked for in this order:",
+        "the pod looks up A records in this order:",
         "  x.a",
         "  x",
     ]
     asked = [
-        QueryResult("x.a", "10.0.0.1", None, "nothing within 4 s", 4.0),
+        QueryResult("x.a", "10.0.0.1", None, "no answer within 4 s", 4.0),
         QueryResult("x.a", "10.0.0.2", DnsAnswer(3, False, ()), "", 0.001),
         QueryResult("x.b", "10.0.0.1", DnsAnswer(0, False, ()), "", 0.002),
         QueryResult("x", "10.0.0.1", DnsAnswer(0, False, (DnsRecord("x", 1, 30, "10.1.2.3"),)), "", 0.0126),
     ]
     assert list(render_names(("x.a", "x.b", "x"), RecordType.A, asked)) == [
         "",
-        "x.a A  @10.0.0.1  4000 ms  nothing within 4 s",
+        "x.a A  @10.0.0.1  4000 ms  no answer within 4 s",
         "x.a A  @10.0.0.2  1 ms     NXDOMAIN",
         "x.b A  @10.0.0.1  2 ms     no such record",
         "x A    @10.0.0.1  13 ms    NOERROR",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb without a daemon."""
+"""`vcnode guests` without a daemon."""
 
 import argparse
 import datetime as dt
@@ -40,7 +40,7 @@ AWAY = GOOD | {
 }
 
 
-def test_a_guest_that_takes_no_ipv6_rules_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guest_without_ipv6_rules_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     status = {
         "daemon": "kata-bridge",
         "isSynced": True,
@@ -76,42 +76,42 @@ def _status(*found: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"daemon": "kata-bridge", "isSynced": True, "guests": list(found), **more}
 
 
-def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guests_with_their_rulesets_exit_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, _status(GOOD, unmanaged=3)) == (
         0,
-        "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE    WHY\n"
+        "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE    MESSAGE\n"
         "0123456789ab  vc-a-shop/web  vc-a    blue     agent    7           current\n"
         "3 sandboxes are not managed: in the host's network, or of another runtime\n",
     )
 
 
-def test_one_is_behind_and_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guest_that_is_behind_says_why_and_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     code, out = run(monkeypatch, _status(GOOD, AWAY, problems={"cri": "no answer"}))
     assert code == 1
     assert out.splitlines() == [
         "cri: no answer",
-        "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE        WHY",
+        "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE        MESSAGE",
         "0123456789ab  vc-a-shop/web  vc-a    blue     agent    7           current",
         "away          vc-a-shop/web  vc-b    blue     agent    7 of 9      unreachable  "
         "agent: the guest's agent has not attached (for 1 min 5 s)",
     ]
 
 
-def test_one_tenants_guests_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tenant_option_filters_the_guests(monkeypatch: pytest.MonkeyPatch) -> None:
     code, out = run(monkeypatch, _status(GOOD, AWAY), "--tenant", "vc-a", "--json")
     assert code == 0
     assert [guest["id"] for guest in json.loads(out)["guests"]] == ["0123456789abcdef"]
 
 
-def test_ids_that_a_person_chose_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_hexadecimal_ids_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     _, out = run(monkeypatch, _status(GOOD | {"id": "acme-web-front-0"}))
     assert out.splitlines()[1].startswith("acme-web-front-0  vc-a-shop/web")
 
 
-def test_before_the_first_sync_it_is_not_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsynced_kata_bridge_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, _status(isSynced=False)) == (
         1,
-        "the sandboxes of this node are not known yet: guests may be missing here\nno guests\n",
+        "kata-bridge has not listed the sandboxes of this node yet: guests may be missing\nno guests\n",
     )
 
 
@@ -119,12 +119,14 @@ def test_before_the_first_sync_it_is_not_well(monkeypatch: pytest.MonkeyPatch) -
     ("answer", "why"),
     [
         (FileNotFoundError(2, "No such file or directory"), "No such file.*does kata-bridge run here"),
-        (TimeoutError(), "nothing within 3 s"),
+        (TimeoutError(), "no answer within 3 s"),
         ({"daemon": "vn-agent"}, "this is vn-agent, not kata-bridge"),
-        ([], "not kata-bridge's"),
+        ([], "not an answer of kata-bridge"),
     ],
 )
-def test_who_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, answer: object, why: str) -> None:
+def test_wrong_or_missing_answer_names_the_daemon(
+    monkeypatch: pytest.MonkeyPatch, answer: object, why: str
+) -> None:
     with pytest.raises(ToolError, match=why):
         run(monkeypatch, answer, "--socket", str(Path("/x.sock")))
 
@@ -139,7 +141,7 @@ BLOCKED = {
 }
 
 
-def test_blocked_pods_are_listed_with_their_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_pods_say_why_and_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
     other = BLOCKED | {"pod": "vc-b-shop/cart", "tenant": "vc-b"}
     status = _status(startGate={"policy": "enforce", "needs": ["rules"], "blocked": [BLOCKED, other]})
     code, out = run(monkeypatch, status, "--tenant", "vc-a")
@@ -147,7 +149,7 @@ def test_blocked_pods_are_listed_with_their_message(monkeypatch: pytest.MonkeyPa
     assert out.splitlines() == [
         "no guests",
         "",
-        "BLOCKED         TENANT  CONTAINERS  FOR   WHY",
+        "BLOCKED         TENANT  CONTAINERS  FOR   MESSAGE",
         f"vc-a-shop/cart  vc-a    main,side   12 s  {BLOCKED['message']}",
     ]
     code, out = run(monkeypatch, status, "--tenant", "vc-a", "--json")

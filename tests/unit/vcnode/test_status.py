@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb without a daemon; tests/functional has it with one."""
+"""`vcnode status` without daemons; tests/functional runs it with one."""
 
 import argparse
 import datetime as dt
@@ -27,7 +27,7 @@ def run(*argv: str) -> tuple[int, str]:
 
 @pytest.fixture
 def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[Address, int | Exception]:
-    """What answers where: the status code of /readyz, or what asking raises."""
+    """By address: the status code of /readyz, or what fetching raises."""
     known: dict[Address, int | Exception] = {}
 
     def fetch(address: Address, path: str, _timeout_s: float) -> tuple[int, bytes]:
@@ -40,7 +40,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[Address, int | Exception]:
     return known
 
 
-def test_all_ready(daemons: dict[Address, int | Exception]) -> None:
+def test_ready_daemons_exit_0(daemons: dict[Address, int | Exception]) -> None:
     daemons |= {Path("/a.sock"): 200, ("127.0.0.1", 99): 200}
     assert run("--socket", "/a.sock", "--address", "127.0.0.1:99") == (
         0,
@@ -48,7 +48,7 @@ def test_all_ready(daemons: dict[Address, int | Exception]) -> None:
     )
 
 
-def test_one_is_not_ready_and_others_do_not_answer(daemons: dict[Address, int | Exception]) -> None:
+def test_daemons_that_are_unready_or_silent_exit_1(daemons: dict[Address, int | Exception]) -> None:
     daemons |= {
         Path("/a"): 503,
         Path("/b"): TimeoutError(),
@@ -59,14 +59,14 @@ def test_one_is_not_ready_and_others_do_not_answer(daemons: dict[Address, int | 
     assert code == 1
     assert [line for line in out.splitlines() if line] == [
         "vn-agent: NOT READY: tenants: ok  (/a)",
-        "/b: NO ANSWER: nothing within 3 s; is it stopped or stuck?",
-        "/c: NO ANSWER: nobody listens; it was killed or has not started",
+        "/b: NO ANSWER: no answer within 3 s; the daemon is stopped or stuck",
+        "/c: NO ANSWER: connection refused; the daemon was killed or has not started",
         "/d: NO ANSWER: /d: the reply is cut",
         "/e: NO ANSWER: No such file or directory",
     ]
 
 
-def test_json(daemons: dict[Address, int | Exception]) -> None:
+def test_json_has_each_daemon(daemons: dict[Address, int | Exception]) -> None:
     daemons[Path("/a")] = 200
     code, out = run("--json", "--socket", "/a", "/b")
     first, second = json.loads(out)
@@ -76,7 +76,7 @@ def test_json(daemons: dict[Address, int | Exception]) -> None:
     assert second == {"address": "/b", "isReady": False, "problem": "No such file or directory"}
 
 
-def test_without_a_socket_every_one_of_the_directory_is_asked(
+def test_without_socket_all_of_the_directory_are_asked(
     daemons: dict[Address, int | Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "SOCKET_DIRECTORY", tmp_path)
@@ -93,11 +93,11 @@ def test_without_a_socket_every_one_of_the_directory_is_asked(
     assert code == 0
     assert out.index("a.sock") < out.index("b.sock") < out.index("vn-agent/status.sock")
     assert "a.pid" not in out
-    assert "kata-bridge" not in out, "it speaks gRPC there"
+    assert "kata-bridge" not in out, "that socket speaks gRPC"
 
 
 @pytest.mark.parametrize("address", ["x", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":1"])
-def test_an_address_is_host_and_port(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_addresses_are_wrong_usage(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run("--address", address)
     assert caught.value.code == 2

@@ -10,11 +10,11 @@ from vcnode.terminal import Terminal, columns, day_left, duration, printable
 NOW = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 
 
-def test_printable_leaves_nothing_that_a_terminal_obeys() -> None:
+def test_printable_replaces_control_characters() -> None:
     assert printable("a\x1b[31mb\nc\u202ed é") == "a\ufffd[31mb\ufffdc\ufffdd é"
 
 
-def test_columns_are_aligned_and_the_last_is_not_padded() -> None:
+def test_columns_are_aligned_but_for_the_last() -> None:
     assert columns([("A", "LONGER", "X"), ("aaa", "b", "c d"), ("e", "f")]) == [
         "A    LONGER  X",
         "aaa  b       c d",
@@ -35,16 +35,16 @@ def test_columns_are_aligned_and_the_last_is_not_padded() -> None:
         (90000, "1 d 1 h"),
     ],
 )
-def test_duration(seconds: float, text: str) -> None:
+def test_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_day_left() -> None:
+def test_day_left_says_the_distance() -> None:
     assert day_left(NOW + dt.timedelta(days=10, hours=1), NOW) == "2027-03-11 (in 10 days)"
     assert day_left(NOW - dt.timedelta(days=2), NOW) == "2027-02-27 (expired 2 days ago)"
 
 
-def test_a_line_is_one_line_and_json_is_json() -> None:
+def test_terminal_writes_one_line_each() -> None:
     out, err = io.StringIO(), io.StringIO()
     terminal = Terminal(out, err, NOW)
     terminal.line("two\nlines")

@@ -34,13 +34,13 @@ def report(code: int = 200, readyz: bytes = b"", **changes: object) -> status_re
     return status_report.read((code, readyz), json.dumps(WHOLE | changes).encode())
 
 
-def test_everything_that_a_daemon_says() -> None:
+def test_report_shows_each_field_of_a_status() -> None:
     assert status_report.render(report(), "/run/x.sock", STARTED + 3720) == [
         "vn-agent on node-1: ready  (/run/x.sock)",
         "  running         1 h 2 min, pid 42",
         "  listens on      [::]:10550",
         "  kubelet         127.0.0.1:10250, connections 3",
-        "  source pods     from saved state, its source was not heard yet, age 5 min 12 s",
+        "  source pods     from saved state, not synced, age 5 min 12 s",
         "  source tenants  age 0 s",
         "  tenants         2: a, b",
         "  BAD TENANT      c.yaml (tenant c): kind: wrong; its last good state is served",
@@ -52,7 +52,7 @@ def test_everything_that_a_daemon_says() -> None:
     ]
 
 
-def test_a_source_that_fails_and_tenants_that_are_retained() -> None:
+def test_failing_sources_and_retained_tenants_are_shown() -> None:
     sources = {
         "tenants": {
             "ageSeconds": 6.0,
@@ -63,7 +63,7 @@ def test_a_source_that_fails_and_tenants_that_are_retained() -> None:
     }
     lines = status_report.render(report(sources=sources), "x", STARTED)
     assert [line.split(maxsplit=1) for line in lines[4:10]] == [
-        ["source", "pods     not heard yet"],
+        ["source", "pods     not synced"],
         ["PROBLEM", "pods cannot be read for 1 s: kubelet /pods: refused"],
         ["source", "tenants  age 6 s"],
         ["PROBLEM", "tenants cannot be read for 5 s: /t: No such file or directory"],
@@ -78,7 +78,7 @@ def test_a_source_that_fails_and_tenants_that_are_retained() -> None:
     ]
 
 
-def test_what_kubeproxy_ext_says() -> None:
+def test_report_of_kubeproxy_ext() -> None:
     body = {
         "daemon": "kubeproxy-ext",
         "nodeName": "node-1",
@@ -91,14 +91,14 @@ def test_what_kubeproxy_ext_says() -> None:
     assert status_report.render(said, "x", STARTED) == [
         "kubeproxy-ext on node-1: ready  (x)",
         "  source node      age 2 s",
-        "  source services  not heard yet",
+        "  source services  not synced",
         "  tenants          2: vc-a, vc-b (not synced)",
         "  guests           2, of these 1 behind",
-        "  left out         1 things of tenants' Services: see --json",
+        "  ignored          1 parts of tenants' Services: see --json",
     ]
 
 
-def test_what_kata_bridge_says() -> None:
+def test_report_of_kata_bridge() -> None:
     body = {"daemon": "kata-bridge", "guests": [{"id": "a"}], "problems": {"cri": "no answer"}}
     said = status_report.read((200, b""), json.dumps(body).encode())
     assert status_report.render(said, "x", STARTED) == [
@@ -108,7 +108,7 @@ def test_what_kata_bridge_says() -> None:
     ]
 
 
-def test_what_dnsconfig_says() -> None:
+def test_report_of_dnsconfig() -> None:
     waits = {"pod": "vc-a-web/desk", "tenant": "vc-a", "tenantPod": "web/desk"}
     body = {
         "daemon": "dnsconfig",
@@ -128,11 +128,11 @@ def test_what_dnsconfig_says() -> None:
         "  PROBLEM    the node's resolv.conf: no such file",
         "  pods       3 of tenants, of these 1 waiting",
         "  POD WAITS  web/desk of vc-a: network red does not exist",
-        "  POD LACKS  vc-a-web/till: its resolv.conf, kata-bridge says: no room",
+        "  POD FAILS  vc-a-web/till: kata-bridge cannot deliver its resolv.conf: no room",
     ]
 
 
-def test_of_many_pods_that_wait_some_are_named() -> None:
+def test_only_the_first_waiting_pods_are_named() -> None:
     pods = [{"pod": f"vc-a-web/p{n:02}", "waits": "network red does not exist"} for n in range(100)]
     body = {"daemon": "dnsconfig", "pods": pods}
     lines = status_report.render(status_report.read((200, b""), json.dumps(body).encode()), "x", STARTED)
@@ -141,27 +141,27 @@ def test_of_many_pods_that_wait_some_are_named() -> None:
     assert lines[-1] == "  and        88 more pods: see --json"
 
 
-def test_one_that_is_not_ready_says_why() -> None:
+def test_unready_daemon_says_why() -> None:
     lines = status_report.render(
-        report(503, b"tenants: not heard yet\npods: ok, age 1 s\n", isDraining=True), "x", STARTED
+        report(503, b"tenants: not synced\npods: ok, age 1 s\n", isDraining=True), "x", STARTED
     )
-    assert lines[0] == "vn-agent on node-1: NOT READY: tenants: not heard yet; pods: ok, age 1 s  (x)"
-    assert lines[2] == "  draining        it serves what is under way and begins nothing"
-    assert "it does not say why" in status_report.render(report(503), "x", STARTED)[0]
+    assert lines[0] == "vn-agent on node-1: NOT READY: tenants: not synced; pods: ok, age 1 s  (x)"
+    assert lines[2] == "  draining        it finishes open requests and accepts no new ones"
+    assert "no reason given" in status_report.render(report(503), "x", STARTED)[0]
 
 
-def test_a_daemon_that_has_less_is_shown_with_less() -> None:
+def test_missing_fields_are_not_shown() -> None:
     less = status_report.read((200, b""), b'{"daemon": "kata-bridge"}')
     assert status_report.render(less, "x", STARTED) == ["kata-bridge: ready  (x)"]
 
 
-def test_many_tenants_are_counted_not_listed() -> None:
+def test_only_the_first_tenants_are_named() -> None:
     lines = status_report.render(report(tenants=[f"t{n}" for n in range(100)]), "x", STARTED)
     assert any("100: t0, t1," in line and line.endswith("t11 and 88 more") for line in lines)
     assert "  tenants         none" in status_report.render(report(tenants=[]), "x", STARTED)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"<html>", b'{"daemon": "x", "tenants": 1}', b'"\xff"'])
-def test_what_is_no_status(body: bytes) -> None:
+def test_other_bodies_are_refused(body: bytes) -> None:
     with pytest.raises(status_report.ReportError):
         status_report.read((200, b""), body)
