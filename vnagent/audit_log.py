@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log's file: lines in, batches out, a full disk survived.
+"""The audit log's file: lines in, batches out; a full disk loses lines, not requests.
 
-Lines are gathered for a few milliseconds. What the disk or a pipe's reader does not take waits in a
-bounded buffer. A line that does not fit is lost: counted, logged once an episode, shown in `/readyz`.
+Lines are gathered for a few milliseconds. Lines that the disk or a pipe's reader does not take wait in a
+bounded buffer. A line without room is lost: counted, logged once an episode, shown in `/readyz`.
 
-The buffer is shared by free space: a tenant may have as many bytes in it as it leaves free. One tenant
-alone takes half of it, and there is always room for the first lines of another one.
+The buffer is shared by free space: a tenant may use as many bytes as it leaves free. One tenant
+alone takes half of it, so the first lines of another one always have room.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from pathlib import Path
 from daemonkit import logs
 from daemonkit.metrics import Counter
 
-# 12 000 lines; half of it has room for the lines of 1024 streams that begin at once.
+# 12 000 lines; half of it holds the lines of 1024 streams that begin at once.
 MAX_WAITING_BYTES = 4 << 20
-# Under load this fills before GATHER_S is over. It is far below what one tenant may have in the buffer,
-# so nothing is lost as long as the file takes what is written.
+# Under load this fills before GATHER_S is over. It is far below a tenant's part of the buffer,
+# so no line is lost while the file takes what is written.
 FLUSH_BYTES = 256 << 10
 # The longest line: names of the full length that Kubernetes allows, in every field.
 LINE_BYTES = 1280
 RETRY_S = 1.0
-# A pipe's reader gets through its 64 KiB in less.
+# A pipe's reader empties its 64 KiB in less.
 BEHIND_S = 0.02
 # A reader that is restarted (journald) is back by then. Until then requests wait for it.
 STALLED_S = 5.0
-# Under load a write for each turn of the loop costs as much as the request that it tells of.
+# Under load a write for each iteration of the loop costs as much as a request.
 GATHER_S = 0.005
 
 NO_READER = "no process reads the named pipe: start its reader"
@@ -43,7 +43,7 @@ _log = logs.get(__name__)
 
 
 class AuditLog:
-    """Appends to a file, or to stderr for None. `lost` counts lines that could not be kept."""
+    """Appends to a file, or to stderr for None. `lost` counts lost lines."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path | None, lost: Counter) -> None:
         self._loop = loop
@@ -54,8 +54,8 @@ class AuditLog:
         self._tenants: list[str] = []  # whose each line is
         self._size = 0  # of the lines
         self._reserved_size = 0
-        self._begun = b""  # what the file has of the first line already
-        self._held: dict[str, int] = {}  # by tenant
+        self._written_part = b""  # of the first line
+        self._used: dict[str, int] = {}  # bytes in the buffer, by tenant
         self._reserved: dict[str, int] = {}  # by tenant
         self._is_scheduled = False
         self._is_behind = False
@@ -68,16 +68,16 @@ class AuditLog:
         self._pause_s = BEHIND_S
 
     def open(self) -> None:
-        """Open the file, or open it again after it was moved away. Raises OSError.
+        """Open the file, or reopen it after it was moved away. Raises OSError.
 
-        A named pipe that has had no reader since the start is opened when it has one; lines wait until then.
+        A named pipe without a reader since the start is opened once it has one; lines wait until then.
         """
         if self._path is None:
             self._is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
             return
         before = self._descriptor
-        # Without O_NONBLOCK a named pipe without a reader would stop the loop until one comes. ENXIO says so
-        # instead, and the descriptor that is open is written to again when one has come.
+        # Without O_NONBLOCK, opening a named pipe without a reader would block the loop. With it, open fails
+        # with ENXIO, and the old descriptor is written to again once there is a reader.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             self._descriptor = descriptor = os.open(self._path, flags, 0o640)
@@ -102,35 +102,35 @@ class AuditLog:
             self._schedule(self._pause_s)
 
     def _begin_line_again(self) -> None:
-        """A file that was moved away has the beginning of a line: who reads the new one needs all of it."""
-        begun, self._begun = self._begun, b""
+        """The moved file has the beginning of a line: write the whole line to the new one."""
+        begun, self._written_part = self._written_part, b""
         if begun:
             self._lines[0] = begun + self._lines[0]
-            self._held[self._tenants[0]] += len(begun)
+            self._used[self._tenants[0]] += len(begun)
             self._size += len(begun)
 
     # ---- room
 
     def has_room(self, tenant: str) -> bool:
-        """Whether one more line of this tenant can be kept, whatever happens to the file."""
-        used = self._held.get(tenant, 0) + self._reserved.get(tenant, 0)
+        """Whether the buffer has room for one more line of this tenant."""
+        used = self._used.get(tenant, 0) + self._reserved.get(tenant, 0)
         return used + LINE_BYTES <= MAX_WAITING_BYTES - self._size - self._reserved_size
 
     def must_wait(self, tenant: str) -> bool:
         """Whether this tenant's requests come faster than a pipe's reader takes their lines.
 
-        From half of what the tenant may have on, so that requests that were begun find room. Not while
+        True from half of the tenant's part on, so that requests in progress have room. False while
         the file takes nothing at all: that may last, and lines are lost or streams refused instead.
         """
         if not self._is_behind or self._failure:
             return False
-        return 2 * self._held.get(tenant, 0) >= MAX_WAITING_BYTES - self._size
+        return 2 * self._used.get(tenant, 0) >= MAX_WAITING_BYTES - self._size
 
     def try_reserve(self, tenant: str) -> bool:
         """Reserve room for a later line; False if there is none.
 
-        As long as the file does not fail there is always room, beside that of the lines: a stream that is
-        being opened has far more memory than its line, and tenants that open many must keep no other's out.
+        While the file does not fail there is always room, beside the buffer: an opening stream takes far more
+        memory than its line, and tenants that open many must not take the room of others.
         """
         if self._failure and not self.has_room(tenant):
             return False
@@ -139,7 +139,7 @@ class AuditLog:
         return True
 
     def release(self, tenant: str) -> None:
-        """Give a reservation back."""
+        """Return a reservation."""
         self._take(self._reserved, tenant, LINE_BYTES)
         self._reserved_size -= LINE_BYTES
 
@@ -150,11 +150,11 @@ class AuditLog:
         if is_reserved:
             self.release(tenant)
         size = len(line)
-        held = self._held.get(tenant, 0) + size
-        if held > MAX_WAITING_BYTES - self._size and not is_reserved:
+        used = self._used.get(tenant, 0) + size
+        if used > MAX_WAITING_BYTES - self._size and not is_reserved:
             self._lose(1)
             return
-        self._held[tenant] = held
+        self._used[tenant] = used
         self._size += size
         self._lines.append(line)
         self._tenants.append(tenant)
@@ -174,7 +174,7 @@ class AuditLog:
     # ---- out
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the buffered lines."""
         self._is_scheduled = False
         self._write_out()
         if self._is_behind:
@@ -191,7 +191,7 @@ class AuditLog:
             data = b"".join(self._lines[:_BATCH_LINES])
             written, failure = self._write(data)
             self._drop(written)
-            # A full disk takes a part, and says at the next write that it is full.
+            # A full disk takes a part, and fails at the next write.
             if written < len(data) and not (self._is_regular and written):
                 self._fall_behind(written, failure)
                 return
@@ -206,37 +206,36 @@ class AuditLog:
         return not self._is_awaiting_reader
 
     def _drop(self, written: int) -> None:
-        """Forget what was written. A line that was written in part keeps its place with its rest, so
-        that none is torn in two."""
+        """Drop the written bytes. The rest of a partly written line stays first, so that no line is torn."""
         lines, count = self._lines, 0
         self._size -= written
         if not self._size:
-            # All of it, as nearly always.
-            self._begun = b""
-            self._held.clear()
+            # Mostly everything was written.
+            self._written_part = b""
+            self._used.clear()
             lines.clear()
             self._tenants.clear()
             return
         while count < len(lines) and written >= len(lines[count]):
             written -= len(lines[count])
-            self._take(self._held, self._tenants[count], len(lines[count]))
+            self._take(self._used, self._tenants[count], len(lines[count]))
             count += 1
         if count:
-            self._begun = b""
+            self._written_part = b""
         del lines[:count]
         del self._tenants[:count]
         if written:
-            self._begun += lines[0][:written]
+            self._written_part += lines[0][:written]
             lines[0] = lines[0][written:]
-            self._take(self._held, self._tenants[0], written)
+            self._take(self._used, self._tenants[0], written)
 
     def _write(self, data: bytes) -> tuple[int, str]:
-        """Write as much as can be written without waiting; return how much, and what failed."""
+        """Write without waiting; return the number of bytes, and the failure."""
         written = 0
         try:
             if self._is_regular:
                 return os.write(self._descriptor, data), ""
-            # A pipe or socket whose reader sleeps would stop the loop for good. One that is writable
+            # A pipe or socket whose reader sleeps would block the loop. One that is writable
             # takes a page (pipe(7)).
             poll = select.poll()
             poll.register(self._descriptor, select.POLLOUT)
@@ -250,7 +249,7 @@ class AuditLog:
 
     def _fall_behind(self, written: int, failure: str) -> None:
         now = self._loop.time()
-        # A reader that has come back gets all that waits at its own pace.
+        # A reader that is back gets the buffered lines at its own pace.
         is_read = bool(written) and not failure
         if not self._is_behind or is_read:
             self._behind_since_s = now
@@ -279,9 +278,9 @@ class AuditLog:
         self._lost.inc(count)
         if not self._is_losing:
             self._is_losing = True
-            _log.error("audit lines are lost, as the audit log cannot be written", path=self._path)
+            _log.error("audit lines are lost: the audit log's buffer is full", path=self._path)
 
-    # ---- what it says of itself
+    # ---- status
 
     def report(self) -> str:
         """Its state for `/readyz`."""
@@ -298,7 +297,7 @@ class AuditLog:
             self._lose(len(self._lines))
             self._lines.clear()
             self._tenants.clear()
-            self._begun = b""
+            self._written_part = b""
         self._is_behind = self._is_losing = self._is_awaiting_reader = False
         self._failure = ""
         if self._path is not None and self._descriptor >= 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read again when it changes or when SIGHUP says so, and how each reading ends.
+"""Reloads sources when they change, and at SIGHUP.
 
-One rule for all: a set that does not parse keeps the old one whole, is said loudly once, and is
+A source that does not parse keeps its last good objects, is logged once, and is
 counted. Changes are found by content (Secret mounts swap links), about once a second.
 """
 
@@ -19,7 +19,7 @@ _log = logs.get(__name__)
 
 
 class Reloadable(NamedTuple):
-    """`changed` is asked each POLL_S and must be cheap; `reload` says what is wrong, or nothing."""
+    """`changed` is called each POLL_S and must be cheap; `reload` returns the problem, or None."""
 
     name: str
     changed: Callable[[], bool]
@@ -39,7 +39,7 @@ class Reloader:
             asked.set()
 
     async def run(self) -> None:
-        """Watch each source by itself: one that is slow to answer must not hold up another."""
+        """Watch each source in its own task: a slow one must not delay another."""
         async with asyncio.TaskGroup() as group:
             for source, asked in self._asked.items():
                 group.create_task(self._watch(source, asked), name=f"reload {source.name}")
@@ -47,18 +47,20 @@ class Reloader:
     async def _watch(self, source: Reloadable, asked: asyncio.Event) -> None:
         while True:
             is_asked = await _is_set_within(asked, POLL_S)
-            # Poll also when asked: what is read now must not count as a change later.
+            # Poll also at SIGHUP: the content that is read now must not count as a change later.
             if source.changed() or is_asked:
                 await self.reload(source)
 
     async def reload(self, source: Reloadable) -> None:
-        """Read one source again and record how it went."""
+        """Read one source again, and record the result."""
         problem = await source.reload()
         self._reloads.labels("ok" if problem is None else "error").inc()
         if problem is None:
-            _log.info("source was read again", source=source.name)
+            _log.info("source was reloaded", source=source.name)
         else:
-            _log.error("source keeps its last good state", source=source.name, problem=problem)
+            _log.error(
+                "source could not be reloaded; its last good state stays", source=source.name, problem=problem
+            )
 
 
 async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:

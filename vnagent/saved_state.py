@@ -62,7 +62,7 @@ class _Due(NamedTuple):
 
 
 class SavedTenants(NamedTuple):
-    """The tenants that were served with their lists of clients, and the distrust of each at that time."""
+    """The served tenants with their client lists, and the distrust of each at that time."""
 
     registry: Registry
     problems: tuple[Problem, ...]
@@ -71,14 +71,14 @@ class SavedTenants(NamedTuple):
 
 
 class Restored(NamedTuple, Generic[T]):
-    """What was saved, and how many seconds ago its source had confirmed it."""
+    """A saved value, and how many seconds ago its source had confirmed it."""
 
     value: T
     age_s: float
 
 
 class SavedState:
-    """Reads the two files once, and writes them in a thread when told that something changed."""
+    """Reads its files once, and writes changes in a thread."""
 
     def __init__(self, directory: Path, errors: Counter, clock: Callable[[], float] = time.time) -> None:
         self._files = SavedFiles(directory, errors, max_file_bytes=MAX_FILE_BYTES, wall=clock)
@@ -99,7 +99,7 @@ class SavedState:
         try:
             registry, problems = registries.load(bytes(saved.value.content), spiffe)
         except TenantError as error:
-            _log.error("saved tenants cannot be used", reason=error)
+            _log.error("saved tenants are invalid and not served", reason=error)
             return None
         lists = ClientLists(saved.value.client_lists, distrust=saved.value.lists_distrust)
         return Restored(SavedTenants(registry, problems, saved.value.distrust, lists), saved.age_s)
@@ -116,7 +116,7 @@ class SavedState:
         try:
             pods = msgspec.json.decode(saved.value.content, type=tuple[Owned, ...])
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            _log.error("saved pods cannot be used", reason=error)
+            _log.error("saved pods are invalid and not served", reason=error)
             return None
         return Restored(OwnerIndex(pods), saved.age_s)
 
@@ -163,14 +163,14 @@ class SavedState:
             self._due[name] = _Due(content, now, distrust, lists)
 
     async def run(self) -> None:
-        """Write what is due, for ever; a failure is tried again with the next turn."""
+        """Write what is due, until cancelled; a failure is tried again in the next round."""
         while True:
             await asyncio.sleep(SETTLE_S)
             await self.write_due()
 
     async def write_due(self) -> None:
         for name, due in list(self._due.items()):
-            # The age counts from when the source was heard: the disk may have been full since.
+            # The age counts from the source's confirmation: the disk may have been full since.
             content, lists = msgspec.Raw(due.content()), due.lists
             saved = _Saved(_VERSION, due.confirmed_at, content, due.distrust, lists.served, lists.distrust)
             if not await self._files.write(name, msgspec.json.encode(saved)):

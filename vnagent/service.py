@@ -37,8 +37,8 @@ from vnagent.transport.poller import SocketPoller
 from vnagent.trust import kubelet_context, spiffe_trust
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 
-# How long a start waits for the first word of its sources before it listens all the same: until
-# they are heard, requests are answered 503, or by saved state.
+# How long a start waits for its sources to sync. After that it listens: until
+# they have synced, requests are answered 503, or by saved state.
 FIRST_READ_S = 5.0
 # A connection outlives its certificates by this at most.
 EXPIRY_PERIOD_S = 1.0
@@ -128,7 +128,7 @@ class Service:
             Reloadable("kubelet", Watched.files(theirs).poll, reload_kubelet),
         )
 
-    # ---- what it says of itself
+    # ---- status
 
     def readiness(self) -> Readiness:
         """Ready when both tenants and pods are known, be it from saved state, and not draining."""
@@ -169,7 +169,7 @@ class Service:
     # ---- life
 
     async def run(self, life: Lifecycle) -> int:
-        """Serve until told to stop, then drain. Returns the exit code."""
+        """Serve until the stop signal, then drain. Returns the exit code."""
         raise_descriptor_limit()
         freeze_heap()
         sys.setswitchinterval(SWITCH_S)
@@ -186,7 +186,7 @@ class Service:
         )
         self._publisher.restore()
         for source in self._reloadables:
-            source.changed()  # what is read now is no change later
+            source.changed()  # the content that is read now is no change later
         self._handshakes.start()
         self._listener.start()
         self._sources.start()
@@ -204,7 +204,7 @@ class Service:
         return 0
 
     async def _read_first(self) -> None:
-        """Read every source once, so that READY means something; but not for ever."""
+        """Read every source once before READY, with a deadline."""
         for source in self._reloadables[2:]:  # the certificates were read to get here
             try:
                 async with asyncio.timeout(FIRST_READ_S):
@@ -212,7 +212,7 @@ class Service:
             except TimeoutError:
                 problem = "no answer in time"
             if problem is not None:
-                _log.error("source is not as it should be", source=source.name, problem=problem)
+                _log.error("source could not be read", source=source.name, problem=problem)
 
     async def _end_expired(self) -> None:
         while True:
@@ -223,7 +223,7 @@ class Service:
         try:
             self._audit_log.open()  # it may have been moved away by logrotate
         except OSError as error:
-            _log.error("audit log cannot be opened again", reason=error)
+            _log.error("audit log cannot be reopened; the old file stays", reason=error)
         self._reloader.ask()
 
     async def _stop(self) -> None:

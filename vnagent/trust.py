@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TLS contexts of both legs, built from the files that the configuration names."""
+"""The TLS contexts for tenants and for the kubelet, built from the configured files."""
 
 import ssl
 from collections.abc import Callable
@@ -25,14 +25,14 @@ _INSPECTED = {Message.CLIENT_HELLO: client_hello.may_read, Message.CERTIFICATE: 
 
 
 def kubelet_context(config: VnAgentConfiguration) -> ssl.SSLContext:
-    """Our side of the kubelet leg. Raises TlsError."""
+    """The client side towards the kubelet. Raises TlsError."""
     kubelet = config.kubelet
     return client_context(kubelet.ca_file, kubelet.client_certificate_file, kubelet.client_key_file)
 
 
 def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]) -> ssl.SSLContext | None:
-    """The tenants' leg: it trusts all their authorities together, and identity tells them apart
-    later. None if there is no authority, as then nobody can be served. Raises TlsError."""
+    """The server side towards tenants. It trusts all their authorities; the identity of a client is
+    decided later. None without an authority, as no tenant could be served. Raises TlsError."""
     if not authorities:
         return None
     serving = config.serving
@@ -60,7 +60,7 @@ def spiffe_trust(config: VnAgentConfiguration) -> SpiffeTrust | None:
 
 
 def problems(config: VnAgentConfiguration) -> list[str]:
-    """What about the files that the configuration names keeps the daemon from starting."""
+    """The problems of the configured files that keep the daemon from starting."""
     kubelet, serving = config.kubelet, config.serving
     ours = {"serving.certificateFile": serving.certificate_file, "serving.keyFile": serving.key_file}
     theirs = {
@@ -74,7 +74,7 @@ def problems(config: VnAgentConfiguration) -> list[str]:
         found += _unusable("spiffe", {"spiffe.caFile": config.spiffe.ca_file}, lambda: spiffe_trust(config))
     found += _kubeconfig_problems(config)
     directory = config.tenants.directory
-    # One that is lost while there are saved tenants must not cut them: they are served, and /readyz says why.
+    # A lost directory must not remove saved tenants: they are served, and /readyz has the cause.
     if directory is not None and not directory.is_dir() and not _has_saved_tenants(config):
         found.append(f"tenants.directory: {directory} is not a directory")
     if config.pods.file is not None and not config.pods.file.is_file():
@@ -88,7 +88,7 @@ def _has_saved_tenants(config: VnAgentConfiguration) -> bool:
 
 
 def _unwritable(config: VnAgentConfiguration) -> list[str]:
-    """The places where what the daemon writes cannot be."""
+    """The paths that the daemon cannot write to."""
     found = []
     audit, state, status = config.audit.path, config.state_directory, config.status.socket
     for key, path in (("audit.file", audit), ("status.socket", status)):
@@ -102,7 +102,7 @@ def _unwritable(config: VnAgentConfiguration) -> list[str]:
 
 
 def _unusable(what: str, files: dict[str, Path], use: Callable[[], object]) -> list[str]:
-    """The files that cannot be read, each by its key; if all can, why they are of no use together."""
+    """The unreadable files, each by its key; if there are none, the problem of using them together."""
     found = []
     for key, path in files.items():
         try:
@@ -121,7 +121,7 @@ def _kubeconfig_problems(config: VnAgentConfiguration) -> list[str]:
     paths = {config.tenants.kubeconfig_file, config.pods_kubeconfig_file} - {None}
     if not paths:
         return []
-    # Only a node that watches the super cluster pays for this import.
+    # A large import, for nodes that watch the super cluster alone.
     from daemonkit.kube import kubeconfig
 
     found = []

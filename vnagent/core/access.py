@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may have what: one total function from (request, caller, index) to a decision.
+"""Access control: one total function from (request, caller, index) to a decision.
 
-Every request names an endpoint and most name a pod; whatever is not allowed by a row here is denied.
-A denial carries the reason for the audit line. What the client reads says less: a foreign pod, a
-missing pod, a container that is not the tenant's and a wrong UID are answered with the same bytes.
+Every request names an endpoint and most name a pod; a request without a row here is denied.
+A denial carries the reason for the audit line. The client reads less: a foreign pod, a
+missing pod, a container that is not the tenant's and a wrong UID get the same bytes.
 """
 
 from typing import NamedTuple, assert_never
@@ -14,7 +14,7 @@ from vnagent.core.requests import ContainerLogs, Health, Page, Refusal, Request,
 
 
 class Caller(NamedTuple):
-    """Who holds the connection, as its certificate proved; `tenant` is None if it is nobody we know."""
+    """The identity that the client's certificate proved; `tenant` is None for an unregistered one."""
 
     tenant: str | None
     role: Role | None
@@ -50,7 +50,7 @@ class Deny(NamedTuple):
 
 
 class NotYetKnown(NamedTuple):
-    """The index cannot say: answer 503, or ask the source once more and decide again."""
+    """The index cannot decide: answer 503, or read the source again and decide then."""
 
     reason: str
 
@@ -63,8 +63,8 @@ NOT_THERE = "no-such-pod-of-tenant"
 def decide(request: Request, caller: Caller, index: OwnerIndex, *, is_stale: bool = False) -> Decision:
     """Decide on one request. Total over the closed set of requests.
 
-    `is_stale`: the source of pods cannot be read now. What the index lacks may exist then: one answer for a
-    foreign pod, a missing pod, a container and a UID again, and it is not that they are missing.
+    `is_stale`: the source of pods cannot be read now, so that a pod may exist which the index lacks. Then a
+    foreign pod, a missing pod, a container and a UID all get 503.
     """
     if caller.tenant is None or caller.role is None:
         return Deny(403, "unregistered-identity", must_close=True)
@@ -103,11 +103,11 @@ def _decide_pod(
         return Deny(500, "pod-unreadable", must_close, text=_unreadable(pod))
     if request.container is not None and request.container not in pod.containers:
         return Deny(404, "no-such-container-of-tenant", must_close)
-    # The tenant's own UID or nothing: the super pod's UID is none of the tenant's business.
+    # The tenant's own UID or nothing: tenants do not know the super pod's UID.
     if request.uid is not None and request.uid != pod.uid:
         return Deny(404, "other-uid", must_close)
     if isinstance(request, Stream) and not request.asks_stream:
-        # The kubelet would say the same, after a connection was spent on it.
+        # The kubelet would answer the same, for the price of a connection.
         return Deny(400, "no-stream-asked", must_close)
     return Forward(request, pod)
 

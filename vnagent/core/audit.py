@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit object of a decision: who asked for what of which pod, what was said, and why.
+"""The audit object of a decision: the caller, the request, its pod, the answer and the reason.
 
 Nothing else of the request is in it: no path, query, header or body, so no command line and no
 token. Names have passed the grammar of Kubernetes names before they get here.
@@ -18,7 +18,7 @@ def _text(value: str | None) -> str:
 
 
 def identity_of(caller: Caller) -> str:
-    """The two fields that say who: the same for every line of a connection."""
+    """The two fields of the caller, equal for every line of a connection."""
     return f'"tenant":{_text(caller.tenant)},"identity":{_text(caller.spki)}'
 
 
@@ -26,11 +26,11 @@ def render(
     time: str, identity: str, request: Request | None, reason: str, status: int, request_id: str
 ) -> bytes:
     """One line of JSON, line end included. `identity` is from `identity_of`; `request` is None for a
-    head that could not be read.
+    malformed head.
 
-    `decision` is `allow` where the tenant may have what it asked for, whatever came of it then. The
-    line is written out by hand, as it is made for every request: time, endpoint, reason and identifier
-    are our own words, and names that have passed their grammar need no escapes.
+    `decision` is `allow` where the request was allowed, even if it failed then. The
+    line is formatted by hand, as every request has one: time, endpoint, reason and identifier
+    are constants of vn-agent, and valid names need no escapes.
     """
     if isinstance(request, (ContainerLogs, Stream)):
         container = "null" if request.container is None else f'"{request.container}"'
@@ -45,15 +45,15 @@ def render(
     ).encode()
 
 
-# Why something was allowed: the pod is the tenant's; the page is rebuilt from the tenant's view; the
-# answer is ours.
+# Why a request was allowed: the pod is the tenant's; the page is rebuilt for the tenant; vn-agent
+# itself answered.
 OWNED = "owned"
 OWN_VIEW = "own-view"
 OWN_ANSWER = "own-answer"
 ALLOWED = frozenset({OWNED, OWN_VIEW, OWN_ANSWER})
-# The client left before it was known whether it may have what it asked for: nothing was allowed.
+# The client left before the decision: nothing was allowed.
 LEFT_UNDECIDED = "client-left-undecided"
-# Reasons why an allowed request did not get its answer.
+# Why an allowed request failed.
 HOP_FAILURES = frozenset(
     {
         "kubelet-unreachable",

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which chains of clients are read at all. Pure, but for digests: of those that passed, and of the last one.
+"""Bounds the cost of a client's certificate chain before OpenSSL reads it.
+
+Two digests are state: those of the messages that passed, and of the last one.
 
 A client without a registered certificate may send any chain, and OpenSSL takes a hundred certificates, keys
 on curves of the client's own (0.3 s each) and thousands of names to compare. `check` bounds that cost before
@@ -16,19 +18,19 @@ from tenancy import x509
 MAX_CERTIFICATES = 5
 # Each name that a constraint lists is compared with each name of the chain: 10 to 100 ns.
 MAX_COMPARISONS = 10_000
-# Digests of messages that passed. Each exec of an apiserver is a new connection with the same chain, and a
-# walk through that, in a cold cache, takes 0.1 ms of the exec's 2 ms.
+# Digests of messages that passed. Each exec of an apiserver is a new connection with the same chain, and
+# checking it takes 0.1 ms of the exec's 2 ms.
 MAX_PASSED = 256
 _passed: set[bytes] = set()
 _last_read = threading.local()
 
 
 class ChainError(ValueError):
-    """Why a chain is not read."""
+    """Why a chain is refused."""
 
 
 def may_read(message: bytes) -> bool:
-    """Whether `check` has nothing against it."""
+    """Return whether `check` accepts the message, and remember its digest."""
     digest = hashlib.sha256(message).digest()
     if digest not in _passed:
         try:
@@ -43,7 +45,7 @@ def may_read(message: bytes) -> bool:
 
 
 def take_digest() -> bytes:
-    """The digest of the message that passed last in this thread; empty if none has since the last call."""
+    """Take the digest of the last message that passed in this thread; empty if there is none."""
     digest: bytes = getattr(_last_read, "digest", b"")
     _last_read.digest = b""
     return digest
@@ -51,7 +53,7 @@ def take_digest() -> bytes:
 
 def check(message: bytes) -> None:
     """Raise ChainError unless the client's Certificate message of TLS 1.3 (RFC 8446, 4.4.2), with its header,
-    has a chain that is quick to read and to check."""
+    has a chain that is quick to parse and to verify."""
     certificates = list(_certificates(message))
     if len(certificates) > MAX_CERTIFICATES:
         raise ChainError("too many certificates")

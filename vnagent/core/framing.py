@@ -14,12 +14,12 @@ from vnagent.core.head import ResponseHead
 _SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
 _SIZE_START = re.compile(rb"[0-9a-fA-F]{1,8}(?:\r)?|")
 _LONGEST_SIZE_LINE = 10
-# Nothing that a kubelet sends has trailers; four kilobytes is room for what a proxy might add.
+# A kubelet sends no trailers; a proxy may add some.
 _MAX_TRAILER_BYTES = 4096
 
 
 class FramingError(Exception):
-    """The body is not framed as its head promised; what follows on the connection is worthless."""
+    """The body is not framed as its head declares; the connection cannot be used any more."""
 
 
 class Fed(NamedTuple):
@@ -31,7 +31,7 @@ class Fed(NamedTuple):
 
 
 class Body(Protocol):
-    """A reader of one body. `is_chunked` says in which framing the taken bytes are."""
+    """A reader of one body. `is_chunked` is the framing of the taken bytes."""
 
     is_chunked: bool
 
@@ -81,8 +81,8 @@ class UntilCloseBody:
 
 
 class ChunkedBody:
-    """Scans chunk by chunk. `Fed.take` never includes the blank line after the last chunk: whoever
-    relays writes that line at `is_end`, so that trailers and truncated bodies cannot pass."""
+    """Scans chunk by chunk. `Fed.take` never includes the blank line after the last chunk: the relay
+    writes that line at `is_end`, so that trailers and truncated bodies cannot pass."""
 
     __slots__ = ("_data_left", "_is_in_trailer", "_partial", "_trailer")
     is_chunked = True
@@ -99,7 +99,7 @@ class ChunkedBody:
         size = len(data)
         at = 0
         if not self._data_left and not self._partial:
-            # Chunks that are here as a whole, which most are, take one step each.
+            # Complete chunks, as most are, take one step each.
             match = _SIZE_LINE.match(data)
             while match is not None:
                 length, start = int(match[1], 16), match.end()
@@ -132,7 +132,7 @@ class ChunkedBody:
         return Fed(at, False, 0)
 
     def _read_size(self, data: memoryview, at: int) -> tuple[int, bool]:
-        """Read one size line, or as much of it as there is: where it ends, and if the size was 0."""
+        """Read one size line, or its available part: return its end, and whether the size was 0."""
         if not self._partial:
             whole = _SIZE_LINE.match(data, at)
             if whole is not None:
@@ -169,14 +169,14 @@ class ChunkedBody:
 
 
 class Unchunker:
-    """Takes what a ChunkedBody has let pass, in any pieces, and gives out the data of its chunks."""
+    """Takes the bytes that a ChunkedBody has passed, in any pieces, and returns the data of the chunks."""
 
     __slots__ = ("_data_left", "_line", "_line_end_left")
 
     def __init__(self) -> None:
         self._data_left = 0
         self._line_end_left = 0  # of the line end behind a chunk
-        self._line = b""  # a size line as far as it is here
+        self._line = b""  # the available part of a size line
 
     def feed(self, data: memoryview) -> list[memoryview]:
         found: list[memoryview] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heads of HTTP/1.1 messages (RFC 9112), read strictly and never repaired.
+"""The heads of HTTP/1.1 messages (RFC 9112), parsed strictly and never repaired.
 
 Everything that is lenient in another parser is an error here, because a proxy that reads a head
 differently from the server behind it is how requests are smuggled: bare CR or LF, line folding, a
@@ -11,12 +11,12 @@ themselves never travel upstream.
 import re
 from typing import NamedTuple
 
-# A shell command of 128 KiB (the kernel's MAX_ARG_STRLEN) is the longest thing an honest client puts
-# into a head; the kubelet itself stops at 1 MiB (Go's DefaultMaxHeaderBytes).
+# The longest honest head has a shell command of 128 KiB (the kernel's MAX_ARG_STRLEN). The kubelet
+# stops at 1 MiB (Go's DefaultMaxHeaderBytes).
 MAX_HEAD_BYTES = 192 * 1024
 MAX_FIELDS = 100
-# Members of a list, of all its lines together: clients send six at most. Each costs a step where the list is
-# read, so that 180 KB of commas in one head kept all others from the loop for 130 ms.
+# Members of a list, over all its lines: clients send six at most. Each costs a step, and 180 KB of commas in
+# one head blocked the loop for 130 ms.
 MAX_LIST_MEMBERS = 100
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -35,12 +35,12 @@ _SINGLETONS = (
 )  # fmt: skip
 
 
-# The lists that are taken apart.
+# The lists that are split.
 _LISTS = (b"connection", b"sec-websocket-protocol", b"x-stream-protocol-version")
 
 
 class HeadError(Exception):
-    """A head that is refused; `status` is what its sender should be answered."""
+    """A head that is refused; `status` is the answer to its sender."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ class HeadError(Exception):
 # The three values below are tuples, not dataclasses: one of each is made for every request, and a
 # frozen dataclass costs four times as much to build.
 class Fields(NamedTuple):
-    """Header fields: `lines` in order with lower-case names, `last` for fields that stand once."""
+    """Header fields: `lines` in order with lower-case names, `last` for fields that occur once."""
 
     lines: tuple[tuple[bytes, bytes], ...]
     last: dict[bytes, bytes]
@@ -83,13 +83,13 @@ class RequestHead(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """Whether it brings nothing but itself: no body and no upgrade."""
+        """Whether it has neither body nor upgrade."""
         return not (self.content_length or self.has_transfer_coding or b"upgrade" in self.fields.last)
 
 
 class ResponseHead(NamedTuple):
     """`content_length` is None where the field is missing; `is_chunked` is the exact coding;
-    `is_last` says that the connection is to be closed behind this response."""
+    `is_last`: the connection closes behind this response."""
 
     status: int
     fields: Fields
@@ -158,7 +158,7 @@ def parse_response_head(head: bytes) -> ResponseHead:
         raise HeadError(502, error.reason) from None
     coding = fields.last.get(b"transfer-encoding")
     if coding is not None and (length is not None or coding.lower() != b"chunked"):
-        # RFC 9112, 6.3: both at once is an attack or a broken peer; neither is worth a guess.
+        # RFC 9112, 6.3: both at once is an attack or a broken peer.
         raise HeadError(502, "ambiguous-framing")
     return ResponseHead(int(match[1]), fields, length, coding is not None, _wants_close(fields))
 

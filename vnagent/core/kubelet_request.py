@@ -59,12 +59,12 @@ _PAGE_PATHS = {
 
 
 def page_path(page: Page) -> str:
-    """The kubelet's path and query of a page; also what a cache may know the page by."""
+    """The kubelet's path and query of a page; also the key of a cached page."""
     return _PAGE_PATHS[page.endpoint] + ("?only_cpu_and_memory=true" if page.only_cpu_and_memory else "")
 
 
 def build_page(path: str, host: str) -> bytes:
-    """A GET for a page, uncompressed: what we cannot read we cannot filter."""
+    """A GET for a page, uncompressed: an encoded page cannot be filtered."""
     return (f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{_AGENT}Accept-Encoding: identity\r\n\r\n").encode(
         "ascii"
     )

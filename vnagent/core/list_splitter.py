@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splits a Kubernetes list into the bytes of its items as it arrives, so that one item is kept at once. Pure.
+"""Splits a Kubernetes list into the bytes of its items as it arrives, so that memory holds one item.
 
 Where a value ends is msgspec's decision: it scans the value without building anything and names the byte
 that follows. So what is an item here is one for the decoder too. A value that is still incomplete is
@@ -35,7 +35,7 @@ class SplitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """An item of more bytes than are kept of it; `head` is what it begins with."""
+    """An item above the limit; `head` is its beginning."""
 
     head: bytes
 
@@ -44,7 +44,7 @@ Item = bytes | TooLarge
 
 
 class _At(enum.Enum):
-    """What comes next."""
+    """The next token."""
 
     START = enum.auto()
     FIRST_KEY = enum.auto()
@@ -58,7 +58,7 @@ class _At(enum.Enum):
 
 
 class ListSplitter:
-    """Takes a JSON object in pieces and gives out the members of its list `field`."""
+    """Takes a JSON object in pieces and returns the members of its list `field`."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class ListSplitter:
         return True
 
     def _value_end(self, begin: int, max_bytes: int | None) -> int | None:
-        """Where the value ends that begins there; None while that is not to be seen."""
+        """The end of the value that begins at `begin`; None while it is incomplete."""
         size = len(self._buffer)
         with memoryview(self._buffer) as whole, whole[begin:] as value:
             end = _end_of_value(value)
@@ -242,7 +242,7 @@ def _end_of_value(data: memoryview) -> int | None:
         offset = int(place[:-1]) if place[:-1].isdecimal() else -1
         if reason == "JSON is malformed: trailing characters":
             return offset - 1  # of that byte, it names the one behind
-        # A number whose next digit is not here yet.
+        # A number whose next digit may come.
         if offset == len(data):
             return None
         raise SplitError("not well-formed JSON") from error
@@ -252,7 +252,7 @@ def _end_of_value(data: memoryview) -> int | None:
 
 
 class _Skipper:
-    """Finds the end of an object that is too large to be kept: by its brackets outside of strings."""
+    """Finds the end of an object above the limit, by its brackets outside of strings."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -260,7 +260,7 @@ class _Skipper:
         self._is_escaped = False
 
     def feed(self, data: bytearray, at: int) -> int | None:
-        """Where the object ends in `data`, read from `at`; None if it does not end there."""
+        """The end of the object in `data`, from `at`; None if it does not end there."""
         if self._is_escaped and at < len(data):
             self._is_escaped = False
             at += 1
@@ -282,7 +282,7 @@ class _Skipper:
 
 
 def complete_members(head: bytes) -> bytes:
-    """The JSON object of those members that are complete in `head`, the begin of an object."""
+    """A JSON object with the complete members of `head`, the beginning of an object."""
     splitter = ListSplitter(None, max_frame_bytes=2 * len(head) + 2)
     with contextlib.suppress(SplitError):
         splitter.feed(head)

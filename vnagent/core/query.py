@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query strings: read strictly into known parameters, written anew for the kubelet.
+"""Query strings: parsed strictly into known parameters, written anew for the kubelet.
 
 Go and Python disagree about `;`, bad escapes and repeated keys, and the kubelet reads a parameter it
 gets twice in its own way. So each endpoint has its list of parameters, each parameter its grammar,
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from urllib.parse import quote_plus
 
-# kubectl never sends more than a few dozen; a command line of this many words is an attack on memory.
+# kubectl sends a few dozen at most; a command line of this many words is an attack on memory.
 MAX_PARAMETERS = 1000
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -27,7 +27,7 @@ _BOOLEANS = frozenset({"true", "false", "1", "0"})
 
 
 class QueryError(Exception):
-    """A query that is refused, with the status that its sender should be answered."""
+    """A query that is refused; `status` is the answer to its sender."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason)
@@ -80,7 +80,7 @@ def render_query(options: Options) -> str:
 
 def _escaped(value: str) -> str:
     if value.isascii() and value.isalnum():
-        return value  # numbers and booleans, which are all that most requests have
+        return value  # numbers and booleans, as in most requests
     return quote_plus(value, encoding="latin-1")
 
 
@@ -154,7 +154,7 @@ def parse_log_options(query: str) -> tuple[Options, bool]:
     if "sinceSeconds" in seen and "sinceTime" in seen:
         raise QueryError("conflicting-parameters", 422)
     if "tail" in seen:
-        # The name that the parameter had before PodLogOptions; "all" is the default spelt out.
+        # The parameter's name before PodLogOptions; "all" is the default.
         tail = seen.pop("tail")
         if "tailLines" in seen:
             raise QueryError("conflicting-parameters", 422)

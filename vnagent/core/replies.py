@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant reads when vn-agent itself answers.
+"""The answers of vn-agent itself.
 
 Bodies name the hop that failed and what to do, in the tenant's words only. Those for a pod that is
 not there are the same bytes for a foreign pod, a missing pod and a missing namespace, so they name
@@ -69,7 +69,7 @@ _TEXTS = {
     "kubelet-failed": "the kubelet of this node failed to serve the request",
     "kubelet-refused-upgrade": "unable to upgrade: the kubelet of this node did not switch protocols",
 }
-# These are one answer: whoever may tell them apart learns what others run.
+# These get one answer: a difference would tell what other tenants run.
 _SAME_AS_MISSING = frozenset({"no-such-container-of-tenant", "other-uid", "kubelet-not-found"})
 
 MISSING = "no-such-pod-of-tenant"
@@ -131,8 +131,8 @@ def page(
     date: str = "",
     length: int = -1,
 ) -> bytes:
-    """Render a complete reply; for HEAD the length is told and the body left out (RFC 9110, 9.3.2).
-    `length` is that of the body where it is sent apart."""
+    """Render a complete reply; for HEAD with the length and without the body (RFC 9110, 9.3.2).
+    `length` is the body's where it is sent separately."""
     if length < 0:
         length = len(body)
     closing = "Connection: close\r\n" if is_close else ""
@@ -146,8 +146,8 @@ def page(
 
 
 def log_head(head: ResponseHead, request_id: str, *, is_close: bool, date: str = "") -> bytes:
-    """The head of a relayed log. A body that the kubelet ends by closing is chunked by us, so that a
-    connection that breaks is not taken for the end of the log."""
+    """The head of a relayed log. A body that the kubelet ends by closing is sent in chunks, so that a
+    broken connection does not look like the end of the log."""
     if head.content_length is not None:
         framing = f"Content-Length: {head.content_length}"
     else:
@@ -164,7 +164,7 @@ _VALUE = re.compile(rb"[A-Za-z0-9+/=._-]{1,128}")
 
 
 def switching_head(request: Stream, head: ResponseHead, request_id: str) -> bytes | None:
-    """The 101 for the client, or None if the kubelet's 101 is not the one that was asked for."""
+    """The 101 for the client, or None if the kubelet's 101 does not match the request."""
     fields = head.fields
     protocol = request.upgrade.protocol
     upgraded = fields.get(b"upgrade")
@@ -204,17 +204,17 @@ def _phrase(status: int) -> str:
         return "Unknown"
 
 
-# ---- What of the kubelet's own refusals may reach a tenant.
+# ---- The part of a kubelet's refusal that a tenant may read.
 
 _ACCEPTED = b"x-accepted-stream-protocol-versions"
 _MAX_ACCEPTED_BYTES = 256
 
 
 def accepted_protocols(head: ResponseHead) -> str | None:
-    """The protocols that a kubelet would have spoken: a 403 that carries them is a failed handshake,
+    """The protocols that a kubelet supports: a 403 with them is a failed handshake,
     not a refusal of our credential, and kubectl needs it to fall back to an older protocol.
 
-    Names of stream protocols alone are passed on, and nothing else that the kubelet may say there."""
+    Only names of stream protocols are passed on."""
     value = b",".join(head.fields.all(_ACCEPTED))[:_MAX_ACCEPTED_BYTES].decode("latin-1")
     return ", ".join(filter(SUBPROTOCOL.fullmatch, re.split(r",[ \t]*", value))) or None
 
@@ -223,8 +223,8 @@ def _say_waiting(match: re.Match[str]) -> str:
     return f"container is waiting to start: {match[1]}"
 
 
-# The kubelet's sentences that help a tenant and name nothing but its own pod. Each is recognised whole
-# and said again in our words; a text that is not recognised is replaced by a neutral one.
+# The kubelet's sentences that help a tenant and name only its own pod. Each is matched as a whole
+# and rewritten; an unknown text is replaced by a neutral one.
 # regex-input: 2048 characters: `translate_refusal` cuts the kubelet's text
 _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (

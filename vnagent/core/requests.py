@@ -32,7 +32,7 @@ from vnagent.core.query import (
 
 
 class Endpoint(enum.StrEnum):
-    """What was asked for, as audit lines and metrics name it: a fixed set, whatever the path says."""
+    """The endpoint's name in audit lines and metrics: a fixed set, whatever the path is."""
 
     CONTAINER_LOGS = "containerLogs"
     EXEC = "exec"
@@ -64,7 +64,7 @@ class Protocol(enum.Enum):
 class Upgrade(NamedTuple):
     """A well-formed handshake. `subprotocols` keep their order: the server picks the first it knows.
 
-    `websocket_key` is the client's nonce, whose answer only the kubelet's side can compute for it.
+    `websocket_key` is the client's nonce; the kubelet computes its answer.
     """
 
     protocol: Protocol
@@ -85,7 +85,7 @@ class ContainerLogs(NamedTuple):
 
     @property
     def uid(self) -> None:
-        """containerLogs has no form with a UID."""
+        """None: containerLogs has no form with a UID."""
         return None
 
 
@@ -102,7 +102,7 @@ class Stream(NamedTuple):
 
     @property
     def asks_stream(self) -> bool:
-        """Whether there is anything to stream: exec and attach name at least one of three."""
+        """Whether exec or attach requests at least one of the three streams."""
         return self.container is None or any(
             key in _STREAM_FLAGS and value in {"1", "true"} for key, value in self.options
         )
@@ -123,9 +123,9 @@ class Health(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A request that is answered without asking the index or the kubelet.
+    """A request that is refused without the index or the kubelet.
 
-    `must_close`: what follows on the connection cannot be trusted to be a request.
+    `must_close`: the bytes behind it may be no request.
     """
 
     endpoint: Endpoint
@@ -171,27 +171,27 @@ _POD_ENDPOINTS: Final = {
     "portForward": Endpoint.PORT_FORWARD,
 }
 
-# No name in a Kubernetes path needs a percent, a semicolon or a backslash; whoever sends one wants
-# two readers to see two paths.
+# Names in Kubernetes paths have no percent, semicolon or backslash; with one, two parsers may read two
+# paths.
 _QUERY = r"(?:\?([A-Za-z0-9._~!$&'()*+,=:@/?%\-]*+))?"
 _TARGET = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,=:@/\-]*+)" + _QUERY)
-# What most requests are, in one match; whatever does not match goes the long way.
+# Most requests, in one match; others are parsed segment by segment.
 _LOGS_TARGET = re.compile(
     rf"/containerLogs/({LABEL_PATTERN})/({SUBDOMAIN_PATTERN})/({LABEL_PATTERN})" + _QUERY
 )
-# The subprotocols of Kubernetes streams, past and to come. An entry of another shape is not
-# passed on: one shape of entry carries the caller's bearer token (base64url.bearer.authorization.k8s.io).
+# The subprotocols of Kubernetes streams, past and to come. Entries of other forms are not
+# passed on: one form carries the caller's bearer token (base64url.bearer.authorization.k8s.io).
 SUBPROTOCOL = re.compile(
     r"(?:v[1-9][0-9]?\.)?(?:base64\.)?(?:channel|portforward)\.k8s\.io|SPDY/3\.1\+portforward\.k8s\.io"
 )
 _MAX_SUBPROTOCOLS = 16
-# The names of the longest path have 510 characters together. A longer path is not looked into: patterns and
+# The names of the longest path have 510 characters together. A longer path is not parsed: patterns and
 # segments of 190 KB cost up to 27 ms.
 MAX_PATH_CHARS = 1000
 
 
 def parse(head: RequestHead) -> Request:
-    """Turn a request head into a typed request. Total: whatever is not understood is a Refusal."""
+    """Turn a request head into a typed request. Total: an unknown request is a Refusal."""
     target = head.target
     if len(target) > MAX_PATH_CHARS and target.find("?", 0, MAX_PATH_CHARS + 1) < 0:
         return Refusal(Endpoint.MALFORMED, 400, "malformed-target", must_close=True)
@@ -244,7 +244,7 @@ def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> Page | Ref
     if refusal is not None:
         return refusal
     try:
-        # The other pages take no parameter: what a scraper adds means nothing and goes nowhere.
+        # The other pages take no parameter: a scraper's is ignored.
         only_cpu_and_memory = parse_page_options(query) if is_stats else False
     except QueryError as error:
         return Refusal(endpoint, 400, error.reason, must_close=True)
@@ -293,7 +293,7 @@ def _parse_pod_request(
 
 
 def _parse_upgrade(head: RequestHead) -> Upgrade | str:
-    """Read the handshake of a stream endpoint; a string is the reason why it is refused.
+    """Read the handshake of a stream endpoint; a string is the reason of its refusal.
 
     The tokens are compared whole. Go looks for the substring `upgrade` in Connection, so
     `Connection: notupgrade` upgrades there; a proxy that agrees by accident is half an attack.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The listening socket: accepts as fast as connections come, and survives running out of files.
+"""The listening socket: accepts as fast as connections come, also when descriptors run out.
 
 It takes every connection. Silent ones cost a socket, and `downstream.handshakes` evicts them by source.
 TCP_DEFER_ACCEPT would leave them in the kernel, whose queue knows no sources and drops the next honest one.
@@ -74,14 +74,14 @@ class Listener:
                 if self._make_room():
                     continue
                 # Out of descriptors or memory: the connection stays in the backlog meanwhile.
-                _log.error("connections cannot be accepted", reason=error)
+                _log.error("connections cannot be accepted; they wait in the backlog", reason=error)
                 self._pause(_RETRY_S)
                 return
             sock.setblocking(False)
             self._accept(sock, peer[0])
 
     def _pause(self, seconds: float) -> None:
-        """Leave what comes in the backlog for so long."""
+        """Leave new connections in the backlog for so long."""
         self._loop.remove_reader(self._sock.fileno())
         self._loop.call_later(seconds, self._resume)
 

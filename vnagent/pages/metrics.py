@@ -33,7 +33,7 @@ _POD_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What of a page may come through.
+    """The rows of a page that tenants may see.
 
     `families` maps the name of a row to that of its family (they differ in histograms). `node`
     maps a row of the node to the rows of pods that are summed up in its place. `errors` are rows
@@ -49,7 +49,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Who:
-    """Whose a row is, and its other labels as they will stand before and after namespace and pod.
+    """The pod of a row, and its other labels as they will stand before and after namespace and pod.
 
     `pod` is the super namespace and name. `uid` is empty where the row has none; it is written only
     where it was a label of its own. `container` is empty for the pod as a whole, and for its sandbox:
@@ -113,7 +113,7 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
 
 
 class _Owners:
-    """Whose the rows of a page are, by their label block. One value for each distinct owner."""
+    """The pods of a page's rows, by label block. One value for each distinct pod and labels."""
 
     def __init__(self, allowed: frozenset[str]) -> None:
         self._allowed = allowed
@@ -121,7 +121,7 @@ class _Owners:
         self._known: dict[tuple[object, ...], Who] = {}
 
     def of(self, block: str) -> Who | None:
-        """Whose a row with this block is; None where it is no pod's."""
+        """The pod of a row with this block; None for the node's rows."""
         try:
             return self._by_block[block]
         except KeyError:
@@ -187,8 +187,8 @@ def _rows_of(family: Family, pod: Owned) -> Iterable[str]:
 def _sum(node: Family, family: Family | None, pods: Iterable[Owned]) -> list[str]:
     """The node's row as the sum over `pods`, of the time of the latest of them.
 
-    Without pods it is zero, at the time of the node's own row: metrics-server and a person who
-    looks take a page without node rows for a broken one.
+    Without pods it is zero, at the time of the node's own row: metrics-server takes a page without node
+    rows for a broken one.
     """
     samples = [sample for pod in pods if family is not None for _, _, sample in _mine(family, pod)]
     total = sum((float(sample.value) for sample in samples), start=0.0)

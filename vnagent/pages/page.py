@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all pages have in common: one reading shared by all tenants, one rendering for each."""
+"""The common form of all pages: parsed once for all tenants, rendered for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ Value = TypeVar("Value")
 
 
 class PageError(ValueError):
-    """The kubelet's page is not what it should be: cut off, of another kind, not to be read.
+    """The kubelet's page is truncated, of another kind, or unreadable.
 
-    The reason is ours and quotes nothing of the page. The caller answers 502.
+    The reason quotes nothing of the page. The caller answers 502.
     """
 
     def __init__(self, reason: str) -> None:
@@ -32,7 +32,7 @@ class PageError(ValueError):
 
 
 class Collector(Protocol[Collected]):
-    """Makes of a list what `Page.parse` makes of it, from one item at a time."""
+    """Parses a list as `Page.parse` does, one item at a time."""
 
     def add(self, item: Item) -> None:
         """Take the next item. Raises PageError."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose the pods of a v1 PodList are: the kubelet's own `/pods`, or `kubectl get pods -A -o json`.
+"""Finds the tenants' pods of a v1 PodList: the kubelet's own `/pods`, or `kubectl get pods -A -o json`.
 
-Only the few fields that decide it are decoded, which is what makes this fast enough to be asked for
-on every name that is not known yet.
+It decodes only the fields of ownership, so that a request for an unknown name can wait for it.
 """
 
 from collections import Counter
@@ -44,7 +43,7 @@ class _Pod(msgspec.Struct):
 
 
 class OwnershipAnnotations(msgspec.Struct, frozen=True):
-    """The annotations that say whose a pod is, also of one that is too large to be decoded."""
+    """The annotations of ownership, also of a pod that is too large to be decoded."""
 
     cluster: str | None = msgspec.field(name=keys.CLUSTER, default=None)
     namespace: str | None = msgspec.field(name=keys.NAMESPACE, default=None)
@@ -78,11 +77,11 @@ _LIMITS = limits_of(PODS)
 _TOO_MANY_BYTES = f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
 
 OwnedPods = tuple[tuple[Owned, ...], tuple[str, ...]]
-"""The tenants' pods of a list, and what is wrong with others."""
+"""The tenants' pods of a list, and the problems of others."""
 
 
 class OwnedPodsCollector:
-    """The tenants' pods in a v1 PodList or kubectl's v1 List of pods, and what is wrong with others.
+    """The tenants' pods in a v1 PodList or kubectl's v1 List of pods, and the problems of others.
 
     The super cluster's own pods are left out without a word. A problem is a pod that should be
     somebody's but is not served: half annotated, of invalid names, or sharing its name with another
@@ -160,7 +159,7 @@ class OwnedPodsCollector:
 
 
 def owned_pods(page: bytes, policy: ContainerPolicy) -> OwnedPods:
-    """What `OwnedPodsCollector` makes of a list that is here as a whole. Raises PageError."""
+    """The result of `OwnedPodsCollector` for a complete list. Raises PageError."""
     return collect(page, OwnedPodsCollector(policy))
 
 

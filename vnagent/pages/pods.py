@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`/pods`: a v1 PodList of the tenant's own pods, built anew from the fields that are named here.
+"""`/pods`: a v1 PodList of the tenant's own pods, built anew from the fields that are listed here.
 
-What is not named here does not come through, so that a field of a coming Kubernetes stays inside
-until someone has looked at it. Left out on purpose:
+Fields of a future Kubernetes are left out until they are listed. Left out on purpose:
 
-- labels and annotations: whose they are - the tenant's, the syncer's, an admission webhook's of the
-  super cluster - cannot be told from the super pod;
+- labels and annotations: the super pod does not tell whether they are the tenant's, the syncer's, or an
+  admission webhook's of the super cluster;
 - every free text (`message`): the kubelet writes the super namespace and uid into it, as in
   "back-off 10s restarting failed container=app pod=shop_ten-a-web(...)". The `reason` words stay;
 - environment, volumes, mounts, service account, host addresses, owners, the runtime's ids;
@@ -35,7 +34,7 @@ _CONDITIONS = frozenset(
 
 
 class _Struct(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Fields by their Kubernetes names; what is not set is not written."""
+    """Fields by their Kubernetes names; unset ones are not written."""
 
 
 class Port(_Struct):
@@ -166,7 +165,7 @@ _POD = msgspec.json.Decoder(Pod)
 _FRAME = msgspec.json.Decoder(_Frame)
 _LIMITS = limits_of(PODS_RESOURCE)
 
-# As JSON, of the fields above. A pod with 20 containers has 20 KB; read, it takes five times as much
+# As JSON, of the fields above. A pod with 20 containers has 20 KB. Decoded, it takes five times as much
 # memory: 110 pods of this size are 70 MiB.
 MAX_POD_BYTES = 128 << 10
 
@@ -198,7 +197,7 @@ def parse(page: bytes) -> Pods:
 
 
 def render(pods: Pods, index: OwnerIndex, tenant: str) -> bytes:
-    """The PodList of the pods that are `tenant`'s, in its own names and uids, as JSON."""
+    """The PodList of `tenant`'s pods, in its own names and uids, as JSON."""
     return encode(
         _Rebuilt(
             [
@@ -211,7 +210,7 @@ def render(pods: Pods, index: OwnerIndex, tenant: str) -> bytes:
 
 
 def _translated(pod: Pod, owned: Owned) -> Pod:
-    """A super pod in the words of the tenant whose it is, with the tenant's containers only."""
+    """A super pod with its tenant's names and the tenant's containers only."""
     replace, mine = msgspec.structs.replace, owned.containers
     return Pod(
         replace(pod.metadata, name=owned.name, namespace=owned.namespace, uid=owned.uid),

@@ -17,7 +17,7 @@ from vnagent.pages.page import JSON, Page, decode, encode
 
 
 class _Struct(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Fields by the names of the API; what is not set is not written."""
+    """Fields by the names of the API; unset ones are not written."""
 
 
 class Pressure(_Struct):
@@ -77,7 +77,7 @@ class Network(Interface):
 
 
 class Filesystem(_Struct):
-    """Of a filesystem that pods share: what is used by this one."""
+    """This pod's usage of a shared filesystem."""
 
     time: str | None = None
     used_bytes: int | None = None
@@ -137,7 +137,7 @@ class PodStats(_Struct):
 
 
 class NodeStats(_Struct):
-    """What is taken of the node: its name, and when it was measured. All else is sums."""
+    """The node's name and time of measurement. All else is sums."""
 
     node_name: str
     start_time: str | None = None
@@ -213,9 +213,9 @@ def _translated(pod: PodStats, owned: Owned) -> PodStats:
 
 
 def _volume(volume: Volume, owned: Owned) -> Volume:
-    """A volume with its claim in the tenant's namespace, or what is used of a shared filesystem.
+    """A volume with its claim in the tenant's namespace, or the usage of a shared filesystem.
 
-    A claim is always of the pod's own namespace; one that is not is nothing that we understand.
+    A claim is always of the pod's own namespace; any other is left out.
     """
     claim = volume.pvc_ref
     if claim is not None and claim.namespace == owned.super_namespace:

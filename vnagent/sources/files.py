@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files as sources of tenants and pods: a directory of Tenant files, a PodList in a file.
 
-Each is read whole when its content changes or when it is told to. What cannot be read leaves what was
-published before, and confirms it no longer.
+Each is read as a whole when its content changes or on request. A failed read leaves the published objects,
+and confirms them no longer.
 """
 
 import time
@@ -29,7 +29,7 @@ REMOVED_SUFFIX = ".removed"
 
 
 class SourceError(Exception):
-    """A source cannot be read at all; nothing may be concluded from it."""
+    """A source cannot be read; the published objects stay."""
 
 
 class TenantDirectory:
@@ -64,7 +64,7 @@ class TenantDirectory:
             raise SourceError(str(error)) from None
         found: dict[str, Tenant | Bad] = {path.name: _tenant(data) for path, data in content.items()}
         found |= {path.name: Bad(problem) for path, problem in self._watched.problems.items()}
-        # A marker beside its file is of an earlier removal, and confirms no later loss.
+        # A marker beside its file is of an earlier removal, and does not confirm a later one.
         known = {(name, seen) for name, seen in markers.items() if name in found}
         self._outdated = known | (self._outdated & markers.items())
         return TenantsReading(found, frozenset(name for name, _ in markers.items() - self._outdated))
@@ -105,7 +105,7 @@ class PodListFile:
         return is_changed
 
     def read(self) -> tuple[tuple[Owned, ...], tuple[str, ...]]:
-        """The tenants' pods in the list, and what is wrong with others. Raises SourceError."""
+        """The tenants' pods in the list, and the problems of others. Raises SourceError."""
         try:
             data = self._watched.snapshot().get(self._path)
             if data is None:

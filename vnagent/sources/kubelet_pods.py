@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet's own /pods as the source of pods: no super cluster credential on the node, no watch
-for each node, and right also while the control plane is away."""
+"""The kubelet's own /pods as the source of pods: without a super cluster credential or a watch, and current
+while the control plane is away."""
 
 import asyncio
 
@@ -14,21 +14,21 @@ from vnagent.sources.port import Confirmation, PublishPods
 from vnagent.upstream.kubelet import KubeletPool
 from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError, SplitList, fetch_list
 
-# Names that nobody knows must not become a stream of reads: those who ask for one wait for the next, and
-# share it. It begins twenty times as long after the last one began as that took: these reads take 1/20 of the
-# time, and a list of 110 pods of 5 KB, which takes 20 ms, is read 2.5 times a second. One that takes longer
-# than MAX_REFRESH_S / 2 takes half of the time.
+# Requests for unknown names share the next read, so that they cause no stream of reads. It begins after
+# twenty times the duration of the last one: these reads take 1/20 of the time, and a list of 110 pods of
+# 5 KB, which takes 20 ms, is read 2.5 times a second. A list that takes longer than MAX_REFRESH_S / 2 takes
+# half of the time.
 REFRESH_PART = 1 / 20
 MIN_REFRESH_S = 0.1
 MAX_REFRESH_S = 1.0
-# How long one waits for it. Kubernetes' own clients give up after 30 s at the earliest.
+# How long a request waits for it. Kubernetes' own clients give up after 30 s at the earliest.
 REFRESH_S = 10.0
 
 _log = logs.get(__name__)
 
 
 class KubeletPods:
-    """Reads /pods every `interval_s`, and once more when a name is not known."""
+    """Reads /pods every `interval_s`, and sooner for a request with an unknown name."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class KubeletPods:
         self._begun_s = float("-inf")
         self._ended_s = float("-inf")
         self._took_s = 0.0
-        # Done with the next read that begins; None while nobody waits for one.
+        # Done with the next read that begins; None without waiters.
         self._awaited: asyncio.Future[bool] | None = None
         self._confirmation = Confirmation(self._now)
         self._published: OwnedPods | None = None
@@ -64,8 +64,7 @@ class KubeletPods:
         return self._confirmation.failure()
 
     async def refresh(self) -> bool:
-        """Wait for a read that begins from now on, together with all who wait for it; whether it succeeded
-        within `REFRESH_S`."""
+        """Wait for a read that begins from now on; return whether it succeeded within `REFRESH_S`."""
         if self._awaited is None:
             self._awaited = self._kubelet.poller.loop.create_future()
             self._tasks.spawn(self._begin_when_due(), "pods refresh")
@@ -76,7 +75,7 @@ class KubeletPods:
             return False
 
     async def _begin_when_due(self) -> None:
-        """Begin the read that is awaited, unless the regular one begins before."""
+        """Begin the awaited read, unless the regular one begins before."""
         while self._awaited is not None:
             if self._reading is not None:
                 await asyncio.shield(self._reading)
@@ -88,15 +87,15 @@ class KubeletPods:
             await asyncio.sleep(due_in_s)
 
     def _due_s(self) -> float:
-        """When the next read may begin that is not a regular one."""
+        """When the next read on demand may begin."""
         pause_s = min(max(MIN_REFRESH_S, self._took_s / REFRESH_PART), MAX_REFRESH_S)
         return max(self._begun_s + pause_s, self._ended_s + self._took_s)
 
     async def read(self) -> bool:
-        """Read now, or join a read that is under way; False if it failed."""
+        """Read now, or join a read in progress; False if it failed."""
         if self._reading is None or self._reading.done():
             self._begun_s = self._now()
-            # Who asks from now on may ask about a pod that this read does not find.
+            # A later request may be for a pod that this read does not find.
             awaited, self._awaited = self._awaited, None
             self._reading = self._tasks.spawn(self._read_for(awaited), "pods")
         return await asyncio.shield(self._reading)
@@ -110,18 +109,17 @@ class KubeletPods:
     async def run(self) -> None:
         while True:
             await self.read()
-            # A kubelet that is away is asked more often: it is coming back.
+            # While the kubelet is away it is polled more often.
             pause_s = min(1.0, self._interval_s) if self._is_failing else self._interval_s
-            # And a list that takes long to read takes half of the time at most.
+            # A slow read takes half of the time at most.
             await asyncio.sleep(max(pause_s, self._took_s))
 
     async def _read(self) -> bool:
         try:
             self._publish_new(*await self._read_list())
-        # Requests wait for this read to learn which tenant owns a pod. After a bug they get "unknown",
-        # which is refused, and the index gets the next read.
+        # Requests wait for this read. After a bug they get 503, and the index gets the next read.
         except Exception as error:  # noqa: BLE001 - one odd pod must not leave requests without an answer
-            self._say_failing(error)
+            self._mark_failing(error)
             return False
         finally:
             self._reading = None
@@ -134,12 +132,12 @@ class KubeletPods:
         return True
 
     async def _read_list(self) -> tuple[OwnedPods | None, int | None]:
-        """The pods, and a digest of a short list; no pods if that is the digest of what is published."""
+        """The pods, and a digest of a short list; None for the published digest."""
         listed = await fetch_list(self._kubelet, "/pods", OwnedPodsCollector(self._policy))
         if isinstance(listed, SplitList):
             return listed.value, None
-        # Most reads find nothing new. The siphash of CPython is keyed, and a clash would only
-        # delay news until the next status change.
+        # Most reads find no change. CPython's siphash is keyed, and a collision would only
+        # delay a change until the next one.
         page, digest = listed.page, hash(listed.page)
         if digest == self._digest:
             return None, digest
@@ -153,7 +151,7 @@ class KubeletPods:
             self._published = found
         self._digest = digest
 
-    def _say_failing(self, error: Exception) -> None:
+    def _mark_failing(self, error: Exception) -> None:
         is_known = isinstance(error, (FetchError, PageError))
         message = str(error) if is_known else f"{type(error).__name__} in vn-agent, see its log"
         self._confirmation.fail(f"kubelet /pods: {message}")

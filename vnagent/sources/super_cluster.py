@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The super cluster as a source, from the path of a kubeconfig on.
 
-What is here loads the client of API servers: import it only where the super cluster is a source.
+This module loads the API client: import it only where the super cluster is a source.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
 from vnagent.tenants.rotation import Rotation
 
-# A credential that something else puts in place after boot is there within seconds.
+# A credential that is written after boot is there within seconds.
 RETRY_S = 5.0
 
 _log = logs.get(__name__)
@@ -38,8 +38,7 @@ def pods(kubeconfig: Path, node_name: str, policy: ContainerPolicy, publish: Pub
 class _Opened:
     """A source with a client of its own.
 
-    A kubeconfig that cannot be used is waited for: an agent that was restarted goes on serving its
-    saved state meanwhile.
+    It waits for a usable kubeconfig: a restarted agent serves its saved state meanwhile.
     """
 
     def __init__(self, kubeconfig: Path, make: Callable[[Client], RunningSource]) -> None:
@@ -68,5 +67,5 @@ class _Opened:
                 self._confirmation.fail(f"kubeconfig {self._kubeconfig}: {error}")
                 if str(error) != known:
                     known = str(error)
-                    _log.error("kubeconfig cannot be used, waiting for a better one", reason=known)
+                    _log.error("kubeconfig is invalid: correct it, it is read again", reason=known)
             await asyncio.sleep(RETRY_S)

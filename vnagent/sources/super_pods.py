@@ -30,7 +30,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """A v1 Pod, the part that decides whose it is."""
+    """The part of a v1 Pod that decides its tenant."""
 
     metadata: ObjectMeta
     spec: _Spec = _Spec()
@@ -71,18 +71,18 @@ class SuperPods:
         )
 
     def age_s(self) -> float | None:
-        """Seconds since the API server last confirmed what is published, None before that."""
+        """Seconds since the API server last confirmed the published pods; None before that."""
         return self._reflector.age_s()
 
     def failure(self) -> Failure | None:
-        """Why the pods cannot be followed now."""
+        """Why the watch of pods has failed."""
         failure = self._reflector.failure
         if failure is None:
             return None
         return Failure(f"{self._reflector.name}: {failure.message}", self._clock() - failure.since)
 
     async def run(self) -> None:
-        """Follow this node's pods until cancelled."""
+        """Watch this node's pods until cancelled."""
         await self._reflector.run()
 
     def _publish_all(self) -> None:
@@ -91,7 +91,7 @@ class SuperPods:
         for key, failure in self._reflector.decode_failures.items():
             problems.append(f"pod {_shown(key)}: {failure.reason}")
             if isinstance(failure.annotations, OwnershipAnnotations):
-                # It exists: to its tenant it is not missing.
+                # It exists, so its tenant gets 500 and not 404.
                 annotations = failure.annotations.mapping()
                 found = owned_pod(*key, failure.uid, annotations, (), self._policy)
                 if isinstance(found, Owned):

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The super cluster as the source of tenants: a watch of VirtualClusters and of what goes with them.
 
-Four watches for the whole cluster, whatever the number of tenants. Secrets and ConfigMaps are asked
-for by `metadata.name`, which the API server takes as the name that a role has to allow
-(k8s.io/apiserver, request/requestinfo.go), so that RBAC can be limited with `resourceNames`:
+Four watches for the whole cluster, whatever the number of tenants. Secrets and ConfigMaps are selected
+by `metadata.name`, which the API server takes as the name that a role has to allow
+(k8s.io/apiserver, request/requestinfo.go). So RBAC can be limited with `resourceNames`:
 packaging/rbac/options/vn-agent-tenants.yaml.
 
-Still, that role reads the tenants' private keys, as RBAC knows no fields. Where a node must not be
-able to, give it tenants by files.
+Still, that role reads the tenants' private keys, as RBAC has no fields. For nodes that must not,
+configure tenants by files.
 
-A VirtualCluster is confirmed to be no tenant any more by a DELETED event, by another object of its name, and
-by a phase that is not served. A list that lacks it confirms nothing: `tenancy.removals` judges that, and of
-ConfigMaps likewise. A Secret that is missing makes its tenant bad, which keeps its last good state.
+A DELETED event, another object of its name, or a phase that is not served confirm the removal of a
+VirtualCluster. A relist that lacks it does not: `tenancy.removals` judges that, and for
+ConfigMaps likewise. Without its Secret a tenant is invalid, and keeps its last good state.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ _log = logs.get(__name__)
 
 T = TypeVar("T", bound=KubeObject)
 
-# A VirtualCluster, its two Secrets and its ConfigMap; a text is why one does not decode.
+# A VirtualCluster, its two Secrets and its ConfigMap; a text is a decoding error.
 _Inputs = tuple[
     VirtualCluster,
     CertificateSecret | str | None,
     CertificateSecret | str | None,
     ClientsConfigMap | str | None,
 ]
-# What was read of one source, with the objects that it was read from.
+# The registration of one source, with its objects.
 _Reading = tuple[_Inputs, Registered | Bad]
 
 
@@ -85,7 +85,7 @@ class SuperTenants:
         self._is_published = False
         self._read: dict[str, _Reading] = {}
         self._rotations: dict[str, Rotation] = dict(rotations or {})
-        # By which source each VirtualCluster was last published: one that does not decode shows no UID.
+        # The last published source of each VirtualCluster: an undecodable object has no UID.
         self._names: dict[Key, str] = {key_of_source(source): source for source in self._rotations}
         self._deleted: set[str] = set()
         self._deleted_lists: set[Key] = set()
@@ -118,20 +118,20 @@ class SuperTenants:
         )
 
     def age_s(self) -> float | None:
-        """Seconds since all of what is published was last confirmed, None before that."""
+        """Seconds since all published tenants were last confirmed; None before that."""
         ages = [reflector.age_s() for reflector in self._all]
         known = [age for age in ages if age is not None]
         return max(known) if self._is_published and len(known) == len(ages) else None
 
     def failure(self) -> Failure | None:
-        """Why one of the four cannot be followed, with the remedy where there is one."""
+        """Why one of the four watches has failed, with the remedy where there is one."""
         for reflector in self._all:
             failure = reflector.failure
             if failure is None:
                 continue
             message = failure.message
             if reflector is self._clusters and failure.code == _NOT_FOUND:
-                # API servers answer this with a text of their own, no Status.
+                # API servers answer this with a text instead of a Status.
                 message = (
                     "404, VirtualClusters are not installed in the super cluster: apply"
                     " packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory"
@@ -142,7 +142,7 @@ class SuperTenants:
         return None
 
     async def run(self) -> None:
-        """Follow the super cluster until cancelled."""
+        """Watch the super cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._all:
                 group.create_task(reflector.run(), name=f"super_tenants.{reflector.name}")
@@ -166,18 +166,18 @@ class SuperTenants:
                 self._deleted.clear()
                 self._deleted_lists.clear()
             self._is_published = True
-            # What is bad now is published again when it changes, not when its past ends.
+            # Invalid tenants are published again when they change, not when a rotation ends.
             good = [r for source, r in self._rotations.items() if isinstance(tenants.get(source), Tenant)]
             ends = [r.next_end_s for r in good if r.next_end_s is not None]
             try:
-                # Changes come one object at a time; all that are in by now are published at once.
+                # Changes come one object at a time; all that have arrived are published together.
                 async with asyncio.timeout(max(0.0, min(ends) - now_s) if ends else None):
                     await self._changed.wait()
             except TimeoutError:
                 continue
 
     def _clusters_changed(self, changes: Sequence[Change[VirtualCluster]]) -> None:
-        """Note whose deletion is confirmed. A list that lacks an object does not confirm it."""
+        """Note confirmed deletions. A relist that lacks an object does not confirm one."""
         is_event = not self._clusters.is_relisting
         for change in changes:
             if isinstance(change, Deleted):
@@ -190,7 +190,7 @@ class SuperTenants:
         self._changed.set()
 
     def _clients_changed(self, changes: Sequence[Change[ClientsConfigMap]]) -> None:
-        """Note which ConfigMaps are confirmed to be deleted, as for VirtualClusters."""
+        """Note confirmed deletions of ConfigMaps, as for VirtualClusters."""
         if not self._clients.is_relisting:
             self._deleted_lists.update(
                 each.key for each in changes if isinstance(each, Deleted | UndecodableDeleted)
@@ -225,7 +225,7 @@ class SuperTenants:
         return found
 
     def _drop_past_rotations(self, tenants: Mapping[str, Tenant | Bad], deleted: frozenset[str]) -> None:
-        """What is bad or missing for a while keeps its past, for when it is good again."""
+        """Drop ended rotations. A tenant that is invalid or missing for a while keeps its rotation."""
         now_s = self._clock()
         self._rotations = {
             source: r
@@ -242,7 +242,7 @@ class SuperTenants:
         clients = _at(self._clients, home, CLIENTS)
         inputs = (cluster, authority, certificate, clients)
         before = self._read.get(source)
-        # One tenant's change must not cost the parsing of all.
+        # One tenant's change parses that tenant alone.
         if before is not None and all(a is b for a, b in zip(before[0], inputs, strict=True)):
             return before
         return inputs, read(cluster, authority, certificate, clients)

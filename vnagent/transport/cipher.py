@@ -2,15 +2,15 @@
 """TLS of one connection, as bytes: ciphertext in, plaintext out, and back. No socket.
 
 OpenSSL works on memory BIOs, which costs a twentieth of the system calls that it makes on a socket.
-All connections share one pair of them, and the buffers of a receive: a pair of its own would be
-3.7 KB of an idle connection, and up to 256 KB of one that was busy once, as they grow and never
-shrink (docs/decisions/0001). A connection whose handshake runs in a thread has a pair of its own, which
-its pieces keep below 50 KB.
+All connections share one pair of BIOs, and the buffers of a receive. A pair for each would be
+3.7 KB of an idle connection, and up to 256 KB after a busy time, as BIOs grow and never
+shrink (docs/decisions/0001). A connection whose handshake runs in a thread has a pair of its own; small
+pieces keep it below 50 KB.
 
-The rule of this file: both BIOs are empty whenever one of its functions returns or raises. What
-comes is decrypted at once, or dropped (`PLAINTEXT` has room for all of it), and what OpenSSL made is
-taken out behind each call. Were a byte left behind, it would be ciphertext under another connection's
-keys: that connection breaks, nobody reads anything.
+The rule of this file: both BIOs are empty whenever one of its functions returns or raises. Input is decrypted
+at once, or dropped (`PLAINTEXT` has room for all of it), and output is taken after each call. A byte
+left behind would be ciphertext under another connection's keys: that connection would break, and its
+plaintext would stay secret.
 """
 
 import contextlib
@@ -25,23 +25,22 @@ from daemonkit.tls.client_session import ClientSession
 from daemonkit.tls.openssl import take_resume
 from vnagent.core import client_chain
 
-# Small enough to stay in a core's cache on its way through, large enough that a bulk stream costs few
-# system calls.
+# Small enough to stay in a core's cache, large enough that a bulk stream costs few system calls.
 RECEIVE_BYTES = 128 * 1024
 # A record holds 16 KiB of plaintext at most (RFC 8446, 5.1).
 _RECORD_BYTES = 16 * 1024
-# What is encrypted at once: the shared BIO stays as large as the largest piece was.
+# Bytes encrypted at once: the shared BIO stays as large as the largest piece.
 _ENCRYPT_BYTES = 128 * 1024
-# The same, and what is received at once, for a connection with BIOs of its own.
+# Bytes encrypted or received at once by a connection with BIOs of its own.
 _OWN_PIECE_BYTES = 16 * 1024
-# Of a record that carries data, what is not data: header, content type and tag (RFC 8446, 5.2).
+# The overhead of a record with data: header, content type and tag (RFC 8446, 5.2).
 _RECORD_OVERHEAD_BYTES = 22
 
-# Mapped, as a bytearray is filled with zeros: a page is in memory once so much was received at once.
+# Mapped, as a bytearray would be filled with zeros: a page takes memory once it was used.
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 CIPHERTEXT: Final = mmap.mmap(-1, RECEIVE_BYTES, _PRIVATE)
 CIPHERTEXT_VIEW: Final = memoryview(CIPHERTEXT)
-# All of a receive, with the record that the one before it left incomplete.
+# Room for one receive and the incomplete record of the one before.
 PLAINTEXT: Final = memoryview(mmap.mmap(-1, RECEIVE_BYTES + _RECORD_BYTES, _PRIVATE))
 _IN: Final = ssl.MemoryBIO()
 _OUT: Final = ssl.MemoryBIO()
@@ -50,13 +49,12 @@ _OUT: Final = ssl.MemoryBIO()
 class Cipher:
     """One side of a TLS connection.
 
-    `sealed` is what is to be sent, in order, if there is anything; whoever sends it takes it out.
-    `ended` is how the peer's stream ended, "closed" or "broken", once it has. `answer_bytes` is how much
-    OpenSSL has made in answer to what the peer sent since the handshake; whoever sees that sent may
-    set it back to 0. `idle_bytes` is how much the peer sent in records without data (key updates, empty
-    records, a record that is incomplete yet). `record_count` is how many records with data the last `unseal`
-    has decrypted. `cost` is what a client's handshake has cost so far, `handshake_bytes` what came until it
-    was done.
+    `outgoing` is the ciphertext to be sent, in order; the sender takes it and sets None.
+    `peer_end` is how the peer's stream ended: "closed" or "broken". `answer_bytes` counts OpenSSL's
+    answers to the peer since the handshake; the sender may reset it. `idle_bytes` counts the peer's bytes in
+    records without data (key updates, empty or incomplete records). `record_count` is the number of records
+    with data of the last `decrypt`. `cost` and `handshake_bytes` are the cost and size of a client's
+    handshake so far.
 
     With `has_own_bios` the handshake may run in any thread, one call at a time.
     """
@@ -88,18 +86,18 @@ class Cipher:
         has_own_bios: bool = False,
         session: ClientSession | None = None,
     ) -> None:
-        """`session`: of the same context, which a client resumes if the server still knows it."""
+        """`session`: of the same context; a client resumes it if the server still knows it."""
         # As bytes, which ssl takes as they are: for text it loads the codec of IDNA, which is 0.35 MB.
         name = None if server_hostname is None else server_hostname.encode("ascii")
         self._in = ssl.MemoryBIO() if has_own_bios else _IN
         self._out = ssl.MemoryBIO() if has_own_bios else _OUT
         self.piece_bytes = _OWN_PIECE_BYTES if has_own_bios else _ENCRYPT_BYTES
         self.tls: ssl.SSLObject = context.wrap_bio(self._in, self._out, is_server, name)
-        # The object behind SSLObject, whose read and write only add a call: five of them a request.
+        # The object behind SSLObject, whose read and write add a call: five of them a request.
         self._raw: Any = self.tls._sslobj  # type: ignore[attr-defined]  # noqa: SLF001
         if session is not None:
             session.offer(self.tls)
-        # Of the inspection of what the client sends next (`daemonkit.tls.openssl`).
+        # Continues the inspection of the client's next message (`daemonkit.tls.openssl`).
         self._resume: Callable[[], None] | None = None
         self.outgoing: list[bytes] | None = None
         self.peer_end: str | None = None
@@ -112,12 +110,12 @@ class Cipher:
         self.cost = NO_COST
 
     def handshake(self, data: bytes | memoryview) -> str | None:
-        """Go on with the handshake by `data`; the reason if it has failed.
+        """Continue the handshake with `data`; return the reason if it has failed.
 
-        Once it is done, `unseal(0)` gives what came behind it.
+        Once it is done, `decrypt(0)` gives the data behind it.
         """
         failed = None
-        # The CPU's clock, not the wall's: what else runs on the machine is not the client's doing. That is a
+        # The thread's CPU time: other load on the machine is not charged to the client. Reading it is a
         # system call, and the kubelet's handshakes are charged to no account.
         is_server = self.is_server
         began_s = time.thread_time() if is_server else 0.0
@@ -125,7 +123,7 @@ class Cipher:
             if data:
                 self.handshake_bytes += self._in.write(data)
             if is_server:
-                # What another connection has left is not for this one.
+                # Drop what another connection has left.
                 take_resume()
                 client_chain.take_digest()
             if self._resume is not None and not self.cost.chain:
@@ -144,7 +142,7 @@ class Cipher:
                     self._resume = take_resume() or self._resume
             if is_server:
                 spent_s = time.thread_time() - began_s
-                # A step that makes us answer and go on is our own key exchange and signature.
+                # A step with an answer is our own key exchange and signature; any other checks the chain.
                 is_check = self.is_handshake_done or failed is not None or not self._out.pending
                 cpu_s, check_s, chain = self.cost
                 chain = client_chain.take_digest() or chain
@@ -162,16 +160,16 @@ class Cipher:
         return failed
 
     def decrypt(self, size: int) -> int:
-        """Decrypt the `size` bytes in `CIPHERTEXT` into `PLAINTEXT`; how many bytes that makes.
+        """Decrypt the `size` bytes in `CIPHERTEXT` into `PLAINTEXT`; return the number of plaintext bytes.
 
-        A small answer and its end are two records, and one piece to whoever gets them.
+        A small answer and its end are two records; the handler gets them as one piece.
         """
         at = data_records = 0
         try:
             if size:
                 self._in.write(CIPHERTEXT_VIEW[:size])
             fed = self._in.pending
-            # To ask the BIO saves raising SSLWantReadError once an event; a read takes a whole record.
+            # Checking the BIO saves one SSLWantReadError for each event; a read takes a whole record.
             while self._in.pending:
                 try:
                     got = self._raw.read(_RECORD_BYTES, PLAINTEXT[at:])
@@ -212,7 +210,7 @@ class Cipher:
             raise
 
     def close_notify(self) -> None:
-        """Seal the good-bye (close_notify); the peer's own is not waited for."""
+        """Encrypt close_notify, without waiting for the peer's."""
         try:
             with contextlib.suppress(ssl.SSLError):  # "wants to read", or it is broken anyway
                 self.tls.unwrap()
@@ -223,10 +221,10 @@ class Cipher:
 
     def _end(self, how: str) -> None:
         self.peer_end = how
-        self._in.read()  # what lies behind the end is nobody's
+        self._in.read()  # drop the data behind the end
 
     def _take(self) -> None:
-        """Take out of the BIO what OpenSSL has just made for this peer."""
+        """Take OpenSSL's output for this peer out of the BIO."""
         data = self._out.read()
         if not data:
             return
@@ -236,7 +234,7 @@ class Cipher:
             self.outgoing.append(data)
 
     def _empty(self) -> None:
-        """Leave nothing to the next connection, also where memory is short."""
+        """Leave nothing to the next connection, also when memory is short."""
         for bio in (self._in, self._out):
             while bio.pending:
                 bio.read(_RECORD_BYTES)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An upgraded stream: two channels joined, bytes relayed both ways, frames never looked into.
+"""An upgraded stream: two connections joined, bytes relayed both ways.
 
-SPDY and WebSocket frames are not parsed on purpose: their parsers have had memory bugs, and there
-is nothing in them that a decision depends on.
+SPDY and WebSocket frames are relayed unparsed: their parsers have had memory bugs, and no decision
+depends on a frame.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from collections.abc import Callable
 from vnagent.core.access import Caller
 from vnagent.transport.tls_connection import TlsConnection
 
-# How long a client that takes nothing may keep the tail of a stream that has ended.
+# How long a client that does not read may keep the tail of an ended stream.
 TAIL_S = 600.0
 
 
 class Tunnel:
-    """Joins a client's channel with a kubelet's until one of them ends.
+    """Joins a client's connection with a kubelet's until one of them ends.
 
-    When the kubelet ends, the client still gets all that the kubelet sent (lost tails of output are
-    kubernetes/kubernetes 124571); when the client ends, what it sent still reaches the kubelet.
-    `caller` is whose it is, `identity` what its certificate proved. `on_close` is called once.
+    When the kubelet ends, the client still gets all data of the kubelet (lost tails of output are
+    kubernetes/kubernetes 124571). When the client ends, its data still reaches the kubelet.
+    `caller` and `identity` are the client's. `on_close` is called once.
 
-    A node has hundreds of these for hours: what each needs of its own is kept small.
+    A node has hundreds of tunnels for hours, so each is small.
     """
 
     __slots__ = ("_client", "_kubelet", "_on_close", "caller", "identity")
@@ -44,8 +44,8 @@ class Tunnel:
         kubelet.set_handler(_Side(kubelet, client, self, is_client=False))
 
     def kubelet_ended(self) -> None:
-        """The kubelet has said all there is. What the client has not taken yet is still its own, at its
-        own pace (`kubectl exec ... | less`); the tunnel counts as the tenant's until then."""
+        """The kubelet has ended. The client reads the rest at its own pace (`kubectl exec ... | less`); until
+        then the tunnel counts as the tenant's."""
         if self._on_close is None or not self._client.has_unsent:
             self.close()
             return
@@ -54,7 +54,7 @@ class Tunnel:
         self._client.await_drain(TAIL_S)
 
     def close(self) -> None:
-        """End both sides, each after what is due to it."""
+        """End both sides, each after its unsent data."""
         if self._on_close is None:
             return
         on_close, self._on_close = self._on_close, None
@@ -63,7 +63,7 @@ class Tunnel:
         on_close(self)
 
     def abort(self) -> None:
-        """End both sides at once: the tenant may not have this stream any more."""
+        """End both sides at once: the tenant's right to the stream was revoked."""
         if self._on_close is None:
             return
         on_close, self._on_close = self._on_close, None
@@ -73,7 +73,7 @@ class Tunnel:
 
 
 class _Side:
-    """The owner of one channel of a tunnel: what is read here is written there."""
+    """The handler of one side of a tunnel: data read here is written to the other."""
 
     __slots__ = ("_from", "_is_client", "_to", "_tunnel", "on_data")
 
@@ -84,7 +84,7 @@ class _Side:
         self._is_client = is_client
         self._from = source
         self._to = target
-        self.on_data = target.write  # the hot path has no frame of ours in it
+        self.on_data = target.write  # the hot path has no Python frame of this class
 
     def on_handshake(self) -> None:
         raise AssertionError("a tunnel begins after the handshake")
@@ -104,12 +104,12 @@ class _Side:
             self._tunnel.kubelet_ended()
 
     def on_deadline(self) -> None:
-        """Only what a client said before it left has one."""
+        """Data of a client that has left has a deadline."""
         self.on_end("deadline")
 
 
 class _Tail:
-    """The owner of a client's channel whose kubelet has ended: nothing is left but to be read."""
+    """The handler of a client's connection whose kubelet has ended: the client reads the rest."""
 
     __slots__ = ("_client", "_tunnel")
 
@@ -121,10 +121,10 @@ class _Tail:
         raise AssertionError("a tunnel begins after the handshake")
 
     def on_data(self, data: memoryview) -> None:
-        """Nobody is there to hear it."""
+        """The kubelet's side is closed: the data is dropped."""
 
     def on_batch_end(self) -> None:
-        """Nothing was relayed."""
+        """Nothing is relayed."""
 
     def on_writable(self) -> None:
         if self._client.has_unsent:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections to this node's kubelet: dialled, verified, pooled, and read one response at a time.
 
-The address comes from the configuration and nothing in a request changes it. A connection goes back
-to the pool only after a response whose end was found exactly and behind which nothing came: surplus
+The address comes from the configuration, whatever a request contains. A connection goes back
+to the pool only after a response with an exact end and no bytes behind it: surplus
 bytes would be the next tenant's answer.
 """
 
@@ -21,21 +21,20 @@ from vnagent.transport.poller import PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.kubelet_session import KubeletSession
 
-# The kubelet drops an idle connection after 90 s (Go's IdleTimeout there); we must be first.
+# The kubelet drops an idle connection after 90 s (Go's IdleTimeout); vn-agent must be first.
 IDLE_S = 60.0
 MAX_IDLE = 64
-# A kubelet on the same node accepts at once or is not there.
+# A kubelet on the same node accepts at once or is away.
 DIAL_S = 5.0
 # For the body of a refusal, a sentence.
 REFUSAL_S = 5.0
-# Finds peers that vanished without a word, also under tunnels that are idle for hours.
+# Detects peers that vanished without a FIN, also under tunnels that are idle for hours.
 KEEPALIVE_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletAddress:
-    """Where the kubelet listens and which name its certificate must have. `authority` is what the
-    Host field says."""
+    """The kubelet's address and the name in its certificate. `authority` is the value of the Host field."""
 
     host: str
     port: int
@@ -48,11 +47,11 @@ class KubeletAddress:
 
 
 class ResponseHandler(Protocol):
-    """One request's side of a kubelet connection. After `on_response_end` or `on_failure` the
-    connection is not the exchange's any more."""
+    """The callbacks of one request. After `on_response_end` or `on_failure` the connection may serve
+    another one."""
 
     def on_response(self, head: ResponseHead) -> None:
-        """The head is here. The exchange may take the connection over (`take_channel`)."""
+        """The head has arrived. The handler may take the connection over (`take_transport`)."""
 
     def on_body(self, data: memoryview) -> None: ...
 
@@ -65,7 +64,7 @@ class ResponseHandler(Protocol):
 
 
 class KubeletConnection:
-    """The owner of one channel to the kubelet."""
+    """The handler of one TLS connection to the kubelet."""
 
     __slots__ = (
         "_body",
@@ -92,7 +91,7 @@ class KubeletConnection:
         self._exchange: ResponseHandler | None = None
         self._request = b""
         self._timeout_s: float | None = None
-        self.group = pool.poller.own  # whose turns its events take
+        self.group = pool.poller.own  # which polls it
         self._is_upgrade = False
         self._is_last = False
         self._is_established = False
@@ -100,7 +99,7 @@ class KubeletConnection:
         self._buffer = b""
         self._body: Body | None = None
         self.is_reused = False
-        # Until the kubelet has answered, or it was given up.
+        # Until the kubelet has answered, or the session was dropped.
         self.offered_session: ClientSession | None = None
         self.verified_at_s = 0.0  # when its handshake ended
         self.generation = pool.generation  # of the certificates that it was dialled with
@@ -109,7 +108,7 @@ class KubeletConnection:
     def can_send(self) -> bool:
         return self.transport is not None and self.transport.is_open
 
-    # ---- what exchanges call
+    # ---- what response handlers call
 
     def send(
         self,
@@ -120,8 +119,8 @@ class KubeletConnection:
         is_upgrade: bool,
         group: PollGroup,
     ) -> None:
-        """Send a request, now or as soon as the connection stands. `timeout_s` is how long the
-        kubelet may take for each next thing it owes; None for ever (a quiet log is not late)."""
+        """Send a request, now or once the handshake is done. `timeout_s` bounds the wait for the response's
+        head; None is no bound (a followed log may be quiet)."""
         self._exchange = exchange
         self.group = group
         if self.transport is not None:
@@ -134,7 +133,7 @@ class KubeletConnection:
         if self._is_established:
             self._send_request()
         else:
-            self.set_deadline(DIAL_S)  # dialled ahead, it may have a moment left
+            self.set_deadline(DIAL_S)  # dialled ahead, it may have little of its time left
 
     def _send_request(self) -> None:
         transport, timeout_s = self.transport, self._timeout_s
@@ -157,7 +156,7 @@ class KubeletConnection:
             self.transport.resume()
 
     def take_transport(self) -> tuple[TlsConnection, bytes]:
-        """After a 101: hand the channel over, with the bytes that came behind the head."""
+        """After a 101: hand the transport over, with the bytes behind the head."""
         transport, early = self.transport, self._buffer
         if transport is None:
             raise AssertionError("a connection is taken over from within its response")
@@ -169,14 +168,14 @@ class KubeletConnection:
         return transport, early
 
     def abort(self) -> None:
-        """Give the connection up; the exchange hears nothing more."""
+        """Drop the connection, without another callback."""
         self._exchange = None
         self._pool.forget(self)
         if self.transport is not None:
             self.transport.abort()
             self.transport = None
 
-    # ---- what the channel calls
+    # ---- what the transport calls
 
     def on_handshake(self) -> None:
         self._is_established = True
@@ -192,7 +191,7 @@ class KubeletConnection:
     def on_data(self, data: memoryview) -> None:
         exchange = self._exchange
         if exchange is None:
-            self.abort()  # nobody asked: whatever it is, it is nobody's answer
+            self.abort()  # data without a request
             return
         if self._body is not None:
             self._feed(exchange, self._body, data)
@@ -214,7 +213,7 @@ class KubeletConnection:
             self._buffer = rest
             exchange.on_response(head)
             if self.transport is not None:
-                # Nobody took the channel over: a 101 that was not asked for, or not as asked for.
+                # The handler did not take the transport over: an unrequested or wrong 101.
                 self.abort()
             return
         self._buffer = b""
@@ -242,7 +241,7 @@ class KubeletConnection:
             return
         self._exchange = None
         self._body = None
-        # After an upgrade that was refused nobody can say what the kubelet waits for.
+        # After a refused upgrade the kubelet's state is unknown.
         if fed.surplus or self._is_last:
             self.abort()
         else:
@@ -254,7 +253,7 @@ class KubeletConnection:
             self._exchange.on_batch_end()
 
     def on_writable(self) -> None:
-        """Requests are small and are sent whole; nobody waits for this."""
+        """Requests are small and are sent whole."""
 
     def on_end(self, reason: str) -> None:
         body, exchange = self._body, self._exchange
@@ -263,14 +262,14 @@ class KubeletConnection:
             exchange.on_response_end()
             return
         may_be_session = self._give_session_up()
-        # It was dialled before there was a request, or may have failed for the session that it offered. The
+        # It was dialled before there was a request, or may have failed for its offered session. The
         # kubelet has not seen the request then.
         may_dial_again = self.is_reused or (may_be_session and reason != "untrusted")
         is_unsent = not self._is_established and exchange is not None
         may_replay = self._may_replay() and (self.is_reused or may_be_session)
         if (is_unsent and may_dial_again) or (self._is_established and may_replay):
-            # In the second case it closed a pooled connection just as we used it (RFC 9112, 9.3.1), or does
-            # not bear the session.
+            # In the second case it closed a pooled connection just as it was used (RFC 9112, 9.3.1), or
+            # rejects the session.
             self._dial_again()
         elif self._is_established:
             self._fail("kubelet-broke-off")
@@ -281,8 +280,8 @@ class KubeletConnection:
         return self._exchange is not None and not self._has_answered and not self._is_upgrade
 
     def _give_session_up(self) -> bool:
-        """The connection failed, perhaps for the session that it offered: returns whether it may be that.
-        Not where it stood idle, as any such connection ends."""
+        """The connection failed: report its offered session; return whether that may be the cause. The end of
+        an idle connection says nothing about a session."""
         if self.offered_session is None or (self._is_established and self._exchange is None):
             return False
         if self._is_established:
@@ -315,29 +314,28 @@ class KubeletConnection:
 
 
 class KubeletPool:
-    """Idle connections, newest first, a spare one for the next stream, and the dialling of new ones."""
+    """Idle connections, newest first; a spare one for the next stream; dials new ones."""
 
     def __init__(self, poller: SocketPoller, address: KubeletAddress, context: ssl.SSLContext) -> None:
         self.poller = poller
         self.address = address
         self._context = context
         self._session = KubeletSession(time.time)
-        # Handshakes that were done: with the kubelet's certificates verified, and without.
+        # Completed handshakes: with the kubelet's certificates verified, and resumed.
         self.full_count = self.resumed_count = 0
         self.generation = 0
         self._idle: list[KubeletConnection] = []
         self._all: set[KubeletConnection] = set()
         self._last_head: tuple[bytes, ResponseHead | None] = (b"", None)
-        # For the next stream, dialled before it is asked for. Requests do not take it: a tenant that reads
-        # logs all the time would let every other's exec wait for a handshake.
+        # Dialled ahead for the next stream. Requests do not take it: each exec would wait for a handshake
+        # while another tenant reads logs.
         self._spare: KubeletConnection | None = None
 
     def read_head(self, received: bytes) -> tuple[ResponseHead, int] | None:
-        """Read the response head that `received` begins with: the head and its length with the blank
-        line, or None if there is more to come. Raises HeadError.
+        """Parse the response head that `received` begins with: the head and its length with the blank
+        line, or None if it is incomplete. Raises HeadError.
 
-        The kubelet's answers of one second have the same head to the byte, be they for whom they
-        may; the one that was read last need not be read again.
+        The kubelet's answers of one second have equal heads, so the last parsed one is kept.
         """
         raw, last = self._last_head
         if last is not None and received.startswith(raw):
@@ -355,8 +353,8 @@ class KubeletPool:
         return len(self._all)
 
     def replace_context(self, context: ssl.SSLContext) -> None:
-        """Use new certificates for what is dialled from now on; idle connections are dropped, and busy
-        ones when they have served what they are at."""
+        """Dial with new certificates from now on. Idle connections are dropped, busy ones after their
+        request."""
         self._context = context
         self._session = KubeletSession(time.time)
         self.generation += 1
@@ -376,10 +374,12 @@ class KubeletPool:
         is_upgrade: bool,
         group: PollGroup | None = None,
     ) -> KubeletConnection:
-        """Send a request on an idle connection, or dial. The connection is the exchange's until the
-        response ends, and takes the turns of `group`, or of vn-agent's own. If a pooled connection turns
-        out to be closed the request is sent again, once, unless it is an upgrade: a command must not run
-        twice."""
+        """Send a request on an idle connection, or dial.
+
+        The connection serves it until the response ends, polled with `group`, or with vn-agent's own.
+        If a pooled connection turns out to be closed, the request is sent once more. An upgrade is not: a
+        command must not run twice.
+        """
         found = (self._take_spare() if is_upgrade else None) or self._take_idle()
         connection = found or self._new()
         connection.is_reused = found is not None
@@ -391,9 +391,8 @@ class KubeletPool:
             group=group or self.poller.own,
         )
         if is_upgrade:
-            # It will not come back. Have the next one ready: half of what a shell waits for is this
-            # handshake.
-            self.poller.loop.call_soon(self.warm)
+            # It will not come back. Dial the next one ahead: half of a shell's start time is this handshake.
+            self.poller.loop.call_soon(self.dial_spare)
         return connection
 
     def _take_spare(self) -> KubeletConnection | None:
@@ -413,13 +412,13 @@ class KubeletPool:
         self.dial(connection)
         return connection
 
-    def warm(self) -> None:
+    def dial_spare(self) -> None:
         """Have a connection ready for the next stream."""
         if self._spare is None:
             self._spare = self._new()
 
     def release(self, connection: KubeletConnection) -> None:
-        """Take a connection back whose response ended cleanly, or a spare one that stands now."""
+        """Take back a connection whose response ended cleanly, or a spare one whose handshake is done."""
         transport, is_spare = connection.transport, connection is self._spare
         is_full = not is_spare and len(self._idle) >= MAX_IDLE
         if transport is None or is_full or connection.generation != self.generation:
@@ -430,7 +429,7 @@ class KubeletPool:
             self._idle.append(connection)
 
     def forget(self, connection: KubeletConnection) -> None:
-        """The connection ends, or stopped being one of requests and responses."""
+        """The connection ends, or became a tunnel."""
         self._all.discard(connection)
         if connection is self._spare:
             self._spare = None
@@ -447,11 +446,11 @@ class KubeletPool:
             self.refuse_session(connection)
 
     def keep_session(self, connection: KubeletConnection, transport: TlsConnection) -> None:
-        """The kubelet has answered on this connection, so its session's ticket is here if there is one."""
+        """Keep the session of a connection on which the kubelet has answered: its ticket has arrived."""
         tls = transport.tls
         if tls is None or connection.generation != self.generation:
             return
-        # A command runs at the kubelet already: for the want of memory the next handshake is a whole one.
+        # A command runs at the kubelet already: without memory the next handshake is a full one.
         try:
             self._session.keep(tls, connection.verified_at_s, self.poller.now)
         except (MemoryError, ssl.SSLError):
@@ -473,7 +472,7 @@ class KubeletPool:
             self._session.refuse(offered, self.poller.now)
 
     def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
-        """Give the connection a new channel."""
+        """Give the connection a new transport."""
         address = self.address
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
@@ -484,7 +483,7 @@ class KubeletPool:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
-        with contextlib.suppress(OSError):  # in progress, or refused: the channel will say which
+        with contextlib.suppress(OSError):  # in progress, or refused: the transport reports it
             sock.connect((address.host, address.port))
         session = self._session.current(self.poller.now) if may_resume else None
         name = address.server_name
@@ -497,5 +496,5 @@ class KubeletPool:
             return
         connection.transport, connection.offered_session = transport, session
         connection.set_deadline(DIAL_S)
-        # Not from the caller's stack: a dial that fails at once would call back into it.
+        # From a clean stack: a dial that fails at once would call back into the caller.
         self.poller.loop.call_soon(transport.start)

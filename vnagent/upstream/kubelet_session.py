@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TLS session of a verified connection to the kubelet, by which the next ones skip its certificates.
+"""The TLS session of a verified connection to the kubelet; the next connections resume it.
 
-A stream takes a kubelet connection that nobody else uses afterwards, so each exec dials one. The check of the
-kubelet's chain and our own signature were a quarter of the CPU that an exec took (docs/decisions/0023).
+A stream keeps its kubelet connection, so each exec dials one. The check of the
+kubelet's chain and vn-agent's signature were a quarter of an exec's CPU (docs/decisions/0023).
 """
 
 import ssl
@@ -14,23 +14,22 @@ from tenancy import x509
 
 # How long connections resume after the kubelet's certificates were verified.
 VERIFIED_S = 600.0
-# How long none is kept after one was of no use. The kubelet was restarted, and resumes the next one; or it
-# never does, or breaks such connections off: then twice as long each time, up to VERIFIED_S.
+# How long none is kept after one failed. A restarted kubelet resumes the next one. One that
+# never does, or breaks such connections off, doubles the time, up to VERIFIED_S.
 REFUSED_S = 10.0
 
 
 class KubeletSession:
     """A session of TLS 1.3 (RFC 8446, 2.2), from a connection whose handshake verified the kubelet's chain.
 
-    Where the kubelet does not know it any more, as it was restarted, the handshake of the same connection
-    becomes a whole one. A session that came with a resumed connection is not kept: it would put the next
-    verification off, again and again.
+    If the kubelet has forgotten it in a restart, the same connection does a full handshake. A session of a
+    resumed connection is not kept: it would postpone the next verification for ever.
     """
 
     __slots__ = ("_asks_again_at_s", "_doubts", "_is_confirmed", "_refused_s", "_session", "_wall_clock")
 
     def __init__(self, wall_clock: Callable[[], float]) -> None:
-        """`wall_clock`: by which certificates expire."""
+        """Certificates expire by `wall_clock`."""
         self._wall_clock = wall_clock
         self._session: ClientSession | None = None
         self._asks_again_at_s = 0.0
@@ -39,15 +38,15 @@ class KubeletSession:
         self._doubts = 0
 
     def current(self, now_s: float) -> ClientSession | None:
-        """What a connection that is dialled now (by the loop's clock) resumes; None for a whole handshake."""
+        """The session for a connection dialled at `now_s` of the loop's clock; None for a full handshake."""
         return self._session if now_s < self._asks_again_at_s else None
 
     def keep(self, tls: ssl.SSLObject, verified_at_s: float, now_s: float) -> None:
-        """Keep the session of a connection on which the kubelet has answered, if there is none or its time is
-        over, for VERIFIED_S from its handshake or until a certificate of the kubelet's chain expires.
+        """Keep the session of a connection on which the kubelet has answered, unless one is valid.
 
-        `verified_at_s`: when the handshake ended, by the loop's clock. Raises MemoryError
-        and ssl.SSLError where there is no memory to copy session and chain; none is kept then.
+        It is valid for VERIFIED_S from the end of its handshake, `verified_at_s` of the loop's clock, or
+        until a certificate of the kubelet's chain expires. Raises MemoryError and ssl.SSLError where there
+        is no memory to copy session and chain; none is kept then.
         """
         ends_at_s = verified_at_s + VERIFIED_S
         if now_s < self._asks_again_at_s or ends_at_s <= now_s or tls.session_reused:
@@ -64,21 +63,21 @@ class KubeletSession:
         self._asks_again_at_s = min(ends_at_s, now_s + expires_at - self._wall_clock())
 
     def confirm(self, offered: ClientSession) -> None:
-        """The kubelet has answered on a connection that offered it."""
+        """The kubelet answered on a connection that offered it."""
         if offered is self._session:
             self._is_confirmed, self._doubts, self._refused_s = True, 0, REFUSED_S
 
     def doubt(self, offered: ClientSession, now_s: float) -> None:
-        """The kubelet did not answer on a connection that resumes it. That may be the request's doing: a
-        session by which others were answered is refused at the second time in a row."""
+        """The kubelet did not answer on a connection that resumed it. The request may be the cause: a
+        confirmed session is refused at the second time in a row."""
         if offered is self._session:
             self._doubts += 1
             if self._doubts > self._is_confirmed:
                 self.refuse(offered, now_s)
 
     def refuse(self, offered: ClientSession, now_s: float) -> None:
-        """The kubelet did not resume it, or a handshake that offered it failed. Does nothing where it was
-        given up already, as many connections may have offered it."""
+        """The kubelet did not resume it, or a handshake that offered it failed. Only the first report counts,
+        as many connections may have offered it."""
         if offered is self._session:
             self._session, self._asks_again_at_s = None, now_s + self._refused_s
             self._refused_s = min(2 * self._refused_s, VERIFIED_S)

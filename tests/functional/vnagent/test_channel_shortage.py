@@ -89,7 +89,7 @@ def test_a_dial_that_cannot_be_watched_is_a_kubelet_that_is_unreachable() -> Non
             exchange = Recorder()
             with no_room(poller.own, "epoll"):
                 pool.acquire(exchange, b"", timeout_s=None, is_upgrade=False)
-                pool.warm()
+                pool.dial_spare()
             await turns(2)
             assert exchange.failures == ["kubelet-unreachable"]
             assert (pool.open_count, poller.by_fd, poller.own.size) == (0, {}, 0)

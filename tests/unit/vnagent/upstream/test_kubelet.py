@@ -165,7 +165,7 @@ async def test_an_upgrade_is_never_sent_again(pool: FakePool) -> None:
 
 async def test_a_request_leaves_the_spare_connection_to_the_next_stream(pool: FakePool) -> None:
     """Where requests took it, each exec waited for a handshake while another tenant read logs."""
-    pool.warm()
+    pool.dial_spare()
     (spare,) = pool.dialled
     _, connection, _ = ask(pool)
     assert cast(object, connection.transport) is not spare
@@ -183,7 +183,7 @@ async def test_a_stream_without_a_spare_connection_takes_an_idle_one(pool: FakeP
 
 
 async def test_a_spare_connection_that_has_ended_is_not_given_away(pool: FakePool) -> None:
-    pool.warm()
+    pool.dial_spare()
     (spare,) = pool.dialled
     spare.is_open = False
     stream = pool.acquire(ResponseRecorder(), POST, timeout_s=5, is_upgrade=True)
@@ -202,7 +202,7 @@ async def test_a_connection_takes_the_turns_of_whose_request_it_has(pool: FakePo
 
 async def test_a_connection_dialled_ahead_that_never_stood_is_dialled_again_once(pool: FakePool) -> None:
     """The kubelet restarted while it was made ready: it has not seen the request, not even a command."""
-    pool.warm()
+    pool.dial_spare()
     response = ResponseRecorder()
     connection = pool.acquire(response, POST, timeout_s=5, is_upgrade=True)
     assert len(pool.dialled) == 1
@@ -216,7 +216,7 @@ async def test_a_connection_dialled_ahead_that_never_stood_is_dialled_again_once
 async def test_a_stream_has_all_of_the_time_for_a_dial(pool: FakePool) -> None:
     """Dialled ahead while the kubelet hung, the connection had a moment left: the stream failed with 502 in
     that moment, though the kubelet answered again."""
-    pool.warm()
+    pool.dial_spare()
     (spare,) = pool.dialled
     spare.deadline = pool.poller.now + 0.1
     pool.acquire(ResponseRecorder(), POST, timeout_s=5, is_upgrade=True)
@@ -294,7 +294,7 @@ async def test_new_certificates_drop_what_is_idle_now_or_later(pool: FakePool) -
     _, idle, idle_channel = ask(pool)
     busy_exchange, busy, busy_channel = ask(pool)
     say(idle, OK)
-    pool.warm()
+    pool.dial_spare()
     pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     assert (idle_channel.is_open, busy_channel.is_open) == (False, True)
     say(busy, OK)
@@ -305,7 +305,7 @@ async def test_new_certificates_drop_what_is_idle_now_or_later(pool: FakePool) -
 
 
 async def test_a_connection_that_is_made_ready_with_old_certificates_is_not_used(pool: FakePool) -> None:
-    pool.warm()
+    pool.dial_spare()
     (warming,) = pool.dialled
     pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     response, _, transport = ask(pool)

@@ -121,7 +121,7 @@ async def test_a_request_that_ends_without_an_answer_is_sent_again_without_the_s
 
 @pytest.mark.parametrize("by", ["end", "deadline"])
 async def test_an_idle_connection_says_nothing_of_its_session(pool: FakePool, by: str) -> None:
-    pool.warm()
+    pool.dial_spare()
     spare, pool.dialled[-1].tls = pool.connections[-1], ResumedTls()
     spare.offered_session = OFFERED
     spare.on_handshake()
