@@ -147,7 +147,7 @@ def test_pod_reports_what_it_waits_for_and_starts(node: ServingNode, acme: RingT
         assert node.bridge.metric("vcnode_katabridge_needs_met_seconds_sum") > 2
 
 
-def test_the_words_of_whoever_says_resolvers_reach_the_author(node: ServingNode, acme: RingTenant) -> None:
+def test_dnsconfigs_wait_message_reaches_the_pods_author(node: ServingNode, acme: RingTenant) -> None:
     with pod(node, acme) as made:
         gating.say_resolver(node.ring, uid(made), "", "network blue is not Ready: it is still being made")
         wait_held(made, "network blue is not Ready: it is still being made")
@@ -160,7 +160,7 @@ def test_the_words_of_whoever_says_resolvers_reach_the_author(node: ServingNode,
         assert "Read-only" in made.sh("echo > /etc/resolv.conf")[1]
 
 
-def test_a_guest_that_nobody_reaches_starts_nothing(node: ServingNode, acme: RingTenant) -> None:
+def test_an_unreachable_guest_starts_no_container(node: ServingNode, acme: RingTenant) -> None:
     """Its agent is to come from its image, and this image has none."""
     with pod(node, acme, AGENT) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
@@ -170,7 +170,7 @@ def test_a_guest_that_nobody_reaches_starts_nothing(node: ServingNode, acme: Rin
         assert "Services of network default" in message
 
 
-def test_a_condition_of_the_node_counts_those_that_wait_for_long(node: ServingNode, acme: RingTenant) -> None:
+def test_the_node_condition_counts_pods_blocked_for_long(node: ServingNode, acme: RingTenant) -> None:
     def condition() -> dict[str, Any]:
         conditions = node.ring.super_cluster.api.get(f"/api/v1/nodes/{node.ring.node.name}")["status"][
             "conditions"
@@ -185,7 +185,7 @@ def test_a_condition_of_the_node_counts_those_that_wait_for_long(node: ServingNo
     wait_for("it is false", lambda: condition().get("status") == "False", timeout_s=60)
 
 
-def test_network_readiness_is_read_as_it_is_now(node: ServingNode, acme: RingTenant) -> None:
+def test_a_changed_network_readiness_unblocks(node: ServingNode, acme: RingTenant) -> None:
     with pod(node, acme, annotations={keys.NETWORK_READINESS: "false"}) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         wait_held(made, "network default is not ready for this pod")
@@ -202,7 +202,7 @@ def lacked(node: ServingNode) -> dict[str, str]:
     return {line["pod"]: line["missing"] for line in lines}
 
 
-def test_warn_starts_and_tells_and_off_starts(node: ServingNode, acme: RingTenant) -> None:
+def test_warn_starts_and_logs_what_is_missing_off_starts(node: ServingNode, acme: RingTenant) -> None:
     warned = node.bridge.metric("vcnode_katabridge_unmet_starts_total")
     with pod(node, acme, namespace="warned") as made, pod(node, acme, namespace="open") as untold:
         for each in (made, untold):
@@ -215,9 +215,7 @@ def test_warn_starts_and_tells_and_off_starts(node: ServingNode, acme: RingTenan
 
 
 @pytest.mark.parametrize("namespace", ["warned", "open"])
-def test_warn_and_off_have_the_resolver_that_is_there(
-    node: ServingNode, acme: RingTenant, namespace: str
-) -> None:
+def test_warn_and_off_mount_an_existing_resolver(node: ServingNode, acme: RingTenant, namespace: str) -> None:
     with pod(node, acme, namespace=namespace, is_bound=False) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         bind(made)
@@ -225,7 +223,7 @@ def test_warn_and_off_have_the_resolver_that_is_there(
         assert resolv_conf(made) == gating.RESOLV_CONF
 
 
-def test_pods_of_nobody_and_of_the_host(node: ServingNode, acme: RingTenant) -> None:
+def test_pods_without_tenant_and_host_pods_start(node: ServingNode, acme: RingTenant) -> None:
     value = services.pod_value(
         acme, f"g-{secrets.token_hex(3)}", node.ring.node.name, KATA, services.sleeper()
     )
@@ -240,7 +238,7 @@ def test_pods_of_nobody_and_of_the_host(node: ServingNode, acme: RingTenant) -> 
         wait_running(made)
 
 
-def test_containers_that_bring_their_own(node: ServingNode, acme: RingTenant) -> None:
+def test_containers_with_their_own_resolv_conf_keep_it(node: ServingNode, acme: RingTenant) -> None:
     spec = services.sleeper()
     spec["containers"][0]["volumeMounts"] = [
         {"name": "own", "mountPath": "/etc/resolv.conf", "subPath": "resolv.conf"}
@@ -270,7 +268,7 @@ def test_containers_that_bring_their_own(node: ServingNode, acme: RingTenant) ->
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
-def test_the_bridge_is_away_while_a_pod_starts(
+def test_required_plugin_blocks_while_the_bridge_is_away(
     node: ServingNode, acme: RingTenant, end: signal.Signals
 ) -> None:
     """Under `enforce`. The validator holds what demands the plugin; what does not starts, and is reported."""
@@ -298,7 +296,7 @@ def test_the_bridge_is_away_while_a_pod_starts(
 
 
 @pytest.mark.parametrize(("namespace", "is_told"), [("warned", True), ("open", False)])
-def test_the_bridge_is_away_where_the_policy_holds_nothing(
+def test_away_under_warn_or_off_ungated_starts_are_reported(
     node: ServingNode, acme: RingTenant, namespace: str, *, is_told: bool
 ) -> None:
     """What demands the plugin waits all the same: it is containerd that holds it. What does not starts."""
@@ -322,7 +320,7 @@ def test_the_bridge_is_away_where_the_policy_holds_nothing(
             node.bridge.start()
 
 
-def test_the_bridge_does_not_answer(node: ServingNode, acme: RingTenant) -> None:
+def test_a_bridge_that_does_not_answer(node: ServingNode, acme: RingTenant) -> None:
     """It is asked and says nothing for the runtime's 2 s: that is no yes where the plugin is demanded."""
     before = len(ungated(node))
     with pod(node, acme) as waiting:
@@ -353,7 +351,7 @@ def ungated(node: ServingNode) -> list[str]:
     return [line["pod"] for line in node.bridge.lines("container started ungated")]
 
 
-def test_its_credentials_do_nothing_else(node: ServingNode, acme: RingTenant) -> None:
+def test_its_credentials_allow_nothing_else(node: ServingNode, acme: RingTenant) -> None:
     ours, others = gating.as_bridge(node.ring), gating.as_bridge(node.ring, "worker-2")
     with pod(node, acme, namespace="open", annotations={"a": "b"}) as made:
         wait_running(made)

@@ -151,7 +151,7 @@ def took(ended: Sequence[ObservedPod]) -> str:
     return f"p50 {times[len(times) // 2]:.1f} s, p99 {times[len(times) * 99 // 100]:.1f} s"
 
 
-def test_the_first_act_notices_a_gate_that_is_open(place: LoadedNode, acme: RingTenant) -> None:
+def test_the_first_act_notices_an_ungated_start(place: LoadedNode, acme: RingTenant) -> None:
     """Else the test above would say nothing."""
     node = place.node
     node.ring.syncer.create_namespace(acme, "unguarded")

@@ -40,7 +40,7 @@ def node(ring: Ring) -> Iterator[ServingNode]:
 
 
 @pytest.mark.timeout(240)
-def test_containers_wait_for_rules_in_a_kernel_of_its_own(node: ServingNode, acme: RingTenant) -> None:
+def test_containers_wait_for_rules_in_a_guest_kernel(node: ServingNode, acme: RingTenant) -> None:
     spec = {"containers": [container("main", ["sh", "-c", _UNTIL_TOLD])]}
     with watching(node.ring, _NAME) as plugins:
         pod = gating.gated_pod(node.ring, acme, _NAME, AGENT, spec)

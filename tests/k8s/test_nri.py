@@ -85,7 +85,7 @@ def ask_cri(ring: Ring, ask: Callable[[CriClient], Awaitable[T]]) -> T:
     return asyncio.run(asked())
 
 
-def test_the_life_of_a_pod(ring: Ring) -> None:
+def test_nri_reports_the_life_of_a_pod(ring: Ring) -> None:
     with WatchingPlugin(ring.node.nri_socket, SANDBOXES) as watcher:
         wait_for("registered", lambda: watcher.plugin.is_connected, timeout_s=10)
         assert re.match(r"containerd v?2\.", watcher.plugin.runtime)
@@ -120,7 +120,7 @@ def test_the_life_of_a_pod(ring: Ring) -> None:
         assert ask_cri(ring, lambda cri: cri.sandbox(seen.id)) is None
 
 
-def test_runtime_class_and_host_network(ring: Ring) -> None:
+def test_nri_reports_handler_and_host_network(ring: Ring) -> None:
     ring.super_cluster.api.create(
         "/apis/node.k8s.io/v1/runtimeclasses",
         {
@@ -157,7 +157,7 @@ def _try_classes(ring: Ring, watcher: WatchingPlugin) -> None:
         assert found.status.is_host_network
 
 
-def test_a_restart_of_containerd(ring: Ring) -> None:
+def test_the_plugin_survives_a_containerd_restart(ring: Ring) -> None:
     with WatchingPlugin(ring.node.nri_socket, SANDBOXES) as watcher, pod(ring) as before:
         wait_for("running", lambda: is_running(ring, before), timeout_s=_STARTED_S)
         ring.node.stop_containerd()
@@ -175,7 +175,7 @@ def test_a_restart_of_containerd(ring: Ring) -> None:
             assert watcher.names("run").count(after) == 1
 
 
-def test_containers_can_be_held_adjusted_and_validated(ring: Ring) -> None:
+def test_containers_can_be_denied_adjusted_and_validated(ring: Ring) -> None:
     resolv_conf = ring.directory / "nri-resolv.conf"
     resolv_conf.write_text("nameserver 192.0.2.53\n")
     options = ("rbind", "ro", "rprivate")

@@ -27,7 +27,7 @@ def ended(command: list[str]) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_on_a_fresh_node_what_is_missing_is_made(place: Path) -> None:
+def test_missing_directories_are_made_on_a_fresh_node(place: Path) -> None:
     """With the documented configuration it said `ok`, and then that its lock's directory is not there."""
     vcnode = place / "run" / "vcnode"
     settings = {
@@ -62,7 +62,7 @@ PLACES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_directory_that_others_may_write_is_no_place_for_root(place: Path, name: str) -> None:
+def test_a_directory_that_others_may_write_refuses_the_start(place: Path, name: str) -> None:
     """A member of the bridge's group put a link there, and root wrote what it leads to."""
     filled = yaml.safe_load(yaml.safe_dump(PLACES[name]).replace("{0}", str(place)))
     config = written(place, **filled)
@@ -77,7 +77,7 @@ def test_a_directory_that_others_may_write_is_no_place_for_root(place: Path, nam
     assert list((place / "open").iterdir()) == []
 
 
-def test_a_directory_of_another_user_is_no_place_either(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_another_user_refuses_the_start(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "theirs").mkdir()
     if os.geteuid() == 0:
         os.chown(place / "theirs", 12345, -1)
@@ -89,7 +89,7 @@ def test_a_directory_of_another_user_is_no_place_either(place: Path, monkeypatch
 
 
 @pytest.mark.parametrize("module", ["dnsconfig", "kubeproxy_ext"])
-def test_a_directory_that_cannot_be_made_is_a_sentence(place: Path, module: str) -> None:
+def test_a_directory_that_cannot_be_made_is_one_error_line(place: Path, module: str) -> None:
     """It was a traceback, after the check had said that all is well."""
     authority = Authority.create("super-cluster")
     apiserver = KubeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
@@ -114,7 +114,7 @@ def test_a_directory_that_cannot_be_made_is_a_sentence(place: Path, module: str)
     assert (code, said in log, "Traceback" in log) == (1, True, False), log
 
 
-def test_what_is_there_already_is_tightened(place: Path) -> None:
+def test_modes_of_existing_directories_are_tightened(place: Path) -> None:
     (place / "state").mkdir(mode=0o755)
     (place / "state").chmod(0o755)
     with running(place):

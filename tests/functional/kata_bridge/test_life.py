@@ -75,7 +75,7 @@ def place(directory: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--check-config",)])
-def test_an_unusable_configuration_is_told_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_all_errors_of_a_configuration_are_printed(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     config = written(
         tmp_path,
         sandboxes={},
@@ -111,7 +111,7 @@ def test_an_unusable_configuration_is_told_whole(tmp_path: Path, arguments: tupl
     assert not (tmp_path / "state").exists()
 
 
-def test_a_good_configuration_is_said_to_be_and_nothing_starts(tmp_path: Path) -> None:
+def test_check_config_accepts_and_starts_nothing(tmp_path: Path) -> None:
     config = written(tmp_path)
     ended = subprocess.run(
         bridge_command(config, "--check-config"), cwd=ROOT, capture_output=True, text=True, check=False
@@ -120,7 +120,7 @@ def test_a_good_configuration_is_said_to_be_and_nothing_starts(tmp_path: Path) -
     assert not (tmp_path / "state").exists()
 
 
-def test_a_second_bridge_says_so_and_goes(tmp_path: Path) -> None:
+def test_a_second_bridge_exits_and_names_the_first(tmp_path: Path) -> None:
     with running(tmp_path) as first:
         second = subprocess.run(
             bridge_command(tmp_path / "config.yaml"),
@@ -135,7 +135,7 @@ def test_a_second_bridge_says_so_and_goes(tmp_path: Path) -> None:
         assert is_ready(tmp_path), "the first one goes on"
 
 
-def test_ready_is_told_after_the_first_sync_and_the_end_is_an_end(tmp_path: Path) -> None:
+def test_ready_follows_the_first_sync_and_sigterm_stops(tmp_path: Path) -> None:
     (tmp_path / "guests").mkdir()
     place(tmp_path, "g")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -158,7 +158,7 @@ def test_ready_is_told_after_the_first_sync_and_the_end_is_an_end(tmp_path: Path
     assert not (tmp_path / "bridge.sock").exists()
 
 
-def test_a_watcher_and_a_push_through_the_real_socket(tmp_path: Path) -> None:
+def test_watch_and_push_through_the_real_socket(tmp_path: Path) -> None:
     async def talk() -> tuple[list[GuestEventKind], dict[str, ResultCode]]:
         async with BridgeClient(tmp_path / "bridge.sock", timeout_s=DEADLINE_S) as client:
             kinds = []
@@ -184,7 +184,7 @@ def test_a_watcher_and_a_push_through_the_real_socket(tmp_path: Path) -> None:
         assert process.wait(DEADLINE_S) == 0
 
 
-def test_its_bounds_of_connections_fit_its_limit_of_descriptors(tmp_path: Path) -> None:
+def test_connection_limits_fit_the_descriptor_limit(tmp_path: Path) -> None:
     """Four addresses with 256 silent connections each are within the relay's bounds, and were all of 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
@@ -195,7 +195,7 @@ def test_its_bounds_of_connections_fit_its_limit_of_descriptors(tmp_path: Path) 
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_socket_that_a_dead_bridge_left_is_replaced(tmp_path: Path) -> None:
+def test_the_socket_of_a_dead_bridge_is_replaced(tmp_path: Path) -> None:
     with running(tmp_path) as first:
         first.kill()
         first.wait()
@@ -205,7 +205,7 @@ def test_a_socket_that_a_dead_bridge_left_is_replaced(tmp_path: Path) -> None:
         assert mode == 0o600, "without a group it is for its owner alone"
 
 
-def test_runtimes_are_read_again_at_sighup(tmp_path: Path) -> None:
+def test_sighup_reloads_runtimes_and_keeps_the_old_if_invalid(tmp_path: Path) -> None:
     (tmp_path / "guests").mkdir()
     place(tmp_path, "g")
     with running(tmp_path) as process:

@@ -92,7 +92,7 @@ async def push(client: BridgeClient, guest: str, generation: int) -> GuestResult
     return result
 
 
-async def test_a_stock_kata_guest_from_the_runtimes_word_to_its_rules(
+async def test_a_stock_kata_guest_gets_its_rules_after_nri_reports_it(
     place: Path, runtime: FakeRuntime
 ) -> None:
     tables = FakeTables()
@@ -115,9 +115,7 @@ async def test_a_stock_kata_guest_from_the_runtimes_word_to_its_rules(
         assert (await push(client, "s1", 2)).code is ResultCode.GONE
 
 
-async def test_a_guest_whose_policy_refuses_is_said_to_be_what_it_is(
-    place: Path, runtime: FakeRuntime
-) -> None:
+async def test_a_guest_whose_policy_refuses_is_not_injectable(place: Path, runtime: FakeRuntime) -> None:
     quirks = Quirks()
     async with (
         FakeKata(place, FakeTables(), sandbox_id="s1", quirks=quirks) as kata,
@@ -133,7 +131,7 @@ async def test_a_guest_whose_policy_refuses_is_said_to_be_what_it_is(
         assert service.guests.drivers["s1"].state == "unreachable"
 
 
-async def test_who_is_no_guest(place: Path, runtime: FakeRuntime) -> None:
+async def test_which_sandboxes_stay_unmanaged(place: Path, runtime: FakeRuntime) -> None:
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
         await runtime.run_pod(pod("runc", ""))
@@ -145,7 +143,7 @@ async def test_who_is_no_guest(place: Path, runtime: FakeRuntime) -> None:
         assert service.guests.unmanaged == 3
 
 
-async def test_notes_of_sandboxes_that_ended_meanwhile_are_removed(place: Path, runtime: FakeRuntime) -> None:
+async def test_netns_state_of_gone_sandboxes_is_removed(place: Path, runtime: FakeRuntime) -> None:
     """Each sandbox of the netns channel has one; who ends while no bridge runs would leave it for ever."""
     notes = place / "state" / "netns"
     notes.mkdir(parents=True, mode=0o700)
@@ -158,9 +156,7 @@ async def test_notes_of_sandboxes_that_ended_meanwhile_are_removed(place: Path, 
         await until(lambda: [each.name for each in notes.iterdir()] == ["living"])
 
 
-async def test_a_shim_that_comes_late_makes_a_guest_of_an_unlisted_handler(
-    place: Path, runtime: FakeRuntime
-) -> None:
+async def test_a_late_shim_makes_a_guest_of_an_unlisted_handler(place: Path, runtime: FakeRuntime) -> None:
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
         await runtime.run_pod(pod("s1", "my-vms"))
@@ -171,7 +167,7 @@ async def test_a_shim_that_comes_late_makes_a_guest_of_an_unlisted_handler(
             await until(lambda: service.guests.drivers["s1"].channel_name == "shim")
 
 
-async def test_a_full_disk_is_survived_and_said(
+async def test_a_full_disk_is_reported_and_retried(
     place: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(configuration(place)) as service:
@@ -193,9 +189,7 @@ async def created(runtime: FakeRuntime, sandbox: str, name: str) -> ContainerAdj
     return await runtime.create_container(pod(sandbox), Container(f"{sandbox}-{name}", sandbox, name))
 
 
-async def test_our_sidecar_finds_its_certificate_and_other_containers_do_not(
-    place: Path, runtime: FakeRuntime
-) -> None:
+async def test_only_the_agents_container_gets_the_certificate(place: Path, runtime: FakeRuntime) -> None:
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
         await runtime.run_pod(pod("s1"))
@@ -211,7 +205,7 @@ async def test_our_sidecar_finds_its_certificate_and_other_containers_do_not(
         assert not (place / "state" / "sandboxes" / "left").exists()
 
 
-async def test_our_sidecar_waits_for_room_on_the_disk(
+async def test_without_disk_space_a_tenants_agent_is_denied(
     place: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its mount a container would run and not attach. A pod that is no tenant's is never held."""
@@ -243,9 +237,7 @@ async def test_our_sidecar_waits_for_room_on_the_disk(
         assert adjustment.mounts
 
 
-async def test_without_a_door_for_agents_no_container_is_asked_about(
-    place: Path, runtime: FakeRuntime
-) -> None:
+async def test_without_agents_nri_asks_about_no_container(place: Path, runtime: FakeRuntime) -> None:
     async with serving(dataclasses.replace(configuration(place), agent=None)):
         await runtime.has_registered()
         await runtime.run_pod(pod("s1"))

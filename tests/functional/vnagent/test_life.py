@@ -44,7 +44,7 @@ def run_agent(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--check-config",)])
-def test_an_unusable_configuration_is_told_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_all_errors_of_a_configuration_are_printed(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     socket = tmp_path / "status.sock"
     document: dict[str, Any] = {
         "apiVersion": "vcnode.io/v1alpha1",

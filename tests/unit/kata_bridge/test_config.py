@@ -16,7 +16,7 @@ def parsed(text: str) -> KataBridgeConfiguration:
     return configs.parse(f"{HEAD}{text}".encode(), KataBridgeConfiguration, kind=KIND, source="x")
 
 
-def test_the_least_that_has_to_be_said() -> None:
+def test_a_minimal_configuration_has_defaults() -> None:
     config = parsed("sandboxes: {nri: {}, cri: {}}\n")
     assert (config.sandboxes.nri, config.sandboxes.cri) == (NriConfig(), CriConfig())
     assert config.listen.socket == Path("/run/vcnode/kata-bridge.sock")
@@ -25,7 +25,7 @@ def test_the_least_that_has_to_be_said() -> None:
     assert config.agent is None
 
 
-def test_groups_and_users_are_those_of_this_machine() -> None:
+def test_groups_and_users_are_resolved_on_this_node() -> None:
     config = parsed("sandboxes: {cri: {}}\nlisten: {group: root, users: [root]}\n")
     assert (config.listen.gid, config.listen.uids) == (0, frozenset({0}))
 
@@ -44,7 +44,7 @@ def test_groups_and_users_are_those_of_this_machine() -> None:
         ("sandboxes: {cri: {}}\nlisten: {group: nobody-has-this}\n", "listen.group: unknown group"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, why: str) -> None:
+def test_configuration_errors_name_the_key(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parsed(text)
     assert caught.match(why)
@@ -54,13 +54,13 @@ def test_what_is_wrong_is_said(text: str, why: str) -> None:
     ("directory", "why"),
     [("state", "expected an absolute path"), ("/" + "s" * 100, r"too long, .*/run/bridge\.sock has more")],
 )
-def test_a_state_directory_that_cannot_be_used_is_said_before_the_start(directory: str, why: str) -> None:
+def test_check_config_reports_an_unusable_state_directory(directory: str, why: str) -> None:
     text = HEAD.replace("/s\n", f"{directory}\n") + "sandboxes: {cri: {}}\n"
     with pytest.raises(ConfigError, match=f"stateDirectory: {why}"):
         configs.parse(text.encode(), KataBridgeConfiguration, kind=KIND, source="x")
 
 
-def test_what_is_wrong_in_several_places_is_said_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     text = "stock: {policyFile: p.rego}\ndrift: {checkSeconds: often}\n"
     text += "agent: {port: -1, address: here}\ngate: {}\n"
@@ -76,7 +76,7 @@ def test_what_is_wrong_in_several_places_is_said_at_once(tmp_path: Path) -> None
     ]
 
 
-def test_the_policy_is_read_and_checked(tmp_path: Path) -> None:
+def test_the_stock_policy_is_read_and_checked(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(f"{HEAD}sandboxes: {{cri: {{}}}}\nstock: {{policyFile: p.rego}}\n")
     with pytest.raises(ConfigError, match=r"stock\.policyFile: .*p\.rego: No such file"):
@@ -85,11 +85,11 @@ def test_the_policy_is_read_and_checked(tmp_path: Path) -> None:
     assert read_stock_policy(load(file)) == ("package agent_policy\n", "")
 
 
-def test_without_a_gate_nothing_is_held() -> None:
+def test_without_a_start_gate_nothing_is_blocked() -> None:
     assert parsed("sandboxes: {nri: {}}\n").gate is None
 
 
-def test_the_gate_that_is_asked_for_is_shut() -> None:
+def test_a_start_gate_enforces_by_default() -> None:
     gate = parsed("sandboxes: {nri: {}}\ngate: {}\n").gate
     assert gate is not None
     assert (gate.policy, gate.needs) == (Policy.ENFORCE, (Need.RULES, Need.RESOLVER))
@@ -97,7 +97,7 @@ def test_the_gate_that_is_asked_for_is_shut() -> None:
     assert gate.super_cluster is None
 
 
-def test_policies_of_namespaces() -> None:
+def test_namespaces_have_start_gate_policies() -> None:
     text = "gate: {policy: warn, needs: [rules], namespaces: [{namespaces: [vc-a-*], policy: off}]}\n"
     gate = parsed(f"sandboxes: {{nri: {{}}}}\n{text}").gate
     assert gate is not None
@@ -121,7 +121,7 @@ def test_policies_of_namespaces() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_gate_is_said(text: str, why: str) -> None:
+def test_errors_of_a_start_gate_configuration(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parsed(text)
     assert caught.match(why)

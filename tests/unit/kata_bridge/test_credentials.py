@@ -28,7 +28,7 @@ def leaf_of(directory: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate((directory / "tls.crt").read_bytes())
 
 
-def test_nobody_but_the_owner_can_read_anything(tmp_path: Path, credentials: Credentials) -> None:
+def test_only_the_owner_can_read_credentials(tmp_path: Path, credentials: Credentials) -> None:
     credentials.issue(ID)
     assert modes(tmp_path / "state") == {
         ".": 0o700,
@@ -44,7 +44,7 @@ def test_nobody_but_the_owner_can_read_anything(tmp_path: Path, credentials: Cre
     }
 
 
-def test_a_sandbox_gets_a_client_certificate_in_its_name_alone(credentials: Credentials) -> None:
+def test_a_sandbox_gets_a_client_certificate_in_its_name(credentials: Credentials) -> None:
     leaf = leaf_of(credentials.issue(ID).directory)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -54,7 +54,7 @@ def test_a_sandbox_gets_a_client_certificate_in_its_name_alone(credentials: Cred
     leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(credentials.server.authority_pem))
 
 
-def test_the_server_has_one_name_and_is_no_client(credentials: Credentials) -> None:
+def test_the_server_certificate_has_one_name_and_server_use(credentials: Credentials) -> None:
     server = x509.load_pem_x509_certificate(credentials.server.certificate_pem)
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert list(names) == [x509.DNSName(SERVER_NAME)]
@@ -62,19 +62,19 @@ def test_the_server_has_one_name_and_is_no_client(credentials: Credentials) -> N
     assert list(usages) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
-def test_a_certificate_is_made_once(credentials: Credentials) -> None:
+def test_a_sandboxs_certificate_is_issued_once(credentials: Credentials) -> None:
     assert credentials.issue(ID) == credentials.issue(ID)
     assert credentials.issue("other").fingerprint != credentials.issue(ID).fingerprint
 
 
-def test_a_leaf_belongs_to_the_sandbox_it_was_made_for(credentials: Credentials) -> None:
+def test_a_leaf_identifies_its_sandbox(credentials: Credentials) -> None:
     pem = (credentials.issue(ID).directory / "tls.crt").read_bytes()
     assert credentials.sandbox_of(pem) == ID
     assert credentials.sandbox_of(b"no certificate") is None
     assert credentials.sandbox_of(credentials.server.certificate_pem) is None
 
 
-def test_a_second_leaf_of_the_same_authority_and_name_is_nobody(tmp_path: Path) -> None:
+def test_an_unregistered_leaf_of_the_same_name_is_refused(tmp_path: Path) -> None:
     first = Credentials.open(tmp_path / "state")
     issued = first.issue(ID)
     old = (issued.directory / "tls.crt").read_bytes()
@@ -84,7 +84,7 @@ def test_a_second_leaf_of_the_same_authority_and_name_is_nobody(tmp_path: Path) 
     assert first.sandbox_of(new) == ID
 
 
-def test_revoking_leaves_nothing(credentials: Credentials) -> None:
+def test_revoking_removes_files_and_registration(credentials: Credentials) -> None:
     issued = credentials.issue(ID)
     pem = (issued.directory / "tls.crt").read_bytes()
     credentials.revoke(ID)
@@ -94,14 +94,14 @@ def test_revoking_leaves_nothing(credentials: Credentials) -> None:
     assert credentials.sandboxes() == frozenset()
 
 
-def test_only_those_that_live_are_retained(credentials: Credentials) -> None:
+def test_retain_revokes_all_others(credentials: Credentials) -> None:
     for name in ("a", "b", "c"):
         credentials.issue(name)
     assert credentials.retain(["b", "d"]) == ("a", "c")
     assert credentials.sandboxes() == {"b"}
 
 
-def test_one_that_cannot_be_removed_keeps_no_other(
+def test_a_failed_removal_does_not_stop_other_revocations(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issued = {name: credentials.issue(name) for name in ("a", "b", "c", "d")}
@@ -125,7 +125,7 @@ def test_one_that_cannot_be_removed_keeps_no_other(
     assert not issued["c"].directory.exists()
 
 
-def test_a_restart_knows_what_was_issued(tmp_path: Path, credentials: Credentials) -> None:
+def test_a_restart_restores_registered_certificates(tmp_path: Path, credentials: Credentials) -> None:
     issued = credentials.issue(ID)
     again = Credentials.open(tmp_path / "state")
     assert again.server == credentials.server
@@ -134,7 +134,7 @@ def test_a_restart_knows_what_was_issued(tmp_path: Path, credentials: Credential
 
 
 @pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
-def test_what_was_cut_short_is_cleared_away_at_the_start(
+def test_incomplete_certificates_are_removed_at_the_start(
     tmp_path: Path, credentials: Credentials, missing: str
 ) -> None:
     issued = credentials.issue(ID)
@@ -146,7 +146,7 @@ def test_what_was_cut_short_is_cleared_away_at_the_start(
     assert again.issue(ID).directory == issued.directory
 
 
-def test_anothers_certificate_in_a_directory_registers_nothing(
+def test_a_copied_certificate_in_a_directory_is_not_registered(
     tmp_path: Path, credentials: Credentials
 ) -> None:
     one, two = credentials.issue("one"), credentials.issue("two")
@@ -160,19 +160,19 @@ def test_anothers_certificate_in_a_directory_registers_nothing(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", ".hidden", "a\n", "x" * 129, "sandbox?"])
-def test_a_name_that_a_path_could_be_made_of_is_refused(credentials: Credentials, name: str) -> None:
+def test_an_id_that_could_be_a_path_is_refused(credentials: Credentials, name: str) -> None:
     with pytest.raises(CredentialsError, match="is not a valid sandbox id"):
         credentials.issue(name)
 
 
-def test_half_a_state_is_an_error_and_not_a_new_authority(tmp_path: Path, credentials: Credentials) -> None:
+def test_a_missing_authority_with_certificates_is_an_error(tmp_path: Path, credentials: Credentials) -> None:
     credentials.issue(ID)
     (tmp_path / "state" / "ca.crt").unlink()
     with pytest.raises(CredentialsError, match=r"ca\.crt is missing, but guests have certificates"):
         Credentials.open(tmp_path / "state")
 
 
-def test_a_key_of_another_certificate_is_named(tmp_path: Path, credentials: Credentials) -> None:
+def test_a_key_that_does_not_match_is_reported(tmp_path: Path, credentials: Credentials) -> None:
     state = tmp_path / "state"
     (state / "ca.key").write_bytes((state / "server.key").read_bytes())
     with pytest.raises(CredentialsError, match=r"ca\.key is not the key of .*ca\.crt"):
@@ -182,7 +182,7 @@ def test_a_key_of_another_certificate_is_named(tmp_path: Path, credentials: Cred
         Credentials.open(state)
 
 
-def test_a_full_disk_leaves_no_directory_behind(
+def test_a_full_disk_leaves_no_incomplete_directory(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import os

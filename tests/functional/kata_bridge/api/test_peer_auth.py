@@ -55,13 +55,13 @@ async def door(directory: Path, allowed: PeerPolicy) -> AsyncIterator[tuple[Path
         await tasks.close(2)
 
 
-async def test_the_kernel_says_who_calls() -> None:
+async def test_the_kernel_names_the_peer() -> None:
     one, other = socket.socketpair(socket.AF_UNIX)
     with one, other:
         assert peer_of(one) == Peer(os.getpid(), os.getuid(), frozenset((os.getgid(), *os.getgroups())))
 
 
-async def test_bytes_go_through_whole_and_an_end_is_passed_on(tmp_path: Path) -> None:
+async def test_bytes_and_eof_are_relayed(tmp_path: Path) -> None:
     data = os.urandom(3 << 20)
     async with door(tmp_path, US) as (path, _), asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
@@ -85,13 +85,13 @@ async def read_from(path: Path) -> bytes:
     return got
 
 
-async def test_who_may_not_is_cut_off_before_a_byte_is_read(tmp_path: Path) -> None:
+async def test_a_refused_peer_is_closed_before_a_byte_is_read(tmp_path: Path) -> None:
     async with door(tmp_path, PeerPolicy(frozenset({4_000_000_001}), None)) as (path, refused):
         assert await read_from(path) == b""
         assert refused == [1]
 
 
-async def test_members_of_the_group_may(tmp_path: Path) -> None:
+async def test_members_of_the_group_may_connect(tmp_path: Path) -> None:
     async with door(tmp_path, PeerPolicy(frozenset(), os.getgid())) as (path, refused):
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_unix_connection(path)
@@ -101,7 +101,7 @@ async def test_members_of_the_group_may(tmp_path: Path) -> None:
         assert refused == []
 
 
-async def test_a_caller_that_does_not_read_is_not_read_either(tmp_path: Path) -> None:
+async def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
     async with door(tmp_path, US) as (path, _):
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX) as caller:
@@ -122,7 +122,7 @@ async def test_a_caller_that_does_not_read_is_not_read_either(tmp_path: Path) ->
             assert sent < 16 * BUFFER_BYTES
 
 
-async def test_what_is_no_socket_is_not_removed(tmp_path: Path) -> None:
+async def test_bind_removes_only_sockets(tmp_path: Path) -> None:
     (tmp_path / "door").write_text("precious")
     with pytest.raises(FileExistsError):
         bind(tmp_path / "door", None)
@@ -138,7 +138,7 @@ class Ending(Tasks):
         return task
 
 
-async def test_a_caller_that_is_let_in_at_the_very_end_is_closed(tmp_path: Path) -> None:
+async def test_a_peer_accepted_during_shutdown_is_closed(tmp_path: Path) -> None:
     tasks = Ending("front")
     front = PeerAuthProxy(bind(tmp_path / "door", None), tmp_path / "inner", US, tasks)
     await front.start()
@@ -147,7 +147,7 @@ async def test_a_caller_that_is_let_in_at_the_very_end_is_closed(tmp_path: Path)
     await tasks.close(2)
 
 
-async def test_without_a_server_behind_it_callers_are_cut_off(tmp_path: Path) -> None:
+async def test_without_a_server_peers_are_closed(tmp_path: Path) -> None:
     tasks = Tasks("front")
     front = PeerAuthProxy(bind(tmp_path / "door", None), tmp_path / "nobody", US, tasks)
     await front.start()

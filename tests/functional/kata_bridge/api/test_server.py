@@ -46,9 +46,7 @@ async def results(stream: AsyncIterator[GuestResult]) -> dict[str, GuestResult]:
         return {result.guest: result async for result in stream}
 
 
-async def test_a_ruleset_goes_to_all_guests_and_each_is_answered_for(
-    node: Bridge, client: BridgeClient
-) -> None:
+async def test_set_ruleset_returns_a_result_for_each_guest(node: Bridge, client: BridgeClient) -> None:
     guests = node.place(*(f"g{n}" for n in range(30)))
     wanted = ruleset(1, 100)
     answers = await results(client.set_ruleset([f"g{n}" for n in range(30)], wanted, [FLOW]))
@@ -62,7 +60,7 @@ async def test_a_ruleset_goes_to_all_guests_and_each_is_answered_for(
     assert len(guests[0].applied) == 1
 
 
-async def test_a_delta_goes_as_a_delta_and_a_wrong_base_is_said(node: Bridge, client: BridgeClient) -> None:
+async def test_a_delta_stays_a_delta_and_needs_its_base(node: Bridge, client: BridgeClient) -> None:
     (guest,) = node.place("g")
     first, second = ruleset(1, 2), ruleset(2, 3)
     delta = difference(first, second)
@@ -80,7 +78,7 @@ async def test_a_delta_goes_as_a_delta_and_a_wrong_base_is_said(node: Bridge, cl
     assert answers["g"].code is ResultCode.NEEDS_FULL
 
 
-async def test_a_guest_that_lost_its_base_gets_the_whole_unasked(node: Bridge, client: BridgeClient) -> None:
+async def test_a_guest_that_lost_its_base_gets_the_whole_ruleset(node: Bridge, client: BridgeClient) -> None:
     (guest,) = node.place("g")
     first, second = ruleset(1, 2), ruleset(2, 3)
     await results(client.set_ruleset(["g"], first))
@@ -92,9 +90,7 @@ async def test_a_guest_that_lost_its_base_gets_the_whole_unasked(node: Bridge, c
     assert guest.holds == second
 
 
-async def test_results_come_as_they_are_and_a_slow_guest_holds_up_nobody(
-    node: Bridge, client: BridgeClient
-) -> None:
+async def test_a_slow_guest_delays_no_other_result(node: Bridge, client: BridgeClient) -> None:
     slow, _ = node.place("slow", "fast")
     await until(lambda: all(d.machine.observed is not None for d in node.guests.drivers.values()))
     slow.held_up = asyncio.Event()
@@ -110,7 +106,7 @@ async def test_results_come_as_they_are_and_a_slow_guest_holds_up_nobody(
     assert slow.holds == ruleset(2, 3)
 
 
-async def test_every_way_to_fail_has_its_code(node: Bridge, client: BridgeClient) -> None:
+async def test_each_failure_has_its_result_code(node: Bridge, client: BridgeClient) -> None:
     refusing, away = node.place("refusing", "away")
     refusing.refuses.add(ruleset(1).digest)
     away.is_reachable = False
@@ -129,13 +125,13 @@ async def test_every_way_to_fail_has_its_code(node: Bridge, client: BridgeClient
     await until(lambda: away.holds == ruleset(1))
 
 
-async def test_unknown_is_not_gone_before_the_sandboxes_are_known(tmp_path: Path) -> None:
+async def test_before_sync_an_absent_guest_is_unreachable(tmp_path: Path) -> None:
     async with bridge(tmp_path, FakeChannelProvider()) as node, BridgeClient(node.socket) as client:
         answers = await results(client.set_ruleset(["g"], ruleset(1)))
         assert answers["g"].code is ResultCode.UNREACHABLE
 
 
-async def test_drift_is_found_by_asking_and_repaired_in_its_time(tmp_path: Path) -> None:
+async def test_check_drift_finds_drift_that_is_repaired_later(tmp_path: Path) -> None:
     async with (
         bridge(tmp_path, FakeChannelProvider(), check_s=0.4) as node,
         BridgeClient(node.socket) as client,
@@ -151,7 +147,7 @@ async def test_drift_is_found_by_asking_and_repaired_in_its_time(tmp_path: Path)
         await until(lambda: node.metrics.repairs.value == 1)
 
 
-async def test_a_restarted_bridge_applies_nothing_that_is_there(tmp_path: Path) -> None:
+async def test_after_a_restart_current_guests_get_no_push(tmp_path: Path) -> None:
     opener = FakeChannelProvider()
     async with bridge(tmp_path, opener) as node, BridgeClient(node.socket) as client:
         (guest,) = node.place("g")
@@ -170,7 +166,7 @@ async def test_a_restarted_bridge_applies_nothing_that_is_there(tmp_path: Path) 
         assert guest.calls.count("apply") == 1
 
 
-async def test_watchers_are_told_of_all_guests_then_synced_then_of_changes(tmp_path: Path) -> None:
+async def test_a_watch_has_all_guests_then_synced_then_changes(tmp_path: Path) -> None:
     async with bridge(tmp_path, FakeChannelProvider()) as node, BridgeClient(node.socket) as client:
         node.place("a")
         watch = client.watch_guests()
@@ -202,7 +198,7 @@ def _of(event: GuestEvent, name: str) -> Guest:
     return event.guest if event.guest is not None and event.guest.id == name else Guest()
 
 
-async def test_a_watcher_that_does_not_read_is_ended_with_a_reason(
+async def test_a_watch_that_is_not_read_ends_with_resource_exhausted(
     node: Bridge, client: BridgeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broadcaster, "MAX_PENDING", 10)
@@ -217,9 +213,7 @@ async def test_a_watcher_that_does_not_read_is_ended_with_a_reason(
     await until(lambda: len(node.watchers) == 0)
 
 
-async def test_reading_back_shows_what_is_held_beside_what_shall_be(
-    node: Bridge, client: BridgeClient
-) -> None:
+async def test_read_back_has_observed_and_desired_rules(node: Bridge, client: BridgeClient) -> None:
     (guest,) = node.place("g")
     await results(client.set_ruleset(["g"], ruleset(1, 50)))
     guest.holds = ruleset(1, 3)
@@ -233,7 +227,7 @@ async def test_reading_back_shows_what_is_held_beside_what_shall_be(
     assert absent.result.code is ResultCode.GONE
 
 
-async def test_resolv_conf_and_conntrack(node: Bridge, client: BridgeClient) -> None:
+async def test_set_resolv_conf_and_flush_conntrack_without_a_gate(node: Bridge, client: BridgeClient) -> None:
     (guest,) = node.place("g")
     assert (await client.set_resolv_conf("absent", "x")).code is ResultCode.GONE
     await until(lambda: node.guests.drivers["g"].selected is not None)
@@ -258,7 +252,7 @@ async def test_resolv_conf_and_conntrack(node: Bridge, client: BridgeClient) -> 
     assert guest.flushed == [FLOW]
 
 
-async def test_a_ruleset_of_more_than_4_mib_comes_deflated(node: Bridge, client: BridgeClient) -> None:
+async def test_a_ruleset_above_4_mib_is_deflated(node: Bridge, client: BridgeClient) -> None:
     (guest,) = node.place("g")
     large = ruleset(1, 60_000)
     assert len(large.documents[0].text()) > 4 << 20
@@ -267,7 +261,7 @@ async def test_a_ruleset_of_more_than_4_mib_comes_deflated(node: Bridge, client:
     assert guest.holds == large
 
 
-async def test_what_is_no_ruleset_is_refused_and_nothing_happens(node: Bridge, client: BridgeClient) -> None:
+async def test_an_invalid_ruleset_is_refused_without_effect(node: Bridge, client: BridgeClient) -> None:
     (guest,) = node.place("g")
     wrong = Ruleset(1, "00" * 32, ruleset(1).documents)
     with pytest.raises(BridgeRejectedError, match="the digest is"):
@@ -279,13 +273,13 @@ async def test_what_is_no_ruleset_is_refused_and_nothing_happens(node: Bridge, c
     assert guest.applied == []
 
 
-async def test_an_absent_bridge_is_away(tmp_path: Path) -> None:
+async def test_without_a_bridge_the_client_is_unavailable(tmp_path: Path) -> None:
     async with BridgeClient(tmp_path / "nobody.sock", timeout_s=2) as client:
         with pytest.raises(BridgeUnavailableError, match=r"nobody\.sock"):
             await client.read_back("g")
 
 
-async def test_what_is_asked_of_a_closed_connection_is_away(node: Bridge) -> None:
+async def test_a_call_on_a_closed_client_is_unavailable(node: Bridge) -> None:
     client = BridgeClient(node.socket)
     await client.close()
     with pytest.raises(BridgeUnavailableError, match="this connection is closed"):

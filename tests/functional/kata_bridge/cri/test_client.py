@@ -80,7 +80,7 @@ async def serving(path: Path, runtime: Runtime) -> AsyncIterator[None]:
 
 
 @pytest.mark.asyncio
-async def test_calls(tmp_path: Path) -> None:
+async def test_calls_of_the_cri(tmp_path: Path) -> None:
     path = tmp_path / "cri.sock"
     async with serving(path, Runtime()), CriClient(path) as cri:
         assert await cri.version() == VersionResponse("containerd", "2.4.2", "v1")
@@ -95,7 +95,7 @@ async def test_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_runtime_that_is_away_or_slow(tmp_path: Path) -> None:
+async def test_an_absent_or_slow_runtime_is_away(tmp_path: Path) -> None:
     path = tmp_path / "cri.sock"
     runtime = Runtime()
     async with CriClient(path, timeout_s=0.5) as cri:
@@ -126,7 +126,7 @@ async def _answered(cri: CriClient) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_runtime_that_refuses(tmp_path: Path) -> None:
+async def test_a_runtimes_refusal_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "cri.sock"
     server = grpc.aio.server()
     server.add_insecure_port(f"unix:{path}")

@@ -79,7 +79,7 @@ async def plugin_on(path: Path, watcher: Watcher, events: frozenset[Event]) -> A
 
 @pytest.mark.parametrize("is_admitted", [True, False])
 @pytest.mark.asyncio
-async def test_a_container_is_decided_before_the_plugin_ends(tmp_path: Path, *, is_admitted: bool) -> None:
+async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *, is_admitted: bool) -> None:
     """Creation and validation follow each other at once. Else the pod's author reads `ttrpc: closed`."""
     watcher = Watcher()
     watcher.may_answer.clear()
@@ -110,7 +110,7 @@ async def test_a_container_is_decided_before_the_plugin_ends(tmp_path: Path, *, 
 
 @pytest.mark.parametrize("nri_version", ["v0.12.3", ""])
 @pytest.mark.asyncio
-async def test_the_life_of_a_sandbox_in_both_dialects(tmp_path: Path, nri_version: str) -> None:
+async def test_sandbox_events_of_old_and_new_runtimes(tmp_path: Path, nri_version: str) -> None:
     watcher = Watcher()
     quirks = Quirks(nri_version=nri_version)
     async with (
@@ -128,7 +128,7 @@ async def test_the_life_of_a_sandbox_in_both_dialects(tmp_path: Path, nri_versio
 
 
 @pytest.mark.asyncio
-async def test_megabytes_of_pods_in_parts(tmp_path: Path) -> None:
+async def test_a_synchronize_of_megabytes_comes_in_parts(tmp_path: Path) -> None:
     watcher = Watcher()
     pods = [pod(number, text="x" * 2000) for number in range(1000)]
     quirks = Quirks(objects_in_a_message=700)
@@ -143,7 +143,7 @@ async def test_megabytes_of_pods_in_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_containers_are_held_adjusted_and_validated(tmp_path: Path) -> None:
+async def test_containers_are_denied_adjusted_and_validated(tmp_path: Path) -> None:
     watcher = Watcher()
     # More than a multiplexer's reader takes at once.
     dns = ContainerAdjustment(mounts=(Mount("/etc/resolv.conf", "bind", "/run/" + "x" * 300_000, ("ro",)),))
@@ -163,7 +163,7 @@ async def test_containers_are_held_adjusted_and_validated(tmp_path: Path) -> Non
 
 
 @pytest.mark.asyncio
-async def test_a_slow_handler_does_not_cost_the_connection(tmp_path: Path) -> None:
+async def test_a_slow_handler_keeps_the_connection(tmp_path: Path) -> None:
     watcher = Watcher()
     watcher.is_slow = True
     async with (
@@ -176,7 +176,7 @@ async def test_a_slow_handler_does_not_cost_the_connection(tmp_path: Path) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_lost_connection_is_made_again_and_told_anew(tmp_path: Path) -> None:
+async def test_a_lost_connection_is_made_again_and_synchronized(tmp_path: Path) -> None:
     watcher = Watcher()
     path = tmp_path / "nri.sock"
     async with plugin_on(path, watcher, SANDBOXES) as plugin:
@@ -197,7 +197,7 @@ async def test_a_lost_connection_is_made_again_and_told_anew(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_runtime_that_knows_less_than_it_seems(
+async def test_a_runtime_that_drops_newer_events_gets_fewer_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watcher = Watcher()
@@ -218,7 +218,7 @@ async def test_a_runtime_that_knows_less_than_it_seems(
 
 
 @pytest.mark.asyncio
-async def test_a_refused_registration_is_said_once_and_tried_again(
+async def test_a_refused_registration_is_logged_once_and_retried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watcher = Watcher()
@@ -234,7 +234,9 @@ async def test_a_refused_registration_is_said_once_and_tried_again(
 
 
 @pytest.mark.asyncio
-async def test_what_is_no_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_server_that_speaks_no_nri_is_retried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "nri.sock"
     connections = 0
 
@@ -257,6 +259,6 @@ async def test_what_is_no_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("name", "index"), [("vc node", "50"), ("vcnode", "5"), ("vcnode", "500"), ("", "50")]
 )
-def test_names_that_a_runtime_refuses(name: str, index: str) -> None:
+def test_an_invalid_plugin_name_or_index_is_refused(name: str, index: str) -> None:
     with pytest.raises(ValueError, match="no index and name"):
         Plugin(Path("/nowhere"), name, index, Watcher(), SANDBOXES)

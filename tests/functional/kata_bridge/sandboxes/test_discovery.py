@@ -60,7 +60,7 @@ LISTED = CriSandbox("s1", PodSandboxMetadata("web", "u1", "vc-a-shop", 0), runti
 
 
 @dataclass
-class Cri:
+class FakeCri:
     """The CRI of a runtime."""
 
     items: list[CriSandbox] = field(default_factory=list)
@@ -85,13 +85,13 @@ class Cri:
 
 
 @dataclass
-class Told:
-    """What discovery has told."""
+class ReportedChanges:
+    """The changes that discovery has reported."""
 
     sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     changes: int = 0
 
-    def take(self, changes: Iterable[Change]) -> None:
+    def record(self, changes: Iterable[Change]) -> None:
         for change in changes:
             self.changes += 1
             if isinstance(change, Appeared):
@@ -102,21 +102,21 @@ class Told:
 
 @dataclass
 class Node:
-    """Discovery, and the runtime that it listens to."""
+    """Discovery and its runtime."""
 
     directory: Path
     discovery: Discovery
     nri: FakeRuntime
-    cri: Cri
-    told: Told
+    cri: FakeCri
+    reported: ReportedChanges
 
     @property
     def sandboxes(self) -> dict[str, Sandbox]:
-        return self.told.sandboxes
+        return self.reported.sandboxes
 
 
 @asynccontextmanager
-async def serving(path: Path, cri: Cri) -> AsyncIterator[None]:
+async def serving(path: Path, cri: FakeCri) -> AsyncIterator[None]:
     server = grpc.aio.server()
     handlers = service(LIST_POD_SANDBOX.bind(cri.list), POD_SANDBOX_STATUS.bind(cri.status))
     server.add_generic_rpc_handlers((handlers,))
@@ -130,12 +130,12 @@ async def serving(path: Path, cri: Cri) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def node(directory: Path, *, has_nri: bool = True, has_cri: bool = True) -> AsyncIterator[Node]:
-    tasks, cri, told = Tasks("test"), Cri(), Told()
+    tasks, cri, reported = Tasks("test"), FakeCri(), ReportedChanges()
     async with AsyncExitStack() as stack:
         client = CriClient(directory / "cri.sock")
         stack.push_async_callback(client.close)
         discovery = Discovery(
-            told.take,
+            reported.record,
             lambda: None,
             Metrics(),
             has_nri=has_nri,
@@ -149,75 +149,75 @@ async def node(directory: Path, *, has_nri: bool = True, has_cri: bool = True) -
         tasks.spawn(discovery.run(), "discovery")
         if has_nri:
             tasks.spawn(plugin.run(), "nri")
-        yield Node(directory, discovery, runtime, cri, told)
+        yield Node(directory, discovery, runtime, cri, reported)
 
 
 @pytest_asyncio.fixture
-async def nothing(tmp_path: Path) -> AsyncIterator[Node]:
+async def empty(tmp_path: Path) -> AsyncIterator[Node]:
     async with node(tmp_path) as made:
         yield made
 
 
-async def test_nri_tells_at_once_and_a_list_takes_nothing_back(nothing: Node) -> None:
-    async with nothing.nri, serving(nothing.directory / "cri.sock", nothing.cri):
-        await nothing.nri.has_registered()
-        await nothing.nri.run_pod(POD)
-        await until(lambda: "s1" in nothing.sandboxes)
-        assert nothing.sandboxes["s1"].netns == "/run/netns/one"
-        # containerd does not have it in its lists before the hook has returned.
-        seen = nothing.cri.lists
-        await until(lambda: nothing.cri.lists > seen + 2)
-        assert "s1" in nothing.sandboxes
-        nothing.cri.items = [LISTED]
-        seen = nothing.cri.lists
-        await until(lambda: nothing.cri.lists > seen + 2)
-        assert nothing.cri.asked_for == [], "NRI has told its details"
-        await nothing.nri.stop_pod(POD)
-        await until(lambda: not nothing.sandboxes)
-        seen = nothing.cri.lists
-        await until(lambda: nothing.cri.lists > seen + 2)
-        assert not nothing.sandboxes, "a list that still has it does not bring it back"
+async def test_nri_reports_at_once_and_lists_revert_nothing(empty: Node) -> None:
+    async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
+        await empty.nri.has_registered()
+        await empty.nri.run_pod(POD)
+        await until(lambda: "s1" in empty.sandboxes)
+        assert empty.sandboxes["s1"].netns == "/run/netns/one"
+        # containerd lists it only after the hook has returned.
+        count = empty.cri.lists
+        await until(lambda: empty.cri.lists > count + 2)
+        assert "s1" in empty.sandboxes
+        empty.cri.items = [LISTED]
+        count = empty.cri.lists
+        await until(lambda: empty.cri.lists > count + 2)
+        assert empty.cri.asked_for == [], "NRI has reported its details"
+        await empty.nri.stop_pod(POD)
+        await until(lambda: not empty.sandboxes)
+        count = empty.cri.lists
+        await until(lambda: empty.cri.lists > count + 2)
+        assert not empty.sandboxes, "a list that still has it does not bring it back"
 
 
-async def test_containers_pass(nothing: Node) -> None:
-    async with nothing.nri:
-        await nothing.nri.has_registered()
-        await nothing.nri.run_pod(POD)
-        await nothing.nri.create_container(POD, Container("c1", "s1", "app"))
+async def test_nri_source_allows_containers(empty: Node) -> None:
+    async with empty.nri:
+        await empty.nri.has_registered()
+        await empty.nri.run_pod(POD)
+        await empty.nri.create_container(POD, Container("c1", "s1", "app"))
 
 
-async def test_a_runtime_that_is_away_takes_nothing_with_it(nothing: Node) -> None:
-    async with nothing.nri, serving(nothing.directory / "cri.sock", nothing.cri):
-        await nothing.nri.has_registered()
-        await nothing.nri.run_pod(POD)
-        nothing.cri.items = [LISTED]
-        await until(lambda: nothing.cri.lists > 3)
-    await until(lambda: "cri" in nothing.discovery.problems)
-    assert "s1" in nothing.sandboxes
+async def test_known_sandboxes_stay_while_the_runtime_is_away(empty: Node) -> None:
+    async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
+        await empty.nri.has_registered()
+        await empty.nri.run_pod(POD)
+        empty.cri.items = [LISTED]
+        await until(lambda: empty.cri.lists > 3)
+    await until(lambda: "cri" in empty.discovery.problems)
+    assert "s1" in empty.sandboxes
     other = replace(POD, id="s2", uid="u2", name="db")
     dead = replace(POD, pid=0, linux=None)
-    nothing.nri.pods = [dead, other]
-    nothing.cri.items = [replace(LISTED, state=PodSandboxState.SANDBOX_NOTREADY)]
-    async with nothing.nri, serving(nothing.directory / "cri.sock", nothing.cri):
-        await until(lambda: set(nothing.sandboxes) == {"s2"})
-        await until(lambda: not nothing.discovery.problems)
+    empty.nri.pods = [dead, other]
+    empty.cri.items = [replace(LISTED, state=PodSandboxState.SANDBOX_NOTREADY)]
+    async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
+        await until(lambda: set(empty.sandboxes) == {"s2"})
+        await until(lambda: not empty.discovery.problems)
 
 
-async def test_without_nri_lists_and_statuses_tell_it_all(tmp_path: Path) -> None:
+async def test_without_nri_lists_and_statuses_suffice(tmp_path: Path) -> None:
     async with node(tmp_path, has_nri=False) as here, serving(tmp_path / "cri.sock", here.cri):
         here.cri.items = [LISTED]
         await until(lambda: "s1" in here.sandboxes)
         assert here.discovery.has_synced
         found = here.sandboxes["s1"]
         assert (found.netns, found.ips) == ("/run/netns/two", ("10.1.0.6", "fd00::6"))
-        seen = here.cri.lists
-        await until(lambda: here.cri.lists > seen + 2)
-        assert (here.cri.asked_for, here.told.changes) == (["s1"], 1)
+        count = here.cri.lists
+        await until(lambda: here.cri.lists > count + 2)
+        assert (here.cri.asked_for, here.reported.changes) == (["s1"], 1)
         here.cri.items = []
         await until(lambda: not here.sandboxes)
 
 
-async def test_the_hosts_network_is_told(tmp_path: Path) -> None:
+async def test_the_host_network_is_reported(tmp_path: Path) -> None:
     async with node(tmp_path, has_nri=False) as here, serving(tmp_path / "cri.sock", here.cri):
         here.cri.is_host_network = True
         here.cri.items = [LISTED]
@@ -225,18 +225,18 @@ async def test_the_hosts_network_is_told(tmp_path: Path) -> None:
         assert here.sandboxes["s1"].is_host_network
 
 
-async def test_nothing_is_known_before_a_source_was_heard(nothing: Node) -> None:
-    await until(lambda: "cri" in nothing.discovery.problems)
-    assert not nothing.discovery.has_synced
-    async with serving(nothing.directory / "cri.sock", nothing.cri):
-        await until(lambda: nothing.discovery.has_synced)
+async def test_sandboxes_sync_after_each_source_reported(empty: Node) -> None:
+    await until(lambda: "cri" in empty.discovery.problems)
+    assert not empty.discovery.has_synced
+    async with serving(empty.directory / "cri.sock", empty.cri):
+        await until(lambda: empty.discovery.has_synced)
 
 
-async def test_a_directory_of_files(tmp_path: Path) -> None:
-    told: list[Change] = []
+async def test_guests_of_files_appear_and_vanish(tmp_path: Path) -> None:
+    changes: list[Change] = []
     files = tmp_path / "guests"
     discovery = Discovery(
-        told.extend,
+        changes.extend,
         lambda: None,
         Metrics(),
         has_nri=False,
@@ -248,16 +248,16 @@ async def test_a_directory_of_files(tmp_path: Path) -> None:
     tasks.spawn(discovery.run(), "discovery")
     try:
         await until(lambda: "directory" in discovery.problems)
-        assert not discovery.has_synced, "a directory that is not there is not an empty one"
+        assert not discovery.has_synced, "a missing directory is not an empty one"
         files.mkdir()
         await until(lambda: discovery.has_synced)
         head = "apiVersion: vcnode.io/v1alpha1\nkind: Guest\n"
         (files / "a.yaml").write_text(f"{head}namespace: n\nname: p\n")
-        await until(lambda: len(told) == 1)
+        await until(lambda: len(changes) == 1)
         (files / "a.yaml").write_text(f"{head}namespace: n\nname: p\nnets: [x]\n")
         await until(lambda: "file a.yaml" in discovery.problems)
-        assert len(told) == 1, "its guest stays as it was"
+        assert len(changes) == 1, "its guest stays as it was"
         (files / "a.yaml").unlink()
-        await until(lambda: len(told) == 2)
+        await until(lambda: len(changes) == 2)
     finally:
         await tasks.close(2.0)

@@ -25,12 +25,12 @@ CONTAINERD = {
 CRIO = {"image": "pause", "runtimeSpec": {"annotations": {"io.kubernetes.cri-o.RuntimeHandler": "kata"}}}
 
 
-def test_containerd() -> None:
+def test_info_of_containerd() -> None:
     info = sandbox_info({"info": json.dumps(CONTAINERD)})
     assert info == SandboxInfo(4711, "io.containerd.kata.v2", "/var/run/netns/cni-1")
 
 
-def test_crio() -> None:
+def test_info_of_cri_o() -> None:
     assert sandbox_info({"info": json.dumps(CRIO)}) == SandboxInfo()
 
 
@@ -50,11 +50,11 @@ def test_crio() -> None:
     ],
     ids=lambda text: text[:30],
 )
-def test_what_is_not_as_expected_is_empty(text: str) -> None:
+def test_unexpected_info_is_empty(text: str) -> None:
     assert sandbox_info({"info": text}) == SandboxInfo()
     assert sandbox_info({}) == SandboxInfo()
 
 
 @given(st.text())
-def test_anything(text: str) -> None:
+def test_any_text_is_read_without_error(text: str) -> None:
     sandbox_info({"info": text})

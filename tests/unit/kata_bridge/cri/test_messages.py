@@ -13,14 +13,14 @@ from kata_bridge.cri.messages import (
 )
 
 
-def test_addresses() -> None:
+def test_addresses_of_a_sandbox() -> None:
     network = PodSandboxNetworkStatus("10.0.0.7", (PodIP("fd00::7"),))
     assert PodSandboxStatus(network=network).ips == ("10.0.0.7", "fd00::7")
     assert PodSandboxStatus(network=PodSandboxNetworkStatus()).ips == ()
     assert PodSandboxStatus().ips == ()
 
 
-def test_host_network() -> None:
+def test_host_network_of_a_sandbox() -> None:
     for mode, is_host in ((NamespaceMode.NODE, True), (NamespaceMode.POD, False)):
         linux = LinuxPodSandboxStatus(Namespace(NamespaceOption(mode)))
         assert PodSandboxStatus(linux=linux).is_host_network is is_host
@@ -28,5 +28,5 @@ def test_host_network() -> None:
     assert not PodSandboxStatus().is_host_network
 
 
-def test_calls() -> None:
+def test_names_of_calls() -> None:
     assert LIST_POD_SANDBOX.path == "/runtime.v1.RuntimeService/ListPodSandbox"

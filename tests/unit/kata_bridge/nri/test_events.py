@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which events which runtime can be asked for."""
+"""Which events each runtime supports."""
 
 import pytest
 
 from kata_bridge.nri.events import GATE, SANDBOXES, SINCE_0_10, Event, mask, supports_since_0_10
 
 
-def test_bits() -> None:
+def test_mask_of_events() -> None:
     assert mask(SANDBOXES) == 0x7
     assert mask(SANDBOXES | GATE) == 0x200F
     assert mask(SINCE_0_10) == 0x3800
@@ -16,7 +16,7 @@ def test_bits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "nri", "has"),
+    ("name", "version", "nri", "is_supported"),
     [
         ("containerd", "2.4.2", "v0.12.3", True),
         ("anything", "", "v0.12.0", True),
@@ -32,5 +32,5 @@ def test_bits() -> None:
         ("", "", "", False),
     ],
 )
-def test_runtimes(name: str, version: str, nri: str, has: bool) -> None:
-    assert supports_since_0_10(name, version, nri) is has
+def test_which_runtimes_support_newer_events(name: str, version: str, nri: str, is_supported: bool) -> None:
+    assert supports_since_0_10(name, version, nri) is is_supported

@@ -13,14 +13,14 @@ from kata_bridge.nri.messages import (
 )
 
 
-def test_the_environment_is_not_even_read() -> None:
+def test_a_containers_environment_is_not_decoded() -> None:
     # id "c", args ["a"], env ["PASSWORD=x"], pid 7
     wire = bytes.fromhex("0a01633a0161420a" + b"PASSWORD=x".hex() + "6007")
     assert decode(Container, wire) == Container(id="c", pid=7)
     assert "PASSWORD" not in repr(decode(Container, wire))
 
 
-def test_network_namespace() -> None:
+def test_network_namespace_of_a_pod() -> None:
     ipc = LinuxNamespace("ipc", "/proc/1/ns/ipc")
     network = LinuxNamespace("network", "/var/run/netns/cni-1")
     assert PodSandbox(linux=LinuxPodSandbox((ipc, network))).network_namespace == "/var/run/netns/cni-1"
@@ -28,7 +28,7 @@ def test_network_namespace() -> None:
     assert PodSandbox().network_namespace == ""
 
 
-def test_a_mount_by_the_bytes() -> None:
+def test_a_mount_is_encoded_byte_for_byte() -> None:
     mount = Mount("/etc/resolv.conf", "bind", "/run/x", ("rbind", "ro"))
     response = CreateContainerResponse(ContainerAdjustment(mounts=(mount,)))
     assert encode(response) == (

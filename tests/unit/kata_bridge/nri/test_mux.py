@@ -21,16 +21,16 @@ REGISTER = bytes.fromhex(
 )
 
 
-def test_registration_by_the_bytes() -> None:
+def test_a_registration_is_encoded_byte_for_byte() -> None:
     request = Request(RUNTIME, "RegisterPlugin", encode(RegisterPluginRequest("vpc", "50")))
     assert multiplexed(2, Frame(1, REQUEST, encode(request))) == REGISTER
 
 
-def test_a_frame_without_data_is_its_header_alone() -> None:
+def test_a_frame_without_data_is_only_its_header() -> None:
     assert multiplexed(1, Frame(3, RESPONSE, b"")).hex() == "000000010000000a" + "00000000000000030200"
 
 
-def test_streams_are_put_together_again() -> None:
+def test_demultiplexed_streams_are_whole() -> None:
     pieces = Demultiplexer().feed(REGISTER)
     assert [connection for connection, _ in pieces] == [2, 2]
     assert [len(piece) for _, piece in pieces] == [10, 57]
@@ -47,7 +47,7 @@ def joined(pieces: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     st.lists(st.tuples(st.integers(1, 4), st.binary(min_size=1, max_size=30)), max_size=6),
     st.lists(st.integers(1, 20)),
 )
-def test_any_cut_gives_the_same_streams(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
+def test_any_segmentation_gives_the_same_streams(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
     trunk = b"".join(c.to_bytes(4, "big") + len(p).to_bytes(4, "big") + p for c, p in frames)
     demultiplexer = Demultiplexer()
     seen: list[tuple[int, bytes]] = []
@@ -57,7 +57,7 @@ def test_any_cut_gives_the_same_streams(frames: list[tuple[int, bytes]], cuts: l
     assert joined(seen) == joined(frames)
 
 
-def test_what_is_no_frame() -> None:
+def test_an_invalid_frame_ends_the_trunk() -> None:
     whole = (1).to_bytes(4, "big") + MAX_PAYLOAD_BYTES.to_bytes(4, "big")
     assert Demultiplexer().feed(whole) == []
     with pytest.raises(BadTrunkError, match="connection 1, 4194315 bytes"):
@@ -67,7 +67,7 @@ def test_what_is_no_frame() -> None:
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_rubbish_is_streams_or_no_trunk(pieces: list[bytes]) -> None:
+def test_random_bytes_are_streams_or_a_trunk_error(pieces: list[bytes]) -> None:
     demultiplexer = Demultiplexer()
     told = 0
     for piece in pieces:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plugin agrees with which runtime."""
+"""The registration of a plugin with old and new runtimes."""
 
 import pytest
 
@@ -13,37 +13,37 @@ NEW = ConfigureRequest("containerd", "2.4.2", 5000, 2000, "v0.12.3")
 OLD = ConfigureRequest("containerd", "1.7.27", 5000, 2000)
 
 
-def test_a_new_runtime_is_asked_for_all() -> None:
+def test_a_new_runtime_gets_all_subscriptions() -> None:
     session = Session(SANDBOXES | GATE)
     assert session.configure(NEW).events == 0x200F
     assert (session.runtime, session.events) == ("containerd 2.4.2", SANDBOXES | GATE)
 
 
-def test_an_old_one_for_what_it_has() -> None:
+def test_an_old_runtime_gets_the_supported_events() -> None:
     session = Session(SANDBOXES | GATE)
     assert session.configure(OLD).events == 0xF
     assert session.events == SANDBOXES | {Event.CREATE_CONTAINER}
     assert not session.was_refused()
 
 
-def test_a_runtime_that_drops_the_plugin_is_asked_for_less_once() -> None:
+def test_after_a_drop_one_session_subscribes_to_less() -> None:
     session = Session(SANDBOXES | GATE)
     assert not session.was_refused()
     session.configure(NEW)
     assert session.was_refused()
     again = Session(SANDBOXES | GATE, is_reduced=True)
     assert again.configure(NEW).events == 0xF
-    assert not again.was_refused()  # so the one after that asks for all again
+    assert not again.was_refused()  # so the next one subscribes to all again
 
 
-def test_a_drop_after_all_was_said_is_no_refusal() -> None:
+def test_a_drop_after_synchronize_is_not_a_refusal() -> None:
     session = Session(SANDBOXES | GATE)
     session.configure(NEW)
     session.synchronize(SynchronizeRequest())
     assert not session.was_refused()
 
 
-def test_what_comes_in_parts_is_one_snapshot() -> None:
+def test_parts_of_a_synchronize_make_one_snapshot() -> None:
     session = Session(SANDBOXES)
     pods = [PodSandbox(id=str(number)) for number in range(3)]
     containers = [Container(id="c", pod_sandbox_id="0")]
@@ -52,11 +52,11 @@ def test_what_comes_in_parts_is_one_snapshot() -> None:
     second, snapshot = session.synchronize(SynchronizeRequest((pods[2],), tuple(containers)))
     assert (second.more, session.is_synchronized) == (False, True)
     assert snapshot == Snapshot(tuple(pods), tuple(containers))
-    # Another one starts anew.
+    # The next Synchronize starts from nothing.
     assert session.synchronize(SynchronizeRequest())[1] == Snapshot((), ())
 
 
-def test_a_runtime_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_of_too_many_objects_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "MAX_OBJECTS", 3)
     session = Session(SANDBOXES)
     session.synchronize(SynchronizeRequest((PodSandbox(), PodSandbox()), (), True))
