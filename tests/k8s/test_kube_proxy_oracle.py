@@ -33,7 +33,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.k8s.build import Binaries
 from tests.k8s.oracle.affinity import ask_clients, questions_with_affinity
 from tests.k8s.oracle.changing import Changing, counted
 from tests.k8s.oracle.connecting import connect, sample
@@ -42,19 +41,18 @@ from tests.k8s.oracle.laboratory import Laboratory, build_laboratory
 from tests.k8s.oracle.ours import kernel_holds
 from tests.k8s.oracle.report import LINES
 from tests.k8s.oracle.timeouts import wrong_timeouts
+from tests.k8s.ring.cluster import Ring
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def laboratory(
-    k8s_binaries: Binaries, oracle_seed: int, request: pytest.FixtureRequest
-) -> Iterator[Laboratory]:
+def laboratory(ring: Ring, oracle_seed: int, request: pytest.FixtureRequest) -> Iterator[Laboratory]:
     """The worlds in one cluster, on every node and in every guest."""
     config = request.config
     count: int = config.getoption("--oracle-worlds", 200)
     with ExitStack() as stack:
-        made = build_laboratory(oracle_seed, count, k8s_binaries, stack)
+        made = build_laboratory(oracle_seed, count, ring, stack)
         config.stash[LINES] = made.figures.lines
         yield made
         accepted = ", ".join(f"{count} {name}" for name, count in made.figures.accepted.most_common())

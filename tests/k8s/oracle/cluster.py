@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""etcd and a real kube-apiserver for Services alone: no kubelet, no controllers, nobody but us writes."""
+"""A kube-apiserver for Services alone, on the ring's etcd: no kubelet, no controllers, and only we write."""
 
 import http.client
 import json
@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cases.services.namespace import ThreadedNamespace
-from tests.k8s.build import Binaries
 from tests.k8s.oracle.draw import Json
-from tests.k8s.ring import network, traces
 from tests.k8s.ring.api import TlsEndpoint
 from tests.k8s.ring.certs import Authority
-from tests.k8s.ring.controlplane import start_apiserver, start_etcd
+from tests.k8s.ring.cluster import Ring
+from tests.k8s.ring.controlplane import start_apiserver
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingError, run
 
 SERVICE_CIDRS = ("10.96.0.0/16", "fd00:10:96::/112")
-_ADDRESS = "10.70.0.1"
+_ADDRESS = "10.70.2.1"
 _ANSWER_S = 30.0
 # The API server closes a connection that is idle for 90 s.
 _IDLE_S = 30.0
@@ -35,7 +34,7 @@ class InvalidObjectError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OracleCluster:
-    """`directory` is the run's own, for all that its programs write."""
+    """`directory` is the ring's, for all that its programs write."""
 
     directory: Path
     control: NetworkNamespace
@@ -97,26 +96,17 @@ class Api:
         return found
 
 
-def start_cluster(binaries: Binaries, stack: ExitStack) -> OracleCluster:
-    """Start both; `stack` takes them away again. Raises RingError."""
-    directory, prefix = traces.open_directory(stack)
-    control = NetworkNamespace(f"{prefix}-cp", _ADDRESS)
-    stack.callback(network.delete, [control.name])
-    run(["ip", "netns", "add", control.name])
-    commands = (
-        "link set lo up",
-        f"addr add {_ADDRESS}/32 dev lo",
-        # Without a default route an apiserver refuses to start.
-        "route add default dev lo",
-    )
-    run(["ip", "-n", control.name, "-batch", "-"], stdin="\n".join(commands).encode())
-    stack.callback(start_etcd(control, binaries, directory).stop)
+def start_cluster(ring: Ring, stack: ExitStack) -> OracleCluster:
+    """Start its API server in the ring's control namespace; `stack` stops it. Raises RingError."""
+    control = NetworkNamespace(ring.control.name, _ADDRESS)
+    run(["ip", "-n", control.name, "addr", "add", f"{_ADDRESS}/32", "dev", "lo"])
+    stack.callback(run, ["ip", "-n", control.name, "addr", "del", f"{_ADDRESS}/32", "dev", "lo"])
     made = start_apiserver(
         "oracle",
         control,
         _ADDRESS,
-        binaries,
-        directory,
+        ring.binaries,
+        ring.directory,
         authority=Authority("oracle"),
         service_cidrs=SERVICE_CIDRS,
     )
@@ -124,7 +114,7 @@ def start_cluster(binaries: Binaries, stack: ExitStack) -> OracleCluster:
     made.wait_ready()
     api = Api(made.api.endpoint)
     stack.callback(api.close)
-    return OracleCluster(directory, control, made.kubeconfig, api)
+    return OracleCluster(ring.directory, control, made.kubeconfig, api)
 
 
 def link_node(cluster: OracleCluster, node: ThreadedNamespace, number: int) -> None:

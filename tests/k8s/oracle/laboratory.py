@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from ruleset.names import Backend
 from ruletrace.packet import Outcome
-from tests.k8s.build import Binaries
 from tests.k8s.oracle.barrier import Barrier
 from tests.k8s.oracle.cluster import SERVICE_CIDRS, link_node, start_cluster
 from tests.k8s.oracle.differences import IPTABLES, NFTABLES
@@ -22,6 +21,7 @@ from tests.k8s.oracle.shapes import SHAPES
 from tests.k8s.oracle.sides import NodeAndPod, Side, guest_side, host_side
 from tests.k8s.oracle.store import Store
 from tests.k8s.oracle.volley import Volleys
+from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import RingProcess
 
 _PLACES = (
@@ -104,13 +104,13 @@ class Laboratory:
         return sum(volleys.sent for pair in self.pairs for volleys in (pair.theirs, pair.ours))
 
 
-def build_laboratory(seed: int, count: int, binaries: Binaries, stack: ExitStack) -> Laboratory:
+def build_laboratory(seed: int, count: int, ring: Ring, stack: ExitStack) -> Laboratory:
     """Start all, and bring `count` worlds to every node and guest. Raises RingError.
 
     The worlds are written before any kube-proxy runs, so that each writes them all in one go.
     """
     begin = time.monotonic()
-    cluster = start_cluster(binaries, stack)
+    cluster = start_cluster(ring, stack)
     hosts = [host_side(place, stack) for place in _PLACES]
     guests = [guest_side(place, stack, is_legacy=place is _PLACES[0]) for place in _PLACES]
     for number, host in enumerate(hosts, 1):
@@ -131,7 +131,7 @@ def build_laboratory(seed: int, count: int, binaries: Binaries, stack: ExitStack
         store.put_world(world)
     ours.settle()
     proxies = [
-        start_kube_proxy(host, mode, cluster, binaries, stack)
+        start_kube_proxy(host, mode, cluster, ring.binaries, stack)
         for host, mode in zip(hosts, _MODES, strict=True)
     ]
     pairs = tuple(
