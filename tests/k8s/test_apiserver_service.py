@@ -75,7 +75,7 @@ def _from_guest(node: ServingNode, sandbox_netns: str, tenant: RingTenant, ip: s
 
 
 @pytest.mark.parametrize("handler", [KATA, STOCK])
-def test_a_pod_reaches_its_own_tenants_apiserver(
+def test_pod_reaches_its_tenants_apiserver(
     node: ServingNode, acme: RingTenant, acme_x: RingTenant, handler: str
 ) -> None:
     with _mirrored(node.ring, acme) as ip, _mirrored(node.ring, acme_x) as ip_x:

@@ -51,7 +51,7 @@ def said(pod: services.TenantPod) -> str:
     return pod.ring.super_kubectl("logs", pod.name, "--namespace", pod.namespace, "-c", "vcnode-canary").text
 
 
-def test_without_it_a_pod_starts_too_early(ring: Ring, acme: RingTenant, bridge: NodeDaemon) -> None:
+def test_pod_without_the_canary_starts_too_early(ring: Ring, acme: RingTenant, bridge: NodeDaemon) -> None:
     """Else the next test would say nothing: kata-bridge is away, and nobody holds the pod."""
     with services.pod(ring, acme, KATA, services.first_act(OWN_IP)) as pod:
         pod.wait("Succeeded")

@@ -212,7 +212,7 @@ def test_srv_and_reverse(places: Places) -> None:
     assert places.red.names(places.ips["red api"]) == {f"api.shop.svc.{DOMAIN}"}
 
 
-def test_nobody_elses_names(places: Places) -> None:
+def test_names_of_other_networks_and_tenants_do_not_resolve(places: Places) -> None:
     """Another network's, another tenant's, and the super cluster's words for one's own."""
     blue = ServedNetwork(places.blue.ring, places.blue.dns)
     assert blue.addresses("web", "blue-asker") == {places.ips["blue web"]}
@@ -227,7 +227,7 @@ def test_nobody_elses_names(places: Places) -> None:
         assert not places.red.addresses(f"{name}.svc.{DOMAIN}")
 
 
-def test_a_pod_that_goes_and_comes(places: Places) -> None:
+def test_recreated_pod_resolves_again(places: Places) -> None:
     red, key = places.red, places.red.tenant.key
     zero = places.ips[f"{key} db-0"]
     red.pod("db-2", {"app": "db"}, hostname="db-2", subdomain="db")

@@ -66,12 +66,12 @@ def world(ring: Ring) -> Iterator[GivenAddresses]:
 
 
 @pytest.mark.parametrize("case", _POSSIBLE, ids=lambda case: case.id)
-def test_nobody_becomes_anothers_resolver(world: GivenAddresses, case: DnsCase) -> None:
+def test_no_tenant_becomes_anothers_resolver(world: GivenAddresses, case: DnsCase) -> None:
     wait_for(case.id, lambda: _is_as_expected(world, case), timeout_s=_PATIENCE_S)
 
 
 @pytest.mark.parametrize("case", _REFUSED, ids=lambda case: case.id)
-def test_what_is_no_label_is_refused_by_the_apiserver(world: GivenAddresses, case: DnsCase) -> None:
+def test_apiserver_refuses_invalid_network_labels(world: GivenAddresses, case: DnsCase) -> None:
     pods = "/api/v1/namespaces/default/pods?dryRun=All"
     with pytest.raises(RingError, match=r": (400|413|422) "):
         world.api.create(pods, _pod(case))

@@ -56,7 +56,7 @@ class KubeletResolver:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
-def test_the_kubelet_says_the_same(ring: Ring, oracle_seed: int, setting: KubeletDns) -> None:
+def test_resolv_conf_equals_the_kubelets(ring: Ring, oracle_seed: int, setting: KubeletDns) -> None:
     rng = random.Random(f"{oracle_seed} {setting.name}")  # noqa: S311 - pods, not secrets
     host_path = ring.directory / f"resolv-{setting.name}.conf"
     host_path.write_text(setting.host_file or "")

@@ -87,9 +87,7 @@ def test_a_pod_gets_the_server_of_its_network(ring: Ring, acme: RingTenant, daem
     assert _dry_run(ring, acme, network="red", dnsPolicy="Default")["spec"]["dnsPolicy"] == "Default"
 
 
-def test_a_pod_is_stored_as_a_dry_run_says_and_asked_about_once(
-    ring: Ring, acme: RingTenant, daemon: NodeDaemon
-) -> None:
+def test_stored_pod_equals_its_dry_run(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     promised = _dry_run(ring, acme, network="red")["spec"]
     pods = f"/api/v1/namespaces/{acme.super_namespace('default')}/pods"
     api = ring.super_cluster.api
@@ -139,7 +137,9 @@ def test_a_search_list_that_was_cut_is_a_warning(ring: Ring, acme: RingTenant, d
 # ---- when it is away, hangs, or is sent what is too much
 
 
-def test_pods_of_nobody_are_let_in_while_it_is_away(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
+def test_pods_without_a_tenant_are_admitted_without_webhook(
+    ring: Ring, acme: RingTenant, daemon: NodeDaemon
+) -> None:
     daemon.stop()
     try:
         with pytest.raises(RingError, match="failed calling webhook"):
@@ -193,7 +193,7 @@ def test_large_pod_is_reviewed_and_oversized_one_refused(
     assert "status code 413" in answer.text
 
 
-def test_what_is_sent_that_is_no_review(ring: Ring, daemon: NodeDaemon, address: str) -> None:
+def test_bodies_that_are_not_reviews_are_refused(ring: Ring, daemon: NodeDaemon, address: str) -> None:
     code = [
         _post(ring, address, b"{}", "application/json"),
         _post(ring, address, b"{}", "text/plain"),
@@ -214,7 +214,7 @@ def test_its_probes_answer(ring: Ring, daemon: NodeDaemon, address: str) -> None
 # ---- its registration, and its certificates
 
 
-def test_what_is_registered_is_what_is_shipped(ring: Ring, daemon: NodeDaemon) -> None:
+def test_registration_equals_the_shipped_file(ring: Ring, daemon: NodeDaemon) -> None:
     """The apiserver has dropped nothing of it and filled in nothing that matters."""
     found = webhook.registered(ring)
     (said,) = webhook.shipped("registration.yaml", "MutatingWebhookConfiguration")["webhooks"]
@@ -224,7 +224,7 @@ def test_what_is_registered_is_what_is_shipped(ring: Ring, daemon: NodeDaemon) -
     assert found == said
 
 
-def test_who_applies_it_again_takes_no_trust_away(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
+def test_reapplied_registration_keeps_its_ca_bundle(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     before = webhook.registered(ring)
     webhook.apply(ring, "registration.yaml")
     assert webhook.registered(ring) == before
@@ -243,9 +243,7 @@ def test_new_authorities_come_into_the_registration(ring: Ring, acme: RingTenant
     assert set(before) < set(after)
 
 
-def test_a_bundle_that_somebody_emptied_is_filled_again(
-    ring: Ring, acme: RingTenant, daemon: NodeDaemon
-) -> None:
+def test_emptied_ca_bundle_is_filled_again(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     (ours,) = _credentials(daemon).bundle
     step = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
     api = ring.super_cluster.api

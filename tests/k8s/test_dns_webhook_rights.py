@@ -44,7 +44,7 @@ def account(ring: Ring, acme: RingTenant) -> Iterator[KubernetesApi]:
     ],
 )
 @pytest.mark.parametrize("query", ["?limit=1", "?watch=1&timeoutSeconds=1"])
-def test_what_it_follows(account: KubernetesApi, path: str, query: str) -> None:
+def test_webhook_may_watch_what_it_reads(account: KubernetesApi, path: str, query: str) -> None:
     assert _asked(account, "GET", path + query) == (404 if "virtualclusters" in path else 200)
 
 
@@ -109,7 +109,7 @@ _BINDING: JsonObject = {
         ("PATCH", f"{_RBAC}/clusterroles/vcnode:dnsconfig-webhook", {}),
     ],
 )
-def test_what_it_may_not(
+def test_webhook_may_do_nothing_else(
     account: KubernetesApi, acme: RingTenant, method: str, path: str, body: JsonObject | None
 ) -> None:
     system = acme.super_namespace("kube-system")
@@ -121,7 +121,7 @@ def test_what_it_may_not(
     assert _asked(account, method, path.format(**places), body, kind) == 403
 
 
-def test_it_becomes_nobody_else(ring: Ring, account: KubernetesApi) -> None:
+def test_webhook_may_not_impersonate(ring: Ring, account: KubernetesApi) -> None:
     for name, value in (("User", "admin"), ("Group", "system:masters")):
         acting = KubernetesApi(
             account.endpoint,
@@ -130,7 +130,7 @@ def test_it_becomes_nobody_else(ring: Ring, account: KubernetesApi) -> None:
         assert _asked(acting, "GET", "/api/v1/namespaces") == 403
 
 
-def test_without_the_role_it_may_nothing(ring: Ring, account: KubernetesApi) -> None:
+def test_webhook_without_its_role_may_nothing(ring: Ring, account: KubernetesApi) -> None:
     """What is allowed above is so by the shipped binding and by nothing else."""
     name = webhook.shipped("rbac.yaml", "ClusterRoleBinding")["metadata"]["name"]
     ring.super_cluster.api.delete(f"{_RBAC}/clusterrolebindings/{name}")
@@ -167,7 +167,7 @@ def test_without_the_role_it_may_nothing(ring: Ring, account: KubernetesApi) -> 
         ("/metadata/finalizers", ["vcnode.io/x"]),
     ],
 )
-def test_of_its_registration_it_changes_the_bundle_alone(
+def test_webhook_changes_only_the_bundle_of_its_registration(
     ring: Ring, account: KubernetesApi, path: str, value: object
 ) -> None:
     wait_for(

@@ -122,5 +122,5 @@ def test_shapes_are_followed(laboratory: Laboratory) -> None:
     )
 
 
-def test_guests_hold_what_was_rendered(laboratory: Laboratory) -> None:
+def test_kernels_hold_the_rendered_rules(laboratory: Laboratory) -> None:
     assert all(kernel_holds(pair.guest) for pair in laboratory.pairs)

@@ -19,7 +19,7 @@ _NAMES = [fact.name for fact in load_facts("any")]
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_kubelet_answers_as_the_data_file_says(ring: Ring, acme: RingTenant, name: str) -> None:
+def test_kubelet_answers_as_the_case_file(ring: Ring, acme: RingTenant, name: str) -> None:
     facts = {f.name: f for f in load_facts(acme.super_namespace("default"))}
     fact = facts[name]
     status, headers, body = _ask(ring, fact)
@@ -62,7 +62,7 @@ def test_an_upgrade_with_an_empty_body_is_accepted(ring: Ring, acme: RingTenant)
         assert connection.recv(65536).startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
 
 
-def test_kubelet_refuses_a_stranger(ring: Ring) -> None:
+def test_kubelet_refuses_an_unknown_client(ring: Ring) -> None:
     stranger = ring.tenants[0].client
     answer = ring.kubelet(stranger).request("GET", "/pods")
     assert (answer.status, answer.body) == (401, b"Unauthorized")

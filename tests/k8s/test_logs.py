@@ -100,13 +100,13 @@ def test_ended_container(kubectl: Kubectl) -> None:
     assert kubectl("logs", "ended").check().text == "all done\n"
 
 
-def test_waiting_container_says_why(kubectl: Kubectl) -> None:
+def test_waiting_container_reports_the_reason(kubectl: Kubectl) -> None:
     result = kubectl("logs", "waiting")
     assert result.code == 1
     assert "container is waiting to start: ErrImageNeverPull" in result.complaint
 
 
-def test_no_previous_run_says_so(kubectl: Kubectl) -> None:
+def test_missing_previous_run_is_reported(kubectl: Kubectl) -> None:
     result = kubectl("logs", "web", "-c", "main", "-p")
     assert result.code == 1
     assert "previous terminated container not found" in result.complaint

@@ -121,7 +121,7 @@ def test_bad_networks(place: tuple[KubernetesApi, str], spec: Any, words: str) -
         api.create(f"{path}?dryRun=All&fieldValidation=Strict", value)
 
 
-def test_a_status_is_written_by_its_own_way_alone(place: tuple[KubernetesApi, str]) -> None:
+def test_status_is_written_by_its_subresource_alone(place: tuple[KubernetesApi, str]) -> None:
     api, path = place
     ready = {"phase": "Ready", "dnsServiceIP": "10.96.0.53"}
     value = _network("status-alone", {"type": "flat"})
@@ -145,7 +145,7 @@ def test_a_status_is_written_by_its_own_way_alone(place: tuple[KubernetesApi, st
         api.delete(one)
 
 
-def test_kubectl_shows_what_matters(tenant_api: KubernetesApi, acme: RingTenant) -> None:
+def test_kubectl_columns(tenant_api: KubernetesApi, acme: RingTenant) -> None:
     tenant_api.create(f"/apis/{_GROUP}/networks", _network("shown", {"type": "vpc", "vpcID": "vpc-9"}))
     try:
         status = {"status": {"phase": "Ready", "dnsServiceIP": "10.96.0.53"}}

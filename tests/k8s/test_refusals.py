@@ -154,12 +154,12 @@ def test_a_caller_that_asks_for_an_end_gets_it(served: Ring, acme: RingTenant) -
     assert answer.startswith(b"HTTP/1.1 404 ")
 
 
-def test_no_certificate_is_no_connection(served: Ring) -> None:
+def test_client_without_certificate_is_refused(served: Ring) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
         served.agent_as(None).exchange(_head("GET", "/pods", ("", ""), ()))
 
 
-def test_a_certificate_of_nobody_is_no_connection(served: Ring) -> None:
+def test_unregistered_certificate_is_refused(served: Ring) -> None:
     # Good for the kubelet, and of no tenant.
     stranger = served.agent_kubelet_leaf
     with pytest.raises((ssl.SSLError, ConnectionError)):

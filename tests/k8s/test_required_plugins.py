@@ -58,7 +58,7 @@ def policy(
 
 
 @pytest.mark.usefixtures("policy")
-def test_tenants_pod_demands_the_plugin_whatever_it_says(ring: Ring, acme: RingTenant) -> None:
+def test_tenant_pod_requires_the_plugin_whatever_its_spec(ring: Ring, acme: RingTenant) -> None:
     found = _dry_run(ring, acme, _OWN)["annotations"]
     assert {key: value for key, value in found.items() if key.startswith(_KEY)} == gating.REQUIRED
     assert found["mine"] == "kept"
@@ -78,7 +78,7 @@ def test_namespace_is_left_out_by_its_name(ring: Ring, acme: RingTenant) -> None
 
 
 @pytest.mark.usefixtures("policy")
-def test_no_label_of_a_namespace_takes_the_demand_away(ring: Ring, acme: RingTenant) -> None:
+def test_namespace_labels_do_not_remove_the_requirement(ring: Ring, acme: RingTenant) -> None:
     """A syncer may copy the labels of tenants' namespaces. The API server writes one of these anew."""
     name = f"{acme.key}-labels"
     labels = {"vcnode.io/gate": "off", "kubernetes.io/metadata.name": _left_out(acme)}
@@ -87,7 +87,7 @@ def test_no_label_of_a_namespace_takes_the_demand_away(ring: Ring, acme: RingTen
 
 
 @pytest.mark.usefixtures("policy")
-def test_demand_cannot_be_taken_away_later(ring: Ring, acme: RingTenant) -> None:
+def test_requirement_cannot_be_removed_later(ring: Ring, acme: RingTenant) -> None:
     with services.pod(ring, acme, "", services.sleeper()) as pod:
         changed = ring.super_cluster.api.patch(
             pod.path, {"metadata": {"annotations": {_KEY: None, f"{_KEY}/pod": "[]"}}}

@@ -84,7 +84,7 @@ def test_vn_agent_uses_the_kubelet_of_its_node_alone(rights: Ring, verb: str, pa
         ("kata-bridge", "patch", "/nodes"),
     ],
 )
-def test_what_no_daemon_needs_is_denied(rights: Ring, daemon: str, verb: str, resource: str) -> None:
+def test_rights_that_no_daemon_needs_are_denied(rights: Ring, daemon: str, verb: str, resource: str) -> None:
     assert not _may(rights, daemon, verb, resource, _HERE)
 
 

@@ -77,7 +77,7 @@ def run_by_cri(node: ServingNode, tenant: RingTenant, runtime: cri.CriClient, na
 
 
 @pytest.mark.parametrize("handler", [KATA, STOCK, AGENT])
-def test_what_changes_while_a_pod_runs(node: ServingNode, acme: RingTenant, handler: str) -> None:
+def test_running_pod_follows_service_changes(node: ServingNode, acme: RingTenant, handler: str) -> None:
     with node.guest(acme, handler) as pod:
         pod.wait("Running")
         node.wait_current(node.sandbox_of(pod).id)
@@ -115,7 +115,7 @@ def test_tenants_do_not_reach_each_others_services(
         assert node.web_address(acme) not in rules
 
 
-def test_who_is_no_guest_is_left_alone(node: ServingNode, acme: RingTenant) -> None:
+def test_pods_that_are_not_guests_are_left_alone(node: ServingNode, acme: RingTenant) -> None:
     """Pods of the default runtime, in the host's network, of the super cluster itself."""
     names = {guest["pod"] for guest in node.bridge.status()["guests"]}
     assert f"{acme.super_namespace('default')}/web" not in names

@@ -201,7 +201,7 @@ def test_containerd_is_restarted_while_services_change(node: ServingNode, acme: 
         )
 
 
-def test_a_second_bridge_refuses_and_disturbs_nobody(node: ServingNode, acme: RingTenant) -> None:
+def test_second_kata_bridge_exits_and_changes_nothing(node: ServingNode, acme: RingTenant) -> None:
     with running(node, acme, KATA) as pods:
         before = node.rules_in(node.sandbox_of(pods[0]))
         second = node.bridge.launch()
@@ -217,7 +217,7 @@ def test_a_second_bridge_refuses_and_disturbs_nobody(node: ServingNode, acme: Ri
 
 
 @pytest.mark.parametrize("policy", ["apply", "wait"])
-def test_the_api_server_is_away_at_the_start(node: ServingNode, acme: RingTenant, policy: str) -> None:
+def test_start_without_the_apiserver(node: ServingNode, acme: RingTenant, policy: str) -> None:
     ring, sources = node.ring, node.proxy
     with running(node, acme, KATA, AGENT) as pods:
         sandboxes = [node.sandbox_of(pod) for pod in pods]

@@ -69,7 +69,7 @@ def test_many_connections_through_one_forwarded_port(streaming: Kubectl) -> None
     assert pages == [(200, b"page of acme\n")] * (3 * _AT_ONCE)
 
 
-def test_a_forwarded_port_where_nobody_listens(streaming: Kubectl) -> None:
+def test_forwarded_port_without_a_listener(streaming: Kubectl) -> None:
     with _forwarded(streaming, 9) as port, pytest.raises(ConnectionError):
         _get(streaming, port)
 

@@ -133,7 +133,7 @@ async def test_our_clients_deadline_and_metadata_arrive(go_server: tuple[object,
 
 
 @pytest.mark.asyncio
-async def test_our_client_gives_up_and_drops_what_comes_late(go_server: tuple[object, Path]) -> None:
+async def test_our_client_drops_late_responses(go_server: tuple[object, Path]) -> None:
     async with client_at(go_server[1]) as client:
         with pytest.raises((TimeoutError, TtrpcError)) as ended:
             await ask(client, "Sleep", b"400", 0.1)

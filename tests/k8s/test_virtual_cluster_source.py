@@ -146,7 +146,7 @@ def test_a_missing_definition_is_reported_with_the_remedy(source: ServedVirtualC
     source.wait_for_line("tenants: ok", _BACK_S)
 
 
-def test_the_role_allows_what_is_read_and_no_more(source: ServedVirtualClusters) -> None:
+def test_role_allows_reads_alone(source: ServedVirtualClusters) -> None:
     user = source.ring.super_cluster.authority.issue("u", organizations=("vcnode:vn-agents",))
     api = KubernetesApi(replace(source.api.endpoint, leaf=user))
     api.get("/api/v1/secrets?fieldSelector=metadata.name%3Droot-ca")
@@ -192,7 +192,7 @@ def test_tenants_come_rotate_and_go(
     assert "tenants: ok" in source.line()
 
 
-def test_an_api_server_that_is_away_ends_no_tenant(synced: ServedVirtualClusters, acme: RingTenant) -> None:
+def test_tenants_are_served_without_the_apiserver(synced: ServedVirtualClusters, acme: RingTenant) -> None:
     source = synced
     source.create(acme, acme.client)
     source.wait_served(acme.client)

@@ -129,7 +129,7 @@ def test_bad_virtual_clusters(
         write()
 
 
-def test_kubectl_shows_what_matters(installed: tuple[KubernetesApi, str], one: str, acme: RingTenant) -> None:
+def test_kubectl_columns(installed: tuple[KubernetesApi, str], one: str, acme: RingTenant) -> None:
     api, file = installed
     api.create(virtual_clusters.path("default"), manifest("one", _SPEC, _STATUS))
     if file == _OWN_STATUS:

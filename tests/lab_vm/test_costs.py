@@ -14,7 +14,7 @@ _MAX_RSS_KB = 64 << 10
 _SERVICES = 100
 
 
-def test_what_the_agent_costs(site: Site) -> None:
+def test_memory_of_the_agent(site: Site) -> None:
     for name, guest in site.guests.items():
         attached = [
             dt.datetime.fromisoformat(line["time"]).timestamp()

@@ -49,9 +49,7 @@ def applied(site: Site, guest: str) -> int:
         ),
     ],
 )
-def test_what_another_program_does_to_iptables_is_repaired(
-    site: Site, what: str, commands: tuple[str, ...]
-) -> None:
+def test_foreign_iptables_changes_are_repaired(site: Site, what: str, commands: tuple[str, ...]) -> None:
     # A rule of a mesh, whose place is kept.
     theirs = "-A OUTPUT -d 192.0.2.1/32 -j ACCEPT"
     emptied = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n*filter\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
@@ -77,9 +75,7 @@ def test_what_another_program_does_to_iptables_is_repaired(
         ("emptied", ("flush map ip vcnode services", "flush map ip6 vcnode endpoints")),
     ],
 )
-def test_what_another_program_does_to_nft_is_repaired(
-    site: Site, what: str, commands: tuple[str, ...]
-) -> None:
+def test_foreign_nft_changes_are_repaired(site: Site, what: str, commands: tuple[str, ...]) -> None:
     # A rule of a mesh in iptables-nft's own table; both stay.
     theirs = "OUTPUT -d 192.0.2.1/32 -j ACCEPT"
 

@@ -55,7 +55,7 @@ def full(name: str) -> str:
     return f"{name}.shop.svc.{DOMAIN}"
 
 
-def test_what_a_guest_is_given_is_its_own_networks(names: Names) -> None:
+def test_guest_gets_the_resolver_of_its_network(names: Names) -> None:
     for network in NETWORKS:
         assert resolver(guest_of(names, network)) == (
             f"search shop.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}\nnameserver {network.dns_ip}\noptions ndots:5\n"
@@ -105,7 +105,9 @@ def test_srv_and_reverse(names: Names) -> None:
     ],
     ids=["red-a", "blue-a", "red-b"],
 )
-def test_nobody_elses_names(names: Names, network: NamedNetwork, theirs: tuple[str, ...]) -> None:
+def test_names_of_other_networks_and_tenants_do_not_resolve(
+    names: Names, network: NamedNetwork, theirs: tuple[str, ...]
+) -> None:
     """Another network's, another tenant's, and the super cluster's words for one's own."""
     guest = guest_of(names, network)
     for name in theirs:

@@ -67,7 +67,7 @@ def test_nft_is_used_where_the_kernel_has_both(site: Site) -> None:
         assert guest.run("modprobe", "nf_tables").status != 0, "a kernel of its own, without modules"
 
 
-def test_what_is_read_back_is_what_was_put_in(site: Site) -> None:
+def test_rules_read_back_equal_the_rules_written(site: Site) -> None:
     wanted = site.ruleset(
         service("web", "10.96.0.10", "10.0.0.21"), service("six", "fd00:96::10", "fd00::21")
     )

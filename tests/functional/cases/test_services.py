@@ -60,7 +60,7 @@ def flow(**changes: Any) -> dict[str, Any]:
     return {**FLOW, **changes}
 
 
-def test_right_rules_are_right(tmp_path: Path) -> None:
+def test_correct_rules_pass_every_engine(tmp_path: Path) -> None:
     assert complaints(written(tmp_path / "it.yaml", flows=[FLOW])) == ""
 
 
@@ -98,7 +98,7 @@ def test_right_rules_are_right(tmp_path: Path) -> None:
         (*(Backend.NFT, "172.30.0.41 . tcp", "172.30.0.41 . udp"), "nft text: two: pass, not"),
     ],
 )
-def test_wrong_rules_are_noticed(
+def test_wrong_rules_fail_every_engine(
     backend: Backend, old: str, new: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoilt(data: bytes, guest: RenderedGuest, asked: Backend) -> str:
@@ -113,7 +113,7 @@ def test_wrong_rules_are_noticed(
     assert said == "" if wanted is None else wanted in said
 
 
-def test_a_wrong_file_is_noticed_by_all_ways(tmp_path: Path) -> None:
+def test_wrong_case_file_fails_every_engine(tmp_path: Path) -> None:
     wrong = flow(checks=[["two", "10.0.0.2", "TCP", "172.30.0.41", 80, ["10.1.0.3:8080"], False]])
     said = complaints(written(tmp_path / "it.yaml", flows=[wrong]))
     for way in ("model", "iptables text", "nft text"):
@@ -155,7 +155,7 @@ def test_a_word_that_is_not_known_fails_its_case(
     assert wanted in complaints(path)
 
 
-def test_a_strict_reader_refuses_what_the_runner_complains_of(tmp_path: Path) -> None:
+def test_reader_refuses_cases_that_the_runner_refuses(tmp_path: Path) -> None:
     with pytest.raises(ServiceFileError, match="colour"):
         load(written(tmp_path / "it.yaml", flows=[flow(colour="red")]))
 
@@ -174,7 +174,7 @@ def test_which_runner_a_file_is_for(document: object, wanted: bool) -> None:
     assert is_of_this_shape(document) is wanted
 
 
-def test_what_is_no_guests_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_checks_outside_guests_are_skipped_and_counted(tmp_path: Path) -> None:
     file = read(
         written(
             tmp_path / "it.yaml",
@@ -267,7 +267,7 @@ def test_how_often_a_set_of_endpoints_is_asked() -> None:
         assert possible * (1 - 1 / possible) ** (asked - 1) > live.MISSED
 
 
-def test_the_program_prints_what_the_runner_is_given(tmp_path: Path) -> None:
+def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
     """One group through `python -m kubeproxy_ext render`, as other programs ask."""
     file = read(written(tmp_path / "it.yaml", flows=[FLOW]))
     data = subject.objects_list(file.flows[0].state, "test-node")

@@ -41,7 +41,7 @@ def test_a_range_backwards_is_none() -> None:
         expand("GET /?{5..1} HTTP/1.1\r\n\r\n", 1)
 
 
-def test_pages_say_what_their_words_say() -> None:
+def test_page_sentences_build_the_page() -> None:
     runtime = json.loads(make_page("runtime PodList", "/runningpods/", PODS).body)
     assert "annotations" not in runtime["items"][0]["metadata"]
     summary = make_page("Summary with pvcRef.namespace ten-a-web, systemContainers", "/", PODS).body
@@ -58,7 +58,7 @@ def test_pages_say_what_their_words_say() -> None:
 
 
 @pytest.mark.parametrize("words", ["PodList with a purple key", "unicorns", "Summary without podRef"])
-def test_pages_that_are_not_understood(words: str) -> None:
+def test_unknown_page_sentences_are_refused(words: str) -> None:
     with pytest.raises(PageError):
         make_page(words, "/nowhere" if words == "unicorns" else "/pods", PODS)
 
@@ -97,7 +97,7 @@ def test_admin_sentences(sentence: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("sentence", ["paint the kubelet", "remove tenant ten-a, dance", "delete everything"])
-def test_admin_sentences_that_are_not_understood(sentence: str) -> None:
+def test_unknown_admin_sentences_are_refused(sentence: str) -> None:
     with pytest.raises(AdminError):
         parse_admin(sentence)
 
@@ -105,7 +105,7 @@ def test_admin_sentences_that_are_not_understood(sentence: str) -> None:
 @pytest.mark.parametrize(
     "step", [{"dance": 1}, {"close": "later"}, {"send": "x", "every_s": 1}, {"as": "ten_b"}]
 )
-def test_steps_that_are_not_understood(step: dict[str, object]) -> None:
+def test_unknown_steps_are_refused(step: dict[str, object]) -> None:
     with pytest.raises(StepError):
         parse_steps([step], "node-1")
 
@@ -121,7 +121,7 @@ def test_steps_that_are_not_understood(step: dict[str, object]) -> None:
         ("nothing", None),
     ],
 )
-def test_whose_word_it_is(text: str, wanted: str | None) -> None:
+def test_word_belongs_to_one_tenant(text: str, wanted: str | None) -> None:
     assert foreign_word(text, {"ten-a-b", "ten-a-b-c", "b-0001"}, {"ten-a", "ten-a-web"}) == wanted
 
 

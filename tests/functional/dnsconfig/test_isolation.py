@@ -46,7 +46,7 @@ def uids_of_events(here: Node, reason: str) -> set[str]:
     return {each["involvedObject"]["uid"] for each in posted if each["reason"] == reason}
 
 
-async def test_nobody_becomes_anothers_resolver(tmp_path: Path) -> None:
+async def test_no_tenant_becomes_anothers_resolver(tmp_path: Path) -> None:
     here = Node(tmp_path)
     here.resolv_conf.write_text(HOST)
     pods: list[tuple[DnsCase, str, str]] = []

@@ -175,7 +175,7 @@ async def test_the_slices_of_a_true_deletion_release_it(tmp_path: Path) -> None:
         await here.until(lambda: not here.has("a1", "10.96.0.1"))
 
 
-async def test_the_api_server_is_away_at_the_start(tmp_path: Path) -> None:
+async def test_start_without_the_apiserver(tmp_path: Path) -> None:
     first = node(tmp_path)
     async with running(first) as here:
         here.bridge.add("a1", "a")

@@ -88,7 +88,7 @@ def test_a_skip_that_is_not_listed_fails(tmp_path: Path) -> None:
     assert "NOT RUN, and it must: test_it.py::test_here: needs a moon" in printed
 
 
-def test_what_cannot_be_collected_fails(tmp_path: Path) -> None:
+def test_collection_error_fails(tmp_path: Path) -> None:
     code, _, found = _ring(tmp_path, ERROR)
     assert (code, found["failed"]) == (1, ["test_it.py"])
 

@@ -66,7 +66,7 @@ def answered(kernel: LiveKernels, filter_: KernelFilter, path: Path, only: str =
 
 
 @pytest.mark.parametrize("filter_", FILTERS, ids=lambda one: one.name)
-def test_right_rules_are_right(filter_: KernelFilter, kernel: LiveKernels, tmp_path: Path) -> None:
+def test_correct_rules_pass_every_engine(filter_: KernelFilter, kernel: LiveKernels, tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     assert answered(kernel, filter_, tmp_path / "it.yaml") == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
@@ -89,7 +89,7 @@ def test_right_rules_are_right(filter_: KernelFilter, kernel: LiveKernels, tmp_p
         (2, "ip saddr @", "ip daddr @", "sticky", "sticky: affinity: "),
     ],
 )
-def test_wrong_rules_are_noticed(
+def test_wrong_rules_fail_every_engine(
     number: int,
     old: str,
     new: str,
@@ -110,7 +110,7 @@ def test_wrong_rules_are_noticed(
     assert wanted in "\n".join(answered(kernel, FILTERS[number], tmp_path / "it.yaml", only))
 
 
-def test_a_packet_that_nobody_answers_was_not_dropped() -> None:
+def test_unanswered_packet_counts_as_not_dropped() -> None:
     """The guest let it go: that is not what a DROP rule does."""
     responder = Responder()
     lab = Lab(responder, "10.0.0.2", [80], "nft")

@@ -65,7 +65,7 @@ STRANGERS: list[tuple[str, Callable[[str], tuple[str, ...]]]] = [
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stranger", [each[1] for each in STRANGERS], ids=[each[0] for each in STRANGERS])
-async def test_a_stranger_is_noticed_and_undone(
+async def test_foreign_change_is_detected_and_reverted(
     node: LabNode, way: str, stranger: Callable[[str], tuple[str, ...]]
 ) -> None:
     guest = prepared(node.guest("sb"), way)
@@ -81,7 +81,7 @@ async def test_a_stranger_is_noticed_and_undone(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_check_sees_what_happened_a_moment_ago(node: LabNode, way: str) -> None:
+async def test_check_sees_a_change_just_before_it(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     await channel.apply(ruleset(way, 1, 2), [])
@@ -122,7 +122,7 @@ async def test_others_rules_and_traffic_are_no_drift(node: LabNode, way: str) ->
     assert await channel.state() == GuestState(1, first.digest, False)
 
 
-async def test_one_backend_gives_way_to_the_other(node: LabNode) -> None:
+async def test_backend_change_removes_the_old_rules(node: LabNode) -> None:
     guest = node.guest("sb")
     channel = await attached(node, guest, "sb")
     await channel.apply(ruleset(NFT, 1, 2), [])
@@ -136,7 +136,7 @@ async def test_one_backend_gives_way_to_the_other(node: LabNode) -> None:
 
 
 @pytest.mark.parametrize("way", [LEGACY, IPTABLES_NFT, NFT])
-async def test_what_the_kernel_refuses_leaves_what_was_there(node: LabNode, way: str) -> None:
+async def test_refused_ruleset_keeps_the_installed_one(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     first = ruleset(way, 1, 2)

@@ -33,7 +33,7 @@ def _rules(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_guest_that_was_rebooted_holds_nothing_and_says_so(node: LabNode, way: str) -> None:
+async def test_rebooted_guest_reports_no_rules(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     first = ruleset(way, 1, 2)
@@ -48,7 +48,7 @@ async def test_a_guest_that_was_rebooted_holds_nothing_and_says_so(node: LabNode
     assert await again.apply(first, []) == GuestState(1, first.digest, False)
 
 
-async def test_rules_that_went_while_the_agent_was_away(node: LabNode) -> None:
+async def test_rules_removed_without_the_agent_are_restored(node: LabNode) -> None:
     guest = node.guest("sb")
     channel = await attached(node, guest, "sb")
     first = ruleset(NFT, 1, 2)

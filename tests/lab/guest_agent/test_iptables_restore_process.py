@@ -65,7 +65,7 @@ def chain(rules: int, mark: str) -> str:
     return f"*filter\n:{mark} - [0:0]\nCOMMIT\n*nat\n:VCN-A - [0:0]\n{lines}COMMIT\n"
 
 
-def test_each_text_is_in_when_it_is_said_so(inside: Inside, restorer: IptablesRestoreProcess) -> None:
+def test_text_is_applied_before_the_result_returns(inside: Inside, restorer: IptablesRestoreProcess) -> None:
     pids = set()
     for number in range(1, 20):
         assert restorer.load(chain(number, "VCN-M")).status == 0
@@ -210,7 +210,7 @@ async def test_it_is_killed_in_the_middle_of_one(node: LabNode) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_refusal_by_it_leaves_what_was_there(node: LabNode) -> None:
+async def test_refusal_keeps_the_installed_rules(node: LabNode) -> None:
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
     sets = [ruleset(LEGACY, number, number) for number in (1, 2, 3)]

@@ -31,7 +31,7 @@ def xtables() -> Iterator[Xtables]:
 
 
 @pytest.mark.parametrize("family", list(Family))
-def test_what_moves_it_and_what_does_not(guest: LabNamespace, xtables: Xtables, family: Family) -> None:
+def test_fingerprint_changes_with_rules_alone(guest: LabNamespace, xtables: Xtables, family: Family) -> None:
     program, loopback, address, kind = FAMILIES[family]
 
     def states() -> str:

@@ -41,7 +41,7 @@ def connects(guest: LabNamespace) -> bool:
     return tried.returncode == 0
 
 
-def test_a_service_works_a_stranger_flushes_it_and_it_comes_back(lab: Lab, tmp_path: Path) -> None:
+def test_flushed_service_is_restored(lab: Lab, tmp_path: Path) -> None:
     guest, backend = lab.namespace("guest"), lab.namespace("backend")
     lab.link(guest, backend, ["10.9.0.1/24"], ["10.9.0.2/24"])
     server = lab.start(backend, sys.executable, "-c", SERVER)

@@ -70,9 +70,7 @@ async def test_rules_go_into_the_variant_that_the_namespace_uses(
     await channel.close()
 
 
-async def test_drift_is_seen_and_repaired_and_what_is_there_is_left(
-    lab: Lab, namespaces: NetnsExecutor
-) -> None:
+async def test_drift_is_repaired_and_intact_rules_stay(lab: Lab, namespaces: NetnsExecutor) -> None:
     guest = lab.namespace("guest")
     channel = _channel(guest, namespaces)
     await channel.probe()
@@ -100,7 +98,7 @@ async def test_deltas_and_bases(lab: Lab, namespaces: NetnsExecutor) -> None:
     await channel.close()
 
 
-async def test_after_a_restart_it_knows_what_is_in(
+async def test_restart_recognises_installed_rules(
     lab: Lab, namespaces: NetnsExecutor, tmp_path: Path
 ) -> None:
     guest = lab.namespace("guest")
@@ -137,7 +135,9 @@ async def test_conntrack_entries_go_after_the_rules_are_in(lab: Lab, namespaces:
     await channel.close()
 
 
-async def test_what_cannot_be_entered_is_said(lab: Lab, namespaces: NetnsExecutor, tmp_path: Path) -> None:
+async def test_namespace_that_cannot_be_entered_is_reported(
+    lab: Lab, namespaces: NetnsExecutor, tmp_path: Path
+) -> None:
     counter = Registry().counter("vcnode_katabridge_state_errors_total", "x")
 
     def channel(path: object) -> NetnsChannel:

@@ -38,7 +38,7 @@ def _mesh(filter_: LabFilter) -> None:
     )
 
 
-def test_whole_rulesets_load_and_are_held_exactly(filter_: LabFilter) -> None:
+def test_kernel_holds_whole_rulesets_exactly(filter_: LabFilter) -> None:
     for rules in _models(filter_.family):
         made = filter_.apply(rules)
         held = filter_.held()

@@ -27,7 +27,7 @@ def mounted(directory: Path) -> Iterator[str]:
             yield from (line for line in path.read_text().splitlines() if str(directory) in line)
 
 
-def test_dns_of_each_network_is_told_to_the_end(short_path: Path) -> None:
+def test_dns_scenario_plays_to_the_end(short_path: Path) -> None:
     with Demo(short_path) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
@@ -56,7 +56,7 @@ def test_dns_of_each_network_is_told_to_the_end(short_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_among_pods_it_leaves_nothing_behind(short_path: Path, number: signal.Signals) -> None:
+def test_interrupt_among_pods_leaves_nothing_behind(short_path: Path, number: signal.Signals) -> None:
     with Demo(short_path) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
@@ -66,7 +66,7 @@ def test_interrupted_among_pods_it_leaves_nothing_behind(short_path: Path, numbe
         assert list(mounted(demo.temporary)) == []
 
 
-def test_killed_it_takes_its_pods_and_their_daemons_with_it(short_path: Path) -> None:
+def test_killed_demo_ends_its_pods_and_daemons(short_path: Path) -> None:
     with Demo(short_path) as demo:
         demo.until(NEARLY_OVER)
         demo.kill_and_wait_for_all()
@@ -79,7 +79,7 @@ def test_failure_shows_the_logs_and_leaves_nothing_behind(short_path: Path) -> N
         assert_failure_is_told(demo, "dnsconfig", "dnsconfig")
 
 
-def test_kept_it_can_be_played_with(short_path: Path) -> None:
+def test_kept_demo_accepts_its_printed_commands(short_path: Path) -> None:
     with Demo(short_path, "--keep") as demo:
         lines = demo.handed_out()
         asks = [line for line in lines if "getent ahostsv4 db" in line and line.startswith("nsenter")]
@@ -100,7 +100,7 @@ def test_kept_it_can_be_played_with(short_path: Path) -> None:
         assert demo.ended() == 0
 
 
-def test_the_act_is_left_out_where_mounts_are_not_allowed(lab: Lab) -> None:
+def test_scenario_is_skipped_where_mounts_are_denied(lab: Lab) -> None:
     assert (
         "Act 4: DNS of each network: left out, it needs what this kernel or container does not allow"
         in told_without_mounts(lab)

@@ -18,7 +18,7 @@ PROMISED_S = 90.0
 PROGRAMS = ("vnagent", "kata_bridge", "kubeproxy_ext", "guest_agent", "guest_program.py")
 
 
-def test_services_inside_guests_are_told_to_the_end(short_path: Path) -> None:
+def test_services_scenario_plays_to_the_end(short_path: Path) -> None:
     began_s = time.monotonic()
     with Demo(short_path) as demo:
         demo.until("\n23. ")
@@ -46,7 +46,7 @@ def test_services_inside_guests_are_told_to_the_end(short_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_among_guests_it_leaves_nothing_behind(short_path: Path, number: signal.Signals) -> None:
+def test_interrupt_among_guests_leaves_nothing_behind(short_path: Path, number: signal.Signals) -> None:
     with Demo(short_path) as demo:
         demo.until("\n18. ")
         children = demo.children()
@@ -56,7 +56,7 @@ def test_interrupted_among_guests_it_leaves_nothing_behind(short_path: Path, num
         assert demo.left_behind(children) == []
 
 
-def test_killed_it_takes_its_guests_and_their_daemons_with_it(short_path: Path) -> None:
+def test_killed_demo_ends_its_guests_and_daemons(short_path: Path) -> None:
     with Demo(short_path) as demo:
         demo.until("\n18. ")
         demo.kill_and_wait_for_all()
@@ -68,7 +68,7 @@ def test_failure_shows_the_logs_and_leaves_nothing_behind(short_path: Path) -> N
         assert_failure_is_told(demo, "kubeproxy_ext", "kata-bridge", "kubeproxy-ext", "acme's guest agent")
 
 
-def test_kept_it_can_be_played_with(short_path: Path) -> None:
+def test_kept_demo_accepts_its_printed_commands(short_path: Path) -> None:
     with Demo(short_path, "--keep") as demo:
         lines = demo.handed_out()
         for start, expected in (
@@ -85,7 +85,7 @@ def test_kept_it_can_be_played_with(short_path: Path) -> None:
         assert demo.ended() == 0
 
 
-def test_the_act_is_left_out_where_namespaces_are_not_allowed(lab: Lab) -> None:
+def test_scenario_is_skipped_where_namespaces_are_denied(lab: Lab) -> None:
     assert (
         "Act 3: Services inside guests: left out, it needs what this kernel or container does not allow"
         in told_without_mounts(lab)

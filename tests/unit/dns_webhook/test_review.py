@@ -159,7 +159,7 @@ def test_one_in_a_namespace_that_is_not_known_yet_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
-def test_nobody_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
+def test_no_tenant_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
     """The webhook says of each case what the node says, where the kubelet does not say it."""
     pod = case.pod()
     found = response(asked(pod, namespace=pod["metadata"]["namespace"]), world_of(case.items()))

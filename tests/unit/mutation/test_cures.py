@@ -17,7 +17,7 @@ def cure(**changes: Any) -> Cure:
     return replace(CURE, **changes)
 
 
-def test_the_lists_cures_are_in_the_code() -> None:
+def test_each_cure_is_in_the_code() -> None:
     """A cure whose lines were changed is put right in the list by who changes them."""
     for one in parse(LIST.read_text(encoding="utf-8")):
         without(one, (ROOT / one.file).read_text(encoding="utf-8"))

@@ -54,7 +54,7 @@ async def held(tables: IptablesTools) -> dict[str, tuple[list[str], list[str]]]:
     return by_table((await tables.run("iptables-save", (), b"")).stdout)
 
 
-async def test_tables_in_memory_hold_what_real_ones_hold(tables: NamespaceTables) -> None:
+async def test_fake_tables_equal_the_kernels(tables: NamespaceTables) -> None:
     memory = FakeTables()
     for text in HISTORY:
         real = await tables.run("iptables-restore", _WAIT, text.encode())
@@ -65,7 +65,7 @@ async def test_tables_in_memory_hold_what_real_ones_hold(tables: NamespaceTables
             assert (await held(tables)) == (await held(memory)), text
 
 
-async def test_the_save_tool_takes_no_wait_and_says_so(tables: NamespaceTables) -> None:
+async def test_save_refuses_the_wait_option(tables: NamespaceTables) -> None:
     ended = await tables.run("ip6tables-save", _WAIT, b"*nat\n:LOST - [0:0]\nCOMMIT\n")
 
     assert ended.code == 1
@@ -85,7 +85,7 @@ async def test_the_save_tool_takes_no_wait_and_says_so(tables: NamespaceTables) 
         "-A VCN-A -j VCN-A\n-A OUTPUT -j VCN-A",
     ],
 )
-async def test_what_real_ones_refuse_is_a_rule_that_was_refused(
+async def test_fake_tables_refuse_what_the_kernel_refuses(
     tables: NamespaceTables, guest: LabNamespace, rules: str
 ) -> None:
     guest.run(f"iptables-{tables.variant}", "-t", "nat", "-N", "KEPT")

@@ -167,7 +167,7 @@ async def test_a_meshs_rules_keep_their_places(
         "-t nat -D OUTPUT -j VCN-SERVICES",
     ],
 )
-async def test_a_stranger_is_seen_and_repaired(
+async def test_foreign_change_is_detected_and_repaired(
     place: Path, tables: NamespaceTables, guest: LabNamespace, command: str, *, is_remembered: bool
 ) -> None:
     ruleset = sample(7, 3)
@@ -279,7 +279,7 @@ async def test_oversized_ruleset_is_refused_before_it_is_sent(place: Path, table
         assert await one.state() == GuestState(7, sample(7).digest, has_drifted=False)
 
 
-async def test_what_just_fits_goes_in(place: Path, tables: NamespaceTables) -> None:
+async def test_largest_ruleset_is_applied(place: Path, tables: NamespaceTables) -> None:
     rules = tuple(f"-d 10.96.{n >> 8}.{n & 255}/32 -p tcp -m tcp --dport 80 -j RETURN" for n in range(50_000))
     large = make_ruleset(8, [Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})])
     async with FakeKata(place, tables) as kata:
