@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake `PacketFilter` in memory, which understands `iptables-restore --noflush`.
 
-`tests/lab/guest_agent/test_packet_filter_contract.py` runs against it and against the kernel's packet
+`tests/packet_filter_contract.py` runs against it and, in the lab ring, against the kernel's packet
 filters. It models chains and rules, but no packets, and not the language of nft.
 """
 
