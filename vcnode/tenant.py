@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode tenant add|list|show|remove|release`: the directory of tenant files that a daemon reads."""
+"""`vcnode tenant add|list|show|remove|release`: the directory of tenant files that vn-agent reads."""
 
 import argparse
 import contextlib
@@ -20,17 +20,17 @@ from vcnode.terminal import Terminal, ToolError, day_left
 from vnagent.sources.files import REMOVED_SUFFIX, SourceError, TenantDirectory
 
 DEFAULT_DIRECTORY = Path("/etc/vcnode/tenants")
-# Nothing in a tenant's file is secret, and the daemon that reads it is not root.
+# A tenant's file has no secrets, and vn-agent does not run as root.
 FILE_MODE = 0o644
 MAX_PEM_BYTES = 1 << 20
-# By then every agent has read that the tenant was removed, or has no saved state with it.
+# By then each vn-agent has read the removal, or has no saved state of the tenant.
 MARKER_LIFE_S = 24 * 3600.0
 
 Found = Mapping[str, Tenant | Bad]
 
 
 def add_to(verbs: Any) -> None:
-    """Add the verb and its own verbs to the command line."""
+    """Add the verb and its verbs to the command line."""
     parser = verbs.add_parser("tenant", help="the tenants in a directory of files", allow_abbrev=False)
     own = parser.add_subparsers(metavar="VERB", required=True)
     common = argparse.ArgumentParser(add_help=False)
@@ -39,12 +39,12 @@ def add_to(verbs: Any) -> None:
         type=Path,
         default=DEFAULT_DIRECTORY,
         metavar="DIR",
-        help="tenants.directory of the daemon (default: %(default)s)",
+        help="tenants.directory of vn-agent (default: %(default)s)",
     )
     add = own.add_parser(
         "add",
         parents=[common],
-        help="register a client certificate of a tenant, next to those it has",
+        help="register a client certificate of a tenant, besides those it has",
         allow_abbrev=False,
     )
     add.add_argument("key", metavar="KEY", help="the tenant's cluster key")
@@ -73,7 +73,7 @@ def add_to(verbs: Any) -> None:
 
 
 def run_add(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Check what is offered and write the file whole, or change nothing."""
+    """Check the certificates and write the whole file, or change nothing."""
     is_pair = arguments.ca is not None and arguments.client_cert is not None
     is_part = arguments.ca is not None or arguments.client_cert is not None
     if is_pair == (arguments.kubeconfig is not None) or is_pair != is_part:
@@ -160,15 +160,16 @@ def run_remove(arguments: argparse.Namespace, terminal: Terminal) -> int:
             return 0
         tenant, spki = tenant_file.without_client(tenant, arguments.client)
         _write(path, tenant, _notes(path))
-    left = len(tenant.clients) or "none, so nobody can use it"
+    left = len(tenant.clients) or "none, so no client can connect"
     terminal.line(f"tenant {tenant.key}: client {spki} removed; clients left: {left}")
     return 0
 
 
 def _remove(path: Path, now_s: float) -> None:
-    """Remove a tenant's file, and leave a marker in its place. Raises ToolError.
+    """Replace a tenant's file by a marker. Raises ToolError.
 
-    Without it vn-agent would take the removal of its only tenant for a lost directory, and retain it.
+    Without the marker vn-agent would take the removal of its only tenant for a lost directory, and
+    retain the tenant.
     """
     try:
         for old in path.parent.glob(f"*{REMOVED_SUFFIX}"):
@@ -211,7 +212,7 @@ def _read(path: Path) -> bytes:
 
 
 def _read_all(directory: Path) -> Found:
-    """All files, read by the daemon's own reader, so that both find the same faults."""
+    """All files, by vn-agent's own reader, so that both find the same faults."""
     try:
         return dict(sorted(TenantDirectory(directory).read().tenants.items()))
     except SourceError as error:
@@ -226,14 +227,14 @@ def _file_of(directory: Path, found: Found, key: str) -> tuple[Path, Tenant | No
     name = f"{key}.yaml"
     taken = found.get(name)
     if isinstance(taken, Bad):
-        raise ToolError(f"{directory / name}: is bad ({taken.reason}); mend or remove it first")
+        raise ToolError(f"{directory / name}: the file is bad ({taken.reason}); repair or remove it first")
     if taken is not None:
-        raise ToolError(f"{directory / name}: holds tenant {taken.key}")
+        raise ToolError(f"{directory / name}: the file is of tenant {taken.key}")
     return directory / name, None
 
 
 def _refuse_conflict(found: Found, name: str, tenant: Tenant) -> None:
-    """Raise ToolError if the daemon would refuse the tenant for what another one has."""
+    """Raise ToolError if vn-agent would refuse the tenant for a conflict with another one."""
     standing, _ = merge(Registry(), found)
     _, problems = merge(standing, {**found, name: tenant})
     for problem in problems:
@@ -259,7 +260,7 @@ def _write(path: Path, tenant: Tenant, notes: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _editing(directory: Path) -> Iterator[None]:
-    """Hold the directory against another `vcnode tenant`: each reads, changes and writes whole files."""
+    """Lock the directory against another `vcnode tenant`: each writes whole files."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

@@ -15,12 +15,12 @@ import msgspec
 from vcnode import daemons
 from vcnode.terminal import Terminal, ToolError
 
-# The second is where earlier examples had it.
+# Earlier examples have the second.
 AGENT_STATUS = (
     daemons.SOCKET_DIRECTORY / "vn-agent" / "status.sock",
     daemons.SOCKET_DIRECTORY / "vn-agent.sock",
 )
-# A signal is handled at once; the registry of thousands of tenants is built within a second.
+# vn-agent handles a signal at once, and builds a registry of thousands of tenants within a second.
 RELEASE_S = 10.0
 _POLL_S = 0.1
 _CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
@@ -41,13 +41,16 @@ class _Status(msgspec.Struct):
 
     @property
     def retained(self) -> tuple[str, ...]:
-        """What is retained, a line each."""
+        """A line for each retained object."""
         if "tenants" not in self.sources:
             return ()
         retained = self.sources["tenants"].retained
         return (
-            *(f"tenant {key}: retained, its source lacks it" for key in retained.tenants),
-            *(f"vn-agent-clients of tenant {key}: retained, it is missing" for key in retained.client_lists),
+            *(f"tenant {key}: retained, missing from its source" for key in retained.tenants),
+            *(
+                f"vn-agent-clients of tenant {key}: retained, missing from its source"
+                for key in retained.client_lists
+            ),
         )
 
 
@@ -56,7 +59,7 @@ def add_to(verbs: Any) -> None:
     release = verbs.add_parser(
         "release",
         help="remove the tenants that vn-agent retains though their source lacks them",
-        description="Without --yes it prints which tenants that would be, and changes nothing.",
+        description="Without --yes it prints these tenants and changes nothing.",
         allow_abbrev=False,
     )
     release.add_argument(
@@ -79,7 +82,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     for line in retained:
         terminal.line(line)
     if not arguments.yes:
-        terminal.line("nothing was removed: run it again with --yes, or restore the tenants in their source")
+        terminal.line("nothing removed: run it again with --yes, or restore the tenants in their source")
         return 1
     _signal(where)
     ends_at = time.monotonic() + RELEASE_S
@@ -87,7 +90,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         if time.monotonic() > ends_at:
             raise ToolError(f"{where}: vn-agent still retains tenants; see its log")
         time.sleep(_POLL_S)
-    terminal.line(f"removed: {len(retained)}; their live connections are ended")
+    terminal.line(f"removed: {len(retained)}; their live connections have ended")
     return 0
 
 
@@ -101,8 +104,8 @@ def _retained(where: Path) -> tuple[str, ...]:
 def _signal(where: Path) -> None:
     """Send SIGUSR1 to the process that listens. Raises ToolError.
 
-    The process is the one that the kernel names for the socket, not the one that /status names: a daemon in a
-    container has another pid there.
+    The kernel names that process for the socket. The pid in /status is another one if vn-agent runs in
+    a container.
     """
     try:
         with socket.socket(socket.AF_UNIX) as client:

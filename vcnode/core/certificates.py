@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates that an operator offers for a tenant: read, and checked as OpenSSL will at a handshake.
+"""Certificates that an operator offers for a tenant: checked as OpenSSL will check them at a handshake.
 
-What passes here and fails later in vn-agent is an outage that nobody can explain, so everything that
-a verifier refuses is said now, all at once. Keys are never looked at: only certificates are taken out
-of the files.
+A certificate that fails only in vn-agent is an outage without a visible cause, so all problems are
+reported here at once. Only certificates are taken from the files, never keys.
 """
 
 import datetime as dt
@@ -29,10 +28,9 @@ Extension = TypeVar("Extension", bound=x509.ExtensionType)
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A client of a tenant and the authorities (DER) that vouch for it.
+    """A client of a tenant, and the authorities (DER) of its chain.
 
-    `spki` is the lower-case hex SHA-256 of the client's SubjectPublicKeyInfo. `warnings` are for the
-    operator to think about; they stop nothing.
+    `spki` is the lower-case hex SHA-256 of the client's SubjectPublicKeyInfo. `warnings` stop nothing.
     """
 
     authorities: tuple[bytes, ...]
@@ -44,7 +42,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What `vcnode tenant show` says of an authority."""
+    """An authority, as `vcnode tenant show` prints it."""
 
     subject: str
     expires: dt.datetime
@@ -52,15 +50,15 @@ class Described:
 
 
 def check(ca_pem: bytes, client_pem: bytes, now: dt.datetime) -> Offer:
-    """Read both and see whether they fit. `client_pem` may hold intermediates after the client.
+    """Check that both fit. `client_pem` may hold intermediates after the client.
 
-    Raises ToolError with everything that is wrong, in one line.
+    Raises ToolError with all problems in one line.
     """
     authorities = _authorities(ca_pem)
     try:
         leaf, *intermediates = x509.load_pem_x509_certificates(client_pem)
     except ValueError:
-        raise ToolError("client certificate: no PEM certificate in it, or one that cannot be read") from None
+        raise ToolError("client certificate: the file has no readable PEM certificate") from None
     issuers = [x509.load_der_x509_certificate(der) for der in authorities]
     problems = [*_authority_problems(issuers, now), *_leaf_problems(leaf, now)]
     if leaf in issuers:
@@ -80,13 +78,13 @@ def check(ca_pem: bytes, client_pem: bytes, now: dt.datetime) -> Offer:
 
 
 def describe(der: bytes) -> Described:
-    """An authority of a tenant's file, which has been parsed already."""
+    """An authority of a tenant's file. `der` has been parsed before."""
     certificate = x509.load_der_x509_certificate(der)
     return Described(subject_text(certificate), certificate.not_valid_after_utc, der_x509.spki_sha256(der))
 
 
 def subject_text(certificate: x509.Certificate) -> str:
-    """The subject on one line, shortened; only characters that may stand in a file's comment."""
+    """The subject on one line, shortened, with characters that a comment may have."""
     text = printable(certificate.subject.rfc4514_string()) or "(no subject)"
     return text if len(text) <= _MAX_SUBJECT_CHARS else text[: _MAX_SUBJECT_CHARS - 3] + "..."
 
@@ -106,7 +104,7 @@ def _authority_problems(issuers: Sequence[x509.Certificate], now: dt.datetime) -
         yield from _time_problems(name, issuer, now)
         usage = _extension(issuer, x509.KeyUsage)
         if usage is not None and not usage.key_cert_sign:
-            yield f"{name}: its key usage does not allow to sign certificates"
+            yield f"{name}: its key usage does not allow signing certificates"
 
 
 def _leaf_problems(leaf: x509.Certificate, now: dt.datetime) -> Iterator[str]:
@@ -115,7 +113,7 @@ def _leaf_problems(leaf: x509.Certificate, now: dt.datetime) -> Iterator[str]:
     constraints = _extension(leaf, x509.BasicConstraints)
     if constraints is not None and constraints.ca:
         yield f"{name}: it is an authority, not a client"
-    # As OpenSSL judges a TLS client (check_purpose_ssl_client): anyExtendedKeyUsage does not do.
+    # As OpenSSL checks a TLS client (check_purpose_ssl_client): anyExtendedKeyUsage does not suffice.
     extended = _extension(leaf, x509.ExtendedKeyUsage)
     if extended is not None and ExtendedKeyUsageOID.CLIENT_AUTH not in extended:
         yield f"{name}: its extended key usage does not allow client authentication"
@@ -134,7 +132,7 @@ def _time_problems(name: str, certificate: x509.Certificate, now: dt.datetime) -
 def _chain_problems(
     leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], issuers: Sequence[x509.Certificate]
 ) -> Iterator[str]:
-    """Walk from the client up to a self-signed authority, which is where OpenSSL wants to arrive."""
+    """Walk from the client to a self-signed authority, as OpenSSL requires."""
     current = leaf
     for _ in range(_MAX_CHAIN):
         issuer = next((each for each in (*issuers, *intermediates) if _is_issuer(each, current)), None)
@@ -170,11 +168,11 @@ def _warnings(leaf: x509.Certificate, now: dt.datetime) -> Iterator[str]:
     }
     if "system:masters" in organizations:
         yield (
-            "the certificate is of group system:masters; make sure that only the tenant's kube-apiserver"
-            " holds its key: whoever has it is the tenant's apiserver from now on"
+            "the certificate has group system:masters; make sure that only the tenant's kube-apiserver"
+            " holds its key, which now identifies that apiserver"
         )
     if leaf.not_valid_after_utc - now < dt.timedelta(days=14):
-        yield f"the certificate ends on {day_left(leaf.not_valid_after_utc, now)}"
+        yield f"the certificate expires on {day_left(leaf.not_valid_after_utc, now)}"
 
 
 def _extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension | None:
@@ -182,5 +180,5 @@ def _extension(certificate: x509.Certificate, kind: type[Extension]) -> Extensio
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
         return None
-    except ValueError as error:  # a certificate that says something twice, or in bad DER
+    except ValueError as error:  # an extension that comes twice, or bad DER
         raise ToolError(f"{subject_text(certificate)}: its extensions cannot be read: {error}") from None

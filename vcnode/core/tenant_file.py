@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a tenant's file, and how adding and removing a client changes it. No file is touched.
+"""The text of a tenant's file, and its changes when a client is added or removed.
 
-A file holds public keys by their hash, which tells an operator nothing. So a comment beside each says
-whose it was when it was added; comments are kept when the file is edited.
+A file holds hashes of public keys. A comment beside each names the certificate's subject; edits keep
+these comments.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from tenancy.tenant import Role, Tenant
 from vcnode.core.certificates import Offer
 from vcnode.terminal import ToolError, printable
 
-# Of an SPKI hash that a person types: 32 bits, and it has to be the only match.
+# Of an SPKI hash that a person types: 32 bits, which must match one client.
 MIN_SPKI_CHARS = 8
 
 _NOTE = re.compile(r'\s*+-\s++spkiSHA256:\s*+"?([0-9A-Fa-f]{64})"?\s++#\s*+(\S.*+)')
@@ -27,8 +27,8 @@ def with_client(
 ) -> Tenant:
     """The tenant with one more client, and with its authorities if they are new.
 
-    What was there stays: old and new overlap while a certificate or an authority is rotated. None is
-    a tenant that is not there yet. Raises ToolError for what would quietly change what was said before.
+    Old clients and authorities stay: they overlap with the new ones during a rotation. `tenant` is None
+    for a new tenant. Raises ToolError instead of changing a role or the cluster domain.
     """
     refusal = names.check_key(key)
     if refusal is not None:
@@ -38,7 +38,7 @@ def with_client(
     if cluster_domain is not None and cluster_domain != tenant.cluster_domain:
         raise ToolError(
             f"tenant {key} has the cluster domain {tenant.cluster_domain}, not {cluster_domain};"
-            " leave --cluster-domain out, or remove the tenant and add it anew"
+            " leave out --cluster-domain, or remove the tenant and add it again"
         )
     known = tenant.clients.get(offer.spki)
     if known is not None and known is not role:
@@ -53,7 +53,7 @@ def with_client(
 
 
 def without_client(tenant: Tenant, spki_start: str) -> tuple[Tenant, str]:
-    """The tenant without the client whose hash starts so, and the whole hash. Raises ToolError."""
+    """The tenant without the client whose hash starts so, and its hash. Raises ToolError."""
     wanted = spki_start.lower()
     if len(wanted) < MIN_SPKI_CHARS:
         raise ToolError(f"give at least {MIN_SPKI_CHARS} digits of the client's SPKI hash")
@@ -74,7 +74,7 @@ def render(tenant: Tenant, notes: Mapping[str, str]) -> str:
         f"apiVersion: {document['apiVersion']}",
         f"kind: {document['kind']}",
         "metadata:",
-        # In quotes, all of them: a key may look like a number, a hash like 1e5.
+        # All in quotes: a key may look like a number, a hash like 1e5.
         f'  name: "{tenant.key}"',
         "spec:",
         f'  clusterDomain: "{tenant.cluster_domain}"',
@@ -89,7 +89,7 @@ def render(tenant: Tenant, notes: Mapping[str, str]) -> str:
         lines += [f"    {line}" for line in str(spec["certificateAuthority"]).splitlines()]
     text = "\n".join(lines) + "\n"
     if parse_tenant(yaml_values.decode(text)) != tenant:
-        raise AssertionError(f"the file of tenant {tenant.key} would not read as it was meant")
+        raise AssertionError(f"the file of tenant {tenant.key} would be read as another tenant")
     return text
 
 
@@ -100,7 +100,7 @@ def notes_of(text: str) -> dict[str, str]:
 
 
 def _checked(tenant: Tenant) -> Tenant:
-    """The tenant as a reader of its file gets it. Raises ToolError, as when it grows beyond a bound."""
+    """The tenant as its file is read. Raises ToolError, for instance if it exceeds a limit."""
     try:
         return parse_tenant(document_of(tenant))
     except TenantError as error:

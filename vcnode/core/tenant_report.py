@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants of a directory as lines for people and as JSON. No file here."""
+"""Tenants of a directory, as lines for people and as JSON."""
 
 import datetime as dt
 from collections import Counter
@@ -14,7 +14,7 @@ Found = Mapping[str, Tenant | Bad]
 
 
 def problems(found: Found) -> dict[str, str]:
-    """What is wrong, by file: what cannot be read, and what two tenants claim."""
+    """What is wrong, by file: unreadable files, and what two tenants claim."""
     _, bad = merge(Registry(), found)
     return {problem.source: problem.reason for problem in bad}
 
@@ -37,19 +37,19 @@ def showing(
     """One tenant in full."""
     if isinstance(tenant, Bad):
         reasons = tenant.reason.split("; ")
-        return [f"{path}: BAD, a daemon keeps its last good state", *(f"  {each}" for each in reasons)]
+        return [f"{path}: BAD; vn-agent keeps its last good state", *(f"  {each}" for each in reasons)]
     rows = [("file", path), ("cluster domain", tenant.cluster_domain)]
     for der in tenant.authorities:
         authority = certificates.describe(der)
         rows.append(("authority", f"{authority.subject}, until {day_left(authority.expires, now)}"))
         rows.append(("", f"SPKI {authority.spki}"))
     if not tenant.authorities:
-        rows.append(("authority", "none: only SPIFFE names can be this tenant"))
+        rows.append(("authority", "none: clients are recognised by their SPIFFE name alone"))
     for spki, role in tenant.clients.items():
-        rows.append(("client", f"{role.value}, {notes.get(spki, 'no note in the file whose it is')}"))
+        rows.append(("client", f"{role.value}, {notes.get(spki, 'no note in the file')}"))
         rows.append(("", f"SPKI {spki}"))
     if not tenant.clients:
-        rows.append(("client", "none is registered"))
+        rows.append(("client", "none"))
     if problem is not None:
         rows.append(("BAD", problem))
     return [f"tenant {tenant.key}", *indented(rows)]

@@ -60,7 +60,7 @@ class Node:
         return main([str(each) for each in argv])
 
     def log_of(self, caller: Caller) -> int | str:
-        """The status of a log request, or how it was refused."""
+        """The status of a log request, or the error of its connection."""
         try:
             return caller.get(LOG).status
         except RefusedError as error:
@@ -78,7 +78,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         node.kubelet.stop()
 
 
-def test_a_tenant_is_picked_up_rotated_and_removed(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tenant_is_added_rotated_and_removed(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     authority = Authority.create("kubernetes")
     ca = authority.write(node.directory, "acme-ca")
     old, new = authority.issue("old", usages=("client",)), authority.issue("new", usages=("client",))
@@ -106,9 +106,7 @@ def test_a_tenant_is_picked_up_rotated_and_removed(node: Node, capsys: pytest.Ca
     assert "removed" in capsys.readouterr().out
 
 
-def test_status_names_a_bad_tenant_file_and_a_daemon_that_is_gone(
-    node: Node, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_names_bad_files_and_missing_daemons(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     (node.tenants / "bad.yaml").write_text("kind: Nonsense\n")
     wait_until(lambda: b"bad.yaml" in node.agent.status_body())
     gone = node.directory / "gone.sock"
@@ -120,7 +118,7 @@ def test_status_names_a_bad_tenant_file_and_a_daemon_that_is_gone(
     assert node.tool("status", "--socket", node.agent.socket) == 0
 
 
-def test_a_daemon_that_was_killed_is_named(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_names_a_killed_daemon(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.agent.kill()
     assert node.tool("status", "--socket", node.agent.socket) == 1
     assert "NO ANSWER: connection refused" in capsys.readouterr().out

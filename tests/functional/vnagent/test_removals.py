@@ -84,7 +84,7 @@ def test_an_emptied_directory_retains_all_until_release(node: Node) -> None:
         node.daemon.after_reload(lambda: node.daemon.signal(signal.SIGHUP))
         assert retained(node) == ["ten-a", "ten-b"]
         shown = vcnode("tenant", "release", "--socket", node.daemon.socket)
-        assert (shown.returncode, shown.stdout.count("retained, its source lacks it")) == (1, 2)
+        assert (shown.returncode, shown.stdout.count("retained, missing from its source")) == (1, 2)
         assert echoes(stream, b"still here too")
         status = vcnode("status", "--socket", node.daemon.socket)
         assert "RETAINED" in status.stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs on a directory of files."""
+"""`vcnode tenant` on a directory of files."""
 
 import argparse
 import datetime as dt
@@ -26,7 +26,7 @@ SPAN: dict[str, Any] = {"not_before": NOW - dt.timedelta(days=1), "not_after": N
 
 
 class Office:
-    """An operator with a directory of tenants, and a tenant's certificates at hand."""
+    """An operator's directory of tenants, and a tenant's certificates."""
 
     def __init__(self, directory: Path) -> None:
         self.tenants = directory / "tenants"
@@ -79,7 +79,7 @@ def test_add_writes_the_file_and_prints_what_it_registers(office: Office) -> Non
     assert "PRIVATE" not in (office.tenants / "acme.yaml").read_text()
 
 
-def test_adding_a_client_keeps_the_others_and_their_notes(office: Office) -> None:
+def test_added_client_keeps_the_others_and_their_notes(office: Office) -> None:
     (first, one), (second, two) = office.client("old-apiserver"), office.client("metrics")
     office.add("acme", first)
     assert "besides       1 other client of this tenant" in office.add("acme", second, "--role", "metrics")
@@ -90,7 +90,7 @@ def test_adding_a_client_keeps_the_others_and_their_notes(office: Office) -> Non
     assert "the client was registered already" in office.add("acme", first)
 
 
-def test_a_tenant_stays_in_the_file_that_it_is_in(office: Office) -> None:
+def test_tenant_stays_in_its_file(office: Office) -> None:
     (first, _), (second, _) = office.client("a"), office.client("b")
     office.add("acme", first)
     (office.tenants / "acme.yaml").rename(office.tenants / "10-acme.yaml")
@@ -99,7 +99,7 @@ def test_a_tenant_stays_in_the_file_that_it_is_in(office: Office) -> None:
     assert len(office.saved("10-acme.yaml").clients) == 2
 
 
-def test_add_from_a_kubeconfig_embedded_or_by_files(office: Office) -> None:
+def test_add_reads_a_kubeconfig_with_data_or_files(office: Office) -> None:
     _, leaf = office.client("kubernetes-admin")
     embedded = office.files / "embedded"
     embedded.write_text(kubeconfig("https://127.0.0.1:6443", office.authority.cert_pem, leaf))
@@ -118,7 +118,7 @@ def test_add_from_a_kubeconfig_embedded_or_by_files(office: Office) -> None:
     assert "PRIVATE" not in (office.tenants / "acme.yaml").read_text()
 
 
-def test_a_kubeconfig_without_certificates(office: Office) -> None:
+def test_kubeconfig_without_certificates_is_an_error(office: Office) -> None:
     path = office.files / "token"
     path.write_text(kubeconfig("https://127.0.0.1:6443", office.authority.cert_pem, token="t"))
     with pytest.raises(ToolError, match="no client-certificate"):
@@ -141,14 +141,16 @@ def test_a_kubeconfig_without_certificates(office: Office) -> None:
         ["--ca", "x", "--client-cert", "x", "--role", "admin"],
     ],
 )
-def test_wrong_usage(office: Office, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_add_with_wrong_options_exits_2(
+    office: Office, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         office.run("add", "acme", *options)
     assert caught.value.code == 2
     assert "error:" in capsys.readouterr().err
 
 
-def test_a_registration_that_is_another_tenants_is_refused(office: Office) -> None:
+def test_client_of_another_tenant_is_refused(office: Office) -> None:
     certificate, _ = office.client("apiserver")
     office.add("acme", certificate)
     with pytest.raises(ToolError, match="is another tenant's"):
@@ -156,19 +158,19 @@ def test_a_registration_that_is_another_tenants_is_refused(office: Office) -> No
     assert [path.name for path in office.tenants.iterdir()] == ["acme.yaml"]
 
 
-def test_nothing_is_written_over_a_bad_or_foreign_file(office: Office) -> None:
+def test_bad_or_foreign_file_is_not_overwritten(office: Office) -> None:
     certificate, _ = office.client("apiserver")
     (office.tenants / "acme.yaml").write_text("kind: Tenant\n")
-    with pytest.raises(ToolError, match=r"is bad .* mend or remove it first"):
+    with pytest.raises(ToolError, match=r"is bad .* repair or remove it first"):
         office.add("acme", certificate)
     assert (office.tenants / "acme.yaml").read_text() == "kind: Tenant\n"
     office.add("globex", certificate)
     (office.tenants / "globex.yaml").rename(office.tenants / "initech.yaml")
-    with pytest.raises(ToolError, match="holds tenant globex"):
+    with pytest.raises(ToolError, match="the file is of tenant globex"):
         office.add("initech", office.client("b")[0])
 
 
-def test_two_editors_do_not_overwrite_each_other(office: Office) -> None:
+def test_second_editor_is_refused(office: Office) -> None:
     certificate, _ = office.client("apiserver")
     descriptor = os.open(office.tenants, os.O_RDONLY)
     try:
@@ -180,7 +182,7 @@ def test_two_editors_do_not_overwrite_each_other(office: Office) -> None:
     office.add("acme", certificate)
 
 
-def test_a_directory_that_is_not_there(office: Office) -> None:
+def test_missing_directory_is_an_error(office: Office) -> None:
     certificate, _ = office.client("apiserver")
     office.tenants.rmdir()
     for verb, *argv in (
@@ -192,7 +194,7 @@ def test_a_directory_that_is_not_there(office: Office) -> None:
             office.run(str(verb), *argv)
 
 
-def test_list(office: Office) -> None:
+def test_list_exits_1_with_a_bad_file(office: Office) -> None:
     assert office.run("list") == (0, f"no tenants: {office.tenants} has no *.yaml\n")
     office.add("acme", office.client("apiserver")[0])
     assert office.run("list")[0] == 0
@@ -223,7 +225,7 @@ def test_show_finds_a_tenant_by_key_and_a_bad_file_by_name(office: Office) -> No
         office.run("show", "globex")
 
 
-def test_remove_a_client_then_the_tenant(office: Office) -> None:
+def test_remove_takes_a_client_or_the_tenant(office: Office) -> None:
     (first, one), (second, two) = office.client("a"), office.client("b")
     office.add("acme", first)
     office.add("acme", second)
@@ -231,15 +233,15 @@ def test_remove_a_client_then_the_tenant(office: Office) -> None:
     assert (code, out) == (0, f"tenant acme: client {one.spki_sha256} removed; clients left: 1\n")
     assert list(office.saved().clients) == [two.spki_sha256]
     _, out = office.run("remove", "acme", "--client", two.spki_sha256)
-    assert out.endswith("clients left: none, so nobody can use it\n")
+    assert out.endswith("clients left: none, so no client can connect\n")
     assert office.run("remove", "acme")[0] == 0
     assert [path.name for path in office.tenants.iterdir()] == ["acme.yaml.removed"]
     with pytest.raises(ToolError, match="no tenant acme"):
         office.run("remove", "acme")
 
 
-def test_a_removal_leaves_a_marker_until_the_tenant_is_added_again_or_a_day_is_over(office: Office) -> None:
-    """By it the daemon knows that the last tenant was removed and no directory lost."""
+def test_removal_leaves_a_marker_for_a_day_or_until_added(office: Office) -> None:
+    """The marker tells vn-agent a removal of the last tenant from a lost directory."""
     certificate, _ = office.client("a")
     for key in ("acme", "globex"):
         office.add(key, certificate)
@@ -259,8 +261,8 @@ def _names(office: Office) -> list[str]:
     return sorted(path.name for path in office.tenants.iterdir())
 
 
-def test_an_administrators_certificate_is_warned_of(office: Office) -> None:
+def test_certificate_of_system_masters_gives_a_warning(office: Office) -> None:
     leaf = office.authority.issue("admin", organization="system:masters", usages=("client",), **SPAN)
     certificate, _ = leaf.write(office.files, "admin")
     office.add("acme", certificate)
-    assert office.err.startswith("vcnode: warning: the certificate is of group system:masters")
+    assert office.err.startswith("vcnode: warning: the certificate has group system:masters")

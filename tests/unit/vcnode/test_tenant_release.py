@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb without a daemon; tests/functional/vnagent/test_removals.py has it with one."""
+"""`vcnode tenant release` without a daemon; tests/functional/vnagent/test_removals.py has one."""
 
 import argparse
 import datetime as dt
@@ -13,7 +13,7 @@ from vcnode import daemons, tenant_release
 from vcnode.terminal import Terminal
 
 
-def test_what_is_retained_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retained_tenants_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = {"tenants": {"retained": {"tenants": ["a"], "clientLists": ["b"]}}}
     status = {"daemon": "vn-agent", "sources": sources}
     monkeypatch.setattr(daemons, "ask", lambda _where, _path, kind, _daemon: msgspec.convert(status, kind))
@@ -22,6 +22,6 @@ def test_what_is_retained_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = argparse.Namespace(socket=Path("/s"), yes=False)
     assert tenant_release.run(arguments, terminal) == 1
     assert out.getvalue().splitlines()[:2] == [
-        "tenant a: retained, its source lacks it",
-        "vn-agent-clients of tenant b: retained, it is missing",
+        "tenant a: retained, missing from its source",
+        "vn-agent-clients of tenant b: retained, missing from its source",
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is offered for a tenant, against real certificates."""
+"""Offers for a tenant, with real certificates."""
 
 import datetime as dt
 from typing import Any
@@ -44,7 +44,7 @@ def problem(ca_pem: bytes, client_pem: bytes, now: dt.datetime = NOW) -> str:
     return str(caught.value)
 
 
-def test_a_client_of_its_authority_is_taken_and_its_key_is_not() -> None:
+def test_client_of_its_authority_is_offered_without_its_key() -> None:
     client = leaf()
     offer = certificates.check(ROOT.cert_pem, client.key_pem + client.cert_pem, NOW)
     assert offer.authorities == (ROOT.der,)
@@ -54,12 +54,12 @@ def test_a_client_of_its_authority_is_taken_and_its_key_is_not() -> None:
     assert offer.warnings == ()
 
 
-def test_a_certificate_that_is_also_for_a_server_or_says_nothing_is_a_client() -> None:
+def test_client_may_also_be_a_server_or_have_no_usage() -> None:
     for usages in (("client", "server"), ()):
         assert certificates.check(ROOT.cert_pem, leaf(usages=usages).cert_pem, NOW).spki
 
 
-def test_an_intermediate_may_come_with_the_client_or_with_the_authority() -> None:
+def test_intermediate_comes_with_client_or_authority() -> None:
     middle = intermediate(ROOT)
     client = leaf(middle)
     assert certificates.check(ROOT.cert_pem, client.cert_pem + middle.cert_pem, NOW).authorities == (
@@ -69,14 +69,14 @@ def test_an_intermediate_may_come_with_the_client_or_with_the_authority() -> Non
     assert both.authorities == (middle.der, ROOT.der)
 
 
-def test_an_intermediate_alone_is_no_trust_anchor() -> None:
+def test_intermediate_alone_is_not_a_trust_anchor() -> None:
     middle = intermediate(ROOT)
     assert problem(middle.cert_pem, leaf(middle).cert_pem) == (
         "authority: the chain stops at CN=intermediate, which is not self-signed; give its root as well"
     )
 
 
-def test_an_authority_of_the_same_name_is_another_one() -> None:
+def test_other_authority_of_the_same_name_is_refused() -> None:
     other = Authority.create("kubernetes", not_before=BEFORE, not_after=AFTER)
     assert problem(other.cert_pem, leaf().cert_pem) == (
         "client certificate: not issued by this authority (its issuer is CN=kubernetes)"
@@ -93,16 +93,18 @@ def test_an_authority_of_the_same_name_is_another_one() -> None:
         (self_signed("apiserver"), NOW, "not issued by this authority"),
     ],
 )
-def test_what_a_verifier_would_refuse(client: Leaf, now: dt.datetime, expected: str) -> None:
+def test_certificate_that_openssl_would_refuse_is_refused(
+    client: Leaf, now: dt.datetime, expected: str
+) -> None:
     assert expected in problem(ROOT.cert_pem, client.cert_pem, now)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     stale = leaf(usages=("server",), not_after=NOW - dt.timedelta(days=1))
     assert problem(ROOT.cert_pem, stale.cert_pem).count("; ") == 1
 
 
-def test_the_authority_itself_is_no_client() -> None:
+def test_authority_is_not_a_client() -> None:
     assert "it is the authority itself" in problem(ROOT.cert_pem, ROOT.cert_pem)
     assert "it is an authority, not a client" in problem(ROOT.cert_pem, intermediate(ROOT).cert_pem)
 
@@ -113,33 +115,33 @@ def test_the_authority_itself_is_no_client() -> None:
         (b"", leaf().cert_pem, "authority: no certificate in it"),
         (leaf().key_pem, leaf().cert_pem, "authority: line 1: a private key"),
         (leaf().cert_pem, leaf().cert_pem, "authority: certificate 1 is not an authority"),
-        (ROOT.cert_pem, b"", "client certificate: no PEM certificate in it"),
-        (ROOT.cert_pem, leaf().key_pem, "client certificate: no PEM certificate in it"),
-        (ROOT.cert_pem, b"\xff" * 20, "client certificate: no PEM certificate in it"),
+        (ROOT.cert_pem, b"", "client certificate: the file has no readable PEM certificate"),
+        (ROOT.cert_pem, leaf().key_pem, "client certificate: the file has no readable PEM certificate"),
+        (ROOT.cert_pem, b"\xff" * 20, "client certificate: the file has no readable PEM certificate"),
     ],
 )
-def test_what_is_not_what_it_should_be(ca_pem: bytes, client_pem: bytes, expected: str) -> None:
+def test_files_with_other_content_are_refused(ca_pem: bytes, client_pem: bytes, expected: str) -> None:
     assert expected in problem(ca_pem, client_pem)
 
 
-def test_an_administrators_certificate_and_one_that_ends_soon_are_warned_of() -> None:
+def test_system_masters_and_near_expiry_give_warnings() -> None:
     offer = certificates.check(
         ROOT.cert_pem,
         leaf(organization="system:masters", not_after=NOW + dt.timedelta(days=3)).cert_pem,
         NOW,
     )
     assert "system:masters" in offer.warnings[0]
-    assert offer.warnings[1] == "the certificate ends on 2027-03-04 (in 3 days)"
+    assert offer.warnings[1] == "the certificate expires on 2027-03-04 (in 3 days)"
 
 
-def test_a_subject_is_one_line_and_short() -> None:
+def test_subject_is_one_short_line() -> None:
     client = leaf(subject=common_name("a\n# b\x1b", "c" * 60, "d" * 60))
     text = certificates.check(ROOT.cert_pem, client.cert_pem, NOW).subject
     assert text.isprintable()
     assert len(text) == 120
 
 
-def test_an_authority_is_described() -> None:
+def test_authority_is_described() -> None:
     described = certificates.describe(ROOT.certificate.public_bytes(Encoding.DER))
     assert (described.subject, described.expires) == ("CN=kubernetes", AFTER)
     assert len(described.spki) == 64

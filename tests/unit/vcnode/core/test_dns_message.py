@@ -29,7 +29,7 @@ def record(type_: int, data: bytes, name: bytes = b"\xc0\x0c", ttl_s: int = 30) 
     return name + struct.pack("!HHIH", type_, 1, ttl_s, len(data)) + data
 
 
-def test_a_question_as_it_is_on_the_wire() -> None:
+def test_question_on_the_wire() -> None:
     assert ASKED == (
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         b"\x03api\x04shop\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01"
@@ -38,7 +38,7 @@ def test_a_question_as_it_is_on_the_wire() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "a..b", "x" * 64, ".".join(["abcdefgh"] * 29)])
-def test_what_is_no_name(name: str) -> None:
+def test_invalid_name_is_refused(name: str) -> None:
     with pytest.raises((BadName, UnicodeError)):
         question(name, RecordType.A, 1)
 
@@ -83,7 +83,7 @@ def test_records_of_all_types_are_read() -> None:
         (0x818B, "RCODE11", False),
     ],
 )
-def test_what_a_header_says(flags: int, code: str, is_truncated: bool) -> None:
+def test_header_has_code_and_truncation(flags: int, code: str, is_truncated: bool) -> None:
     found = decode(answer(flags=flags), ASKED)
     assert (found.code, found.is_truncated, found.records) == (code, is_truncated, ())
 
@@ -102,26 +102,26 @@ def test_what_a_header_says(flags: int, code: str, is_truncated: bool) -> None:
         (answer(record(5, b"\x3f" + b"x" * 5)), "a name that is too long"),
     ],
 )
-def test_what_is_no_answer(data: bytes, reason: str) -> None:
+def test_malformed_answer_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(Malformed, match=reason):
         decode(data, ASKED)
 
 
 @given(data=st.binary(max_size=200), whole=st.booleans())
-def test_whatever_comes_is_an_answer_or_malformed(data: bytes, whole: bool) -> None:
+def test_any_bytes_are_an_answer_or_malformed(data: bytes, whole: bool) -> None:
     with contextlib.suppress(Malformed):
         decode(answer(data) if whole else data, ASKED)
 
 
 @given(st.lists(st.text("abcxyz-019", min_size=1, max_size=63), min_size=1, max_size=4))
-def test_a_name_comes_back_as_it_went(labels: list[str]) -> None:
+def test_name_is_decoded_as_it_was_encoded(labels: list[str]) -> None:
     name = ".".join(labels)
     asked = question(name, RecordType.CNAME, 7)
     found = decode(answer(record(5, b"\xc0\x0c"), number=7, asked=asked), asked)
     assert found.records == (DnsRecord(name, 5, 30, name),)
 
 
-def test_backwards() -> None:
+def test_reverse_name_of_an_address() -> None:
     assert reverse_name("10.96.0.1") == "1.0.96.10.in-addr.arpa."
     assert reverse_name("::1").endswith(".ip6.arpa.")
     with pytest.raises(ValueError, match="does not appear"):
@@ -141,5 +141,5 @@ SEARCHES = ("shop.svc.cluster.local", "svc.cluster.local", ".")
         ("a.b", 2, ("a.b.shop.svc.cluster.local", "a.b.svc.cluster.local", "a.b")),
     ],
 )
-def test_the_names_that_are_tried(name: str, ndots: int, expected: tuple[str, ...]) -> None:
+def test_names_are_tried_by_search_list_and_ndots(name: str, ndots: int, expected: tuple[str, ...]) -> None:
     assert candidates(name, SEARCHES, ndots) == expected

@@ -20,7 +20,7 @@ def offer(spki: str, *authorities: bytes) -> Offer:
     return Offer(authorities or (OLD_CA,), spki, "CN=x", UNTIL)
 
 
-def test_the_first_client_makes_the_tenant() -> None:
+def test_first_client_makes_the_tenant() -> None:
     assert tenant_file.with_client(None, "acme", offer(A), Role.APISERVER, None) == Tenant(
         "acme", (OLD_CA,), {A: Role.APISERVER}, "cluster.local"
     )
@@ -28,14 +28,14 @@ def test_the_first_client_makes_the_tenant() -> None:
     assert (made.cluster_domain, made.clients) == ("acme.example", {A: Role.METRICS})
 
 
-def test_a_rotation_keeps_old_clients_and_authorities() -> None:
+def test_rotation_keeps_old_clients_and_authorities() -> None:
     old = Tenant("acme", (OLD_CA,), {A: Role.APISERVER})
     new = tenant_file.with_client(old, "acme", offer(B, NEW_CA), Role.APISERVER, None)
     assert new == Tenant("acme", (OLD_CA, NEW_CA), {A: Role.APISERVER, B: Role.APISERVER})
     assert tenant_file.with_client(new, "acme", offer(B, NEW_CA), Role.APISERVER, None) == new
 
 
-def test_what_was_said_before_is_not_changed_quietly() -> None:
+def test_role_and_cluster_domain_are_not_changed() -> None:
     old = Tenant("acme", (OLD_CA,), {A: Role.METRICS})
     with pytest.raises(ToolError, match="has the role metrics already"):
         tenant_file.with_client(old, "acme", offer(A), Role.APISERVER, None)
@@ -44,18 +44,18 @@ def test_what_was_said_before_is_not_changed_quietly() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "Acme", "a.b", "kube-system", "x" * 64])
-def test_a_key_that_cannot_be_one(key: str) -> None:
+def test_invalid_key_is_an_error(key: str) -> None:
     with pytest.raises(ToolError, match="cluster key"):
         tenant_file.with_client(None, key, offer(A), Role.APISERVER, None)
 
 
-def test_a_tenant_does_not_grow_beyond_what_a_daemon_reads() -> None:
+def test_client_beyond_the_limit_is_an_error() -> None:
     many = {f"{number:064x}": Role.APISERVER for number in range(64)}
     with pytest.raises(ToolError, match="more than 64 entries"):
         tenant_file.with_client(Tenant("acme", (OLD_CA,), many), "acme", offer(A), Role.APISERVER, None)
 
 
-def test_a_client_is_removed_by_the_start_of_its_hash() -> None:
+def test_client_is_removed_by_the_start_of_its_hash() -> None:
     tenant = Tenant("acme", (OLD_CA,), {A: Role.APISERVER, B: Role.METRICS, "a" * 63 + "0": Role.METRICS})
     assert tenant_file.without_client(tenant, "BBBBBBBB") == (
         Tenant("acme", (OLD_CA,), {A: Role.APISERVER, "a" * 63 + "0": Role.METRICS}),
@@ -75,24 +75,24 @@ def test_a_client_is_removed_by_the_start_of_its_hash() -> None:
         Tenant("spiffe-only", (), {}),
     ],
 )
-def test_a_file_reads_as_the_tenant_that_it_was_written_for(tenant: Tenant) -> None:
+def test_file_is_read_as_the_tenant_it_was_written_for(tenant: Tenant) -> None:
     assert parse_tenant(yaml_values.decode(tenant_file.render(tenant, {}))) == tenant
 
 
-def test_notes_survive_an_edit() -> None:
+def test_notes_are_kept_by_an_edit() -> None:
     tenant = Tenant("acme", (OLD_CA,), {A: Role.APISERVER, B: Role.METRICS})
     text = tenant_file.render(tenant, {A: "CN=a # b, until 2028-01-01"})
     assert tenant_file.notes_of(text) == {A: "CN=a # b, until 2028-01-01"}
     assert tenant_file.render(tenant, tenant_file.notes_of(text)) == text
 
 
-def test_a_note_cannot_write_into_the_file() -> None:
+def test_note_cannot_inject_clients() -> None:
     tenant = Tenant("acme", (OLD_CA,), {A: Role.APISERVER})
     text = tenant_file.render(tenant, {A: f"x\n    - spkiSHA256: {B}\n      role: apiserver"})
     assert parse_tenant(yaml_values.decode(text)) == tenant
 
 
-def test_a_whole_file() -> None:
+def test_file_is_written_out() -> None:
     text = tenant_file.render(Tenant("acme", (OLD_CA,), {A: Role.APISERVER}), {A: "CN=x"})
     assert text.startswith(
         f"""apiVersion: vcnode.io/v1alpha1

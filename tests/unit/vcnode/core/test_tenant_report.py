@@ -15,7 +15,7 @@ A, B = "a" * 64, "b" * 64
 ACME = Tenant("acme", (CA,), {A: Role.APISERVER, B: Role.METRICS})
 
 
-def test_a_listing_has_a_line_for_each_file() -> None:
+def test_listing_has_a_line_for_each_file() -> None:
     found: Found = {"acme.yaml": ACME, "bad.yaml": Bad("kind: must be Tenant"), "s.yaml": Tenant("s", (), {})}
     wrong = tenant_report.problems(found)
     assert wrong == {"bad.yaml": "kind: must be Tenant"}
@@ -27,12 +27,12 @@ def test_a_listing_has_a_line_for_each_file() -> None:
     ]
 
 
-def test_what_two_tenants_claim_is_a_problem_of_both() -> None:
+def test_claim_of_two_tenants_is_a_problem_of_both() -> None:
     found = {"1.yaml": ACME, "2.yaml": Tenant("acme", (), {})}
     assert set(tenant_report.problems(found)) == {"1.yaml", "2.yaml"}
 
 
-def test_a_tenant_is_shown_in_full() -> None:
+def test_tenant_is_shown_in_full() -> None:
     assert tenant_report.showing("t/acme.yaml", ACME, None, {A: "CN=x"}, NOW) == [
         "tenant acme",
         "  file            t/acme.yaml",
@@ -41,28 +41,28 @@ def test_a_tenant_is_shown_in_full() -> None:
         f"                  SPKI {certificates.describe(CA).spki}",
         "  client          apiserver, CN=x",
         f"                  SPKI {A}",
-        "  client          metrics, no note in the file whose it is",
+        "  client          metrics, no note in the file",
         f"                  SPKI {B}",
     ]
 
 
-def test_a_tenant_without_anything_and_one_that_is_contested() -> None:
+def test_empty_and_contested_tenant_is_shown() -> None:
     assert tenant_report.showing("s.yaml", Tenant("s", (), {}), "is claimed by two", {}, NOW)[3:] == [
-        "  authority       none: only SPIFFE names can be this tenant",
-        "  client          none is registered",
+        "  authority       none: clients are recognised by their SPIFFE name alone",
+        "  client          none",
         "  BAD             is claimed by two",
     ]
 
 
-def test_a_bad_file_is_shown_with_all_its_errors() -> None:
+def test_bad_file_is_shown_with_all_its_errors() -> None:
     assert tenant_report.showing("bad.yaml", Bad("kind: wrong; spec: wrong"), "-", {}, NOW) == [
-        "bad.yaml: BAD, a daemon keeps its last good state",
+        "bad.yaml: BAD; vn-agent keeps its last good state",
         "  kind: wrong",
         "  spec: wrong",
     ]
 
 
-def test_json() -> None:
+def test_json_of_list_and_show() -> None:
     clients = [{"spkiSHA256": A, "role": "apiserver"}, {"spkiSHA256": B, "role": "metrics"}]
     summary = {
         "file": "acme.yaml",
