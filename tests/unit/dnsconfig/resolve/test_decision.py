@@ -174,7 +174,7 @@ def test_what_was_cut_is_told() -> None:
 
 
 @pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
-def test_no_tenant_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
+def test_isolation_case(case: isolation.DnsCase) -> None:
     found = decide(pod_of(case.pod()), world_of(case.items()), node_of(isolation.HOST))
     assert (found is None) == case.is_nothing
     if found is None:
