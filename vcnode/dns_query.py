@@ -72,7 +72,7 @@ async def _ask(
         if netns is None:
             answer = await asyncio.to_thread(_exchange, server, data)
         else:
-            answer = await namespaces.begin(netns, lambda: _exchange(server, data))
+            answer = await namespaces.submit(netns, lambda: _exchange(server, data))
     except TimeoutError:
         problem = f"no answer within {TIMEOUT_S * TRIES:.0f} s"
     except OSError as error:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The channel into a network namespace of this node: pods of runc, and Kata with l3forwarding.
 
-What the guest's agent does in a guest is done here by the same code (`guest_agent.reconciler`) in
-the pod's namespace, with the node's own iptables or nft. What the pod's processes see of it is only
-the effect: they have no access to the node's programs.
+The reconciler of the guest's agent (`guest_agent.reconciler`) runs here in the pod's namespace, with the
+node's own iptables or nft. The pod's processes have no access to these programs.
 """
 
 import asyncio
@@ -34,8 +33,8 @@ _log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Inside:
-    """What was made in the namespace, and is used there alone."""
+class _NamespaceObjects:
+    """Objects that were made in the namespace, and work only there."""
 
     netfilter: NetfilterSocket | None
     filter: KernelPacketFilter
@@ -48,37 +47,37 @@ class _Inside:
 
 
 class NetnsChannel:
-    """The rules of one sandbox's network namespace; implements `channel.Channel`.
+    """The rules of one sandbox's network namespace, as a `port.Channel`.
 
-    `state_path` is where digest and generation are remembered while kata-bridge does not run: None
-    where there is no place for it. The rules are found again without it, by their marker.
+    `state_path` is where digest and generation are saved across restarts; None: nowhere. Without it the rules
+    are still found, by their marker.
     """
 
     def __init__(
-        self, sandbox: Sandbox, namespaces: NetnsExecutor, state_path: Path | None, state_errors: Counter
+        self, sandbox: Sandbox, executor: NetnsExecutor, state_path: Path | None, state_errors: Counter
     ) -> None:
-        """Raises `NotInjectable` for a sandbox that has no namespace that is known."""
+        """Raises `NotInjectable` for a sandbox whose namespace is unknown."""
         if not sandbox.netns:
-            raise NotInjectable("neither NRI nor the CRI tells the path of its network namespace")
+            raise NotInjectable("neither NRI nor the CRI reports the path of its network namespace")
         self._path = sandbox.netns
-        self._namespaces = namespaces
+        self._executor = executor
         self._state_path = state_path
         self._state_errors = state_errors
-        self._inside: _Inside | None = None
-        self._under_way: asyncio.Future[Any] | None = None
-        self._has_complained = False
+        self._objects: _NamespaceObjects | None = None
+        self._in_flight: asyncio.Future[Any] | None = None
+        self._is_failure_logged = False
 
     async def probe(self) -> Capabilities:
         return await self._run(self._probe)
 
     def _probe(self) -> Capabilities:
-        inside = self._entered()
-        if not inside.filter.supported:
-            why = inside.filter.unsupported_message((Family.IPV4, Backend.IPTABLES))
-            inside.close()
-            self._inside = None  # the next probe looks anew
+        objects = self._open()
+        if not objects.filter.supported:
+            why = objects.filter.unsupported_message((Family.IPV4, Backend.IPTABLES))
+            objects.close()
+            self._objects = None  # the next probe opens them again
             raise NotInjectable(f"{why} (the node itself, for this pod)")
-        supported = inside.filter.supported
+        supported = objects.filter.supported
         has_ipv6 = any(family is Family.IPV6 for family, _ in supported)
         return Capabilities(
             channel="netns",
@@ -86,18 +85,18 @@ class NetnsChannel:
             ipv6=has_ipv6,
             ipv6_message=""
             if has_ipv6
-            else inside.filter.unsupported_message((Family.IPV6, Backend.IPTABLES)),
+            else objects.filter.unsupported_message((Family.IPV6, Backend.IPTABLES)),
             deltas=True,
-            conntrack=inside.netfilter is not None,
+            conntrack=objects.netfilter is not None,
             resolv_conf=False,
-            version=inside.filter.description,
+            version=objects.filter.description,
         )
 
     async def state(self) -> GuestState:
         return await self._run(self._state)
 
     def _state(self) -> GuestState:
-        reconciler = self._entered().reconciler
+        reconciler = self._open().reconciler
         reconciler.check_drift()
         return GuestState(reconciler.generation, reconciler.digest, reconciler.has_drifted)
 
@@ -105,9 +104,9 @@ class NetnsChannel:
         return await self._run(lambda: self._apply(ruleset, flush))
 
     def _apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
-        reconciler = self._entered().reconciler
+        reconciler = self._open().reconciler
         is_new = reconciler.apply(ruleset)
-        self._remember(AppliedRuleset(reconciler.generation, reconciler.digest))
+        self._save_state(AppliedRuleset(reconciler.generation, reconciler.digest))
         if is_new:
             self._flush_if_possible(flush)
         return GuestState(reconciler.generation, reconciler.digest, reconciler.has_drifted)
@@ -116,84 +115,84 @@ class NetnsChannel:
         return await self._run(self._read_back)
 
     def _read_back(self) -> tuple[Document, ...]:
-        return self._entered().reconciler.read_back()
+        return self._open().reconciler.read_back()
 
     async def flush_conntrack(self, flows: Sequence[Flow]) -> None:
         await self._run(lambda: self._flush(flows))
 
     async def set_resolv_conf(self, text: str) -> None:
-        raise NotInjectable("its resolv.conf is a file of the pod's containers, not of its network")
+        raise NotInjectable("resolv.conf is a file of the pod's containers, outside of its network namespace")
 
     async def close(self) -> None:
-        """Let go of the namespace, which lives as long as somebody holds something of it; forget it."""
-        await self._settled()
-        inside, self._inside = self._inside, None
-        if inside is not None:
-            inside.close()
+        """Release the namespace, which lives as long as a socket in it; remove the saved state."""
+        await self._wait_in_flight()
+        objects, self._objects = self._objects, None
+        if objects is not None:
+            objects.close()
         if self._state_path is not None:
             self._state_path.unlink(missing_ok=True)
 
     # ----
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Do `work` in the namespace; what a caller who was cancelled left under way goes first."""
-        await self._settled()
-        under_way = self._namespaces.begin(self._path, work)
-        self._under_way = under_way
+        """Do `work` in the namespace, after the work of a caller that was cancelled."""
+        await self._wait_in_flight()
+        in_flight = self._executor.submit(self._path, work)
+        self._in_flight = in_flight
         try:
-            return await asyncio.shield(under_way)
+            return await asyncio.shield(in_flight)
         except BaseMismatch as error:
             raise NeedsFull(str(error)) from None
         except packet_filter.RulesRefusedError as error:
             raise GuestRefused(str(error)) from None
         except (BadDocument, ValueError) as error:
-            raise GuestRefused(f"not read: {error}") from None
+            raise GuestRefused(f"the ruleset cannot be read: {error}") from None
         except packet_filter.FilterUnavailableError as error:
             raise Unreachable(str(error)) from None
         except NetfilterError as error:
             raise Unreachable(f"conntrack: {error}") from None
 
-    async def _settled(self) -> None:
-        if self._under_way is not None:
-            # How it ended was for whoever began it.
-            await asyncio.wait((self._under_way,))
-            if not self._under_way.cancelled():
-                self._under_way.exception()
+    async def _wait_in_flight(self) -> None:
+        if self._in_flight is not None:
+            # Its outcome was for the caller that was cancelled.
+            await asyncio.wait((self._in_flight,))
+            if not self._in_flight.cancelled():
+                self._in_flight.exception()
 
-    def _entered(self) -> _Inside:
-        if self._inside is None:
+    def _open(self) -> _NamespaceObjects:
+        if self._objects is None:
             try:
                 netfilter = NetfilterSocket()
             except NetfilterError as error:
-                _log.warning("no conntrack and no nft in a namespace", path=self._path, reason=error)
+                _log.warning("namespace has neither conntrack nor nft", path=self._path, reason=error)
                 netfilter = None
             kernel = KernelPacketFilter(netfilter)
-            remembered = state_file.read(self._state_path) if self._state_path is not None else None
-            self._inside = _Inside(netfilter, kernel, RulesetReconciler(kernel, remembered))
-        return self._inside
+            applied = state_file.read(self._state_path) if self._state_path is not None else None
+            self._objects = _NamespaceObjects(netfilter, kernel, RulesetReconciler(kernel, applied))
+        return self._objects
 
     def _flush_if_possible(self, flows: Sequence[Flow]) -> None:
-        """After the rules are in: an entry that stays is worth a word, not a second push."""
+        """After the rules are applied: a stale entry is logged, and does not cause a second push."""
         try:
             self._flush(flows)
         except (NetfilterError, ValueError) as error:
-            _log.warning("conntrack entries stay", path=self._path, reason=error)
+            _log.warning("conntrack entries are not deleted", path=self._path, reason=error)
 
     def _flush(self, flows: Sequence[Flow]) -> None:
-        netfilter = self._entered().netfilter
+        netfilter = self._open().netfilter
         if flows and netfilter is not None:
             netfilter.delete_flows(flows)
 
-    def _remember(self, remembered: AppliedRuleset) -> None:
+    def _save_state(self, applied: AppliedRuleset) -> None:
         if self._state_path is None:
             return
         try:
-            state_file.write(self._state_path, remembered)
+            state_file.write(self._state_path, applied)
         except OSError as error:
-            # The rules are found again by their marker; only the generation's number is lost.
+            # The marker still identifies the rules; only the generation is lost.
             self._state_errors.inc()
-            if not self._has_complained:
-                self._has_complained = True
-                _log.warning("what was applied cannot be noted", file=self._state_path, reason=error)
+            if not self._is_failure_logged:
+                self._is_failure_logged = True
+                _log.warning("applied ruleset is not saved", file=self._state_path, reason=error)
         else:
-            self._has_complained = False
+            self._is_failure_logged = False

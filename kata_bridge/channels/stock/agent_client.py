@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's stock kata-agent itself, over ttrpc at the address that its shim tells.
+"""Calls of a guest's stock kata-agent, over ttrpc at the address that its shim reports.
 
-It says exactly what is wrong, in codes, where a shim gives a text or nothing.
+The agent returns exact status codes, where a shim returns a text or nothing.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from ruleset.model import Family
 
 T = TypeVar("T")
 
-# As for the shim: the agent's own limits are longer, a waiting pod's patience is not.
+# As for the shim: the agent's own deadlines are longer than a pod should wait.
 TIMEOUT_S = 10.0
 
-# sockaddr_un has 108 bytes of path, and it is the shim that says this.
+# sockaddr_un has 108 bytes of path; the shim chooses this text.
 _MAX_URL_CHARACTERS = 256
 _URL = re.compile(
     r"(vsock)://([0-9]{1,10}):([0-9]{1,10})|(hvsock)://(/.{1,255}):([0-9]{1,10})|unix://(.{1,255})"
@@ -50,7 +50,7 @@ class HybridVsockAddress:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """`path` as connect(2) takes it: an abstract one begins with a NUL."""
+    """`path` is as for connect(2): an abstract one begins with a NUL."""
 
     path: str
 
@@ -59,10 +59,10 @@ Address = VsockAddress | HybridVsockAddress | UnixAddress
 
 
 def parse_agent_url(url: str) -> Address:
-    """Read what `/agent-url` says. Raises `ValueError` for what is none of the three kinds."""
+    """Parse the text of `/agent-url`. Raises `ValueError` unless it is of one of the three kinds."""
     match = _URL.fullmatch(url)
     if match is None:
-        raise ValueError(f"{url[:_MAX_URL_CHARACTERS]!r} is no address of an agent")
+        raise ValueError(f"{url[:_MAX_URL_CHARACTERS]!r} is not the address of an agent")
     if match[1]:
         return VsockAddress(int(match[2]), int(match[3]))
     if match[4]:
@@ -71,7 +71,7 @@ def parse_agent_url(url: str) -> Address:
 
 
 class StockAgentClient:
-    """The calls of a stock agent at `url`. Each has a connection of its own: there is none to lose.
+    """The calls of a stock agent at `url`, each on a connection of its own.
 
     All raise `NoAnswerError` and `CallFailedError`, whose code is set.
     """
@@ -83,39 +83,39 @@ class StockAgentClient:
         self._timeout_s = timeout_s
 
     async def check(self) -> bool:
-        """Whether the agent serves; no policy applies to this call."""
+        """Whether the agent serves. Not subject to policy."""
         reply = await self._call(m.HEALTH, "Check", m.CheckRequest(), m.HealthCheckResponse)
         return reply.status is m.ServingStatus.SERVING
 
     async def version(self) -> str:
-        """Return the agent's version; no policy applies to this call either."""
+        """Return the agent's version. Not subject to policy."""
         reply = await self._call(m.HEALTH, "Version", m.CheckRequest(), m.VersionCheckResponse)
         return word(reply.agent_version)
 
     async def details(self) -> m.AgentDetails:
-        """Return what the agent says of itself, as far as its policy lets it."""
+        """Return the agent's details, if its policy allows it."""
         request = m.GuestDetailsRequest()
         reply = await self._call(m.AGENT, "GetGuestDetails", request, m.GuestDetailsResponse)
         return reply.agent_details or m.AgentDetails()
 
     async def get_tables(self, family: Family) -> bytes:
-        """Return what iptables-save prints of all tables; nothing if there is none, or if it failed."""
+        """Return the output of iptables-save for all tables; empty if there is none, or if it failed."""
         request = m.GetIPTablesRequest(family is Family.IPV6)
         return (await self._call(m.AGENT, "GetIPTables", request, m.GetIPTablesResponse)).data
 
     async def set_tables(self, family: Family, text: bytes) -> None:
-        """Hand `text` to iptables-restore, which replaces every table that it names."""
+        """Pass `text` to iptables-restore, which replaces every table that it names."""
         request = m.SetIPTablesRequest(family is Family.IPV6, text)
         await self._call(m.AGENT, "SetIPTables", request, m.SetIPTablesResponse)
 
     async def set_policy(self, text: str) -> None:
-        """Replace the agent's policy, all of it."""
+        """Replace the agent's whole policy."""
         await self._call(m.AGENT, "SetPolicy", m.SetPolicyRequest(text), m.Empty)
 
     async def copy_file(self, path: str, data: bytes) -> None:
-        """Write a file of the guest, for its root alone, whole or not at all; and what leads to it.
+        """Write a file of the guest atomically, with its directories; only root may read it.
 
-        Agents take paths below /run/kata-containers, newer ones below its shared directory alone.
+        Agents accept paths below /run/kata-containers, newer ones only below its shared directory.
         """
         mode = stat.S_IFREG | 0o600
         request = m.CopyFileRequest(path, len(data), file_mode=mode, dir_mode=0o700, data=data)
@@ -130,15 +130,13 @@ class StockAgentClient:
             except TtrpcError as error:
                 if error.code != Code.DEADLINE_EXCEEDED:
                     raise CallFailedError(error.code, error.message) from None
-                raise self._late(method) from None  # the agent's clock, which was given our time
+                raise self._late(method) from None  # the agent got our deadline, and its clock was first
             except TimeoutError:
                 raise self._late(method) from None
             except ConnectionLost as error:
                 raise NoAnswerError(f"{self._url}: {error}") from None
             except BadMessage as error:
-                raise NoAnswerError(
-                    f"{self._url}: the answer to {method} is no such message: {error}"
-                ) from None
+                raise NoAnswerError(f"{self._url}: the answer to {method} cannot be read: {error}") from None
 
     def _late(self, method: str) -> NoAnswerError:
         text = f"{self._url}: no answer to {method} within {self._timeout_s:g} s"
@@ -160,7 +158,7 @@ class StockAgentClient:
                 return await self._connect_to(socket.AF_UNIX, path)
 
     async def _connect_to(
-        self, family: socket.AddressFamily, place: tuple[int, int] | str
+        self, family: socket.AddressFamily, target: tuple[int, int] | str
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -169,7 +167,7 @@ class StockAgentClient:
         try:
             sock.setblocking(False)
             async with asyncio.timeout(self._timeout_s):
-                await asyncio.get_running_loop().sock_connect(sock, place)
+                await asyncio.get_running_loop().sock_connect(sock, target)
                 return await asyncio.open_connection(sock=sock)
         except TimeoutError:
             sock.close()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stock kata-agent means when an iptables call fails, told apart.
+"""Classifies the errors of iptables calls at a stock kata-agent (docs/spec/kata.md#errors). Pure.
 
-The one place that reads error texts of kata-agent, its policy engines, ttrpc and iptables. Pure. A
-shim in Go hands on the agent's text in front of which ttrpc has put the code; the agent itself gives
-code and text apart. Texts: kata-containers 2.5 to 3.x, iptables 1.8.9.
+The only module that matches error texts of kata-agent, its policy engines, ttrpc and iptables. A shim in Go
+passes on the agent's text, with the code in front; the agent itself returns code and text apart. Texts are
+those of kata-containers 2.5 to 3.x and iptables 1.8.9.
 """
 
 import enum
@@ -15,7 +15,7 @@ from ruleset.model import Family
 
 
 class Fault(enum.Enum):
-    """Why a call failed. `TRANSIENT`: as it is now, not as it must stay. `UNCLEAR`: it says nothing."""
+    """Why a call failed. `TRANSIENT`: the next try may succeed. `UNCLEAR`: the text is unknown."""
 
     AGENT_TOO_OLD = enum.auto()
     ENDPOINT_BLOCKED = enum.auto()
@@ -31,15 +31,15 @@ class Fault(enum.Enum):
     UNCLEAR = enum.auto()
 
 
-# What SetPolicy can repair, if anything can.
+# Those that SetPolicy may repair.
 POLICY_FAULTS = frozenset({Fault.POLICY_DENIED, Fault.POLICY_UNDEFINED})
 
-# What concerns one family alone: the other may work.
+# Those of one family: the other may work.
 FAMILY_FAULTS = frozenset({Fault.NO_BINARY, Fault.NO_NF_TABLES, Fault.NO_TABLE, Fault.IPV6_SAVES})
 
 
 class CallFailedError(Exception):
-    """The far side answered, and the answer is an error. `code` is None where only the text came."""
+    """The peer answered with an error. `code` is None where it returned a text alone."""
 
     def __init__(self, code: Code | None, text: str) -> None:
         text = text[:MAX_TEXT_CHARACTERS]
@@ -49,9 +49,9 @@ class CallFailedError(Exception):
 
 
 class NoAnswerError(Exception):
-    """The far side gave no answer; the text names the hop.
+    """The peer gave no answer; the text names the hop.
 
-    `may_run`: the whole request went out and time ran out, so the guest may still be at it.
+    `may_run`: the whole request was sent before the deadline, so the guest may still be running it.
     """
 
     def __init__(self, text: str, *, may_run: bool = False) -> None:
@@ -60,24 +60,24 @@ class NoAnswerError(Exception):
 
 
 class NoEndpointError(NoAnswerError):
-    """This shim has no such endpoint: it is older than the call, and will stay so."""
+    """The shim is too old for this call."""
 
 
-# A guest chooses its error texts, and ttrpc lets them have 4 MiB. What an agent and iptables print of
-# an error is in the first lines; backtraces follow.
+# A guest chooses its error texts, and ttrpc allows 4 MiB. The first lines have the error of the agent or of
+# iptables; backtraces follow.
 MAX_TEXT_CHARACTERS = 4_096
 
-# status.Error of Go's grpc, which the shim in Go prints; the names are Go's.
+# status.Error of Go's grpc, as the shim in Go prints it, with Go's names.
 _GO_STATUS = re.compile(r"rpc error: code = (\w{1,32}) desc = (.*+)", re.DOTALL)
 _GO_CODES = {code.name.replace("_", "").lower(): code for code in Code}
 
-_RAN = " failed: "  # the agent's words for a process that ended with an error, behind its path
+_FAILED = " failed: "  # the agent prints it between the path of a process and its stderr
 _LINE = re.compile(r"\bline:? ([0-9]{1,7})\b")
 _SHOWN_CHARACTERS = 300
 
 
 def failure_of_text(text: str) -> CallFailedError:
-    """Read the code back out of a text that has passed a shim in Go."""
+    """Split a text that a shim in Go passed on into code and text."""
     text = text[:MAX_TEXT_CHARACTERS]
     match = _GO_STATUS.search(text)
     if match is None:
@@ -86,10 +86,9 @@ def failure_of_text(text: str) -> CallFailedError:
 
 
 def classify(failure: CallFailedError) -> Fault:
-    """Tell which row of the table of errors this is.
+    """Classify a failure. The stderr of iptables comes first, whatever the code.
 
-    What iptables itself said comes first, whatever the code: its "No such file or directory" is a
-    missing extension and not a missing binary.
+    Its "No such file or directory" means a missing extension, not a missing binary.
     """
     text = failure.text
     stderr = _stderr(text)
@@ -108,12 +107,12 @@ def classify(failure: CallFailedError) -> Fault:
 
 
 def _stderr(text: str) -> str | None:
-    """What iptables printed, behind `.../iptables-restore failed: `; None if none was run."""
+    """The stderr of iptables, behind `.../iptables-restore failed: `; None if it was not run."""
     begin = 0
-    while (at := text.find(_RAN, begin)) >= 0:
+    while (at := text.find(_FAILED, begin)) >= 0:
         words = text[begin:at].rsplit(None, 1)
         if words and not text[at - 1].isspace() and "tables-" in words[-1][:-1]:
-            return text[at + len(_RAN) :]
+            return text[at + len(_FAILED) :]
         begin = at + 1
     return None
 
@@ -148,25 +147,25 @@ def _of_iptables(stderr: str) -> Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """Which call it was: for the words of an error."""
+class StockCall:
+    """The call that an error is about."""
 
     message: str  # GetIPTablesRequest | SetIPTablesRequest
     family: Family
 
 
-def explain(fault: Fault, call: Call, failure: CallFailedError, pushed: str = "") -> str:
-    """Tell a person what is wrong and what would help.
+def explain(fault: Fault, call: StockCall, failure: CallFailedError, pushed: str = "") -> str:
+    """The message for a person: what is wrong, and the remedy.
 
-    `pushed` is the text that was sent: of a refused rule the offending line is shown from it.
+    `pushed` is the text that was sent: the message of a refused rule quotes the offending line.
     """
-    said = _short(failure.text)
+    text = _short(failure.text)
     v6 = call.family is Family.IPV6
     tool = "ip6tables" if v6 else "iptables"
     match fault:
         case Fault.AGENT_TOO_OLD:
             return (
-                f"the kata-agent in the guest image has no {call.message}: it is older than 2.5; "
+                f"the kata-agent in the guest image does not support {call.message}: it is older than 2.5; "
                 "use a guest image of Kata 2.5 or newer"
             )
         case Fault.ENDPOINT_BLOCKED:
@@ -177,24 +176,24 @@ def explain(fault: Fault, call: Call, failure: CallFailedError, pushed: str = ""
         case Fault.POLICY_DENIED:
             return (
                 f"the guest's agent policy denies {call.message}: add `default {call.message} := true` "
-                f"to it, see docs/guests.md; the agent says: {said}"
+                f"to it, see docs/guests.md; the agent says: {text}"
             )
         case Fault.POLICY_UNDEFINED:
             return (
-                f"the guest's agent policy has no rule for {call.message}, which counts as refused: "
+                f"the guest's agent policy has no rule for {call.message}, which denies the call: "
                 f"add `default {call.message} := true` to it, see docs/guests.md"
             )
         case Fault.NO_BINARY:
-            return f"the guest image has no {tool}: install iptables into it; the agent says: {said}"
+            return f"the guest image lacks {tool}: install iptables into it; the agent says: {text}"
         case Fault.NO_NF_TABLES:
             return (
-                f"the guest image's {tool} is the nft variant and its kernel has no nf_tables: use the "
-                f"legacy variant in the image, or a newer guest kernel; the guest says: {said}"
+                f"the guest image's {tool} is the nft variant, but the guest kernel lacks nf_tables: use the "
+                f"legacy variant in the image, or a newer guest kernel; the guest says: {text}"
             )
         case Fault.NO_TABLE:
             return (
                 f"the guest's kernel lacks a table that {tool} needs: use a newer guest kernel; "
-                f"the guest says: {said}"
+                f"the guest says: {text}"
             )
         case Fault.IPV6_SAVES:
             return (
@@ -202,13 +201,13 @@ def explain(fault: Fault, call: Call, failure: CallFailedError, pushed: str = ""
                 "IPv6 rules need an agent with the fix of pull request 13789"
             )
         case Fault.RULE:
-            return f"{tool} in the guest refused the rules: {said}{_offending(failure.text, pushed)}"
+            return f"{tool} in the guest refused the rules: {text}{_offending(failure.text, pushed)}"
         case Fault.TOO_LARGE:
-            return f"the rules are larger than one message to the agent may be: {said}"
+            return f"the rules exceed the largest message to the agent (4 MiB): {text}"
         case Fault.TRANSIENT:
-            return f"{tool} in the guest cannot be had now: {said}"
+            return f"{tool} in the guest is not available now; trying again: {text}"
         case Fault.UNCLEAR:
-            return f"{call.message} failed without a word that is known: {said or 'no text'}"
+            return f"{call.message} failed with an unknown error: {text or 'no message'}"
 
 
 def _offending(text: str, pushed: str) -> str:

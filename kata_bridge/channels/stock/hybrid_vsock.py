@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hybrid vsock, from the host: a unix socket of the VMM that leads to a port in the guest.
+"""Hybrid vsock from the host: a unix socket of the VMM that leads to a port in the guest.
 
-Firecracker, Cloud Hypervisor and Dragonball have it in place of a kernel's AF_VSOCK: one says
-`CONNECT <port>` and hears `OK <host port>`, each on a line, and from then on it is the guest's
-stream. A guest that does not listen (yet) shows as a connection that is closed instead.
+Firecracker, Cloud Hypervisor and Dragonball have it in place of AF_VSOCK (docs/spec/kata.md#vsock). The host
+sends `CONNECT <port>` and reads `OK <host port>`, each on a line; then the connection is the guest's stream.
+The VMM closes the connection if nothing listens in the guest, or not yet.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kata_bridge.channels.stock.faults import NoAnswerError
 
-# What Kata's own shim gives the handshake.
+# As in Kata's own shim.
 HANDSHAKE_TIMEOUT_S = 10.0
 
 _SHOWN_BYTES = 64
@@ -20,7 +20,7 @@ _OK = re.compile(rb"OK [0-9]{1,10}\r?\n")
 
 
 def is_accepted(line: bytes) -> bool:
-    """Whether a VMM's line says that what follows is the guest's stream."""
+    """Whether the VMM's line says that the guest's stream follows."""
     return _OK.fullmatch(line) is not None
 
 
@@ -29,7 +29,7 @@ async def connect(
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to `port` in the guest behind the VMM's socket `path`; raises `NoAnswerError`.
 
-    The reader holds what the guest has sent after the line: no byte of it is lost.
+    Bytes that the guest sent right after the line are in the reader.
     """
     hop = f"hvsock://{path}:{port}"
     try:
@@ -46,7 +46,7 @@ async def connect(
     except TimeoutError:
         raise NoAnswerError(f"{hop}: no handshake within {timeout_s:g} s") from None
     except asyncio.IncompleteReadError:
-        raise NoAnswerError(f"{hop}: closed, nobody listens there in the guest") from None
+        raise NoAnswerError(f"{hop}: closed, nothing listens there in the guest") from None
     except asyncio.LimitOverrunError:
         raise NoAnswerError(f"{hop}: the VMM answers without an end of line") from None
     except OSError as error:

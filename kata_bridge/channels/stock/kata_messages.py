@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of a stock kata-agent that we use: protocol package `grpc`, over ttrpc.
-
-Services `grpc.AgentService` and `grpc.Health`; proto3; fields that we do not read are left out.
-"""
+"""The messages of a stock kata-agent that we use (docs/spec/kata.md#agent). Pure."""
 
 from dataclasses import dataclass
 
@@ -48,7 +45,7 @@ class SetIPTablesResponse:
 
 @dataclass(frozen=True, slots=True)
 class GuestDetailsRequest:
-    """The request of the call `GetGuestDetails`."""
+    """The request of the call `GetGuestDetails`, whose name differs."""
 
     mem_block_size: bool = field(1, BOOL)
     mem_hotplug_probe: bool = field(2, BOOL)
@@ -77,7 +74,7 @@ class SetPolicyRequest:
 
 @dataclass(frozen=True, slots=True)
 class CopyFileRequest:
-    """One part of a file. The agent writes beside `path`, and renames once all `file_size` is there."""
+    """One part of a file. The agent writes beside `path`, and renames once it has `file_size` bytes."""
 
     path: str = field(1, STRING)
     file_size: int = field(2, INT64)
@@ -112,7 +109,7 @@ class HealthCheckResponse:
 
 @dataclass(frozen=True, slots=True)
 class VersionCheckResponse:
-    """The answer of `Health/Version`, which takes a CheckRequest too."""
+    """The response of `Health/Version`, whose request is a CheckRequest too."""
 
     grpc_version: str = field(1, STRING)
     agent_version: str = field(2, STRING)

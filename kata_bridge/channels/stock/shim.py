@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The management socket of a sandbox's Kata shim: stock Kata's own way to a guest's iptables.
+"""The management socket of a sandbox's Kata shim (docs/spec/kata.md#shim): stock Kata's way to iptables.
 
-The shim in Go answers an error with 500 and the agent's text, that in Rust by closing the
-connection; the latter listens before its guest has booted. No reply is therefore never a verdict.
+The shim in Go answers an error with 500 and the agent's text. The shim in Rust closes the connection, and
+listens before its guest has booted. So a missing reply proves nothing.
 """
 
 import re
@@ -23,7 +23,7 @@ from ruleset.model import Family
 ROOTS = (Path("/run/vc/sbs"), Path("/run/kata"))
 SOCKET_NAME = "shim-monitor.sock"
 
-# The shim itself gives its agent 60 s. A call that takes ten is not going to help a pod that waits.
+# The shim itself gives its agent 60 s. A call that takes longer than ten does not help a waiting pod.
 TIMEOUT_S = 10.0
 
 _TABLES = {Family.IPV4: "/iptables", Family.IPV6: "/ip6tables"}
@@ -32,20 +32,20 @@ _NO_SUCH_ENDPOINT = frozenset({404, 405, 501})
 
 
 def shim_socket(sandbox_id: str, roots: Sequence[Path] = ROOTS) -> Path | None:
-    """Return the management socket of a sandbox: that it exists is the test for a Kata guest.
+    """Return the management socket of a sandbox. A sandbox is Kata's if it exists.
 
-    Raises `ValueError` for what is no sandbox id, so that none can lead out of the roots.
+    Raises `ValueError` for an invalid sandbox id, so that none can lead out of the roots.
     """
     if not _SANDBOX_ID.fullmatch(sandbox_id):
-        raise ValueError(f"{sandbox_id!r} is no sandbox id")
+        raise ValueError(f"{sandbox_id!r} is not a sandbox id")
     paths = (root / sandbox_id / SOCKET_NAME for root in roots)
     return next((path for path in paths if path.is_socket()), None)
 
 
 class Shim:
-    """The calls of one sandbox's shim. Looks its socket up anew for each: it may come late.
+    """The calls of one sandbox's shim. Each looks the socket up again: the shim may make it late.
 
-    All calls raise `NoAnswerError` (`NoEndpointError` where the shim has no such call) and `CallFailedError`.
+    All raise `NoAnswerError` (`NoEndpointError` where the shim lacks the call) and `CallFailedError`.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Shim:
         self._timeout_s = timeout_s
 
     async def get_tables(self, family: Family) -> bytes:
-        """Return what iptables-save prints of all tables; nothing if there is none, or if it failed."""
+        """Return the output of iptables-save for all tables; empty if there is none, or if it failed."""
         return await self._call("GET", _TABLES[family])
 
     async def set_tables(self, family: Family, text: bytes) -> None:
-        """Hand `text` to iptables-restore, which replaces every table that it names."""
+        """Pass `text` to iptables-restore, which replaces every table that it names."""
         await self._call("PUT", _TABLES[family], text)
 
     async def set_policy(self, text: str) -> None:
-        """Replace the agent's policy, all of it. Shims in Go have this since 3.3."""
+        """Replace the agent's whole policy. Shims in Go have this since 3.3."""
         await self._call("PUT", "/policy", text.encode())
 
     async def agent_url(self) -> str:
-        """Return where the agent listens; empty if the shim does not know (yet)."""
+        """Return where the agent listens; empty if the shim does not know it, or not yet."""
         url = await self._call("GET", "/agent-url")
         return url[:MAX_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
 
@@ -76,13 +76,15 @@ class Shim:
         path = shim_socket(self._sandbox_id, self._roots)
         if path is None:
             places = ", ".join(str(root) for root in self._roots)
-            raise NoAnswerError(f"no {SOCKET_NAME} of sandbox {self._sandbox_id} in {places}")
+            raise NoAnswerError(
+                f"the shim has not made {SOCKET_NAME} of sandbox {self._sandbox_id} in {places}"
+            )
         reply = await shim_http.request(path, method, target, body, self._timeout_s)
         if reply.status == 200:
             return reply.body
         text = reply.body[:MAX_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
         if reply.status in _NO_SUCH_ENDPOINT:
-            raise NoEndpointError(f"{path}: the shim has no {method} {target} ({reply.status})")
+            raise NoEndpointError(f"{path}: the shim does not support {method} {target} ({reply.status})")
         if not text:
-            raise CallFailedError(None, f"{method} {target}: {reply.status} without a text")
+            raise CallFailedError(None, f"{method} {target}: {reply.status} without a message")
         raise failure_of_text(text)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One HTTP request to a shim's unix socket.
 
-A connection carries one request (`Connection: close`) and a reply ends with it, so what is read is
-whole or it is not: both shims, Go's net/http and Rust's hyper, close as they are told. No HTTP
-library: the one at hand costs 14 MB and this is what is needed of it.
+A connection carries one request (`Connection: close`), and the reply ends with the connection: both shims,
+Go's net/http and Rust's hyper, close as asked. An HTTP library would cost 14 MB; this is the part we need.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from kata_bridge.channels.stock.faults import NoAnswerError
 
-# What a shim hands on came over ttrpc, whose messages end at 4 MiB; and a head.
+# A shim passes on a ttrpc message of at most 4 MiB; and a head.
 MAX_REPLY_BYTES = (4 << 20) + (64 << 10)
 # Shims send none.
 MAX_INTERIM_REPLIES = 4
@@ -28,41 +27,41 @@ _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*+(?:;.*+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     status: int
     body: bytes
 
 
-class BadReplyError(Exception):
-    """Not a whole HTTP reply."""
+class HttpReplyError(Exception):
+    """Not a complete HTTP reply."""
 
 
-def parse(data: bytes) -> Reply:
-    """Read all that came over a connection as one reply. Raises `BadReplyError`."""
+def parse(data: bytes) -> HttpReply:
+    """Parse all bytes of a connection as one reply. Raises `HttpReplyError`."""
     status, at, lines = 100, 0, list[bytes]()
-    for _ in range(1 + MAX_INTERIM_REPLIES):  # "100 Continue" is not asked for, but it may come
+    for _ in range(1 + MAX_INTERIM_REPLIES):  # "100 Continue" is unasked for, but legal
         end = data.find(b"\r\n\r\n", at, at + MAX_HEAD_BYTES)
         status_line, *lines = data[at : max(at, end)].split(b"\r\n")
         match = _STATUS_LINE.fullmatch(status_line)
         if match is None:
-            raise BadReplyError("no HTTP reply")
+            raise HttpReplyError("not an HTTP reply")
         status, at = int(match[1]), end + 4
         if status >= 200:
             break
     else:
-        raise BadReplyError(f"more than {MAX_INTERIM_REPLIES} interim replies")
+        raise HttpReplyError(f"more than {MAX_INTERIM_REPLIES} interim replies")
     body = data[at:]
     fields = {
         name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)
     }
     if fields.get(b"transfer-encoding", b"").lower() == b"chunked":
-        return Reply(status, _joined(body))
+        return HttpReply(status, _joined(body))
     length = fields.get(b"content-length")
     if length is None:
-        return Reply(status, body)
+        return HttpReply(status, body)
     if not length.isdigit() or len(length) > 12 or int(length) > len(body):
-        raise BadReplyError("the reply is cut")
-    return Reply(status, body[: int(length)])
+        raise HttpReplyError("the reply is incomplete")
+    return HttpReply(status, body[: int(length)])
 
 
 def _joined(body: bytes) -> bytes:
@@ -73,27 +72,27 @@ def _joined(body: bytes) -> bytes:
         end = body.find(b"\r\n", at)
         match = _CHUNK_SIZE.fullmatch(body, at, end) if end >= 0 else None
         if match is None:
-            raise BadReplyError("the reply is cut")
+            raise HttpReplyError("the reply is incomplete")
         size = int(match[1], 16)
         if size == 0:
             return b"".join(parts)
         start = end + 2
         if body[start + size : start + size + 2] != b"\r\n":
-            raise BadReplyError("the reply is cut")
+            raise HttpReplyError("the reply is incomplete")
         parts.append(body[start : start + size])
         at = start + size + 2
 
 
-async def request(socket_path: Path, method: str, target: str, body: bytes, timeout_s: float) -> Reply:
-    """Send one request and return the reply, whatever its status, within `timeout_s`.
+async def request(socket_path: Path, method: str, target: str, body: bytes, timeout_s: float) -> HttpReply:
+    """Send one request and return the reply, whatever its status.
 
-    Raises `NoAnswerError`: nobody listens, the connection is dropped without a whole reply, or time is up.
+    Raises `NoAnswerError`: nothing listens, the connection ends early, or `timeout_s` is over.
     """
     if len(os.fsencode(socket_path)) > _MAX_SOCKET_PATH_BYTES:
         raise NoAnswerError(f"{socket_path}: the path is longer than {_MAX_SOCKET_PATH_BYTES} bytes")
     is_sent = False
-    # A bare socket: a stream forgets what it has read when a write fails, and a shim that does not
-    # know an endpoint replies and closes without reading what it was sent.
+    # A bare socket: a stream drops what it has read when a write fails, and a shim that lacks an endpoint
+    # replies and closes without reading the request.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.setblocking(False)
         try:
@@ -107,12 +106,12 @@ async def request(socket_path: Path, method: str, target: str, body: bytes, time
             raise NoAnswerError(f"{socket_path}: {error.strerror or error}") from None
     try:
         return parse(data)
-    except BadReplyError as error:
+    except HttpReplyError as error:
         raise NoAnswerError(f"{socket_path}: connection closed, {error}") from None
 
 
 async def _send(sock: socket.socket, method: str, target: str, body: bytes) -> bool:
-    """Send the request; False if the peer stopped listening, which it may do after it has replied."""
+    """Send the request; False if the peer stopped reading, which it may do after its reply."""
     head = (
         f"{method} {target} HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n"
         f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -133,5 +132,5 @@ async def _read(sock: socket.socket) -> bytes:
             if len(data) > MAX_REPLY_BYTES:
                 raise OSError(f"the reply is larger than {MAX_REPLY_BYTES} bytes")
     except ConnectionResetError:
-        pass  # what came before it may be a whole reply
+        pass  # the bytes before it may be a complete reply
     return bytes(data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon while stock guests answer with what is made to be slow: it serves all others."""
+"""The daemon serves all guests while some stock guests send answers that are slow to parse."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("quirks", HOSTILE.values(), ids=HOSTILE)
-async def test_others_are_served_meanwhile(place: Path, quirks: Quirks) -> None:
+async def test_other_guests_are_served_beside_hostile_ones(place: Path, quirks: Quirks) -> None:
     rules = [{"handlers": ["kata"], "channels": ["stock"]}]
     stock = {"shimDirectories": [f"{place}/sbs", f"{place}/kata"]}
     async with AsyncExitStack() as stack:

@@ -150,7 +150,7 @@ async def test_namespace_that_cannot_be_entered_is_reported(
     (tmp_path / "file").touch()
     with pytest.raises(NotInjectable, match="no network namespace"):
         await channel(tmp_path / "file").probe()
-    with pytest.raises(NotInjectable, match="neither NRI nor the CRI tells"):
+    with pytest.raises(NotInjectable, match="neither NRI nor the CRI reports"):
         channel("")
 
 

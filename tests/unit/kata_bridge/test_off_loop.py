@@ -10,12 +10,12 @@ from kata_bridge.off_loop import INLINE_BYTES
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_small_answer_is_read_where_it_arrives() -> None:
+async def test_small_answer_is_parsed_on_the_loop() -> None:
     here = threading.get_ident()
     assert await off_loop.run(INLINE_BYTES, threading.get_ident) == here
 
 
-async def test_large_answers_are_read_beside_the_loop_one_at_a_time() -> None:
+async def test_large_answers_are_parsed_off_the_loop_one_at_a_time() -> None:
     at_once: list[int] = []
     lock = threading.Lock()
 
@@ -31,6 +31,6 @@ async def test_large_answers_are_read_beside_the_loop_one_at_a_time() -> None:
     assert threading.get_ident() not in readers
 
 
-async def test_what_reading_raises_is_raised() -> None:
+async def test_error_of_the_parser_is_raised() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         await off_loop.run(INLINE_BYTES + 1, int, "x")

@@ -44,12 +44,12 @@ def test_guest_without_ipv6_rules_says_why(monkeypatch: pytest.MonkeyPatch) -> N
     status = {
         "daemon": "kata-bridge",
         "isSynced": True,
-        "guests": [GOOD | {"ipv6Message": "the guest image has no ip6tables"}],
+        "guests": [GOOD | {"ipv6Message": "the guest image lacks ip6tables"}],
     }
     code, text = run(monkeypatch, status)
     assert (code, text.splitlines()[-1].partition("current")[2].strip()) == (
         0,
-        "no IPv6 rules: the guest image has no ip6tables",
+        "no IPv6 rules: the guest image lacks ip6tables",
     )
 
 

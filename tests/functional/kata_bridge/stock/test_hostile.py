@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock guests whose answers are made to be slow to read, and an honest one beside them."""
+"""Stock guests whose answers are slow to parse, beside an honest one."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ SAVES = [
 
 @pytest.mark.parametrize("flavour", Flavour)
 @pytest.mark.parametrize("error", ERRORS)
-async def test_an_error_that_is_made_to_be_slow_to_read(place: Path, flavour: Flavour, error: str) -> None:
+async def test_hostile_error_text_is_cut(place: Path, flavour: Flavour, error: str) -> None:
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=Quirks(hostile_error=error)) as kata:
         with pytest.raises(Unreachable) as raised:
             await stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
@@ -41,7 +41,7 @@ async def test_an_error_that_is_made_to_be_slow_to_read(place: Path, flavour: Fl
 
 
 @pytest.mark.parametrize("save", SAVES)
-async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
+async def test_hostile_save_is_parsed_off_the_loop(
     place: Path, monkeypatch: pytest.MonkeyPatch, save: bytes
 ) -> None:
     """Everything that reads a large text runs in the thread for it, and the honest guest is served."""
@@ -69,7 +69,7 @@ async def test_a_save_that_is_made_to_be_slow_is_read_beside_the_loop(
     assert loop_thread not in readers
 
 
-async def test_a_version_is_a_word(place: Path) -> None:
+async def test_version_is_one_short_word(place: Path) -> None:
     """It is in /status, and in every event of the guest that a watcher gets: 3.9 MiB each time."""
     quirks = Quirks(version="3." + "9" * (3 << 20))
     async with FakeKata(place, FakeTables(), quirks=quirks) as kata:

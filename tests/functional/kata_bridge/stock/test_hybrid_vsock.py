@@ -28,7 +28,7 @@ async def echo(path: Path) -> AsyncIterator[None]:
     await listener.stop()
 
 
-async def test_a_port_of_the_guest_is_reached(place: Path) -> None:
+async def test_port_of_the_guest_is_reached(place: Path) -> None:
     async with echo(place / "echo"), FakeVmm(place / "vmm", {1024: place / "echo"}) as vmm:
         reader, writer = await hybrid_vsock.connect(vmm.path, 1024)
         writer.write(b"hello")
@@ -38,7 +38,7 @@ async def test_a_port_of_the_guest_is_reached(place: Path) -> None:
         writer.close()
 
 
-async def test_no_byte_that_follows_the_handshake_is_lost(place: Path) -> None:
+async def test_bytes_after_the_handshake_are_kept(place: Path) -> None:
     vmm = FakeVmm(place / "vmm", {1024: place / "echo"}, greeting=b"\nOK 7\nearly")
     async with echo(place / "echo"), vmm:
         reader, writer = await hybrid_vsock.connect(vmm.path, 1024)
@@ -47,18 +47,18 @@ async def test_no_byte_that_follows_the_handshake_is_lost(place: Path) -> None:
         writer.close()
 
 
-async def test_nobody_listens_in_the_guest(place: Path) -> None:
+async def test_closed_port_of_the_guest_is_no_answer(place: Path) -> None:
     async with FakeVmm(place / "vmm", {1024: place / "echo"}) as vmm:
-        with pytest.raises(NoAnswerError, match="closed, nobody listens there in the guest"):
+        with pytest.raises(NoAnswerError, match="closed, nothing listens there in the guest"):
             await hybrid_vsock.connect(vmm.path, 1025)
 
 
-async def test_no_vmm(place: Path) -> None:
+async def test_missing_vmm_is_no_answer(place: Path) -> None:
     with pytest.raises(NoAnswerError, match=r"hvsock:///.*/vmm:1024: No such file or directory"):
         await hybrid_vsock.connect(place / "vmm", 1024)
 
 
-async def test_a_vmm_that_says_nothing(place: Path) -> None:
+async def test_silent_vmm_is_no_answer(place: Path) -> None:
     async with FakeVmm(place / "vmm", is_mute=True) as vmm:
         with pytest.raises(NoAnswerError, match=r"no handshake within 0.3 s"):
             await hybrid_vsock.connect(vmm.path, 1024, _SHORT_S)
@@ -69,10 +69,10 @@ async def test_a_vmm_that_says_nothing(place: Path) -> None:
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "the VMM answers b'HTTP/1.1 400 Bad Request"),
         (b"x" * 100_000, "without an end of line"),
-        (b"O", "closed, nobody listens"),
+        (b"O", "closed, nothing listens"),
     ],
 )
-async def test_what_is_no_vmm(place: Path, said: bytes, why: str) -> None:
+async def test_other_peer_than_a_vmm_is_no_answer(place: Path, said: bytes, why: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(said)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client of a shim's socket, against stand-ins of both flavours and against peers that break off."""
+"""The client of a shim's socket, against fakes of both flavours, and peers that break off."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ async def test_tables_are_set_and_printed(place: Path, flavour: Flavour) -> None
 
 
 @flavours
-async def test_a_large_text_goes_both_ways(place: Path, flavour: Flavour) -> None:
+async def test_large_text_passes_both_ways(place: Path, flavour: Flavour) -> None:
     chains = "".join(f":VCN-{number:020} - [0:0]\n" for number in range(60_000))
     async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         shim = Shim(kata.sandbox_id, roots=kata.roots)
@@ -55,7 +55,7 @@ async def test_a_large_text_goes_both_ways(place: Path, flavour: Flavour) -> Non
         assert chains.encode() in await shim.get_tables(V4)
 
 
-async def test_an_error_of_the_shim_in_go_has_code_and_text(place: Path) -> None:
+async def test_error_of_the_go_shim_has_code_and_text(place: Path) -> None:
     quirks = Quirks(allowed_endpoints=frozenset())
     async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         with pytest.raises(CallFailedError) as caught:
@@ -64,30 +64,30 @@ async def test_an_error_of_the_shim_in_go_has_code_and_text(place: Path) -> None
     assert (caught.value.code, caught.value.text) == (Code.UNIMPLEMENTED, "SetIPTablesRequest is blocked")
 
 
-async def test_an_error_of_the_shim_in_rust_is_no_reply(place: Path) -> None:
+async def test_error_of_the_rust_shim_is_a_closed_connection(place: Path) -> None:
     quirks = Quirks(allowed_endpoints=frozenset())
     async with FakeKata(place, FakeTables(), quirks=quirks, flavour=Flavour.RUST) as kata:
-        with pytest.raises(NoAnswerError, match="connection closed, no HTTP reply") as caught:
+        with pytest.raises(NoAnswerError, match="connection closed, not an HTTP reply") as caught:
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
 
     assert not caught.value.may_run
 
 
 @flavours
-async def test_a_shim_that_is_too_old(place: Path, flavour: Flavour) -> None:
+async def test_old_shim_lacks_the_endpoint(place: Path, flavour: Flavour) -> None:
     async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         kata.shim.is_old = True
-        with pytest.raises(NoEndpointError, match=r"the shim has no PUT /iptables \(404\)"):
+        with pytest.raises(NoEndpointError, match=r"the shim does not support PUT /iptables \(404\)"):
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
 
 
-async def test_a_policy_goes_by_the_shim_in_go_only(place: Path) -> None:
+async def test_rust_shim_lacks_the_policy_endpoint(place: Path) -> None:
     async with FakeKata(place, FakeTables(), flavour=Flavour.RUST) as kata:
-        with pytest.raises(NoEndpointError, match=r"the shim has no PUT /policy \(404\)"):
+        with pytest.raises(NoEndpointError, match=r"the shim does not support PUT /policy \(404\)"):
             await Shim(kata.sandbox_id, roots=kata.roots).set_policy("package agent_policy\n")
 
 
-async def test_gos_place_is_looked_at_first(place: Path) -> None:
+async def test_go_shims_root_is_first(place: Path) -> None:
     go = FakeKata(place, FakeTables(), sandbox_id="same")
     rust = FakeKata(place / "other", FakeTables(), sandbox_id="same", flavour=Flavour.RUST)
     (place / "other").mkdir()
@@ -99,11 +99,13 @@ async def test_gos_place_is_looked_at_first(place: Path) -> None:
     assert (go.shim.requests, rust.shim.requests) == (["GET /agent-url"], ["GET /agent-url"])
 
 
-async def test_before_the_guest_is_up(place: Path) -> None:
+async def test_shims_before_the_guest_is_up(place: Path) -> None:
     go = FakeKata(place, FakeTables(), sandbox_id="a", is_booting=True)
     rust = FakeKata(place, FakeTables(), sandbox_id="b", is_booting=True, flavour=Flavour.RUST)
     async with go, rust:
-        with pytest.raises(NoAnswerError, match=r"no shim-monitor.sock of sandbox a in /.*/sbs, /.*/kata"):
+        with pytest.raises(
+            NoAnswerError, match=r"the shim has not made shim-monitor.sock of sandbox a in /.*/sbs, /.*/kata"
+        ):
             await Shim("a", roots=go.roots).get_tables(V4)
         with pytest.raises(NoAnswerError, match="connection closed"):
             await Shim("b", roots=go.roots).get_tables(V4)
@@ -114,14 +116,14 @@ async def test_before_the_guest_is_up(place: Path) -> None:
             assert await Shim(kata.sandbox_id, roots=kata.roots).get_tables(V4) == b""
 
 
-async def test_the_file_of_a_shim_that_died(place: Path) -> None:
+async def test_socket_of_a_dead_shim_is_no_answer(place: Path) -> None:
     async with FakeKata(place, FakeTables()) as kata:
         await kata.shim.crash()
         with pytest.raises(NoAnswerError, match="Connection refused"):
             await Shim(kata.sandbox_id, roots=kata.roots).get_tables(V4)
 
 
-async def test_a_shim_that_never_answers_may_be_at_it(place: Path) -> None:
+async def test_unanswered_call_to_the_shim_may_run(place: Path) -> None:
     async with FakeKata(place, FakeTables()) as kata:
         kata.shim.is_silent = True
         with pytest.raises(NoAnswerError, match=r"no reply within 0.3 s") as caught:
@@ -130,7 +132,7 @@ async def test_a_shim_that_never_answers_may_be_at_it(place: Path) -> None:
     assert caught.value.may_run
 
 
-async def test_a_shim_that_takes_no_connections_is_not_at_it(place: Path) -> None:
+async def test_call_without_a_connection_does_not_run(place: Path) -> None:
     path = place / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as full, socket.socket(socket.AF_UNIX) as waiting:
@@ -143,7 +145,7 @@ async def test_a_shim_that_takes_no_connections_is_not_at_it(place: Path) -> Non
     assert not caught.value.may_run
 
 
-async def test_a_path_that_no_socket_can_have(place: Path) -> None:
+async def test_too_long_socket_path_is_named(place: Path) -> None:
     root = place / ("x" * 120)
     path = root / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
@@ -159,7 +161,7 @@ async def test_a_path_that_no_socket_can_have(place: Path) -> None:
     [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"HTTP/1.1 2", b"\0" * 100],
     ids=["nothing", "half a body", "half a head", "no HTTP"],
 )
-async def test_a_peer_that_breaks_off(place: Path, said: bytes) -> None:
+async def test_incomplete_reply_of_a_shim_is_no_answer(place: Path, said: bytes) -> None:
     path = place / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
 
@@ -175,7 +177,7 @@ async def test_a_peer_that_breaks_off(place: Path, said: bytes) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 10, 3_000_000])
-async def test_a_reply_that_comes_before_all_was_sent_counts(place: Path, size_bytes: int) -> None:
+async def test_early_reply_counts(place: Path, size_bytes: int) -> None:
     path = place / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
 
@@ -190,7 +192,7 @@ async def test_a_reply_that_comes_before_all_was_sent_counts(place: Path, size_b
     await listener.stop()
 
 
-async def test_a_reply_without_an_end_is_cut_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_reply_is_cut_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kata_bridge.channels.stock.shim_http.MAX_REPLY_BYTES", 1 << 20)
     path = place / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)

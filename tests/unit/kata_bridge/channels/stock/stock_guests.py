@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock guests whose iptables are in memory, with faults on demand, and the channel to one."""
+"""Fake table calls of a stock guest, with faults on demand, and the channel to one."""
 
 from dataclasses import dataclass, field
 
@@ -39,8 +39,8 @@ COMMIT
 
 
 @dataclass
-class Guest:
-    """The calls of a guest whose iptables are in memory. `fails` are raised, first by first."""
+class FakeTableCalls:
+    """The table calls of a guest with fake iptables. `fails` are raised by call and family."""
 
     tables: FakeTables = field(default_factory=FakeTables)
     pushes: list[tuple[Family, str]] = field(default_factory=list)
@@ -76,12 +76,12 @@ class Guest:
             raise error
 
 
-def channel(guest: Guest) -> StockChannel:
+def channel(guest: FakeTableCalls) -> StockChannel:
     return StockChannel("abc", guest)
 
 
-async def mesh_first() -> Guest:
-    guest = Guest()
+async def mesh_first() -> FakeTableCalls:
+    guest = FakeTableCalls()
     await guest.tables.run("iptables-restore", (), MESH.encode())
     return guest
 

@@ -26,7 +26,7 @@ from kata_bridge.channels.stock.agent_client import (
         ("unix://@/tmp/agent.sock", UnixAddress("\0/tmp/agent.sock")),
     ],
 )
-def test_where_an_agent_listens(url: str, address: Address) -> None:
+def test_agent_url_is_parsed(url: str, address: Address) -> None:
     assert parse_agent_url(url) == address
 
 
@@ -45,6 +45,6 @@ def test_where_an_agent_listens(url: str, address: Address) -> None:
         "404 page not found",
     ],
 )
-def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(ValueError, match="is no address of an agent"):
+def test_invalid_agent_url_is_rejected(url: str) -> None:
+    with pytest.raises(ValueError, match="is not the address of an agent"):
         parse_agent_url(url)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the channel to stock guests does with a guest's two calls, on tables in memory: probe, apply, read."""
+"""The channel to stock guests on fake table calls: probe, apply, read back."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotIn
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.names import Backend
-from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, V6, Guest, channel
+from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, V6, FakeTableCalls, channel
 
 pytestmark = pytest.mark.asyncio
 
@@ -18,8 +18,8 @@ EACH_KIND = pytest.mark.parametrize(
 )
 
 
-async def test_a_fresh_guest_is_probed_without_a_change_of_ipv4() -> None:
-    guest = Guest()
+async def test_probe_changes_no_ipv4_rules() -> None:
+    guest = FakeTableCalls()
 
     assert await channel(guest).probe() == Capabilities(
         channel="shim", backends=("iptables",), ipv6=True, version="3.4.0"
@@ -29,8 +29,8 @@ async def test_a_fresh_guest_is_probed_without_a_change_of_ipv4() -> None:
     assert ":VCN-PROOF - [0:0]" in guest.tables.save(V6)
 
 
-async def test_a_guest_that_holds_rules_is_probed_without_a_push() -> None:
-    guest = Guest()
+async def test_probe_of_a_guest_with_rules_pushes_nothing() -> None:
+    guest = FakeTableCalls()
     await channel(guest).apply(sample(7, families=BOTH), ())
     guest.pushes.clear()
 
@@ -40,8 +40,8 @@ async def test_a_guest_that_holds_rules_is_probed_without_a_push() -> None:
 
 
 @EACH_KIND
-async def test_what_is_applied_is_held_and_not_applied_again(ruleset: Ruleset) -> None:
-    guest = Guest()
+async def test_applied_ruleset_is_not_pushed_again(ruleset: Ruleset) -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
     expected = GuestState(ruleset.generation, ruleset.digest, has_drifted=False)
     if ruleset is EMPTY:
@@ -56,15 +56,15 @@ async def test_what_is_applied_is_held_and_not_applied_again(ruleset: Ruleset) -
 
 
 @EACH_KIND
-async def test_another_channel_reads_the_digest_from_the_guest(ruleset: Ruleset) -> None:
-    guest = Guest()
+async def test_digest_is_read_from_the_guest_after_a_restart(ruleset: Ruleset) -> None:
+    guest = FakeTableCalls()
     await channel(guest).apply(ruleset, ())
 
     assert await channel(guest).state() == GuestState(0, ruleset.digest, has_drifted=False)
 
 
-async def test_what_is_read_back_is_what_was_applied() -> None:
-    guest = Guest()
+async def test_read_back_returns_the_applied_documents() -> None:
+    guest = FakeTableCalls()
     ruleset = sample(7, families=BOTH, affinity_s=60)
     one = channel(guest)
     assert await one.read_back() == ()
@@ -74,8 +74,8 @@ async def test_what_is_read_back_is_what_was_applied() -> None:
     assert await one.read_back() == ruleset.documents
 
 
-async def test_ipv4_only_rulesets_are_checked_by_one_read() -> None:
-    guest = Guest()
+async def test_ipv4_only_ruleset_is_checked_by_one_read() -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
     await one.apply(sample(7), ())
     guest.reads.clear()
@@ -85,16 +85,16 @@ async def test_ipv4_only_rulesets_are_checked_by_one_read() -> None:
     assert guest.reads == [V4]
 
 
-async def test_a_delta_needs_the_whole() -> None:
+async def test_delta_needs_the_full_ruleset() -> None:
     delta = difference(sample(7), sample(8, 3))
     assert delta is not None
 
     with pytest.raises(NeedsFull):
-        await channel(Guest()).apply(delta, ())
+        await channel(FakeTableCalls()).apply(delta, ())
 
 
 async def test_oversized_ruleset_is_refused_before_it_is_sent() -> None:
-    guest = Guest()
+    guest = FakeTableCalls()
     one = channel(guest)
     await one.probe()
     guest.pushes.clear()
@@ -109,19 +109,19 @@ async def test_oversized_ruleset_is_refused_before_it_is_sent() -> None:
     assert guest.pushes == []
 
 
-async def test_rules_for_nft_alone_are_refused() -> None:
+async def test_ruleset_for_nft_alone_is_refused() -> None:
     document = Document(V4, Backend.NFT, {"chain nat-output": ()})
 
     with pytest.raises(GuestRefused, match="stock Kata takes rules of iptables only, not of nft"):
-        await channel(Guest()).apply(make_ruleset(1, [document]), ())
+        await channel(FakeTableCalls()).apply(make_ruleset(1, [document]), ())
 
 
-async def test_what_stock_kata_has_not() -> None:
-    guest = Guest()
+async def test_calls_that_stock_kata_lacks() -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
 
     await one.flush_conntrack(())
-    with pytest.raises(NotInjectable, match="way to a container's resolv"):
+    with pytest.raises(NotInjectable, match="cannot write a container's resolv"):
         await one.set_resolv_conf("nameserver 10.96.0.10\n")
     await one.close()
     assert (guest.reads, guest.pushes) == ([], [])

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stock guest's tables are not ours alone: meshes keep their rules, and whoever undoes ours is seen."""
+"""Other programs write into a stock guest's tables: their rules stay, and changes of ours are drift."""
 
 import pytest
 
 from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState
-from tests.unit.kata_bridge.channels.stock.stock_guests import MESH, V4, Guest, channel, mesh_first
+from tests.unit.kata_bridge.channels.stock.stock_guests import MESH, V4, FakeTableCalls, channel, mesh_first
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_meshs_rules_keep_their_places_and_come_first() -> None:
+async def test_rules_of_a_mesh_stay_in_front() -> None:
     guest = await mesh_first()
     one = channel(guest)
 
@@ -24,8 +24,8 @@ async def test_a_meshs_rules_keep_their_places_and_come_first() -> None:
     assert all(text.count("*") == 2 and "*mangle" not in text for _, text in guest.pushes[2:])
 
 
-async def test_a_mesh_that_comes_later_is_let_go_first() -> None:
-    guest = Guest()
+async def test_later_rule_of_a_mesh_is_drift_and_goes_first() -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
     await one.apply(sample(7), ())
     guest.tables.append(V4, "nat", "OUTPUT", "-p tcp -j ACCEPT")
@@ -42,8 +42,10 @@ async def test_a_mesh_that_comes_later_is_let_go_first() -> None:
     ("table", "chain"),
     [("nat", None), ("filter", None), ("nat", "OUTPUT"), ("nat", "VCN-SERVICES"), ("filter", "VCN-SERVICES")],
 )
-async def test_a_stranger_who_flushes_is_seen(table: str, chain: str | None, *, is_remembered: bool) -> None:
-    guest = Guest()
+async def test_flush_by_another_program_is_drift(
+    table: str, chain: str | None, *, is_remembered: bool
+) -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
     await one.apply(sample(7), ())
     guest.tables.flush(V4, table, chain)
@@ -58,8 +60,8 @@ async def test_a_stranger_who_flushes_is_seen(table: str, chain: str | None, *, 
     assert await asked.state() == GuestState(7, sample(7).digest, has_drifted=False)
 
 
-async def test_a_guest_that_lost_everything_says_nothing_of_a_digest() -> None:
-    guest = Guest()
+async def test_guest_without_our_rules_has_no_digest() -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
     await one.apply(sample(7), ())
     guest.tables = FakeTables()
@@ -67,8 +69,8 @@ async def test_a_guest_that_lost_everything_says_nothing_of_a_digest() -> None:
     assert await one.state() == GuestState(0, "", has_drifted=False)
 
 
-async def test_a_line_in_our_chain_that_cannot_be_ours_is_drift() -> None:
-    guest = Guest()
+async def test_foreign_rule_in_our_chain_is_drift() -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
     await one.apply(sample(7), ())
     guest.tables.append(V4, "nat", "VCN-SERVICES", '-m comment --comment "hello" -j RETURN')

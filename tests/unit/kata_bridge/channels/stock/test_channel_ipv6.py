@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a stock guest can have IPv6 rules: how that is found out, why not, and what it costs."""
+"""How the channel finds out whether a stock guest takes IPv6 rules."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from kata_bridge.channels.port import GuestRefused, Unreachable
 from kata_bridge.channels.stock.channel import StockChannel
 from kata_bridge.channels.stock.faults import Fault, NoAnswerError
 from ruleset.model import Family
-from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, V4, V6, Guest, channel, fault
+from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, V4, V6, FakeTableCalls, channel, fault
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_the_proof_of_ipv6_lasts() -> None:
-    guest = Guest()
+async def test_ipv6_proof_outlasts_a_restart() -> None:
+    guest = FakeTableCalls()
     await channel(guest).apply(sample(7), ())
     guest.pushes.clear()
 
@@ -23,8 +23,8 @@ async def test_the_proof_of_ipv6_lasts() -> None:
     assert guest.pushes == []
 
 
-async def test_ipv6_rules_that_are_no_longer_wanted_go() -> None:
-    guest = Guest()
+async def test_undesired_ipv6_rules_are_removed() -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
     await one.apply(sample(7, families=BOTH), ())
 
@@ -43,8 +43,8 @@ async def test_ipv6_rules_that_are_no_longer_wanted_go() -> None:
         ({("push", V6): NoAnswerError("closed")}, "IPv6 rules fail without an answer: closed"),
     ],
 )
-async def test_a_guest_without_ipv6_has_ipv4(fails: dict[tuple[str, Family], Exception], why: str) -> None:
-    guest = Guest(fails=fails)
+async def test_guest_without_ipv6_gets_ipv4(fails: dict[tuple[str, Family], Exception], why: str) -> None:
+    guest = FakeTableCalls(fails=fails)
     one = channel(guest)
 
     assert not (await one.probe()).ipv6
@@ -56,22 +56,22 @@ async def test_a_guest_without_ipv6_has_ipv4(fails: dict[tuple[str, Family], Exc
     assert len(guest.pushes) == pushes
 
 
-async def test_ipv6_rules_that_are_taken_and_not_held_are_no_ipv6() -> None:
-    one = channel(Guest(losing={V6}))
+async def test_ipv6_rules_that_have_no_effect_are_found() -> None:
+    one = channel(FakeTableCalls(losing={V6}))
 
     assert not (await one.probe()).ipv6
-    assert one.ipv6_problem == "the guest says that it took IPv6 rules and does not hold them"
+    assert one.ipv6_problem == "the guest took IPv6 rules but does not hold them"
 
 
 @pytest.mark.parametrize("error", [fault(Fault.TRANSIENT), NoAnswerError("why", may_run=True)])
-async def test_what_may_pass_decides_nothing_of_ipv6(error: Exception) -> None:
+async def test_transient_failure_does_not_decide_on_ipv6(error: Exception) -> None:
     with pytest.raises(Unreachable, match="why"):
-        await channel(Guest(fails={("push", V6): error})).probe()
+        await channel(FakeTableCalls(fails={("push", V6): error})).probe()
 
 
-async def test_the_guest_of_a_pod_without_ipv6_is_not_asked_for_it() -> None:
+async def test_pod_without_ipv6_address_is_not_probed_for_it() -> None:
     """Each question is a process or two in the guest, while its containers are about to start."""
-    guest = Guest()
+    guest = FakeTableCalls()
     one = StockChannel("abc", guest, has_ipv6=False)
 
     assert not (await one.probe()).ipv6

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a failure in a stock guest is to whoever asked: worth another try, refused, or no way in."""
+"""The channel's outcome for each failure of a stock guest."""
 
 import pytest
 
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestRefused, NotInjectable, Unreachable
 from kata_bridge.channels.stock.faults import Fault, NoAnswerError
-from tests.unit.kata_bridge.channels.stock.stock_guests import V4, Guest, channel, fault, mesh_first
+from tests.unit.kata_bridge.channels.stock.stock_guests import V4, FakeTableCalls, channel, fault, mesh_first
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,15 +31,15 @@ pytestmark = pytest.mark.asyncio
     ],
 )
 @pytest.mark.parametrize("what", ["read", "push"])
-async def test_an_error_is_an_outcome(what: str, error: Exception, outcome: type[Exception]) -> None:
-    guest = Guest(fails={(what, V4): error})
+async def test_outcome_of_each_failure(what: str, error: Exception, outcome: type[Exception]) -> None:
+    guest = FakeTableCalls(fails={(what, V4): error})
 
     with pytest.raises(outcome, match="why"):
         await channel(guest).probe()
 
 
-async def test_a_guest_that_prints_nothing_is_pushed_to_once() -> None:
-    guest = Guest()
+async def test_guest_that_prints_nothing_gets_one_push() -> None:
+    guest = FakeTableCalls()
     one = channel(guest)
     await one.probe()
     guest.is_save_failing = True
@@ -50,11 +50,11 @@ async def test_a_guest_that_prints_nothing_is_pushed_to_once() -> None:
     assert len(guest.pushes) == 1
 
 
-async def test_a_guest_that_does_not_hold_what_it_took_is_worth_another_try() -> None:
+async def test_push_without_effect_is_unreachable() -> None:
     guest = await mesh_first()
     one = channel(guest)
     await one.probe()
     guest.losing = {V4}
 
-    with pytest.raises(Unreachable, match="took the rules and does not hold them"):
+    with pytest.raises(Unreachable, match="took the rules but does not hold them"):
         await one.apply(sample(7), ())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happened before: the guest holds what was applied, and all that is not ours."""
+"""After any history a stock guest holds the applied ruleset and all foreign rules."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState
-from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, Guest, channel
+from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, FakeTableCalls, channel
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,10 +31,10 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=12))
-async def test_after_any_history_the_guest_holds_what_was_applied_and_all_that_is_not_ours(
+async def test_any_history_keeps_our_ruleset_and_foreign_rules(
     steps: Sequence[int | str],
 ) -> None:
-    guest = Guest()
+    guest = FakeTableCalls()
     one = channel(guest)
     mesh: list[str] = []
     for number, step in enumerate(steps):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of errors of a stock agent: code and text in, what it means and what a person is told out."""
+"""The table of errors of a stock agent: code and text in, fault and message out."""
 
 import pytest
 
 from kata_bridge.channels.stock.faults import (
     MAX_TEXT_CHARACTERS,
-    Call,
     CallFailedError,
     Fault,
     NoAnswerError,
+    StockCall,
     classify,
     explain,
     failure_of_text,
@@ -16,8 +16,8 @@ from kata_bridge.channels.stock.faults import (
 from kata_bridge.ttrpc.status import Code
 from ruleset.model import Family
 
-SET = Call("SetIPTablesRequest", Family.IPV4)
-SET6 = Call("SetIPTablesRequest", Family.IPV6)
+SET = StockCall("SetIPTablesRequest", Family.IPV4)
+SET6 = StockCall("SetIPTablesRequest", Family.IPV6)
 
 # Texts of iptables are what 1.8.9 prints, legacy and nft; see tests/lab for those made anew.
 TABLE = [
@@ -86,12 +86,12 @@ _NAMES = [f"{code.name}-{fault.name}-{number}" for number, (code, _, fault) in e
 
 
 @pytest.mark.parametrize(("code", "text", "fault"), TABLE, ids=_NAMES)
-def test_a_code_and_a_text_mean(code: Code, text: str, fault: Fault) -> None:
+def test_fault_of_a_code_and_a_text(code: Code, text: str, fault: Fault) -> None:
     assert classify(CallFailedError(code, text)) is fault
 
 
 @pytest.mark.parametrize(("code", "text", "fault"), TABLE, ids=_NAMES)
-def test_the_same_through_a_shim_in_go(code: Code, text: str, fault: Fault) -> None:
+def test_fault_through_a_shim_in_go(code: Code, text: str, fault: Fault) -> None:
     name = "".join(word.capitalize() for word in code.name.split("_"))
     failure = failure_of_text(f"rpc error: code = {name} desc = {text}")
 
@@ -108,19 +108,19 @@ _NEEDS_CODE = {
 
 
 @pytest.mark.parametrize(("code", "text", "fault"), TABLE, ids=_NAMES)
-def test_the_same_by_the_text_alone(code: Code, text: str, fault: Fault) -> None:
+def test_fault_of_a_text_alone(code: Code, text: str, fault: Fault) -> None:
     expected = Fault.UNCLEAR if text in _NEEDS_CODE else fault
 
     assert classify(failure_of_text(text)) is expected
 
 
-def test_a_code_of_go_that_is_unknown_leaves_the_text() -> None:
+def test_unknown_code_of_go_leaves_the_text() -> None:
     failure = failure_of_text("rpc error: code = Aborted desc = SetIPTablesRequest is blocked by policy: ")
 
     assert (failure.code, classify(failure)) == (None, Fault.POLICY_DENIED)
 
 
-def test_every_fault_has_a_row_and_words_of_its_own() -> None:
+def test_each_fault_has_a_message_of_its_own() -> None:
     said = {fault: explain(fault, SET, CallFailedError(code, text)) for code, text, fault in TABLE}
 
     assert set(said) == set(Fault)
@@ -128,11 +128,11 @@ def test_every_fault_has_a_row_and_words_of_its_own() -> None:
     assert all(len(text) < 700 and "\n" not in text for text in said.values())
 
 
-def test_a_policy_fault_names_the_rule_that_is_missing() -> None:
+def test_policy_fault_names_the_missing_rule() -> None:
     failure = CallFailedError(Code.INTERNAL, "internal error policy check")
 
     assert explain(Fault.POLICY_UNDEFINED, SET, failure) == (
-        "the guest's agent policy has no rule for SetIPTablesRequest, which counts as refused: "
+        "the guest's agent policy has no rule for SetIPTablesRequest, which denies the call: "
         "add `default SetIPTablesRequest := true` to it, see docs/guests.md"
     )
 
@@ -148,7 +148,7 @@ PUSHED = "*nat\n:VCN-SERVICES - [0:0]\n-A VCN-SERVICES -d 999.1.1.1 -j RETURN\nC
         "iptables-restore: line 3 failed",
     ],
 )
-def test_a_refused_rule_is_shown(stderr: str) -> None:
+def test_refused_rule_is_quoted(stderr: str) -> None:
     failure = CallFailedError(Code.INTERNAL, f"/sbin/iptables-restore failed: {stderr}")
 
     text = explain(Fault.RULE, SET, failure, PUSHED)
@@ -158,7 +158,7 @@ def test_a_refused_rule_is_shown(stderr: str) -> None:
 
 
 @pytest.mark.parametrize("stderr", ["line 0 failed", "line 99999 failed", "no number"])
-def test_a_line_that_was_not_sent_is_not_shown(stderr: str) -> None:
+def test_line_that_was_not_sent_is_not_quoted(stderr: str) -> None:
     failure = CallFailedError(Code.INTERNAL, f"/sbin/ip6tables-restore failed: {stderr}")
 
     assert explain(Fault.RULE, SET6, failure, PUSHED) == (
@@ -166,7 +166,7 @@ def test_a_line_that_was_not_sent_is_not_shown(stderr: str) -> None:
     )
 
 
-def test_a_text_of_any_length_is_cut() -> None:
+def test_message_is_cut() -> None:
     failure = CallFailedError(Code.INTERNAL, "x" * 100_000)
 
     assert len(explain(Fault.UNCLEAR, SET, failure)) < 400
@@ -183,7 +183,7 @@ def test_a_text_of_any_length_is_cut() -> None:
     ],
 )
 @pytest.mark.parametrize("code", [None, Code.INTERNAL])
-def test_a_text_that_is_made_to_be_slow_is_cut_before_it_is_looked_at(text: str, code: Code | None) -> None:
+def test_hostile_text_is_cut_before_it_is_matched(text: str, code: Code | None) -> None:
     failure = failure_of_text(text) if code is None else CallFailedError(code, text)
     assert len(failure.text) <= MAX_TEXT_CHARACTERS
     explanation = explain(classify(failure), SET, failure, "*nat\nCOMMIT\n")
@@ -200,9 +200,9 @@ def test_a_text_that_is_made_to_be_slow_is_cut_before_it_is_looked_at(text: str,
         ("failed: No such file or directory", Fault.NO_BINARY),
     ],
 )
-def test_what_iptables_said_is_behind_its_own_name(text: str, fault: Fault) -> None:
+def test_stderr_of_iptables_follows_its_path(text: str, fault: Fault) -> None:
     assert classify(CallFailedError(Code.INTERNAL, text)) is fault
 
 
-def test_no_answer_is_cut_too() -> None:
+def test_message_of_a_missing_answer_is_cut() -> None:
     assert len(str(NoAnswerError("x" * 100_000))) == MAX_TEXT_CHARACTERS

@@ -5,7 +5,7 @@ from kata_bridge.channels.stock.hybrid_vsock import is_accepted
 
 
 @pytest.mark.parametrize("line", [b"OK 1073741824\n", b"OK 0\n", b"OK 1024\r\n"])
-def test_a_connection_that_was_made(line: bytes) -> None:
+def test_ok_line_is_accepted(line: bytes) -> None:
     assert is_accepted(line)
 
 
@@ -24,5 +24,5 @@ def test_a_connection_that_was_made(line: bytes) -> None:
         b" OK 1\n",
     ],
 )
-def test_anything_else(line: bytes) -> None:
+def test_other_line_is_not_accepted(line: bytes) -> None:
     assert not is_accepted(line)

@@ -36,12 +36,12 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("message", "expected"), VECTORS, ids=lambda value: type(value).__name__)
-def test_a_message_is_written_and_read(message: object, expected: str) -> None:
+def test_message_is_encoded_and_decoded(message: object, expected: str) -> None:
     assert encode(message).hex() == expected
     assert decode(type(message), bytes.fromhex(expected)) == message
 
 
-def test_fields_of_newer_agents_are_stepped_over() -> None:
+def test_fields_of_newer_agents_are_skipped() -> None:
     extra = bytes.fromhex("0a05332e342e30" + "320c6167656e742d706f6c696379")
 
     assert decode(m.AgentDetails, extra) == m.AgentDetails("3.4.0")

@@ -6,7 +6,7 @@ import pytest
 from kata_bridge.channels.stock.shim import ROOTS, SOCKET_NAME, shim_socket
 
 
-def test_the_places_of_both_shims_gos_first() -> None:
+def test_roots_of_both_shims_with_go_first() -> None:
     assert [str(root) for root in ROOTS] == ["/run/vc/sbs", "/run/kata"]
 
 
@@ -14,11 +14,11 @@ def test_the_places_of_both_shims_gos_first() -> None:
     "sandbox_id", ["", ".", "..", "../x", "a/b", "/etc", "-x", ".hidden", "a\n", "ü", "x" * 129]
 )
 def test_no_id_leads_out_of_the_roots(sandbox_id: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no sandbox id"):
+    with pytest.raises(ValueError, match="is not a sandbox id"):
         shim_socket(sandbox_id, [tmp_path])
 
 
-def test_a_file_that_is_no_socket_is_none(tmp_path: Path) -> None:
+def test_regular_file_is_not_the_shims_socket(tmp_path: Path) -> None:
     place = tmp_path / "abc" / SOCKET_NAME
     place.parent.mkdir()
     place.write_text("")

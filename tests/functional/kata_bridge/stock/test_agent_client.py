@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client of a stock agent, against the stand-in: by its socket and by hybrid vsock."""
+"""The client of a stock agent against the fake one, by its socket and by hybrid vsock."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ NAT = b"*nat\n:VCN-X - [0:0]\nCOMMIT\n"
 
 
 @pytest.mark.parametrize("is_hybrid", [False, True])
-async def test_every_call(place: Path, *, is_hybrid: bool) -> None:
+async def test_each_call_of_the_agent(place: Path, *, is_hybrid: bool) -> None:
     quirks = Quirks(policy=parse(OPENED_POLICY))
     async with FakeKata(place, FakeTables(), quirks=quirks, is_hybrid=is_hybrid) as kata:
         agent = StockAgentClient(kata.shim.url)
@@ -42,11 +42,11 @@ async def test_every_call(place: Path, *, is_hybrid: bool) -> None:
         assert kata.vmm.connects == [1024] * 9 * is_hybrid
 
 
-async def test_an_abstract_socket(place: Path) -> None:
+async def test_agent_on_an_abstract_socket(place: Path) -> None:
     name = f"\0{place}/agent"
     async with FakeAgent(place / "agent", FakeTables()) as real:
-        # The stand-in listens on a path; this leads the abstract name to it.
-        async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # The fake listens on a path; this forwards the abstract name to it.
+        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             inner, outer = await asyncio.open_unix_connection(real.path)
             outer.write(await reader.read(4096))
             writer.write(await inner.read(4096))
@@ -54,7 +54,7 @@ async def test_an_abstract_socket(place: Path) -> None:
 
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(name)
-        served = Listener(place / "unused", lead)
+        served = Listener(place / "unused", forward)
         await served.start_on(listener)
         assert await StockAgentClient(f"unix://@{place}/agent").version() == "3.32.0"
         await served.stop()
@@ -99,7 +99,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("quirks", "code", "text"), ERRORS, ids=lambda value: getattr(value, "name", None))
-async def test_an_error_comes_with_code_and_text(place: Path, quirks: Quirks, code: Code, text: str) -> None:
+async def test_error_has_code_and_text(place: Path, quirks: Quirks, code: Code, text: str) -> None:
     async with FakeAgent(place / "agent", FakeTables(), quirks) as agent:
         with pytest.raises(CallFailedError) as caught:
             await StockAgentClient(agent.url).set_tables(V6, NAT)
@@ -107,7 +107,7 @@ async def test_an_error_comes_with_code_and_text(place: Path, quirks: Quirks, co
     assert (caught.value.code, caught.value.text) == (code, text)
 
 
-async def test_a_misspelt_place_does_no_harm_to_ipv4_where_usr_is_merged(place: Path) -> None:
+async def test_misspelt_path_works_for_ipv4_with_merged_usr(place: Path) -> None:
     async with FakeAgent(place / "agent", FakeTables(), Quirks(places=MISSPELT)) as agent:
         await StockAgentClient(agent.url).set_tables(V4, NAT)
         agent.quirks.files = frozenset(path for path in IMAGE if path.startswith("/usr"))
@@ -115,7 +115,7 @@ async def test_a_misspelt_place_does_no_harm_to_ipv4_where_usr_is_merged(place: 
             await StockAgentClient(agent.url).set_tables(V4, NAT)
 
 
-async def test_what_fits_no_frame_is_not_sent(place: Path) -> None:
+async def test_call_larger_than_a_frame_is_not_sent(place: Path) -> None:
     async with FakeAgent(place / "agent", FakeTables()) as agent:
         with pytest.raises(CallFailedError) as caught:
             await StockAgentClient(agent.url).set_tables(V4, b"#" * (4 << 20))
@@ -123,7 +123,7 @@ async def test_what_fits_no_frame_is_not_sent(place: Path) -> None:
         assert (caught.value.code, agent.calls) == (Code.RESOURCE_EXHAUSTED, [])
 
 
-async def test_an_agent_that_never_answers_may_be_at_it(place: Path) -> None:
+async def test_unanswered_call_to_the_agent_may_run(place: Path) -> None:
     async with FakeAgent(place / "agent", FakeTables(), Quirks(is_mute=True)) as agent:
         with pytest.raises(NoAnswerError, match=r"no answer to SetIPTables within 0.3 s") as caught:
             await StockAgentClient(agent.url, timeout_s=_SHORT_S).set_tables(V4, NAT)
@@ -131,7 +131,7 @@ async def test_an_agent_that_never_answers_may_be_at_it(place: Path) -> None:
     assert caught.value.may_run
 
 
-async def test_a_connection_that_breaks_off(place: Path) -> None:
+async def test_broken_connection_is_no_answer(place: Path) -> None:
     async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
 
@@ -149,12 +149,12 @@ async def test_a_connection_that_breaks_off(place: Path) -> None:
         ("hvsock://{place}/nobody:1024", "No such file or directory"),
     ],
 )
-async def test_nobody_there(place: Path, url: str, why: str) -> None:
+async def test_missing_agent_is_no_answer(place: Path, url: str, why: str) -> None:
     with pytest.raises(NoAnswerError, match=why):
         await StockAgentClient(url.format(place=place)).check()
 
 
-async def test_a_guest_by_vsock_that_does_not_exist() -> None:
+async def test_unknown_cid_is_no_answer() -> None:
     # CID 4294967294 is no guest's; a kernel without vsock says so instead.
     with pytest.raises(NoAnswerError, match=r"vsock://4294967294:1024: \w+"):
         await StockAgentClient("vsock://4294967294:1024", timeout_s=_SHORT_S).check()

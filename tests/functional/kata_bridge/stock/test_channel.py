@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The channel to stock guests over real sockets: what each kind of shim, agent and image makes of it."""
+"""The channel to stock guests over sockets, with each kind of shim, agent and image."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ def channel(kata: FakeKata, *, policy: str | None = None, hold_s: float = 60.0) 
 
 @flavours
 @pytest.mark.parametrize("is_hybrid", [False, True])
-async def test_a_ruleset_is_put_in_once(place: Path, flavour: Flavour, *, is_hybrid: bool) -> None:
+async def test_ruleset_is_applied_once(place: Path, flavour: Flavour, *, is_hybrid: bool) -> None:
     quirks = Quirks(policy=parse(OPENED_POLICY))
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid) as kata:
         ruleset = sample(7, families=BOTH)
@@ -59,7 +59,7 @@ async def test_a_ruleset_is_put_in_once(place: Path, flavour: Flavour, *, is_hyb
 
 @dataclass(frozen=True)
 class Row:
-    """What a guest that differs is said to be; `quirks` are built anew for each test."""
+    """The outcome of a guest that differs; `quirks` are built anew for each test."""
 
     name: str
     outcome: type[Exception]
@@ -93,21 +93,26 @@ ROWS = [
         "no rule for SetIPTablesRequest",
         {"policy": parse(STOCK_POLICY + "default GetIPTablesRequest := true\n")},
     ),
-    Row("no iptables", NotInjectable, "the guest image has no iptables", {"files": frozenset()}),
+    Row("no iptables", NotInjectable, "the guest image lacks iptables", {"files": frozenset()}),
     Row(
         "no iptables-restore where it is looked for",
         NotInjectable,
-        "the guest image has no iptables",
+        "the guest image lacks iptables",
         {"places": MISSPELT, "files": frozenset(path for path in IMAGE if path.startswith("/usr"))},
     ),
-    Row("no nf_tables", NotInjectable, "its kernel has no nf_tables", {"has_nf_tables": False}),
-    Row("stdin is not read", Unreachable, "cannot be had now: timeout waiting", {"is_stdin_stuck": True}),
+    Row("no nf_tables", NotInjectable, "the guest kernel lacks nf_tables", {"has_nf_tables": False}),
+    Row(
+        "stdin is not read",
+        Unreachable,
+        "is not available now; trying again: timeout waiting",
+        {"is_stdin_stuck": True},
+    ),
 ]
 
 
 @flavours
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_why_nothing_can_be_put_in(place: Path, flavour: Flavour, row: Row) -> None:
+async def test_reason_why_a_guest_takes_no_rules(place: Path, flavour: Flavour, row: Row) -> None:
     quirks = Quirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
     tables = FakeTables()
     async with FakeKata(place, tables, flavour=flavour, quirks=quirks) as kata:
@@ -119,11 +124,13 @@ async def test_why_nothing_can_be_put_in(place: Path, flavour: Flavour, row: Row
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_a_shim_in_rust_whose_agent_cannot_be_asked_gives_no_verdict(place: Path, row: Row) -> None:
+async def test_silent_rust_shim_without_its_agent_is_unreachable(place: Path, row: Row) -> None:
     quirks = Quirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
     async with FakeKata(place, FakeTables(), flavour=RUST, quirks=quirks) as kata:
         kata.shim.url = "vsock://4294967294:1024"
-        with pytest.raises(Unreachable, match=r"connection closed, no HTTP reply; vsock://4294967294:1024"):
+        with pytest.raises(
+            Unreachable, match=r"connection closed, not an HTTP reply; vsock://4294967294:1024"
+        ):
             await channel(kata).probe()
 
 
@@ -134,11 +141,11 @@ async def test_a_shim_in_rust_whose_agent_cannot_be_asked_gives_no_verdict(place
         ({"places": MISSPELT}, "runs ip6tables-save where it should restore .* pull request 13789"),
         (
             {"places": EARLY, "files": frozenset(path for path in IMAGE if "/ip6" not in path)},
-            "the guest image has no ip6tables",
+            "the guest image lacks ip6tables",
         ),
     ],
 )
-async def test_a_guest_without_ipv6_has_ipv4(
+async def test_guest_without_ipv6_gets_ipv4(
     place: Path, flavour: Flavour, quirks: dict[str, object], why: str
 ) -> None:
     made = Quirks(**quirks)  # type: ignore[arg-type] # a table of keywords
@@ -152,18 +159,18 @@ async def test_a_guest_without_ipv6_has_ipv4(
             await one.apply(sample(8, families=BOTH), ())
 
 
-async def test_ipv6_that_is_silently_lost_is_none(place: Path) -> None:
+async def test_lost_ipv6_rules_are_found_by_the_probe(place: Path) -> None:
     quirks = Quirks()
     async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         one = channel(kata)
         quirks.is_restore_lost = True
         assert not (await one.probe()).ipv6
-        assert one.ipv6_problem == "the guest says that it took IPv6 rules and does not hold them"
+        assert one.ipv6_problem == "the guest took IPv6 rules but does not hold them"
         assert (await one.probe()).ipv6_message == one.ipv6_problem
 
 
 @flavours
-async def test_a_save_that_fails_is_found_by_the_first_push(place: Path, flavour: Flavour) -> None:
+async def test_failing_save_is_found_by_the_first_push(place: Path, flavour: Flavour) -> None:
     quirks = Quirks(is_save_failing=True)
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks) as kata:
         one = channel(kata)
@@ -173,7 +180,7 @@ async def test_a_save_that_fails_is_found_by_the_first_push(place: Path, flavour
 
 
 @flavours
-async def test_a_guest_that_boots(place: Path, flavour: Flavour) -> None:
+async def test_booting_guest_is_unreachable_until_it_is_up(place: Path, flavour: Flavour) -> None:
     async with FakeKata(place, FakeTables(), flavour=flavour, is_booting=True) as kata:
         one = channel(kata)
         with pytest.raises(Unreachable):
@@ -185,7 +192,7 @@ async def test_a_guest_that_boots(place: Path, flavour: Flavour) -> None:
         assert (await one.apply(sample(7), ())).digest == sample(7).digest
 
 
-async def test_a_shim_that_is_too_old_is_stepped_over(place: Path) -> None:
+async def test_old_shim_is_bypassed(place: Path) -> None:
     async with FakeKata(place, FakeTables()) as kata:
         kata.shim.is_old = True
         one = channel(kata)
@@ -195,7 +202,7 @@ async def test_a_shim_that_is_too_old_is_stepped_over(place: Path) -> None:
         assert [request for request in kata.shim.requests if "iptables" in request] == ["GET /iptables"]
 
 
-async def test_a_shim_that_died_is_stepped_over(place: Path) -> None:
+async def test_dead_shim_is_bypassed(place: Path) -> None:
     async with FakeKata(place, FakeTables()) as kata:
         one = channel(kata)
         await one.probe()
@@ -205,7 +212,7 @@ async def test_a_shim_that_died_is_stepped_over(place: Path) -> None:
 
 
 @flavours
-async def test_a_rule_that_is_refused_is_shown(place: Path, flavour: Flavour) -> None:
+async def test_refused_rule_is_quoted_end_to_end(place: Path, flavour: Flavour) -> None:
     class Picky(FakeTables):
         """Fails at the line that is not to its taste."""
 
@@ -231,7 +238,7 @@ async def test_a_rule_that_is_refused_is_shown(place: Path, flavour: Flavour) ->
 
 
 @flavours
-async def test_while_a_push_may_be_under_way_there_is_no_other(place: Path, flavour: Flavour) -> None:
+async def test_unanswered_push_blocks_the_next(place: Path, flavour: Flavour) -> None:
     async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         one = channel(kata)
         await one.probe()
@@ -245,7 +252,9 @@ async def test_while_a_push_may_be_under_way_there_is_no_other(place: Path, flav
         kata.quirks.restore_delay_s = 3 * _SHORT_S
         with pytest.raises(Unreachable, match="no reply within"):
             await one.apply(sample(7), ())
-        with pytest.raises(Unreachable, match=r"a push was not answered and may still happen for (60|59) s"):
+        with pytest.raises(
+            Unreachable, match=r"a push was not answered and may still take effect for (60|59) s"
+        ):
             await one.apply(sample(7), ())
         async with asyncio.timeout(10):
             await kata.agent.until_idle()
@@ -257,7 +266,7 @@ async def test_while_a_push_may_be_under_way_there_is_no_other(place: Path, flav
         assert [push.at_once for push in kata.agent.pushes] == [1, 1]
 
 
-async def test_a_push_that_was_lost_is_made_again_when_it_cannot_happen_any_more(place: Path) -> None:
+async def test_lost_push_is_repeated_after_its_hold(place: Path) -> None:
     async with FakeKata(place, FakeTables()) as kata:
         one = channel(kata, hold_s=0.2)
         await one.probe()
@@ -276,7 +285,7 @@ async def test_a_push_that_was_lost_is_made_again_when_it_cannot_happen_any_more
 
 
 @flavours
-async def test_a_silent_shim_is_not_waited_for_longer_than_that(place: Path, flavour: Flavour) -> None:
+async def test_silent_shim_is_waited_for_until_the_deadline(place: Path, flavour: Flavour) -> None:
     async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
         kata.shim.is_silent = True
         async with asyncio.timeout(3 * _SHORT_S):
@@ -284,7 +293,7 @@ async def test_a_silent_shim_is_not_waited_for_longer_than_that(place: Path, fla
                 await channel(kata).probe()
 
 
-async def test_a_version_that_cannot_be_had_costs_nothing_but_a_moment(place: Path) -> None:
+async def test_missing_version_does_not_fail_the_probe(place: Path) -> None:
     async with FakeKata(place, FakeTables()) as kata:
         kata.shim.url = "not an address"
 
@@ -297,7 +306,7 @@ REPLACEMENT = OPENED_POLICY
 
 
 @flavours
-async def test_a_policy_is_replaced_where_that_is_configured(place: Path, flavour: Flavour) -> None:
+async def test_policy_is_replaced_if_configured(place: Path, flavour: Flavour) -> None:
     quirks = Quirks(policy=parse(STOCK_POLICY))
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks) as kata:
         one = channel(kata, policy=REPLACEMENT)
@@ -307,7 +316,7 @@ async def test_a_policy_is_replaced_where_that_is_configured(place: Path, flavou
         assert quirks.policy == parse(REPLACEMENT)
 
 
-async def test_a_policy_is_left_alone_where_it_is_not(place: Path) -> None:
+async def test_policy_is_kept_unless_configured(place: Path) -> None:
     quirks = Quirks(policy=parse(STOCK_POLICY))
     async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         with pytest.raises(NotInjectable):
@@ -316,14 +325,14 @@ async def test_a_policy_is_left_alone_where_it_is_not(place: Path) -> None:
 
 
 @flavours
-async def test_a_policy_that_may_not_be_replaced(place: Path, flavour: Flavour) -> None:
+async def test_sealed_policy_is_reported(place: Path, flavour: Flavour) -> None:
     sealed = STOCK_POLICY.replace("SetPolicyRequest := true", "SetPolicyRequest := false")
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=Quirks(policy=parse(sealed))) as kata:
         with pytest.raises(NotInjectable, match=r"no rule for Get.* cannot be replaced either"):
             await channel(kata, policy=REPLACEMENT).probe()
 
 
-async def test_a_replacement_that_lacks_the_rules_is_tried_once(place: Path) -> None:
+async def test_insufficient_replacement_policy_is_set_once(place: Path) -> None:
     async with FakeKata(place, FakeTables(), quirks=Quirks(policy=parse(STOCK_POLICY))) as kata:
         with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
             await channel(kata, policy=STOCK_POLICY).probe()
