@@ -33,7 +33,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_what_the_agent_imports(tmp_path: Path) -> None:
+def test_the_agent_imports_the_standard_library_only(tmp_path: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package)
     done = subprocess.run(
@@ -59,7 +59,7 @@ def _ended(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_wrong_command_line_is_told_and_ends_it() -> None:
+def test_an_invalid_command_line_exits_with_2() -> None:
     done = _ended("-m", "guest_agent", "--node", "carrier-pigeon")
     assert done.returncode == 2
     assert "carrier-pigeon" in done.stderr
@@ -79,7 +79,7 @@ main(["--state", sys.argv[1]])
 """
 
 
-def test_a_guest_without_randomness_is_told_before_the_agent_waits(tmp_path: Path) -> None:
+def test_waiting_for_the_random_pool_is_logged_first(tmp_path: Path) -> None:
     done = _ended("-c", _WITHOUT_RANDOMNESS, str(tmp_path))
     assert done.returncode == 7
     assert "virtio-rng" in done.stderr

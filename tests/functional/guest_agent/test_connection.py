@@ -94,7 +94,7 @@ def node(directory: Path, credentials: Credentials) -> Iterator[Node]:
     made.close()
 
 
-def test_where_there_is_no_way_over_vsock_that_is_said(credentials: Credentials) -> None:
+def test_an_unreachable_vsock_is_an_error(credentials: Credentials) -> None:
     """AF_VSOCK that leads somewhere is in the ring of User-mode Linux: few machines loop it back."""
     with pytest.raises(ConnectionLostError, match="cannot connect"):
         dial("vsock:1:40123", credentials.issue("sb").directory, "/s/M", _NEVER)
@@ -143,7 +143,7 @@ def soon() -> float:
     return time.monotonic() + _DEADLINE_S
 
 
-def test_messages_both_ways(node: Node, dialled: Dialled) -> None:
+def test_messages_are_sent_and_received(node: Node, dialled: Dialled) -> None:
     connection = dialled.answered()
     node.send(said(b"one") + said(b"two"))
     assert connection.receive(soon()) == b"one"
@@ -154,7 +154,7 @@ def test_messages_both_ways(node: Node, dialled: Dialled) -> None:
     assert node.frame() == (_DATA, 0, b"\0\0\0\0\6answer")
 
 
-def test_what_is_in_the_hands_of_tls_is_found(node: Node, dialled: Dialled) -> None:
+def test_bytes_buffered_in_tls_are_received(node: Node, dialled: Dialled) -> None:
     connection = dialled.answered()
     large = b"".join(said(b"x" * 16_000) for _ in range(3))
     node.send(large)
@@ -162,7 +162,7 @@ def test_what_is_in_the_hands_of_tls_is_found(node: Node, dialled: Dialled) -> N
         assert connection.receive(soon()) == b"x" * 16_000
 
 
-def test_a_large_answer_goes_as_the_node_makes_room(node: Node, dialled: Dialled) -> None:
+def test_a_large_message_follows_the_window(node: Node, dialled: Dialled) -> None:
     connection = dialled.answered()
     text = bytes(range(256)) * (1 << 14)
     connection.send(text)
@@ -186,7 +186,7 @@ def test_a_large_answer_goes_as_the_node_makes_room(node: Node, dialled: Dialled
     assert b"".join(got)[5:] == text
 
 
-def test_a_question_waits_until_what_was_said_is_gone(node: Node, dialled: Dialled) -> None:
+def test_receive_waits_until_sends_are_flushed(node: Node, dialled: Dialled) -> None:
     connection = dialled.answered()
     connection.send(b"x" * 100_000)
     node.send(said(b"one"))
@@ -195,14 +195,14 @@ def test_a_question_waits_until_what_was_said_is_gone(node: Node, dialled: Diall
     assert connection.receive(soon()) == b"one"
 
 
-def test_a_quiet_node_is_asked_for_a_sign_and_left_without_one(node: Node, dialled: Dialled) -> None:
+def test_a_node_that_ignores_pings_is_dropped(node: Node, dialled: Dialled) -> None:
     connection = dialled(Keepalive(0.01, 0.05, 1_000.0))
     with pytest.raises(ConnectionLostError, match="the node does not answer pings"):
         connection.receive(soon())
     assert node.frame() == (_PING, 0, bytes(8))
 
 
-def test_a_node_that_gives_signs_is_kept(node: Node, dialled: Dialled) -> None:
+def test_a_node_that_answers_pings_is_kept(node: Node, dialled: Dialled) -> None:
     connection = dialled(Keepalive(0.01, _DEADLINE_S, 1_000.0))
 
     def answer() -> None:
@@ -218,7 +218,7 @@ def test_a_node_that_gives_signs_is_kept(node: Node, dialled: Dialled) -> None:
     answering.join(_DEADLINE_S)
 
 
-def test_who_is_long_at_work_gives_signs_and_loses_nothing(node: Node, dialled: Dialled) -> None:
+def test_a_busy_agent_answers_pings(node: Node, dialled: Dialled) -> None:
     connection = dialled.answered(Keepalive(1_000.0, 1_000.0, 0.01))
     assert connection.receive(time.monotonic()) is None
     # Nobody receives now: this thread is at work.
@@ -229,7 +229,7 @@ def test_who_is_long_at_work_gives_signs_and_loses_nothing(node: Node, dialled: 
     assert connection.receive(soon()) == b"one"
 
 
-def test_a_node_that_hangs_up(node: Node, dialled: Dialled) -> None:
+def test_a_closed_connection_is_an_error(node: Node, dialled: Dialled) -> None:
     connection = dialled.answered()
     assert node.connection is not None
     node.connection.close()
@@ -241,19 +241,19 @@ def test_a_node_that_hangs_up(node: Node, dialled: Dialled) -> None:
         connection.receive(soon())
 
 
-def test_a_node_that_speaks_nonsense(node: Node, dialled: Dialled) -> None:
+def test_a_node_without_http2_is_an_error(node: Node, dialled: Dialled) -> None:
     connection = dialled.answered()
     node.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(ConnectionLostError, match="the node violates HTTP/2: a frame of"):
         connection.receive(soon())
 
 
-def test_without_credentials(node: Node, directory: Path) -> None:
+def test_missing_credentials_are_an_error(node: Node, directory: Path) -> None:
     with pytest.raises(ConnectionLostError, match="No such file"):
         dial(node.target, directory / "none", "/s/M")
 
 
-def test_where_nobody_listens(node: Node, credentials: Credentials, directory: Path) -> None:
+def test_a_refused_connection_is_an_error(node: Node, credentials: Credentials, directory: Path) -> None:
     issued = credentials.issue("sb").directory
     target = node.target
     node.close()
@@ -277,11 +277,11 @@ def _refused(node: Node, issued: Path) -> None:
     accepting.join(_DEADLINE_S)
 
 
-def test_the_node_of_another_authority(node: Node, directory: Path) -> None:
+def test_a_node_of_another_authority_is_rejected(node: Node, directory: Path) -> None:
     _refused(node, Credentials.open(directory / "other").issue("sb").directory)
 
 
-def test_another_guest_that_plays_the_node(credentials: Credentials, directory: Path) -> None:
+def test_a_guest_certificate_is_no_node_certificate(credentials: Credentials, directory: Path) -> None:
     theirs, ours = credentials.issue("theirs").directory, credentials.issue("ours").directory
     pems = ((theirs / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key"))
     guest = Node(directory, ServerIdentity(*pems))

@@ -43,7 +43,7 @@ CUT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
     ],
     ids=["nonsense", "empty", "a state", "an answer"],
 )
-async def test_the_first_message_is_a_hello_or_the_last(node: Node, target: str, first: bytes) -> None:
+async def test_a_stream_must_begin_with_hello(node: Node, target: str, first: bytes) -> None:
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, first))[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert node.attached == []
@@ -60,7 +60,7 @@ async def test_the_first_message_is_a_hello_or_the_last(node: Node, target: str,
     ],
     ids=["nonsense", "empty", "a second hello", "rules", "nine megabytes"],
 )
-async def test_nonsense_ends_the_stream_and_hurts_nobody_else(
+async def test_an_invalid_message_ends_only_its_stream(
     node: Node, target: str, data: bytes, why: str
 ) -> None:
     async with attached(node, target, "other") as (good, other), attached(node, target) as (bad, channel):
@@ -73,7 +73,7 @@ async def test_nonsense_ends_the_stream_and_hurts_nobody_else(
         assert question.check_drift is not None
 
 
-async def test_another_pods_generation_is_a_word_and_moves_nothing(node: Node, target: str) -> None:
+async def test_a_reported_state_counts_for_its_guest_only(node: Node, target: str) -> None:
     """A guest may lie about its own rules; what it says is kept under its own name alone."""
     async with attached(node, target) as (call, _):
         await call.write(encode(AgentMessage(state=RulesetState(1 << 60, DIGEST, True))))
@@ -81,7 +81,7 @@ async def test_another_pods_generation_is_a_word_and_moves_nothing(node: Node, t
     assert node.states == [("sb", GuestState(1 << 60, DIGEST, True))]
 
 
-async def test_a_bomb_is_not_inflated(node: Node, target: str) -> None:
+async def test_a_zip_bomb_is_not_inflated(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
 
         async def bomb() -> None:
@@ -93,7 +93,7 @@ async def test_a_bomb_is_not_inflated(node: Node, target: str) -> None:
             await asyncio.gather(channel.read_back(), bomb())
 
 
-async def test_who_talks_without_being_asked_is_ended(node: Node, target: str) -> None:
+async def test_too_many_unsolicited_states_end_the_stream(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
         await refusal(call, *[encode(AgentMessage(state=RulesetState(1, DIGEST)))] * 50)
         await until(lambda: bool(channel.ended))
@@ -101,7 +101,7 @@ async def test_who_talks_without_being_asked_is_ended(node: Node, target: str) -
     assert len(node.states) == server.MAX_UNSOLICITED
 
 
-async def test_who_answers_without_being_asked_is_ended(node: Node, target: str) -> None:
+async def test_too_many_unknown_responses_end_the_stream(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
         await refusal(call, *[encode(AgentMessage(77, result=AgentResult(AgentResultCode.DONE)))] * 50)
         await until(lambda: bool(channel.ended))
@@ -109,9 +109,7 @@ async def test_who_answers_without_being_asked_is_ended(node: Node, target: str)
 
 
 @pytest.mark.parametrize("field", [b"\x12\x00", b"\x2a\x00", b"\x78\x00"], ids=["hello", "held", "unknown"])
-async def test_who_says_megabytes_of_nothing_is_not_listened_to(
-    node: Node, target: str, field: bytes
-) -> None:
+async def test_megabytes_of_empty_fields_end_the_stream(node: Node, target: str, field: bytes) -> None:
     nothing = field * (3 << 20)
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, nothing))[0] in CUT
@@ -124,7 +122,9 @@ async def test_who_says_megabytes_of_nothing_is_not_listened_to(
     assert "the agent sent a longer message than was due" in channel.ended
 
 
-async def test_who_does_not_read_is_ended(node: Node, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_that_does_not_read_is_detached(
+    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "WRITE_S", 0.5)
     rules = tuple(f"-d 10.{i // 65536}.{i // 256 % 256}.{i % 256}/32 -j DROP" for i in range(400_000))
     large = make_ruleset(1, [Document(Family.IPV4, Backend.IPTABLES, {"filter/VCN-A": rules})])
@@ -139,7 +139,7 @@ async def test_who_does_not_read_is_ended(node: Node, target: str, monkeypatch: 
     assert "the agent does not read" in channel.ended
 
 
-async def test_the_newer_of_two_streams_wins(node: Node, target: str) -> None:
+async def test_a_newer_stream_replaces_the_older(node: Node, target: str) -> None:
     issued = node.credentials.issue("sb").directory
     async with dialled(target, issued) as old, dialled(target, issued) as new:
         await old.write(hello("sb"))

@@ -89,7 +89,7 @@ def begin(connection: ssl.SSLSocket, first: bytes = b"") -> None:
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-async def test_frames_before_a_hello_are_not_taken(node: Node, directory: Path, frame: bytes) -> None:
+async def test_frames_before_hello_are_limited(node: Node, directory: Path, frame: bytes) -> None:
     credentials = node.credentials.issue("sb").directory
 
     def attack() -> int:
@@ -102,7 +102,7 @@ async def test_frames_before_a_hello_are_not_taken(node: Node, directory: Path, 
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-async def test_frames_without_a_message_are_not_taken(node: Node, directory: Path, frame: bytes) -> None:
+async def test_frames_without_a_message_are_limited(node: Node, directory: Path, frame: bytes) -> None:
     credentials = node.credentials.issue("sb").directory
     first = encode(
         AgentMessage(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), RulesetState()))
@@ -117,7 +117,7 @@ async def test_frames_without_a_message_are_not_taken(node: Node, directory: Pat
     await until(lambda: len(node.detached) == len(node.attached))
 
 
-async def test_megabytes_before_a_hello_are_not_kept(node: Node, target: str) -> None:
+async def test_bytes_before_hello_are_not_buffered(node: Node, target: str) -> None:
     """Eight guests that sent 8 MiB each on many connections made the daemon ten times as large."""
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, b"\x12\x00" * (4 << 20)))[0] in CUT
@@ -125,7 +125,7 @@ async def test_megabytes_before_a_hello_are_not_kept(node: Node, target: str) ->
 
 
 @pytest.mark.parametrize(("size", "is_taken"), [(FLIGHT_BYTES - 3_000, True), (FLIGHT_BYTES, False)])
-async def test_a_long_chain_is_not_read(
+async def test_a_long_certificate_chain_is_not_read(
     node: Node, directory: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BoringSSL copies the issuer's name of a certificate for each of its distribution points: 490 MiB for a
@@ -155,19 +155,19 @@ async def test_a_long_chain_is_not_read(
 
 
 @pytest.mark.parametrize("size", [16 << 10, 60 << 10])
-async def test_a_hello_that_is_too_long_is_no_hello(node: Node, target: str, size: int) -> None:
+async def test_an_oversized_hello_is_rejected(node: Node, target: str, size: int) -> None:
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, b"\x78\x00" * (size // 2 + 1)))[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert node.attached == []
 
 
-async def test_a_message_that_is_never_whole_is_not_kept(node: Node, target: str) -> None:
+async def test_an_endless_message_ends_the_stream(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
         await refusal(call, b"\x78\x00" * (4 << 20))
         await until(lambda: bool(channel.ended))
 
 
-async def test_an_agent_that_answers_is_never_cut(node: Node, target: str) -> None:
+async def test_answers_renew_the_allowance(node: Node, target: str) -> None:
     """Much more than the allowance in the end, a message at a time."""
     long = RulesetState(7, DIGEST + "x" * 10_000, False)
     async with attached(node, target) as (call, channel):
@@ -177,7 +177,7 @@ async def test_an_agent_that_answers_is_never_cut(node: Node, target: str) -> No
         assert channel.ended == ""
 
 
-async def test_an_agent_that_reports_a_drift_while_it_is_read_back_is_not_cut(
+async def test_drift_reported_during_a_read_back_is_allowed(
     node: Node, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever looks at a guest that has drifted asks at the very time when its agent reports that."""
@@ -205,7 +205,7 @@ async def test_an_agent_that_reports_a_drift_while_it_is_read_back_is_not_cut(
         assert channel.ended == ""
 
 
-async def test_an_agent_whose_caller_has_left_is_not_cut(node: Node, target: str) -> None:
+async def test_an_abandoned_read_back_may_be_answered(node: Node, target: str) -> None:
     """Who reads a guest back may press Ctrl-C; the answer, as long as rules are, is under way then."""
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
         reading = asyncio.ensure_future(channel.read_back())  # noqa: TID251 - left alone, as its client does
@@ -220,7 +220,7 @@ async def test_an_agent_whose_caller_has_left_is_not_cut(node: Node, target: str
         assert channel.ended == ""
 
 
-async def test_who_names_itself_at_length_is_cut(node: Node, target: str) -> None:
+async def test_names_in_hello_are_truncated(node: Node, target: str) -> None:
     """Its version is in /status and in every event of it that a watcher gets."""
     said = Hello(
         "", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), RulesetState()
@@ -234,11 +234,11 @@ async def test_who_names_itself_at_length_is_cut(node: Node, target: str) -> Non
     assert (capabilities.channel, capabilities.backends) == ("agent", ("iptables",))
 
 
-async def test_the_hello_of_an_agent_is_far_below_its_bound() -> None:
+async def test_our_hello_is_below_512_bytes() -> None:
     assert len(hello("x" * 64)) < 512
 
 
-async def test_the_largest_push_takes_half_of_the_allowance_at_most(
+async def test_the_largest_push_fits_the_allowance_twice(
     node: Node, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By our own agent."""

@@ -21,7 +21,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.asyncio
 
 
-async def test_nobody_is_another_guest_than_its_certificate_says(node: Node, target: str) -> None:
+async def test_hello_must_name_the_certificates_sandbox(node: Node, target: str) -> None:
     node.credentials.issue("victim")
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert await refusal(call, hello("victim")) == (
@@ -31,9 +31,7 @@ async def test_nobody_is_another_guest_than_its_certificate_says(node: Node, tar
     assert node.attached == []
 
 
-async def test_a_certificate_of_a_sandbox_that_is_gone_is_of_nobody(
-    node: Node, target: str, tmp_path: Path
-) -> None:
+async def test_a_certificate_of_a_gone_sandbox_is_rejected(node: Node, target: str, tmp_path: Path) -> None:
     issued = node.credentials.issue("sb")
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -47,9 +45,7 @@ async def test_a_certificate_of_a_sandbox_that_is_gone_is_of_nobody(
     assert details == "the certificate is not that of a running sandbox"
 
 
-async def test_a_certificate_of_another_authority_or_none_gets_no_further_than_tls(
-    node: Node, directory: Path, target: str
-) -> None:
+async def test_tls_rejects_unknown_and_missing_certificates(node: Node, directory: Path, target: str) -> None:
     other = Credentials.open(directory / "other").issue("sb").directory
     ca = node.credentials.issue("sb").directory / "ca.crt"
     async with dialled(target, other, **{"ca.crt": ca}) as call:
@@ -63,7 +59,7 @@ async def test_a_certificate_of_another_authority_or_none_gets_no_further_than_t
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_an_agent_does_not_talk_to_another_node(
+async def test_an_agent_rejects_a_node_of_another_authority(
     node: Node, directory: Path, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[relay.AgentConnection] = []
@@ -81,7 +77,7 @@ async def test_an_agent_does_not_talk_to_another_node(
     assert node.attached == []
 
 
-async def test_a_certificate_that_comes_out_of_another_guest(node: Node, directory: Path) -> None:
+async def test_a_socket_accepts_its_own_sandbox_only(node: Node, directory: Path) -> None:
     stolen = node.credentials.issue("victim").directory
     await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
     async with dialled(f"unix:{directory}/clh.sock_1033", stolen) as call:
@@ -91,7 +87,7 @@ async def test_a_certificate_that_comes_out_of_another_guest(node: Node, directo
         )
 
 
-async def test_by_tcp_a_certificate_comes_from_its_sandboxs_address(node: Node) -> None:
+async def test_tcp_must_come_from_the_sandboxs_address(node: Node) -> None:
     port = await node.links.listen_tcp("127.0.0.1", 0)
     node.addresses.update(
         Appeared(Sandbox(name, "n", name, name, ips=ips))
@@ -107,7 +103,7 @@ async def test_by_tcp_a_certificate_comes_from_its_sandboxs_address(node: Node) 
             pass
 
 
-async def test_the_server_behind_the_relay_is_not_for_guests(node: Node, directory: Path) -> None:
+async def test_the_server_behind_the_relay_rejects_guests(node: Node, directory: Path) -> None:
     async with dialled(f"unix:{directory}/agents.sock", node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.PERMISSION_DENIED
 
@@ -124,12 +120,12 @@ def _listening() -> list[str]:
     ]
 
 
-async def test_nothing_listens_where_any_process_of_the_node_gets_past_the_relay(node: Node) -> None:
+async def test_the_node_listens_on_no_tcp_port(node: Node) -> None:
     """A port of loopback took every connection: 400 silent ones were 400 of the daemon's descriptors."""
     assert await asyncio.to_thread(_listening) == []
 
 
-async def test_a_sandbox_that_ends_before_its_hello_is_not_attached(
+async def test_a_sandbox_revoked_before_hello_is_rejected(
     node: Node, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: list[str | None] = []
@@ -151,7 +147,7 @@ async def test_a_sandbox_that_ends_before_its_hello_is_not_attached(
     assert node.attached == []
 
 
-async def test_revoking_ends_the_stream_at_once(node: Node, target: str) -> None:
+async def test_revoking_a_certificate_ends_its_stream(node: Node, target: str) -> None:
     async with attached(node, target) as (call, channel):
         node.credentials.revoke("sb")
         node.links.forget("sb")

@@ -20,7 +20,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.asyncio
 
 
-async def test_without_tls_1_3_there_is_no_handshake(node: Node, directory: Path) -> None:
+async def test_tls_1_2_is_rejected(node: Node, directory: Path) -> None:
     issued = node.credentials.issue("sb").directory
 
     def handshake(highest: ssl.TLSVersion) -> str | None:
@@ -40,7 +40,7 @@ async def test_without_tls_1_3_there_is_no_handshake(node: Node, directory: Path
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
-async def test_who_says_nothing_does_not_stay(
+async def test_a_silent_connection_is_closed(
     node: Node, directory: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     monkeypatch.setattr(relay, "ATTACH_S", 0.3)
@@ -52,7 +52,7 @@ async def test_who_says_nothing_does_not_stay(
     writer.close()
 
 
-async def test_a_stream_without_a_hello_does_not_stay(
+async def test_a_stream_without_hello_is_closed(
     node: Node, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "HELLO_S", 0.3)
@@ -61,7 +61,7 @@ async def test_a_stream_without_a_hello_does_not_stay(
         assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "no hello within 0.3 s")
 
 
-async def test_who_was_refused_is_hung_up_on(
+async def test_a_rejected_connection_is_closed(
     node: Node, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "ATTACH_S", 3600.0)
@@ -73,9 +73,7 @@ async def test_who_was_refused_is_hung_up_on(
         await until(lambda: node.links.status()["connections"] == 0)
 
 
-async def test_who_attaches_again_and_again_has_to_wait(
-    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_attaching_is_rate_limited(node: Node, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_ATTACHES", 3)
     for _ in range(3):
         async with attached(node, target):
@@ -90,7 +88,7 @@ async def test_who_attaches_again_and_again_has_to_wait(
         pass
 
 
-async def test_connections_of_one_guest_are_counted(node: Node, directory: Path) -> None:
+async def test_connections_per_guest_are_limited(node: Node, directory: Path) -> None:
     await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
     opened = [await asyncio.open_unix_connection(f"{directory}/clh.sock_1033") for _ in range(20)]
 

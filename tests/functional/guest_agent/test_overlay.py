@@ -11,7 +11,7 @@ OVERLAY = ROOT / "packaging" / "guest" / "overlay.sh"
 MAX_BYTES = 1 << 20
 
 
-def test_the_overlay_runs(tmp_path: Path) -> None:
+def test_the_agent_runs_from_an_overlay(tmp_path: Path) -> None:
     for _ in range(2):  # a second time over the first
         subprocess.run(["sh", str(OVERLAY), str(tmp_path)], timeout=120, check=True)
     launcher = tmp_path / "usr/bin/vcnode-guest-agent"
@@ -34,7 +34,7 @@ def test_the_overlay_runs(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in files) < MAX_BYTES
 
 
-def test_wrong_use_is_explained() -> None:
+def test_a_missing_argument_prints_the_usage() -> None:
     done = subprocess.run(["sh", str(OVERLAY)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "overlay.sh ROOT\n" in done.stderr

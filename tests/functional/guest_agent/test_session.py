@@ -41,7 +41,7 @@ def say(agent: subprocess.Popen[str], line: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_whole_conversation(node: Node, directory: Path, start_agent: StartAgent) -> None:
+async def test_each_request_is_answered(node: Node, directory: Path, start_agent: StartAgent) -> None:
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     assert channel.hello_state == GuestState(0, "", False)
@@ -63,7 +63,7 @@ async def test_the_whole_conversation(node: Node, directory: Path, start_agent: 
 
 
 @pytest.mark.asyncio
-async def test_a_large_ruleset_is_deflated_and_arrives(node: Node, start_agent: StartAgent) -> None:
+async def test_a_large_ruleset_is_applied(node: Node, start_agent: StartAgent) -> None:
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     rules = tuple(RULE % (service % 250, service // 250) for service in range(20_000))
@@ -74,7 +74,7 @@ async def test_a_large_ruleset_is_deflated_and_arrives(node: Node, start_agent: 
 
 
 @pytest.mark.asyncio
-async def test_over_tcp(node: Node, start_agent: StartAgent) -> None:
+async def test_an_agent_attaches_over_tcp(node: Node, start_agent: StartAgent) -> None:
     port = await node.links.listen_tcp("127.0.0.1", 0)
     start_agent(node.credentials.issue("sb").directory, f"127.0.0.1:{port}")
     channel = await node.channel("sb")
@@ -83,7 +83,9 @@ async def test_over_tcp(node: Node, start_agent: StartAgent) -> None:
 
 
 @pytest.mark.asyncio
-async def test_over_the_socket_that_a_vmm_dials(node: Node, directory: Path, start_agent: StartAgent) -> None:
+async def test_an_agent_attaches_over_hybrid_vsock(
+    node: Node, directory: Path, start_agent: StartAgent
+) -> None:
     for _ in range(2):  # as after the bridge asked the shim once more
         await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
     start_agent(node.credentials.issue("sb").directory, f"unix:{directory}/clh.sock_1033")
@@ -95,7 +97,7 @@ async def test_over_the_socket_that_a_vmm_dials(node: Node, directory: Path, sta
 
 
 @pytest.mark.asyncio
-async def test_a_drift_is_reported_without_being_asked(node: Node, start_agent: StartAgent) -> None:
+async def test_drift_is_reported_unsolicited(node: Node, start_agent: StartAgent) -> None:
     agent = start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     await channel.apply(FIRST, [])
@@ -106,7 +108,7 @@ async def test_a_drift_is_reported_without_being_asked(node: Node, start_agent: 
 
 
 @pytest.mark.asyncio
-async def test_many_guests_at_once(node: Node, start_agent: StartAgent) -> None:
+async def test_many_agents_attach_at_once(node: Node, start_agent: StartAgent) -> None:
     for number in range(5):
         start_agent(node.credentials.issue(f"sb{number}").directory)
     channels = [await node.channel(f"sb{number}") for number in range(5)]
@@ -129,7 +131,7 @@ async def test_an_agent_waits_for_its_credentials(
 
 
 @pytest.mark.asyncio
-async def test_an_agent_comes_back_to_a_node_that_was_away(directory: Path, start_agent: StartAgent) -> None:
+async def test_an_agent_attaches_again_after_a_node_restart(directory: Path, start_agent: StartAgent) -> None:
     first = Node(Credentials.open(directory / "state"), directory / "agents.sock")
     await first.links.start()
     await first.links.listen_unix(directory / "node.sock")
@@ -154,7 +156,7 @@ async def test_an_agent_comes_back_to_a_node_that_was_away(directory: Path, star
 
 
 @pytest.mark.asyncio
-async def test_a_channel_that_is_closed_is_taken_up_again(node: Node, start_agent: StartAgent) -> None:
+async def test_an_agent_attaches_again_after_a_close(node: Node, start_agent: StartAgent) -> None:
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     await channel.close()

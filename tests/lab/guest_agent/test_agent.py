@@ -30,7 +30,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_ruleset_and_a_change(node: LabNode, way: str) -> None:
+async def test_a_ruleset_and_a_delta_are_applied(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     capabilities = await channel.probe()
@@ -109,7 +109,7 @@ async def test_check_sees_a_change_just_before_it(node: LabNode, way: str) -> No
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_others_rules_and_traffic_are_no_drift(node: LabNode, way: str) -> None:
+async def test_foreign_rules_and_traffic_are_no_drift(node: LabNode, way: str) -> None:
     guest = prepared(node.guest("sb"), way)
     channel = await attached(node, guest, "sb")
     first = ruleset(way, 1, 2)
@@ -154,7 +154,7 @@ async def test_refused_ruleset_keeps_the_installed_one(node: LabNode, way: str) 
     assert await channel.read_back() == first.documents
 
 
-async def test_another_guests_certificate_is_refused(node: LabNode) -> None:
+async def test_a_revoked_certificate_is_rejected(node: LabNode) -> None:
     guest, other = node.guest("sb"), node.guest("other")
     guest.credentials = node.directory / "copy"
     shutil.copytree(other.credentials, guest.credentials)

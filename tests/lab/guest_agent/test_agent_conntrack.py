@@ -62,7 +62,7 @@ def _echo(server: socket.socket, name: bytes) -> None:
             return
 
 
-async def test_an_entry_that_was_never_translated(node: LabNode) -> None:
+async def test_an_untranslated_entry_is_flushed(node: LabNode) -> None:
     guest = node.guest("sb")
     peer = node.lab.namespace("peer")
     node.lab.link(guest.namespace, peer, ["10.1.0.2/24"], ["10.1.0.1/24"])

@@ -31,7 +31,7 @@ def some_programs(directory: Path, *names: str) -> Path:
 V4 = ("iptables-legacy-restore", "iptables-legacy-save")
 
 
-async def test_a_guest_with_nothing_but_legacy_iptables_for_ipv4(node: LabNode) -> None:
+async def test_legacy_iptables_for_ipv4_is_enough(node: LabNode) -> None:
     guest = node.guest("sb")
     guest.programs = some_programs(node.directory / "sbin", *V4)
     guest.has_libnftables = False
@@ -46,7 +46,7 @@ async def test_a_guest_with_nothing_but_legacy_iptables_for_ipv4(node: LabNode) 
     assert await channel.apply(first, []) == GuestState(1, first.digest, False)
 
 
-async def test_a_guest_without_any_packet_filter(node: LabNode) -> None:
+async def test_a_guest_without_packet_filter_is_not_injectable(node: LabNode) -> None:
     guest = node.guest("sb")
     guest.programs = some_programs(node.directory / "sbin")
     guest.has_libnftables = False
@@ -55,7 +55,7 @@ async def test_a_guest_without_any_packet_filter(node: LabNode) -> None:
         await channel.probe()
 
 
-async def test_nft_without_its_library(node: LabNode) -> None:
+async def test_the_nft_program_replaces_its_library(node: LabNode) -> None:
     """As with an nft that is linked with it; ours here needs a copy of it to run."""
     guest = node.guest("sb")
     copy = node.directory / "nft"
@@ -79,7 +79,7 @@ async def test_nft_without_its_library(node: LabNode) -> None:
     assert await channel.read_back() == second.documents
 
 
-async def test_a_full_disk_where_the_lock_is(node: LabNode) -> None:
+async def test_a_read_only_lock_file_is_reported(node: LabNode) -> None:
     guest = prepared(node.guest("sb"), LEGACY)
     guest.run_options = "ro"
     channel = await attached(node, guest, "sb")

@@ -92,7 +92,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", list(BAD.values()), ids=list(BAD))
-def test_a_refusal_is_that_of_a_program_of_its_own(
+def test_errors_equal_those_of_a_fresh_program(
     inside: Inside, restorer: IptablesRestoreProcess, text: str
 ) -> None:
     assert restorer.load(chain(3, "VCN-M") * 4).status == 0
@@ -107,7 +107,7 @@ def test_a_refusal_is_that_of_a_program_of_its_own(
     assert len(inside.nat()) == len(before) + 1
 
 
-def test_another_ones_lock(inside: Inside, restorer: IptablesRestoreProcess) -> None:
+def test_a_held_lock_is_reported(inside: Inside, restorer: IptablesRestoreProcess) -> None:
     assert restorer.load(chain(1, "VCN-M")).status == 0
     with inside.lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -118,14 +118,14 @@ def test_another_ones_lock(inside: Inside, restorer: IptablesRestoreProcess) -> 
     assert restorer.load(chain(3, "VCN-M")).status == 0
 
 
-def test_between_two_texts_the_lock_is_free(inside: Inside, restorer: IptablesRestoreProcess) -> None:
+def test_the_lock_is_free_between_scripts(inside: Inside, restorer: IptablesRestoreProcess) -> None:
     for _ in range(3):
         assert restorer.load(chain(1, "VCN-M")).status == 0
         with inside.lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_it_does_not_grow(restorer: IptablesRestoreProcess) -> None:
+def test_the_process_does_not_grow(restorer: IptablesRestoreProcess) -> None:
     def resident_kb() -> int:
         status = Path(f"/proc/{restorer.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.split("\n") if line.startswith("RssAnon"))
@@ -156,7 +156,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.asyncio
-async def test_an_agent_keeps_one_for_each_family(node: LabNode) -> None:
+async def test_an_agent_keeps_one_process_for_each_family(node: LabNode) -> None:
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
     assert kept(guest) == []
@@ -186,7 +186,7 @@ async def keeping(node: LabNode) -> tuple[AgentChannel, int]:
 
 
 @pytest.mark.asyncio
-async def test_it_is_killed_between_two_changes(node: LabNode) -> None:
+async def test_a_process_killed_while_idle_is_replaced(node: LabNode) -> None:
     channel, pid = await keeping(node)
     os.kill(pid, signal.SIGKILL)
     await until(lambda: is_gone(pid))
@@ -195,7 +195,7 @@ async def test_it_is_killed_between_two_changes(node: LabNode) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_is_killed_in_the_middle_of_one(node: LabNode) -> None:
+async def test_a_process_killed_during_an_apply_rolls_back(node: LabNode) -> None:
     channel, pid = await keeping(node)
     os.kill(pid, signal.SIGSTOP)
     applying = Tasks("test").spawn(channel.apply(change(FIRST, SECOND), []), "applying")

@@ -22,7 +22,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
     return Oracle(file, ROOT, tmp_path_factory.mktemp("oracle"))
 
 
-def test_every_message_is_declared(oracle: Oracle) -> None:
+def test_messages_have_the_fields_of_the_proto(oracle: Oracle) -> None:
     oracle.check_declarations(messages)
 
 
@@ -30,13 +30,15 @@ def test_every_message_is_declared(oracle: Oracle) -> None:
     ("ours", "theirs"),
     [(messages.GuestEventKind, ("GuestEvent", "Kind")), (messages.ResultCode, ("GuestResult", "Code"))],
 )
-def test_enumerations_agree(oracle: Oracle, ours: Any, theirs: tuple[str, str]) -> None:
+def test_enumerations_have_the_values_of_the_proto(
+    oracle: Oracle, ours: Any, theirs: tuple[str, str]
+) -> None:
     message, name = theirs
     values = oracle.message(message).DESCRIPTOR.enum_types_by_name[name].values_by_name
     assert {each.name: each.value for each in ours} == {n: value.number for n, value in values.items()}
 
 
-def test_calls_agree(oracle: Oracle) -> None:
+def test_methods_are_those_of_the_proto(oracle: Oracle) -> None:
     ours = {
         (
             call.path,
@@ -52,7 +54,7 @@ def test_calls_agree(oracle: Oracle) -> None:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_messages_agree(oracle: Oracle, data: st.DataObject) -> None:
+def test_messages_encode_as_protobuf_does(oracle: Oracle, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(oracle.descriptor.message_types_by_name)))
     theirs = data.draw(any_of(oracle.descriptor.message_types_by_name[name]))
     wire = theirs.SerializeToString(deterministic=True)

@@ -33,11 +33,11 @@ SMALL, LARGE = _ruleset(1, 2), _ruleset(2, 2000)
 
 
 @pytest.mark.parametrize("ruleset", [SMALL, LARGE, make_ruleset(3, ())])
-def test_a_ruleset_comes_back_as_it_went(ruleset: Ruleset) -> None:
+def test_a_ruleset_survives_encoding(ruleset: Ruleset) -> None:
     assert from_message(to_message(ruleset)) == ruleset
 
 
-def test_large_texts_are_deflated_and_small_ones_are_not() -> None:
+def test_only_large_texts_are_deflated() -> None:
     (part,) = to_message(LARGE).parts
     assert part.deflated_from == len(LARGE.documents[0].text()) > 10 * len(part.text)
     (part,) = to_message(SMALL).parts
@@ -45,7 +45,7 @@ def test_large_texts_are_deflated_and_small_ones_are_not() -> None:
     assert len(part.text) < DEFLATE_FROM_BYTES
 
 
-def test_a_delta_comes_back_as_it_went() -> None:
+def test_a_delta_survives_encoding() -> None:
     delta = difference(SMALL, LARGE)
     assert delta is not None
     again = from_message(to_message(delta))
@@ -81,6 +81,6 @@ def _with(**changes: Any) -> messages.Ruleset:
         (_with(parts=(Part("ipv4", "iptables", b"x", MAX_TEXT_BYTES + 1),)), "larger than"),
     ],
 )
-def test_what_is_no_ruleset_is_refused(message: messages.Ruleset, why: str) -> None:
+def test_an_invalid_ruleset_is_rejected(message: messages.Ruleset, why: str) -> None:
     with pytest.raises(BadRuleset, match=why):
         from_message(message)

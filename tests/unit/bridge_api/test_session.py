@@ -67,7 +67,7 @@ class Told:
         assert await self._tasks.close(1.0) == ()
 
 
-async def test_guests_come_in() -> None:
+async def test_guest_events_reach_the_handlers() -> None:
     nobody = GuestEvent(GuestEventKind.PRESENT, None)
     told = Told([PRESENT, SYNCED, nobody, GONE, GuestEvent(GuestEventKind(77), Guest(id="x"))])
     async with told.running():
@@ -78,7 +78,7 @@ async def test_guests_come_in() -> None:
     assert told.link.bridge is None
 
 
-async def test_a_connection_that_ends_is_made_again_later_and_later() -> None:
+async def test_reconnects_back_off() -> None:
     told = Told([PRESENT, SYNCED, BridgeUnavailableError("restart")])
     async with told.running(30.0):
         assert told.lines[:3] == ["present g1", "synced", "lost"]
@@ -90,7 +90,7 @@ async def test_a_connection_that_ends_is_made_again_later_and_later() -> None:
         assert all(each.is_closed for each in told.connections[:-1])
 
 
-async def test_one_that_said_something_is_missed_for_a_moment_only() -> None:
+async def test_an_event_resets_the_backoff() -> None:
     away: list[GuestEvent | BridgeError] = [BridgeUnavailableError("start")]
     told = Told(*[away] * 4, [SYNCED, BridgeUnavailableError("restart")], [SYNCED])
     async with told.running(10.0):

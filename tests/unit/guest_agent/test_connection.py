@@ -23,14 +23,14 @@ class FakeKernel:
         return bytes(size)
 
 
-def test_a_pool_that_is_ready_is_asked_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ready_random_pool_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = FakeKernel()
     wait_for_random_pool(kernel.getrandom)
     assert kernel.calls == [os.GRND_NONBLOCK]
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_waited_for_is_logged_before(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_for_the_random_pool_is_logged_first(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = FakeKernel(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"))
     logged_before: list[str] = []
 
@@ -48,7 +48,7 @@ def test_what_is_waited_for_is_logged_before(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM])
-def test_a_kernel_without_the_call_is_not_waited_for(code: int) -> None:
+def test_without_getrandom_nothing_is_waited_for(code: int) -> None:
     kernel = FakeKernel(OSError(code, os.strerror(code)))
     wait_for_random_pool(kernel.getrandom)
     assert kernel.calls == [os.GRND_NONBLOCK]

@@ -66,14 +66,12 @@ def nat(fake: FakePacketFilter, family: Family = Family.IPV4) -> dict[str, list[
     return fake.tables[family]["nat"]
 
 
-def test_a_fresh_guest_holds_nothing_and_has_not_drifted(reconciler: RulesetReconciler) -> None:
+def test_a_fresh_guest_has_no_rules_and_no_drift(reconciler: RulesetReconciler) -> None:
     assert (reconciler.generation, reconciler.digest, reconciler.has_drifted) == (0, "", False)
     assert reconciler.read_back() == ()
 
 
-def test_a_ruleset_is_in_with_its_hook_and_its_marker(
-    fake: FakePacketFilter, reconciler: RulesetReconciler
-) -> None:
+def test_apply_installs_rules_hook_and_marker(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     nat(fake)["OUTPUT"].append("-j MESH")
     assert reconciler.apply(FIRST) is True
     assert (reconciler.generation, reconciler.digest, reconciler.has_drifted) == (1, FIRST.digest, False)
@@ -82,7 +80,9 @@ def test_a_ruleset_is_in_with_its_hook_and_its_marker(
     assert marker_chain(FIRST.digest) in nat(fake)
 
 
-def test_what_is_in_already_is_not_applied(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
+def test_an_applied_ruleset_is_not_loaded_again(
+    fake: FakePacketFilter, reconciler: RulesetReconciler
+) -> None:
     reconciler.apply(FIRST)
     again = make_ruleset(7, FIRST.documents)
     assert reconciler.apply(again) is False
@@ -90,7 +90,7 @@ def test_what_is_in_already_is_not_applied(fake: FakePacketFilter, reconciler: R
     assert len(fake.loaded) == 1
 
 
-def test_a_delta_changes_what_it_names_and_moves_the_marker(
+def test_a_delta_loads_its_objects_and_the_marker(
     fake: FakePacketFilter, reconciler: RulesetReconciler
 ) -> None:
     reconciler.apply(FIRST)
@@ -101,7 +101,7 @@ def test_a_delta_changes_what_it_names_and_moves_the_marker(
     assert marker_chain(SECOND.digest) in nat(fake)
 
 
-def test_the_hot_path_reads_nothing(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
+def test_apply_and_check_read_no_rules(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     fake.reads.clear()
     reconciler.apply(FIRST)
     reconciler.apply(delta(FIRST, SECOND))
@@ -112,15 +112,13 @@ def test_the_hot_path_reads_nothing(fake: FakePacketFilter, reconciler: RulesetR
     assert fake.reads == [V4]
 
 
-def test_a_whole_ruleset_for_a_guest_that_is_known_is_a_delta(
-    fake: FakePacketFilter, reconciler: RulesetReconciler
-) -> None:
+def test_a_full_ruleset_is_loaded_as_a_delta(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     reconciler.apply(FIRST)
     reconciler.apply(SECOND)
     assert "VCN-SVC-B" not in fake.loaded[-1].text
 
 
-def test_a_delta_of_another_base_needs_the_whole(reconciler: RulesetReconciler) -> None:
+def test_a_delta_of_another_base_is_a_mismatch(reconciler: RulesetReconciler) -> None:
     with pytest.raises(BaseMismatch):
         reconciler.apply(delta(FIRST, SECOND))
     reconciler.apply(one(3, "10.1.0.9:80"))
@@ -128,7 +126,7 @@ def test_a_delta_of_another_base_needs_the_whole(reconciler: RulesetReconciler) 
         reconciler.apply(delta(FIRST, SECOND))
 
 
-def test_a_delta_that_lies_about_its_outcome_touches_nothing(
+def test_a_delta_with_a_wrong_digest_loads_nothing(
     fake: FakePacketFilter, reconciler: RulesetReconciler
 ) -> None:
     reconciler.apply(FIRST)
@@ -152,7 +150,7 @@ def test_a_delta_that_lies_about_its_outcome_touches_nothing(
     ],
     ids=["a chain", "the hook", "a rule of theirs in ours", "a jump behind ours", "the marker", "all"],
 )
-def test_a_strangers_change_is_seen_and_a_repair_takes_it_back(
+def test_a_foreign_change_is_drift_until_applied_again(
     fake: FakePacketFilter, reconciler: RulesetReconciler, spoil: Callable[[dict[str, list[str]]], object]
 ) -> None:
     reconciler.apply(FIRST)
@@ -168,7 +166,7 @@ def test_a_strangers_change_is_seen_and_a_repair_takes_it_back(
     assert nat(fake)["OUTPUT"][-1] == "-j VCN-SERVICES"
 
 
-def test_a_strangers_own_rules_are_no_drift(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
+def test_foreign_rules_are_no_drift(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     reconciler.apply(FIRST)
     nat(fake)["PREROUTING"].append("-j MESH")
     fake.tables[Family.IPV4]["filter"]["INPUT"].append("-j DROP")
@@ -177,7 +175,7 @@ def test_a_strangers_own_rules_are_no_drift(fake: FakePacketFilter, reconciler: 
     assert reconciler.apply(delta(FIRST, SECOND)) is True
 
 
-def test_a_drift_that_somebody_takes_back_is_over(
+def test_a_reverted_foreign_change_ends_the_drift(
     fake: FakePacketFilter, reconciler: RulesetReconciler
 ) -> None:
     reconciler.apply(FIRST)
@@ -188,9 +186,7 @@ def test_a_drift_that_somebody_takes_back_is_over(
     assert not reconciler.has_drifted
 
 
-def test_a_change_just_before_an_apply_is_noticed_by_it(
-    fake: FakePacketFilter, reconciler: RulesetReconciler
-) -> None:
+def test_apply_detects_a_foreign_change_first(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     reconciler.apply(FIRST)
     nat(fake)["VCN-SERVICES"].clear()
     assert reconciler.digest == FIRST.digest
@@ -199,9 +195,7 @@ def test_a_change_just_before_an_apply_is_noticed_by_it(
     assert reconciler.has_drifted
 
 
-def test_a_refused_ruleset_leaves_what_was_there(
-    fake: FakePacketFilter, reconciler: RulesetReconciler
-) -> None:
+def test_a_refused_ruleset_changes_nothing(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     reconciler.apply(FIRST)
     before = fake.text(Family.IPV4)
     fake.refused = "10.1.0.2"
@@ -211,9 +205,7 @@ def test_a_refused_ruleset_leaves_what_was_there(
     assert (reconciler.digest, reconciler.has_drifted) == (FIRST.digest, False)
 
 
-def test_where_one_family_is_refused_the_other_gets_its_rules_back(
-    fake: FakePacketFilter, reconciler: RulesetReconciler
-) -> None:
+def test_a_refused_family_rolls_back_the_other(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     old, new = both(1, "10.1.0.1:80"), both(2, "10.1.0.2:80")
     reconciler.apply(old)
     fake.refused = rules("fd00::1/128", "10.1.0.2:80")[0]
@@ -223,7 +215,7 @@ def test_where_one_family_is_refused_the_other_gets_its_rules_back(
     assert (reconciler.digest, reconciler.has_drifted) == (old.digest, False)
 
 
-def test_where_even_that_fails_it_is_a_drift(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
+def test_a_failed_rollback_is_drift(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     reconciler.apply(FIRST)
     fake.refused = "VCN-"
     nat(fake)["VCN-SVC-A"].clear()
@@ -235,7 +227,7 @@ def test_where_even_that_fails_it_is_a_drift(fake: FakePacketFilter, reconciler:
     assert not reconciler.has_drifted
 
 
-def test_a_first_ruleset_that_is_refused_leaves_nothing(
+def test_a_refused_first_ruleset_leaves_nothing(
     fake: FakePacketFilter, reconciler: RulesetReconciler
 ) -> None:
     fake.refused = "-d fd00::1/128"
@@ -245,7 +237,7 @@ def test_a_first_ruleset_that_is_refused_leaves_nothing(
     assert (reconciler.digest, reconciler.has_drifted) == ("", False)
 
 
-def test_what_is_missing_is_said_before_anything_is_changed(
+def test_a_missing_program_is_found_before_any_load(
     fake: FakePacketFilter, reconciler: RulesetReconciler
 ) -> None:
     fake.missing[V6] = "no ip6tables-restore in this guest"
@@ -254,9 +246,7 @@ def test_what_is_missing_is_said_before_anything_is_changed(
     assert fake.loaded == []
 
 
-def test_a_family_that_is_not_wanted_any_more_goes(
-    fake: FakePacketFilter, reconciler: RulesetReconciler
-) -> None:
+def test_a_family_without_document_is_removed(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     reconciler.apply(both(1, "10.1.0.1:80"))
     reconciler.apply(FIRST)
     assert reconciler.read_back() == FIRST.documents
@@ -267,7 +257,7 @@ def test_a_family_that_is_not_wanted_any_more_goes(
     assert reconciler.digest == make_ruleset(0, ()).digest
 
 
-def test_without_a_packet_filter_all_that_is_missing_is_said(fake: FakePacketFilter) -> None:
+def test_without_a_packet_filter_all_missing_is_named(fake: FakePacketFilter) -> None:
     fake.missing = {place: f"no {place[1].value}" for place in (*fake.supported, *fake.missing)}
     reconciler = RulesetReconciler(fake, None)
     with pytest.raises(FilterUnavailableError, match="no iptables; no nft"):
@@ -275,7 +265,7 @@ def test_without_a_packet_filter_all_that_is_missing_is_said(fake: FakePacketFil
 
 
 class TestAfterARestart:
-    def test_what_is_remembered_and_marked_is_known_and_not_applied(self, fake: FakePacketFilter) -> None:
+    def test_saved_and_marked_rules_are_adopted(self, fake: FakePacketFilter) -> None:
         RulesetReconciler(fake, None).apply(both(5, "10.1.0.1:80"))
         loads = len(fake.loaded)
         again = RulesetReconciler(fake, AppliedRuleset(5, both(5, "10.1.0.1:80").digest))
@@ -284,19 +274,19 @@ class TestAfterARestart:
         assert len(fake.loaded) == loads
         assert again.apply(delta(both(5, "10.1.0.1:80"), both(6, "10.1.0.2:80"))) is True
 
-    def test_without_memory_the_kernel_tells_all_but_the_generation(self, fake: FakePacketFilter) -> None:
+    def test_without_saved_state_the_digest_is_adopted(self, fake: FakePacketFilter) -> None:
         RulesetReconciler(fake, None).apply(FIRST)
         again = RulesetReconciler(fake, None)
         assert (again.generation, again.digest, again.has_drifted) == (0, FIRST.digest, False)
 
-    def test_a_memory_from_before_the_last_apply_does_not_count(self, fake: FakePacketFilter) -> None:
+    def test_the_kernels_digest_overrides_saved_state(self, fake: FakePacketFilter) -> None:
         reconciler = RulesetReconciler(fake, None)
         reconciler.apply(FIRST)
         reconciler.apply(SECOND)
         again = RulesetReconciler(fake, AppliedRuleset(1, FIRST.digest))
         assert (again.generation, again.digest, again.has_drifted) == (0, SECOND.digest, False)
 
-    def test_rules_that_changed_meanwhile_are_a_drift(self, fake: FakePacketFilter) -> None:
+    def test_rules_changed_while_stopped_are_drift(self, fake: FakePacketFilter) -> None:
         RulesetReconciler(fake, None).apply(FIRST)
         nat(fake)["VCN-SVC-A"].clear()
         again = RulesetReconciler(fake, AppliedRuleset(1, FIRST.digest))
@@ -304,13 +294,13 @@ class TestAfterARestart:
         assert again.apply(FIRST) is True
         assert again.read_back() == FIRST.documents
 
-    def test_rules_that_went_meanwhile_are_a_drift(self, fake: FakePacketFilter) -> None:
+    def test_rules_removed_while_stopped_are_drift(self, fake: FakePacketFilter) -> None:
         again = RulesetReconciler(fake, AppliedRuleset(1, FIRST.digest))
         assert (again.digest, again.has_drifted) == (FIRST.digest, True)
         assert again.apply(FIRST) is True
         assert not again.has_drifted
 
-    def test_half_of_an_apply_is_a_drift_of_nobodys_ruleset(self, fake: FakePacketFilter) -> None:
+    def test_a_half_applied_ruleset_is_drift(self, fake: FakePacketFilter) -> None:
         RulesetReconciler(fake, None).apply(both(1, "10.1.0.1:80"))
         fake.refused = "-d fd00::1/128"
         reconciler = RulesetReconciler(fake, None)
@@ -326,7 +316,7 @@ class TestAfterARestart:
         assert again.apply(both(2, "10.1.0.2:80")) is True
         assert again.read_back() == both(2, "10.1.0.2:80").documents
 
-    def test_a_packet_filter_that_cannot_be_read_is_not_an_empty_one(self, fake: FakePacketFilter) -> None:
+    def test_an_unreadable_filter_is_drift(self, fake: FakePacketFilter) -> None:
         fake.unavailable = "xtables lock"
         reconciler = RulesetReconciler(fake, None)
         assert (reconciler.digest, reconciler.has_drifted) == ("", True)

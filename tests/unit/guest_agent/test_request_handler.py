@@ -80,7 +80,7 @@ def state(of: Ruleset, *, has_drifted: bool = False) -> RulesetState:
     return RulesetState(of.generation, of.digest, has_drifted)
 
 
-def test_what_it_says_it_can_do(guest: Guest) -> None:
+def test_capabilities_follow_the_supported_filters(guest: Guest) -> None:
     assert guest.handler.capabilities(guest.filter.supported) == Capabilities(
         "agent", ("iptables",), True, True, True, True, "1"
     )
@@ -91,14 +91,14 @@ def test_what_it_says_it_can_do(guest: Guest) -> None:
     )
 
 
-def test_a_ruleset_is_applied_and_remembered_and_then_conntrack_is_flushed(guest: Guest) -> None:
+def test_apply_saves_state_then_flushes_flows(guest: Guest) -> None:
     flow = Flow("udp", "10.0.0.1", 80)
     assert guest.apply(to_message(FIRST), flow) == AgentResult(AgentResultCode.DONE, "", state(FIRST))
     assert guest.flushed == [flow]
     assert state_file.read(guest.state_path) == AppliedRuleset(1, FIRST.digest)
 
 
-def test_what_is_there_already_is_neither_applied_nor_flushed(guest: Guest) -> None:
+def test_an_unchanged_ruleset_flushes_nothing(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
     again = to_message(make_ruleset(9, FIRST.documents))
     outcome = guest.apply(again, Flow("udp", "10.0.0.1"))
@@ -107,7 +107,7 @@ def test_what_is_there_already_is_neither_applied_nor_flushed(guest: Guest) -> N
     assert state_file.read(guest.state_path) == AppliedRuleset(9, FIRST.digest)
 
 
-def test_a_delta_and_one_of_another_base(guest: Guest) -> None:
+def test_a_delta_of_another_base_needs_full(guest: Guest) -> None:
     delta = difference(FIRST, SECOND)
     assert delta is not None
     outcome = guest.apply(to_message(delta))
@@ -117,7 +117,7 @@ def test_a_delta_and_one_of_another_base(guest: Guest) -> None:
     assert guest.apply(to_message(delta)) == AgentResult(AgentResultCode.DONE, "", state(SECOND))
 
 
-def test_a_refusal_has_the_line(guest: Guest) -> None:
+def test_a_refused_result_has_the_line(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
     guest.filter.refused = "10.1.0.2"
     outcome = guest.apply(to_message(SECOND))
@@ -134,9 +134,7 @@ def test_a_refusal_has_the_line(guest: Guest) -> None:
         (b"\xff", "not UTF-8"),
     ],
 )
-def test_what_is_not_of_our_language_never_reaches_the_packet_filter(
-    guest: Guest, text: bytes, expected: str
-) -> None:
+def test_foreign_syntax_never_reaches_the_filter(guest: Guest, text: bytes, expected: str) -> None:
     message = messages.Ruleset(1, "0" * 64, (Part("ipv4", "iptables", text),))
     outcome = guest.apply(message)
     assert outcome.code is AgentResultCode.REFUSED
@@ -144,12 +142,12 @@ def test_what_is_not_of_our_language_never_reaches_the_packet_filter(
     assert guest.filter.loaded == []
 
 
-def test_a_deflated_bomb_is_refused_before_it_is_inflated(guest: Guest) -> None:
+def test_a_zip_bomb_is_refused_without_inflating(guest: Guest) -> None:
     message = messages.Ruleset(1, "0" * 64, (Part("ipv4", "iptables", b"x", 1 << 40),))
     assert guest.apply(message).code is AgentResultCode.REFUSED
 
 
-def test_what_is_missing_is_a_failure_and_no_refusal(guest: Guest) -> None:
+def test_a_missing_program_fails_and_is_not_refused(guest: Guest) -> None:
     guest.filter.missing[(Family.IPV4, Backend.IPTABLES)] = "no iptables-restore in this guest"
     assert guest.apply(to_message(FIRST)) == AgentResult(
         AgentResultCode.FAILED, "no iptables-restore in this guest", RulesetState()
@@ -158,7 +156,7 @@ def test_what_is_missing_is_a_failure_and_no_refusal(guest: Guest) -> None:
     assert guest.ask(NodeRequest(1, apply=ApplyRuleset())).code is AgentResultCode.FAILED
 
 
-def test_the_rules_are_in_even_if_nothing_else_works(guest: Guest) -> None:
+def test_failed_flush_and_save_still_apply_rules(guest: Guest) -> None:
     guest.flush_error = NetfilterError("netlink: No such device")
     guest.state_path.mkdir()
     outcome = guest.apply(to_message(FIRST), Flow("udp", "10.0.0.1"))
@@ -169,7 +167,7 @@ def test_the_rules_are_in_even_if_nothing_else_works(guest: Guest) -> None:
     assert "Is a directory" in outcome.message
 
 
-def test_a_check_tells_a_drift_and_reads_nothing_else(guest: Guest) -> None:
+def test_a_check_reports_drift(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
     assert guest.ask(NodeRequest(2, check_drift=CheckDrift())) == AgentResult(
         AgentResultCode.DONE, "", state(FIRST)
@@ -182,7 +180,7 @@ def test_a_check_tells_a_drift_and_reads_nothing_else(guest: Guest) -> None:
     assert guest.ask(NodeRequest(4, check_drift=CheckDrift())).code is AgentResultCode.FAILED
 
 
-def test_a_drift_is_reported_once_unless_an_answer_told_it(guest: Guest) -> None:
+def test_drift_is_reported_once(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
     assert guest.handler.take_report() is None
     rules = guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"]
@@ -195,7 +193,7 @@ def test_a_drift_is_reported_once_unless_an_answer_told_it(guest: Guest) -> None
     assert guest.handler.take_report() is None
 
 
-def test_rules_are_read_back_as_text(guest: Guest) -> None:
+def test_read_back_returns_installed_rules(guest: Guest) -> None:
     guest.apply(to_message(FIRST))
     answer = guest.handler.handle(NodeRequest(4, read_back=ReadBack()))
     assert answer == AgentMessage(request_id=4, installed=InstalledParts(to_message(FIRST).parts))
@@ -207,7 +205,7 @@ def test_rules_are_read_back_as_text(guest: Guest) -> None:
     assert guest.ask(NodeRequest(6, read_back=ReadBack())).code is AgentResultCode.FAILED
 
 
-def test_conntrack_alone(guest: Guest) -> None:
+def test_flows_are_flushed_on_request(guest: Guest) -> None:
     flow = Flow("udp", "10.0.0.1")
     question = NodeRequest(1, flush_conntrack=FlushConntrack((flow,)))
     assert guest.ask(question).code is AgentResultCode.DONE
@@ -222,14 +220,14 @@ def test_conntrack_alone(guest: Guest) -> None:
     assert answer.result.code is AgentResultCode.FAILED
 
 
-def test_a_resolv_conf_that_is_a_circle_of_links_is_said_to_be_one(guest: Guest) -> None:
+def test_a_circle_of_links_fails(guest: Guest) -> None:
     guest.resolv_conf.symlink_to(guest.resolv_conf)
     outcome = guest.ask(NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n")))
     assert outcome.code is AgentResultCode.FAILED
     assert "too many links" in outcome.message
 
 
-def test_resolv_conf(guest: Guest) -> None:
+def test_resolv_confs_are_written(guest: Guest) -> None:
     question = NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n"))
     assert guest.ask(question).code is AgentResultCode.DONE
     assert guest.resolv_conf.read_text() == "nameserver 10.0.0.10\n"
@@ -240,13 +238,13 @@ def test_resolv_conf(guest: Guest) -> None:
     assert guest.ask(question).code is AgentResultCode.FAILED
 
 
-def test_a_question_of_a_newer_node(guest: Guest) -> None:
+def test_an_unknown_request_fails(guest: Guest) -> None:
     outcome = guest.ask(NodeRequest(1))
     assert outcome.code is AgentResultCode.FAILED
     assert "may be older than kata-bridge" in outcome.message
 
 
-def test_what_an_agent_finds_at_its_start_is_remembered_anew(tmp_path: Path) -> None:
+def test_adopted_rules_are_saved_at_start(tmp_path: Path) -> None:
     """A container that is started again has lost its files; its startup probe looks for this one."""
     guest = Guest(tmp_path)
     assert not guest.state_path.exists()

@@ -9,7 +9,7 @@ from guest_agent import resolv_conf
 LONG, SHORT = "nameserver 10.0.0.10\nsearch a.svc b.svc\n", "nameserver 10.0.0.2\n"
 
 
-def test_the_very_file_is_written_and_not_another_one(tmp_path: Path) -> None:
+def test_the_file_keeps_its_inode(tmp_path: Path) -> None:
     path = tmp_path / "resolv.conf"
     path.write_text(LONG)
     mounted = path.open()
@@ -21,12 +21,12 @@ def test_the_very_file_is_written_and_not_another_one(tmp_path: Path) -> None:
     assert path.read_text() == LONG
 
 
-def test_one_that_is_not_there_is_made(tmp_path: Path) -> None:
+def test_a_missing_file_is_created(tmp_path: Path) -> None:
     assert resolv_conf.write(tmp_path / "resolv.conf", SHORT) is True
     assert (tmp_path / "resolv.conf").read_text() == SHORT
 
 
-def test_a_reader_never_sees_less_than_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_sees_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "resolv.conf"
     path.write_text(LONG)
     seen: list[str] = []
@@ -41,7 +41,7 @@ def test_a_reader_never_sees_less_than_a_whole_file(tmp_path: Path, monkeypatch:
     assert seen == [SHORT + "\n" * (len(LONG) - len(SHORT))]
 
 
-def test_a_full_disk_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "resolv.conf"
     path.write_text(SHORT)
     real = os.pwrite
@@ -52,7 +52,7 @@ def test_a_full_disk_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("text", ["a\0b", "x" * (64 << 10) + "x"])
-def test_what_is_no_resolv_conf_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_text_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match="is text of 65536 bytes at most"):
         resolv_conf.write(tmp_path / "resolv.conf", text)
     assert list(tmp_path.iterdir()) == []

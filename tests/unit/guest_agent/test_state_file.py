@@ -9,7 +9,7 @@ from guest_agent.reconciler import AppliedRuleset
 SOME = AppliedRuleset(7, "ab" * 32)
 
 
-def test_what_was_written_comes_back(tmp_path: Path) -> None:
+def test_a_written_state_is_read(tmp_path: Path) -> None:
     state_file.write(tmp_path / "state", AppliedRuleset(1, "cd" * 32))
     state_file.write(tmp_path / "state", SOME)
     assert state_file.read(tmp_path / "state") == SOME
@@ -21,12 +21,12 @@ def test_what_was_written_comes_back(tmp_path: Path) -> None:
     "content",
     [b"", b"1 7", b"2 7 " + b"ab" * 32, b"1 x " + b"ab" * 32, b"1 7 abc", b"1 7 " + b"AB" * 32, b"\xff\xfe"],
 )
-def test_what_cannot_be_used_is_nothing(tmp_path: Path, content: bytes) -> None:
+def test_an_unusable_file_is_no_state(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state").write_bytes(content)
     assert state_file.read(tmp_path / "state") is None
 
 
-def test_nothing_is_nothing(tmp_path: Path) -> None:
+def test_a_missing_file_is_no_state(tmp_path: Path) -> None:
     assert state_file.read(tmp_path / "state") is None
     with pytest.raises(FileNotFoundError):
         state_file.write(tmp_path / "missing" / "state", SOME)

@@ -101,7 +101,7 @@ def load(restorer: IptablesRestoreProcess, text: str = ONE) -> None:
     assert (ended.status, ended.errors) == (0, "")
 
 
-def test_one_process_loads_text_after_text(program: Program, make: Make) -> None:
+def test_one_process_loads_many_scripts(program: Program, make: Make) -> None:
     restorer = make()
     assert restorer.pid is None
     for number in range(50):
@@ -111,13 +111,13 @@ def test_one_process_loads_text_after_text(program: Program, make: Make) -> None
     assert set(program.pids) == {restorer.pid}
 
 
-def test_a_text_is_in_with_all_its_tables_when_run_returns(program: Program, make: Make) -> None:
+def test_load_returns_when_all_tables_are_committed(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer, "*filter\nsleep 0.2\nCOMMIT\n*nat\nsleep 0.2\nCOMMIT\n")
     assert program.loaded == ["*filter sleep 0.2", "*nat sleep 0.2"]
 
 
-def test_a_text_that_no_pipe_has_room_for(program: Program, make: Make) -> None:
+def test_a_script_may_exceed_the_pipe(program: Program, make: Make) -> None:
     restorer = make()
     lines = "".join(f"line {number}\n" for number in range(200_000))
     load(restorer, f"*nat\n{lines}COMMIT\n")
@@ -126,7 +126,7 @@ def test_a_text_that_no_pipe_has_room_for(program: Program, make: Make) -> None:
     assert set(program.pids) == {restorer.pid}
 
 
-def test_a_refusal_names_the_line_of_its_own_text(program: Program, make: Make) -> None:
+def test_an_error_has_the_line_number_of_its_script(program: Program, make: Make) -> None:
     restorer = make()
     for _ in range(3):
         load(restorer, TWO)
@@ -138,7 +138,7 @@ def test_a_refusal_names_the_line_of_its_own_text(program: Program, make: Make) 
     assert program.loaded[-2:] == ["*filter fine", "*nat one"]
 
 
-def test_a_process_that_was_killed_between_two_texts(program: Program, make: Make) -> None:
+def test_a_process_killed_while_idle_is_replaced(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer)
     killed = restorer.pid
@@ -150,7 +150,7 @@ def test_a_process_that_was_killed_between_two_texts(program: Program, make: Mak
     assert program.loaded == ["*nat one"] * 2
 
 
-def test_a_process_that_is_killed_at_work(program: Program, make: Make) -> None:
+def test_a_process_killed_during_a_load_is_an_error(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer)
     ended = restorer.load("*filter\ntwo\nCOMMIT\n*nat\ndie\nCOMMIT\n")
@@ -159,14 +159,14 @@ def test_a_process_that_is_killed_at_work(program: Program, make: Make) -> None:
     assert program.loaded == ["*nat one", "*filter two", "*nat one"]
 
 
-def test_a_process_that_hangs_is_killed(make: Make) -> None:
+def test_a_hanging_process_is_killed(make: Make) -> None:
     restorer = make(timeout_s=_SHORT_S)
     with pytest.raises(FilterUnavailableError, match=r"restore did not end within 0\.2 s"):
         restorer.load("*nat\nhang\nCOMMIT\n")
     assert restorer.pid is None
 
 
-def test_a_process_that_hangs_after_others_were_loaded(program: Program, make: Make) -> None:
+def test_a_process_that_hangs_later_is_killed_too(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer)
     hung = restorer.pid
@@ -180,13 +180,13 @@ def test_a_process_that_hangs_after_others_were_loaded(program: Program, make: M
     assert program.loaded == ["*nat one"] * 2
 
 
-def test_one_that_takes_its_time_is_given_it(program: Program, make: Make) -> None:
+def test_a_slow_load_outlasts_the_lock_wait(program: Program, make: Make) -> None:
     restorer = make(lock_wait_s=0.05)
     load(restorer, "*nat\nsleep 0.5\nCOMMIT\n")
     assert program.loaded == ["*nat sleep 0.5"]
 
 
-def test_one_that_ends_of_its_own_accord_has_not_done_it(make: Make) -> None:
+def test_a_process_that_ends_early_is_an_error(make: Make) -> None:
     restorer = make()
     load(restorer)
     with pytest.raises(FilterUnavailableError, match="ended before it had read everything"):
@@ -194,7 +194,7 @@ def test_one_that_ends_of_its_own_accord_has_not_done_it(make: Make) -> None:
     load(restorer)
 
 
-def test_one_that_echoes_nothing_has_a_process_for_each_text(program: Program, make: Make) -> None:
+def test_without_echo_each_script_has_its_own_process(program: Program, make: Make) -> None:
     program.mode("mute")
     restorer = make(lock_wait_s=_SHORT_S)
     for _ in range(3):
@@ -205,7 +205,7 @@ def test_one_that_echoes_nothing_has_a_process_for_each_text(program: Program, m
     assert restorer.load("*nat\nrefuse this\nCOMMIT\n").errors.endswith("line: 2")
 
 
-def test_output_that_is_no_answer(program: Program, make: Make) -> None:
+def test_other_output_is_no_echo(program: Program, make: Make) -> None:
     program.mode("noisy")
     restorer = make()
     for _ in range(3):
@@ -218,7 +218,7 @@ def test_output_that_is_no_answer(program: Program, make: Make) -> None:
 
 
 @pytest.mark.parametrize("words", ["locked", "locked-old"])
-def test_a_lock_that_somebody_else_has(program: Program, make: Make, words: str) -> None:
+def test_a_held_lock_is_reported_after_lock_wait(program: Program, make: Make, words: str) -> None:
     program.mode(words)
     restorer = make(lock_wait_s=_SHORT_S)
     with (program.directory / "lock").open("w") as file:
@@ -232,7 +232,7 @@ def test_a_lock_that_somebody_else_has(program: Program, make: Make, words: str)
     assert program.loaded == ["*nat one"]
 
 
-def test_a_program_that_was_replaced(program: Program, make: Make) -> None:
+def test_a_replaced_program_is_started_anew(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer)
     before = restorer.pid
@@ -243,7 +243,7 @@ def test_a_program_that_was_replaced(program: Program, make: Make) -> None:
     assert is_gone(before)
 
 
-def test_a_program_that_is_gone_and_comes_back(program: Program, make: Make) -> None:
+def test_a_removed_program_is_an_error_until_restored(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer)
     program.path.unlink()
@@ -254,7 +254,7 @@ def test_a_program_that_is_gone_and_comes_back(program: Program, make: Make) -> 
     assert program.loaded == ["*nat one"] * 2
 
 
-def test_a_process_is_used_so_often_and_no_more(program: Program, make: Make) -> None:
+def test_a_process_loads_scripts_per_process_at_most(program: Program, make: Make) -> None:
     restorer = make(texts=3)
     for _ in range(7):
         load(restorer)
@@ -264,7 +264,7 @@ def test_a_process_is_used_so_often_and_no_more(program: Program, make: Make) ->
     assert is_gone(second)
 
 
-def test_a_text_that_does_not_end_its_table_is_told_so(program: Program, make: Make) -> None:
+def test_a_script_without_commit_is_refused(program: Program, make: Make) -> None:
     restorer = make()
     load(restorer)
     ended = restorer.load("*nat\none\n")
@@ -274,7 +274,7 @@ def test_a_text_that_does_not_end_its_table_is_told_so(program: Program, make: M
     assert program.loaded == ["*nat one"] * 2
 
 
-def test_close_ends_it(make: Make) -> None:
+def test_close_kills_the_process(make: Make) -> None:
     restorer = make()
     load(restorer)
     pid = restorer.pid
@@ -295,7 +295,7 @@ time.sleep(600)
 """
 
 
-def test_it_ends_with_whoever_keeps_it(program: Program) -> None:
+def test_processes_end_with_the_agent(program: Program) -> None:
     """Two of them: neither holds the other's input open."""
     with subprocess.Popen(
         [sys.executable, "-c", _KEEPER, str(program.path)],
@@ -311,7 +311,7 @@ def test_it_ends_with_whoever_keeps_it(program: Program) -> None:
         wait_until(lambda: all(map(is_gone, pids)))
 
 
-def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+def test_a_program_without_permission_is_an_error(tmp_path: Path) -> None:
     shutil.copy(Path(__file__), tmp_path / "restore")
     with pytest.raises(FilterUnavailableError, match="restore: Permission denied"):
         IptablesRestoreProcess(tmp_path / "restore").load(ONE)

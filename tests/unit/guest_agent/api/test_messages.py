@@ -22,18 +22,18 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
     return Oracle(file, ROOT, tmp_path_factory.mktemp("oracle"))
 
 
-def test_every_message_is_declared(oracle: Oracle) -> None:
+def test_messages_have_the_fields_of_the_proto(oracle: Oracle) -> None:
     oracle.check_declarations(messages)
 
 
-def test_enumeration_agrees(oracle: Oracle) -> None:
+def test_result_codes_are_those_of_the_proto(oracle: Oracle) -> None:
     values = oracle.message("AgentResult").DESCRIPTOR.enum_types_by_name["Code"].values_by_name
     assert {each.name: each.value for each in messages.AgentResultCode} == {
         name: value.number for name, value in values.items()
     }
 
 
-def test_the_call_agrees(oracle: Oracle) -> None:
+def test_attach_is_the_method_of_the_proto(oracle: Oracle) -> None:
     call = messages.ATTACH
     assert {(call.path, call.request.__name__, call.reply.__name__, True, True)} == oracle.calls(
         "AgentService"
@@ -42,7 +42,7 @@ def test_the_call_agrees(oracle: Oracle) -> None:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_messages_agree(oracle: Oracle, data: st.DataObject) -> None:
+def test_messages_encode_as_protobuf_does(oracle: Oracle, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(oracle.descriptor.message_types_by_name)))
     theirs = data.draw(any_of(oracle.descriptor.message_types_by_name[name]))
     wire = theirs.SerializeToString(deterministic=True)

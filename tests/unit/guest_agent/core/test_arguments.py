@@ -25,7 +25,7 @@ def test_the_defaults_are_those_of_a_guest_image() -> None:
         ("vsock:3:9", VsockAddress(3, 9), "vsock:3:9"),
     ],
 )
-def test_a_node_is_an_address_of_three_kinds(text: str, node: object, target: str) -> None:
+def test_a_node_address_is_vsock_unix_or_tcp(text: str, node: object, target: str) -> None:
     given = parse(["--node", text]).node
     assert (given, given.target) == (node, target)
 
@@ -33,16 +33,14 @@ def test_a_node_is_an_address_of_three_kinds(text: str, node: object, target: st
 @pytest.mark.parametrize(
     "text", ["", "tcp:", "tcp:host", "tcp:host:0", "tcp::1", "unix:", "vsock:2", "vsock:x:1", "udp:a:1"]
 )
-def test_another_address_is_an_error_that_says_which_are_none(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_node_address_exits_with_2(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(["--node", text])
     assert ended.value.code == 2
     assert "is not vsock:CID:PORT, unix:PATH or tcp:HOST:PORT" in capsys.readouterr().err
 
 
-def test_several_resolv_confs() -> None:
+def test_resolv_conf_is_repeatable() -> None:
     assert parse(["--resolv-conf", "/a", "--resolv-conf", "/b"]).resolv_conf == (Path("/a"), Path("/b"))
 
 
@@ -55,5 +53,5 @@ def test_a_certificate_names_its_sandbox() -> None:
 
 
 @pytest.mark.parametrize("pem", [b"", b"-----BEGIN CERTIFICATE-----\n!\n-----END", b"\xff"])
-def test_what_is_no_certificate_names_none(pem: bytes) -> None:
+def test_an_invalid_certificate_names_no_sandbox(pem: bytes) -> None:
     assert sandbox_of(pem) == ""

@@ -14,7 +14,7 @@ def error_of(program: str, errors: str, status: int = 1) -> str:
     return f"{type(made).__name__}: {made}"
 
 
-def test_the_line_that_iptables_blames_is_shown() -> None:
+def test_an_error_of_iptables_shows_its_line() -> None:
     errors = (
         "iptables-restore v1.8.9 (nf_tables): \n"
         "line 5: RULE_APPEND failed (No such file or directory): rule in chain VCN-A"
@@ -25,7 +25,7 @@ def test_the_line_that_iptables_blames_is_shown() -> None:
     )
 
 
-def test_the_line_of_a_syntax_error() -> None:
+def test_a_syntax_error_shows_its_line() -> None:
     errors = (
         'iptables-restore v1.8.9 (legacy): unknown option "--x"\n'
         "Error occurred at line: 5\nTry `iptables-restore -h'"
@@ -33,14 +33,14 @@ def test_the_line_of_a_syntax_error() -> None:
     assert error_of("iptables-legacy-restore", errors, 2).endswith("line 5 is '-A VCN-A -j NOSUCH'")
 
 
-def test_a_commit_names_its_table_since_the_kernel_names_no_line() -> None:
+def test_a_refused_commit_names_its_table() -> None:
     assert error_of("iptables-legacy-restore", "iptables-restore: line 6 failed") == (
         "RulesRefusedError: iptables-legacy-restore: iptables-restore: line 6 failed;"
         " the kernel refused the changes of table nat"
     )
 
 
-def test_a_line_of_nft() -> None:
+def test_an_error_of_nft_shows_its_line() -> None:
     for file in ("/dev/stdin", "/proc/self/fd/9"):
         errors = (
             f"{file}:5:3-9: Error: Could not process rule: No such file or directory\n-A VCN-A\n   ^^^^\n"
@@ -73,18 +73,18 @@ def test_a_line_of_nft() -> None:
         ("", "ended with status 1 without an error message"),
     ],
 )
-def test_what_is_missing_is_no_refusal(errors: str, expected: str) -> None:
+def test_a_missing_feature_is_unavailable_not_refused(errors: str, expected: str) -> None:
     made = filter_error("iptables-restore", TEXT, errors, 1)
     assert isinstance(made, FilterUnavailableError)
     assert expected in str(made)
 
 
-def test_a_line_that_is_not_there_is_left_out() -> None:
+def test_an_unknown_line_is_shown_empty() -> None:
     assert isinstance(filter_error("p", TEXT, "line 99 failed", 1), RulesRefusedError)
     assert "line 99 is ''" in str(filter_error("p", TEXT, "line 99 failed", 1))
 
 
-def test_lines_of_texts_before_do_not_count() -> None:
+def test_line_numbers_count_from_the_last_script() -> None:
     errors = (
         "iptables-restore v1.8.9 (legacy): Couldn't load target `X':No such file or directory\n\n"
         "Error occurred at line: 2005\nTry `iptables-restore -h'"

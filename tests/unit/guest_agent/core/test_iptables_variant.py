@@ -35,7 +35,7 @@ LEGACY, NFT = programs(Variant.LEGACY), programs(Variant.NFT)
         ((), "legacy nft", "", None),
     ],
 )
-def test_which_iptables(
+def test_the_variant_in_use_is_preferred(
     installed: tuple[IptablesPrograms, ...], possible: str, rules: str, expected: IptablesPrograms | None
 ) -> None:
     facts = IptablesFacts(

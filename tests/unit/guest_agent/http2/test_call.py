@@ -91,7 +91,7 @@ def is_flushed(call: GrpcCall) -> bool:
 # ---- frames to the node
 
 
-def test_how_it_begins() -> None:
+def test_a_call_begins_with_settings_and_headers() -> None:
     call = GrpcCall("/s/M", "node")
     data = bytes(call.data_to_send())
     assert data.startswith(PREFACE)
@@ -107,18 +107,18 @@ def test_how_it_begins() -> None:
     assert not is_flushed(call)
 
 
-def test_a_name_that_is_too_long_is_refused() -> None:
+def test_a_long_path_is_an_error() -> None:
     with pytest.raises(ValueError, match=":path is too long"):
         GrpcCall("/" + "s" * 127, "node")
 
 
-def test_a_message_goes_at_once(call: GrpcCall) -> None:
+def test_a_message_is_framed_at_once(call: GrpcCall) -> None:
     call.send_message(b"hello")
     assert written(call) == [(DATA, 0, 1, b"\0\0\0\0\5hello")]
     assert is_flushed(call)
 
 
-def test_what_the_node_has_no_room_for_waits_for_it(call: GrpcCall) -> None:
+def test_messages_wait_for_both_windows(call: GrpcCall) -> None:
     text = bytes(range(256)) * 300
     call.send_message(text)
     first = written(call)
@@ -139,7 +139,7 @@ def test_what_the_node_has_no_room_for_waits_for_it(call: GrpcCall) -> None:
     assert len(sent) + 1000 + sum(len(payload) for *_, payload in last) == len(message(text))
 
 
-def test_a_window_that_is_set_counts_for_what_is_under_way(call: GrpcCall) -> None:
+def test_a_smaller_window_counts_for_data_under_way(call: GrpcCall) -> None:
     call.receive_data(widened(0, 1 << 20))
     call.send_message(b"x" * 70_000)
     assert sum(len(payload) for *_, payload in written(call)) == 65535
@@ -152,7 +152,7 @@ def test_a_window_that_is_set_counts_for_what_is_under_way(call: GrpcCall) -> No
     assert [len(payload) for *_, payload in written(call)] == [10]
 
 
-def test_a_large_message_is_written_in_bounded_pieces(call: GrpcCall) -> None:
+def test_a_large_message_is_written_in_pieces(call: GrpcCall) -> None:
     call.receive_data(widened(0, 1 << 30) + widened(1, 1 << 30))
     call.send_message(b"x" * (8 << 20))
     total = 0
@@ -164,7 +164,7 @@ def test_a_large_message_is_written_in_bounded_pieces(call: GrpcCall) -> None:
     assert total > 8 << 20
 
 
-def test_a_ping(call: GrpcCall) -> None:
+def test_a_ping_is_sent(call: GrpcCall) -> None:
     call.ping()
     assert written(call) == [(PING, 0, 0, bytes(8))]
 
@@ -172,7 +172,7 @@ def test_a_ping(call: GrpcCall) -> None:
 # ---- frames from the node
 
 
-def test_messages_come_in_order_however_they_are_cut() -> None:
+def test_messages_are_reassembled_in_order() -> None:
     whole = frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, ANSWER)
     whole += data(message(b"one") + message(b"")[:3]) + data(message(b"")[3:] + message(b"three"))
     for size in (1, 2, 7, len(whole)):
@@ -183,7 +183,7 @@ def test_messages_come_in_order_however_they_are_cut() -> None:
         assert ended(call) == ""
 
 
-def test_settings_and_pings_are_answered(call: GrpcCall) -> None:
+def test_settings_and_pings_are_acknowledged(call: GrpcCall) -> None:
     call.receive_data(frame(SETTINGS, 0, 0, setting(3, 100) + setting(0x4242, 7)))
     call.receive_data(
         frame(SETTINGS, ACK, 0, b"") + frame(PING, 0, 0, b"12345678") + frame(PING, ACK, 0, bytes(8))
@@ -191,7 +191,7 @@ def test_settings_and_pings_are_answered(call: GrpcCall) -> None:
     assert written(call) == [(SETTINGS, ACK, 0, b""), (PING, ACK, 0, b"12345678")]
 
 
-def test_padding_priority_and_what_is_unknown_are_skipped(call: GrpcCall) -> None:
+def test_padding_priority_and_unknown_frames_are_skipped(call: GrpcCall) -> None:
     block = b"\2" + b"\0\0\0\0\x10" + ANSWER + b"\0\0"
     call.receive_data(
         frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 1, block) + frame(0x42, 3, 9, b"anything")
@@ -200,13 +200,13 @@ def test_padding_priority_and_what_is_unknown_are_skipped(call: GrpcCall) -> Non
     assert call.next_message() == b"one"
 
 
-def test_headers_may_be_continued(call: GrpcCall) -> None:
+def test_headers_may_have_continuations(call: GrpcCall) -> None:
     call.receive_data(frame(HEADERS, 0, 1, ANSWER[:5]) + frame(CONTINUATION, 0, 1, ANSWER[5:9]))
     call.receive_data(frame(CONTINUATION, END_HEADERS, 1, ANSWER[9:]) + data(message(b"one")))
     assert call.next_message() == b"one"
 
 
-def test_room_is_given_for_what_was_read(answered: GrpcCall) -> None:
+def test_the_window_follows_what_was_read(answered: GrpcCall) -> None:
     large = message(b"x" * (3 << 20))
     sent, granted = 0, 1 << 20
     while sent < len(large):
@@ -223,7 +223,7 @@ def test_room_is_given_for_what_was_read(answered: GrpcCall) -> None:
     assert answered.next_message() == b"x" * (3 << 20)
 
 
-def test_who_sends_what_nobody_takes_gets_no_more_room(answered: GrpcCall) -> None:
+def test_queued_messages_keep_the_window_closed(answered: GrpcCall) -> None:
     for number in range(MAX_QUEUED_MESSAGES):
         answered.receive_data(data(message(bytes((number,)) * 200_000)))
     assert [kind for kind, *_ in written(answered)] == [WINDOW_UPDATE] * 2
@@ -254,12 +254,12 @@ def test_who_sends_what_nobody_takes_gets_no_more_room(answered: GrpcCall) -> No
         (field("grpc-status", "14") + b"\0\x0cgrpc-message\x82zz", "UNAVAILABLE (coded)"),
     ],
 )
-def test_the_words_of_an_end(call: GrpcCall, fields: bytes, why: str) -> None:
+def test_trailers_give_the_end_message(call: GrpcCall, fields: bytes, why: str) -> None:
     call.receive_data(frame(HEADERS, END_HEADERS | END_STREAM, 1, fields))
     assert ended(call) == why
 
 
-def test_a_status_of_thousands_of_digits_is_no_number(call: GrpcCall) -> None:
+def test_a_status_of_thousands_of_digits_is_text(call: GrpcCall) -> None:
     length = b"\x7f\x89\x26"  # 5000 (RFC 7541, 5.1), more than Python reads as a number
     call.receive_data(
         frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\0\x0bgrpc-status" + length + b"9" * 5000)
@@ -279,18 +279,18 @@ def test_a_status_of_thousands_of_digits_is_no_number(call: GrpcCall) -> None:
         (frame(GOAWAY, 0, 0, bytes(8)), "the node sent GOAWAY, HTTP/2 error 0"),
     ],
 )
-def test_other_ends(call: GrpcCall, given: bytes, why: str) -> None:
+def test_resets_and_http_errors_end_the_call(call: GrpcCall, given: bytes, why: str) -> None:
     call.receive_data(given)
     assert ended(call) == why
 
 
-def test_the_first_reason_stays(answered: GrpcCall) -> None:
+def test_the_first_end_message_stays(answered: GrpcCall) -> None:
     answered.receive_data(data(message(b"last"), END_STREAM) + frame(RST_STREAM, 0, 1, bytes(4)))
     assert ended(answered) == "the node ended the stream"
     assert answered.next_message() == b"last"
 
 
-def test_a_node_that_goes_away_in_peace_may_end_what_it_began(answered: GrpcCall) -> None:
+def test_goaway_without_error_keeps_the_call(answered: GrpcCall) -> None:
     answered.receive_data(
         frame(GOAWAY, 0, 0, b"\x7f\xff\xff\xff\0\0\0\0") + frame(GOAWAY, 0, 0, b"\0\0\0\1\0\0\0\0")
     )
@@ -323,17 +323,17 @@ def test_a_node_that_goes_away_in_peace_may_end_what_it_began(answered: GrpcCall
         (frame(PING, 0, 0, bytes(8)) * 70_000, "sends and does not read"),
     ],
 )
-def test_what_no_node_sends_is_refused(answered: GrpcCall, given: bytes, why: str) -> None:
+def test_violations_are_errors(answered: GrpcCall, given: bytes, why: str) -> None:
     with pytest.raises(Http2Error, match=why):
         answered.receive_data(given)
 
 
-def test_data_before_an_answer_is_refused(call: GrpcCall) -> None:
+def test_data_before_headers_is_an_error(call: GrpcCall) -> None:
     with pytest.raises(Http2Error, match="DATA outside of our stream"):
         call.receive_data(data(message(b"one")))
 
 
-def test_more_than_there_was_room_for_is_refused(answered: GrpcCall) -> None:
+def test_data_beyond_the_window_is_an_error(answered: GrpcCall) -> None:
     for _ in range(MAX_QUEUED_MESSAGES):
         answered.receive_data(data(message(b"")))
     with pytest.raises(Http2Error, match="more data than our window allows"):
@@ -346,7 +346,7 @@ _FRAMES = st.builds(
 
 
 @given(st.lists(_FRAMES, max_size=12), st.integers(1, 30))
-def test_any_frames_are_taken_or_refused_however_they_are_cut(given_: list[bytes], size: int) -> None:
+def test_any_frames_end_equally_however_they_are_cut(given_: list[bytes], size: int) -> None:
     whole = frame(HEADERS, END_HEADERS, 1, ANSWER) + b"".join(given_)
     outcomes = []
     for cut in (size, len(whole)):

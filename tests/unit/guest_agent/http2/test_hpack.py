@@ -27,18 +27,18 @@ def field(name: str, value: str, first: int = 0) -> bytes:
         b"\x7f\x3f\1v",  # by a name of a table
     ],
 )
-def test_bad_headers(block: bytes) -> None:
+def test_invalid_headers_are_errors(block: bytes) -> None:
     with pytest.raises(Http2Error):
         read_headers(block)
 
 
-def test_headers() -> None:
+def test_literal_headers_are_read() -> None:
     long = "v" * 300
     block = b"\x20\x88\x10\4name\x7f\xad\1" + long.encode() + field("other", "value", 0x40)
     assert read_headers(block) == {":status": "200", "name": long, "other": "value"}
 
 
 @given(st.binary(max_size=60))
-def test_any_headers_are_read_or_refused(block: bytes) -> None:
+def test_any_headers_are_read_or_an_error(block: bytes) -> None:
     with contextlib.suppress(Http2Error):
         read_headers(block)

@@ -29,9 +29,7 @@ def entry(family: Family, more: bytes, counters: int) -> bytes:
         max_size=5,
     )
 )
-def test_traffic_changes_nothing_and_rules_change_something(
-    family: Family, rules: list[tuple[bytes, int, int]]
-) -> None:
+def test_all_but_counters_are_compared(family: Family, rules: list[tuple[bytes, int, int]]) -> None:
     before = b"".join(entry(family, more, counters) for more, counters, _ in rules)
     after = b"".join(entry(family, more, counters) for more, _, counters in rules)
     form = all_but_counters(before, 0, family)
@@ -45,12 +43,12 @@ def test_traffic_changes_nothing_and_rules_change_something(
 
 @pytest.mark.parametrize("family", list(Family))
 @given(st.binary(min_size=1, max_size=300))
-def test_nonsense_is_an_error_or_ends(family: Family, data: bytes) -> None:
+def test_any_entries_are_read_or_an_error(family: Family, data: bytes) -> None:
     try:
         assert all_but_counters(data, 0, family).size == len(data)
     except XtablesError:
         return
 
 
-def test_an_empty_table() -> None:
+def test_an_empty_table_has_no_bytes() -> None:
     assert all_but_counters(b"", 0, Family.IPV4).size == 0

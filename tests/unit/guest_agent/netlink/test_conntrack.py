@@ -50,18 +50,18 @@ def entry(
         (Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.5:1",)), entry(), True),
     ],
 )
-def test_which_entries_a_flow_means(flow: Flow, one: ConntrackEntry, is_meant: bool) -> None:
+def test_a_flow_matches_by_each_field(flow: Flow, one: ConntrackEntry, is_meant: bool) -> None:
     assert FlowFilters([flow]).match(one) is is_meant
 
 
-def test_addresses_are_compared_as_addresses() -> None:
+def test_addresses_match_in_any_notation() -> None:
     flow = Flow("udp", "FD00:0::a", 53, keep_replies_from=("[FD00::0:1]:5353",))
     service = Endpoint("fd00::a", 53)
     assert not FlowFilters([flow]).match(entry(to=service, back=Endpoint("fd00::1", 5353)))
     assert FlowFilters([flow]).match(entry(to=service, back=Endpoint("fd00::2", 5353)))
 
 
-def test_any_of_several_flows_is_enough() -> None:
+def test_one_matching_flow_is_enough() -> None:
     filters = FlowFilters([Flow("udp", "10.96.0.10", 1), Flow("udp", "10.96.0.10", 53)])
     assert filters
     assert filters.match(entry())
@@ -78,7 +78,7 @@ def test_any_of_several_flows_is_enough() -> None:
         Flow("udp", "10.0.0.1", keep_replies_from=("10.0.0.1:-1",)),
     ],
 )
-def test_a_flow_that_makes_no_sense_is_refused(flow: Flow) -> None:
+def test_an_invalid_flow_is_an_error(flow: Flow) -> None:
     with pytest.raises(ValueError, match=r"."):
         FlowFilters([flow])
 
@@ -100,7 +100,7 @@ def tuple_of(source: Endpoint, destination: Endpoint, protocol: int) -> bytes:
     ],
 )
 @pytest.mark.parametrize("status", [0b1000, 0b1010])
-def test_an_entry_as_netlink_has_it(client: Endpoint, service: Endpoint, pod: Endpoint, status: int) -> None:
+def test_an_entry_is_decoded(client: Endpoint, service: Endpoint, pod: Endpoint, status: int) -> None:
     original = attribute(1, tuple_of(client, service, UDP), is_nested=True)
     reply = attribute(2, tuple_of(pod, client, UDP), is_nested=True)
     name = attribute(12, b"\1\2\3\4")
@@ -108,14 +108,14 @@ def test_an_entry_as_netlink_has_it(client: Endpoint, service: Endpoint, pod: En
     assert read_entry(payload) == ConntrackEntry(UDP, service, pod, bool(status & 2), original + name)
 
 
-def test_an_entry_without_ports_is_none_of_ours() -> None:
+def test_an_entry_without_ports_is_skipped() -> None:
     address = attribute(1, attribute(1, b"\x0a\0\0\1") + attribute(2, b"\x0a\0\0\2"), is_nested=True)
     ping = address + attribute(2, attribute(1, b"\1"), is_nested=True)
     assert read_entry(attribute(1, ping) + attribute(2, ping)) is None
 
 
 @given(st.binary(max_size=200))
-def test_nonsense_is_nonsense(data: bytes) -> None:
+def test_any_entry_is_decoded_or_an_error(data: bytes) -> None:
     try:
         read_entry(data)
     except NetlinkFormatError:

@@ -17,19 +17,19 @@ from guest_agent.netlink.nfnetlink import (
 )
 
 
-def test_a_request_to_the_byte() -> None:
+def test_a_request_is_encoded() -> None:
     made = request(netlink.NFT_GET_GENERATION, 0, 7, 2)
     assert made == struct.pack("=IHHII", 20, 0x0A10, 1, 7, 0) + b"\2\0\0\0"
 
 
 @given(st.dictionaries(st.integers(1, 100), st.binary(max_size=20), max_size=5))
-def test_attributes_come_back(found: dict[int, bytes]) -> None:
+def test_attributes_survive_encoding(found: dict[int, bytes]) -> None:
     data = b"".join(attribute(kind, payload, is_nested=kind % 2 == 0) for kind, payload in found.items())
     assert len(data) % 4 == 0
     assert attributes(data) == found
 
 
-def test_the_generation_in_an_answer() -> None:
+def test_the_generation_is_decoded() -> None:
     data = request(
         netlink.NFT_NEW_GENERATION, 0, 3, 0, attribute(1, (258).to_bytes(4)) + attribute(2, b"\0\0\0\1")
     )
@@ -39,7 +39,7 @@ def test_the_generation_in_an_answer() -> None:
     assert netlink.generation(NetlinkMessage(0, 0, False, False, None, 0, b"")) is None
 
 
-def test_the_name_of_a_table() -> None:
+def test_the_name_of_a_table_is_decoded() -> None:
     data = request(netlink.NFT_NEW_TABLE, 0, 3, 2, attribute(1, b"vcnode\0") + attribute(2, b"\0\0\0\0"))
     (message,) = messages(data)
     assert (message.family, netlink.table(message)) == (2, "vcnode")
@@ -47,12 +47,12 @@ def test_the_name_of_a_table() -> None:
 
 
 @pytest.mark.parametrize(("number", "error"), [(0, 0), (-2, 2)])
-def test_an_acknowledgement_and_an_error(number: int, error: int) -> None:
+def test_acknowledgements_and_errors_are_decoded(number: int, error: int) -> None:
     data = struct.pack("=IHHIIi", 20, 2, 0, 9, 0, number)
     assert list(messages(data)) == [NetlinkMessage(2, 9, True, False, error, 0, b"")]
 
 
-def test_the_end_of_a_dump_that_was_disturbed() -> None:
+def test_an_interrupted_dump_is_marked() -> None:
     (done,) = messages(struct.pack("=IHHIIi", 20, 3, 0x12, 9, 0, 0))
     assert (done.is_last, done.was_interrupted, done.error) == (True, True, 0)
 
@@ -60,13 +60,13 @@ def test_the_end_of_a_dump_that_was_disturbed() -> None:
 @pytest.mark.parametrize(
     "data", [b"\1", struct.pack("=IHHII", 15, 0, 0, 0, 0), struct.pack("=IHHII", 99, 0, 0, 0, 0)]
 )
-def test_what_is_cut_short(data: bytes) -> None:
+def test_a_truncated_message_is_an_error(data: bytes) -> None:
     with pytest.raises(NetlinkFormatError):
         list(messages(data))
 
 
 @given(st.binary(max_size=100))
-def test_nonsense_is_nonsense(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_an_error(data: bytes) -> None:
     for read in (lambda: list(messages(data)), lambda: attributes(data)):
         try:
             read()
@@ -74,7 +74,7 @@ def test_nonsense_is_nonsense(data: bytes) -> None:
             continue
 
 
-def test_a_probe_of_a_family_is_one_transaction_that_leaves_nothing() -> None:
+def test_a_family_probe_leaves_nothing() -> None:
     name = attribute(1, b"t\0")
     begin, made, gone, end = messages(netlink.table_probe(7, socket.AF_INET6, "t"))
     assert [(each.type, each.sequence, each.family) for each in (begin, made, gone, end)] == [
