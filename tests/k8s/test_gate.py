@@ -384,7 +384,7 @@ def test_its_credentials_allow_nothing_else(node: ServingNode, acme: RingTenant)
     ready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
     with pytest.raises(RingError, match="no other condition of its node"):
         ours.patch(status, ready, kind=conditions)
-    with pytest.raises(RingError, match="of its own node"):
+    with pytest.raises(RingError, match="of its own node only"):
         others.patch(status, {"status": {}}, kind=conditions)
     moved = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
     with pytest.raises(RingError, match="does not say where its node is"):
