@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubeproxy-ext's configuration: `kind: KubeproxyExtConfiguration`, one file, all errors at once."""
+"""kubeproxy-ext's configuration: `kind: KubeproxyExtConfiguration`."""
 
 import enum
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ BRIDGE_SOCKET = Path("/run/vcnode/kata-bridge.sock")
 
 @dataclass(frozen=True, slots=True)
 class SuperCluster:
-    """Where the Services are."""
+    """The cluster that has the Services."""
 
     kubeconfig_file: Path = setting(doc="of the super cluster's API server, with this daemon's rights")
 
@@ -33,7 +33,7 @@ class Bridge:
 
 @dataclass(frozen=True, slots=True)
 class TenantRanges:
-    """The service ranges of one tenant's own control plane, where its root namespace does not tell."""
+    """The service CIDRs of one tenant's control plane; else its root namespace's annotation counts."""
 
     key: str = setting(doc="the tenant's cluster key")
     service_cidrs: tuple[str, ...] = setting(
@@ -49,11 +49,13 @@ class TenantRanges:
 
 @dataclass(frozen=True, slots=True)
 class RulesProbeSettings:
-    """Addresses that nothing else has, which in a guest lead to itself while its rules are in."""
+    """Reserved addresses that lead a guest to its own loopback while a ruleset is applied."""
 
     ipv4_address: str | None = setting(None, key="ipv4Address", doc="an address that nothing else has")
     ipv6_address: str | None = setting(None, key="ipv6Address", doc="an address that nothing else has")
-    port: int = setting(10561, minimum=1, maximum=65535, doc="also that of the listener in the guest")
+    port: int = setting(
+        10561, minimum=1, maximum=65535, doc="the port of the address, and of the listener in the guest"
+    )
 
     def problems(self) -> Iterator[str]:
         if self.ipv4_address is None and self.ipv6_address is None:
@@ -63,15 +65,15 @@ class RulesProbeSettings:
             ("ipv6Address", self.ipv6_address, Family.IPV6),
         ):
             if address is not None and (canonical_ip(address) != address or family_of(address) is not family):
-                yield f"{name}: expected such an address as it is usually written, got {address!r}"
+                yield f"{name}: expected a canonical address of this family, got {address!r}"
 
     def value(self) -> rules_probe.RulesProbe:
-        """As the core has it."""
+        """As the pure packages have it."""
         return rules_probe.RulesProbe(self.ipv4_address, self.ipv6_address, self.port)
 
 
 class LastKnownPolicy(enum.Enum):
-    """What a new guest gets while the API server has not been heard since our start."""
+    """What a new guest gets while its tenant has not synced."""
 
     APPLY = "apply"
     WAIT = "wait"
@@ -83,26 +85,29 @@ class KubeproxyExtConfiguration(RelistGuardSettings):
     super_cluster: SuperCluster = setting(doc="where the objects are read")
     bridge: Bridge = field(default_factory=Bridge)
     service_cidrs: tuple[str, ...] = setting(
-        (), key="serviceCIDRs", doc="ranges of the super cluster where what no Service has is rejected"
+        (),
+        key="serviceCIDRs",
+        doc="the super cluster's service ranges; addresses in them that no Service has are rejected",
     )
-    tenants: tuple[TenantRanges, ...] = setting((), doc="service ranges of tenants' own control planes")
+    tenants: tuple[TenantRanges, ...] = setting((), doc="the service ranges of tenants' control planes")
     last_known: LastKnownPolicy = setting(
-        LastKnownPolicy.APPLY, doc="new guests while the API server is away: apply what is saved, or wait"
+        LastKnownPolicy.APPLY,
+        doc="what new guests get while their tenant has not synced: saved Services, or nothing",
     )
-    state_directory: Path | None = setting(None, doc="where the last known state is kept")
+    state_directory: Path | None = setting(None, doc="where the saved state is; without it new guests wait")
     status: StatusConfig = field(default_factory=StatusConfig)
     rules_probe: RulesProbeSettings | None = setting(
-        None, key="canary", doc="for init containers that test whether the rules are in"
+        None, key="canary", doc="the rules probe, for init containers that wait for a ruleset"
     )
 
     def directories(self) -> Iterator[Path]:
-        """Where we keep files: `--check-config` looks at them."""
+        """The directories that `--check-config` checks."""
         if self.state_directory is not None:
             yield self.state_directory
         yield from self.status.directories()
 
     def problems(self) -> Iterator[str]:
-        # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
+        # Node names and pod names follow the same rule: RFC 1123 subdomains.
         if not names.is_pod_name(self.node_name):
             yield f"nodeName: expected the name of a node, got {self.node_name!r}"
         yield from _bad_cidrs(self.service_cidrs)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m kubeproxy_ext render`: the ruleset of one guest from a file of objects, on stdout.
+"""`python -m kubeproxy_ext render`: prints the ruleset of one guest from a file of objects.
 
-For reading, comparing and testing: the same code computes it as in the daemon, without a cluster.
-What other programs may rely on of it stands in this package's README.
+It is for reading, comparing and testing. The code is the daemon's, without a cluster. The package's README
+says what other programs may rely on.
 """
 
 import argparse
@@ -28,33 +28,32 @@ _RENDERERS = {Backend.IPTABLES: render_iptables, Backend.NFT: render_nft}
 
 
 class UnusableInputError(Exception):
-    """The objects or the guest that were given cannot be used; the text says what and where."""
+    """The objects or the guest cannot be used; the text says what and where."""
 
 
 def main(argv: Sequence[str], stdin: BinaryIO, stdout: TextIO, stderr: TextIO) -> int:
-    """Print the ruleset; the exit code is 2 after an explanation on stderr.
+    """Print the ruleset. The exit code is 2 for unusable input, with the reason on stderr.
 
-    Raises `SystemExit` with code 2 for arguments that make no sense.
+    Raises `SystemExit` with code 2 for wrong arguments.
     """
     arguments = _parser().parse_args(argv)
     try:
         view = _view(arguments)
-        world = read_world(_read(arguments.objects, stdin))
+        state = read_state(_read(arguments.objects, stdin))
     except UnusableInputError as error:
         stderr.write(f"kubeproxy-ext render: {error}\n")
         return EXIT_UNUSABLE
-    stdout.write(rendered(world, view, Backend(arguments.format)).text())
-    for problem in world.problems():
+    stdout.write(rendered(state, view, Backend(arguments.format)).text())
+    for problem in state.problems():
         where = f"{problem.namespace}/{problem.service}"
         stderr.write(f"kubeproxy-ext render: left out of {where}: {problem.text}\n")
     return 0
 
 
-def read_world(data: bytes) -> ServiceState:
-    """The world of a v1 List in JSON; kinds that decide nothing are passed over.
+def read_state(data: bytes) -> ServiceState:
+    """The state of a v1 List in JSON; kinds that are not used are skipped.
 
-    The list is all there is: a namespace that is not in it belongs to no tenant. Raises
-    `UnusableInputError`.
+    The list is complete: a Namespace that is not in it belongs to no tenant. Raises `UnusableInputError`.
     """
     try:
         given = msgspec.json.decode(data)
@@ -67,39 +66,39 @@ def read_world(data: bytes) -> ServiceState:
     items = given.get("items")
     if not isinstance(items, list):
         raise UnusableInputError("items: expected an array of objects")
-    world = ServiceState(has_all_namespaces=True)
+    state = ServiceState(has_all_namespaces=True)
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             raise UnusableInputError(f"items[{index}]: expected an object")
         try:
-            _put(world, objects.read(_without_nulls(item)))
+            _put(state, objects.read(_without_nulls(item)))
         except objects.UnreadableError as error:
             raise UnusableInputError(f"items[{index}]: {error}") from error
-    return world
+    return state
 
 
 def _without_nulls(value: Any) -> Any:
-    """To Kubernetes' own decoder null is what a missing field is, of whatever type."""
+    """To Kubernetes' decoder a null of any type is a missing field."""
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def rendered(world: ServiceState, view: GuestView, backend: Backend) -> Document:
+def rendered(state: ServiceState, view: GuestView, backend: Backend) -> Document:
     """The document of one guest."""
-    return _RENDERERS[backend](world.rules_for(view))
+    return _RENDERERS[backend](state.rules_for(view))
 
 
-def _put(world: ServiceState, item: objects.AnyObject | None) -> None:
+def _put(state: ServiceState, item: objects.AnyObject | None) -> None:
     match item:
         case objects.ServiceObject():
-            world.put_service(item)
+            state.put_service(item)
         case objects.EndpointSliceObject():
-            world.put_slice(item)
+            state.put_slice(item)
         case objects.NamespaceObject():
-            world.put_namespace(item)
+            state.put_namespace(item)
         case objects.NodeObject():
-            world.put_node(item)
+            state.put_node(item)
         case None:
             pass
 
@@ -155,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="CIDR",
-        help="refuse what no Service captures in this range; repeat for more",
+        help="reject addresses of this range that no Service has; repeat for more",
     )
     add("--family", choices=[family.value for family in Family], default=Family.IPV4.value)
     add("--format", choices=[backend.value for backend in Backend], default=Backend.IPTABLES.value)
@@ -163,5 +162,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """`main` on this process's own streams."""
+    """`main` with this process's streams."""
     return main(argv, sys.stdin.buffer, sys.stdout, sys.stderr)

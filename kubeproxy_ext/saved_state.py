@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last known Services of each tenant on disk, for new guests while the API server is away.
+"""The saved state: each tenant's objects on disk, for new guests while the API server is unreachable.
 
-One file for each tenant, replaced whole, in msgspec's JSON of the objects as they were watched. When
-one was last confirmed is its modification time, so that an hour without changes costs no writing.
-Losing any of it costs only what it is for: a full disk is reported and survived, a damaged file is
-reported and ignored, and what is larger or older than it may be is left out.
+There is one file for each tenant, with the cached objects as JSON, replaced whole. Its modification time is
+when the objects were last confirmed, so without changes nothing is written.
 """
 
 import asyncio
@@ -24,9 +22,9 @@ from tenancy.names import is_label
 # 1 000 Services with 5 endpoints each are 1.5 MB.
 MAX_FILE_BYTES = 16 << 20
 MAX_TOTAL_BYTES = 128 << 20
-# A tenant under churn is written this often; a restart finds it that much too old.
+# The shortest time between two writes of a tenant. After a restart its state is that much older.
 INTERVAL_S = 30.0
-# How often what did not change is confirmed.
+# How often an unchanged file is confirmed.
 CONFIRM_S = 60.0
 
 _READABLE = (1, 2)
@@ -36,8 +34,7 @@ _log = logs.get(__name__)
 class SavedState:
     """The files of one directory. Reads and writes happen in threads, one at a time.
 
-    `snapshot` gives a tenant's present state, on the loop; `now` and `wall` are clocks, monotonic
-    and of the calendar.
+    `snapshot` returns a tenant's current objects; it runs on the event loop.
     """
 
     def __init__(
@@ -61,14 +58,14 @@ class SavedState:
         self._too_large: set[str] = set()
 
     def prepare(self) -> None:
-        """Make the directory; remove what a killed writer left, and what is too old. Raises OSError."""
+        """Make the directory, and remove leftovers and files that are too old. Raises OSError."""
         self._files.prepare()
         self._files.remove_old()
 
     # ---- reading
 
     async def load(self, tenant: str) -> RestoredTenant | None:
-        """What was saved of a tenant; None if there is nothing that can be used."""
+        """A tenant's saved state; None if there is none that can be used."""
         return await asyncio.to_thread(self._load, tenant)
 
     def _load(self, tenant: str) -> RestoredTenant | None:
@@ -82,11 +79,11 @@ class SavedState:
     # ---- writing
 
     def changed(self, tenants: Iterable[str]) -> None:
-        """What is known of these tenants, from the API server itself, has changed."""
+        """The objects of these tenants have changed. Only tenants that have synced count."""
         self._due.update(tenant for tenant in tenants if is_label(tenant))
 
     async def keep(self, confirmed: Mapping[str, float]) -> None:
-        """Write what is due and confirm the rest; `confirmed` has the age of each tenant's state."""
+        """Write changed tenants and confirm the others; `confirmed` has the age of each one's objects."""
         for tenant in sorted(self._due & confirmed.keys()):
             if self._now() - self._written_at.get(tenant, float("-inf")) >= INTERVAL_S:
                 await self._write(tenant, confirmed[tenant])
@@ -95,7 +92,7 @@ class SavedState:
                 await self._confirm(tenant, confirmed[tenant])
 
     async def write_due(self, confirmed: Mapping[str, float]) -> None:
-        """Write all that is due, at the end."""
+        """Write all changed tenants, at the end."""
         for tenant in sorted(self._due & confirmed.keys()):
             await self._write(tenant, confirmed[tenant])
 
@@ -106,7 +103,7 @@ class SavedState:
         if len(data) > MAX_FILE_BYTES:
             if tenant not in self._too_large:
                 self._too_large.add(tenant)
-                _log.warning("a tenant has too much to be saved", tenant=tenant, bytes=len(data))
+                _log.warning("tenant is too large, its state is not saved", tenant=tenant, bytes=len(data))
             return
         self._too_large.discard(tenant)
         if not await self._files.write(_name(tenant), data, self._wall() - age_s):
@@ -122,11 +119,11 @@ def _decode(data: bytes) -> SavedTenant:
     state = msgspec.json.decode(data, type=SavedTenant)
     state.slices = [pack(each) for each in state.slices]
     for each in state.slices:
-        endpoints_of(each)  # raises for what is damaged
+        endpoints_of(each)  # raises for a damaged slice
     return state
 
 
 def _name(tenant: str) -> str:
     if not is_label(tenant):
-        raise ValueError(f"no cluster key: {tenant[:80]!r}")
+        raise ValueError(f"not a cluster key: {tenant[:80]!r}")
     return f"{tenant}.json"

@@ -255,7 +255,7 @@ class Engine:
         seen = frozenset(each for each in self.guest_specs.values() if isinstance(each, GuestSpec))
         if seen != self._seen_specs:
             self._seen_specs = seen
-            self.rulesets.retain(seen)
+            self.rulesets.keep_results_of(seen)
 
     def _set_desired(self, guests: Iterable[str]) -> None:
         """Set the desired rulesets of these guests, where their tenants' Services are known."""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has an address that two Services of one guest claim.
+"""Which Service gets an address that two Services of one guest claim.
 
-It goes to the better claim, then to the older Service, then to the name that sorts first:
+The better claim wins, then the older Service, then the name that sorts first:
 
-1. the super cluster's cluster IP, as that cluster gave it to one Service only;
-2. the tenant's own cluster IP, unique among the tenant's. It can be another Service's address in the
-   super cluster where the two service ranges overlap. Each way one of the two loses an address; the
-   one of rank 1 is in the variables and host aliases that VirtualCluster puts into pods;
-3. external and load balancer addresses, which a Service's author chooses freely and must not be able
-   to take a cluster IP with.
+1. the super cluster's cluster IP, which one Service has;
+2. the tenant's own cluster IP, unique in the tenant. Where the service ranges of tenant and super cluster
+   overlap it may be another Service's super cluster IP. That one wins, as VirtualCluster puts it into the
+   environment and host aliases of pods;
+3. external and load balancer addresses. Authors of Services choose them freely, and must not be able to
+   take a cluster IP.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ Address = tuple[str, int, Protocol]
 
 @dataclass(frozen=True, slots=True)
 class AddressConflict:
-    """An address that a Service (`namespace/name`) does not get, as another one has it."""
+    """An address that a Service does not get, as the Service `winner` (`namespace/name`) has it."""
 
     address: Address
     winner: str
@@ -32,7 +32,7 @@ class AddressConflict:
 def find_conflicts(
     services: Iterable[ServiceInfo], family: Family
 ) -> Mapping[str, tuple[AddressConflict, ...]]:
-    """What each Service loses, by `namespace/name`; those that lose nothing are not in it."""
+    """The conflicts that each Service loses, by `namespace/name`."""
     services_with_address: dict[Address, tuple[int, str, str]] = {}
     contested: dict[Address, set[str]] = {}
     for service in services:
@@ -48,11 +48,11 @@ def find_conflicts(
         winner = services_with_address[address][2]
         for loser in claimants - {winner}:
             found.setdefault(loser, []).append(AddressConflict(address, winner))
-    return {loser: tuple(sorted(lost, key=_order)) for loser, lost in found.items()}
+    return {loser: tuple(sorted(conflicts, key=_order)) for loser, conflicts in found.items()}
 
 
-def count(service: ServiceInfo, family: Family) -> int:
-    """How many addresses (ip, port, protocol) a Service claims at most."""
+def claim_count(service: ServiceInfo, family: Family) -> int:
+    """The most addresses (ip, port, protocol) that a Service claims."""
     addresses = service.addresses(family)
     if addresses is None:
         return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses in the one form that packet filters print them in."""
+"""Addresses in the form that packet filters print."""
 
 import ipaddress
 from bisect import bisect_right
@@ -18,8 +18,8 @@ class AddressRange:
     last: int
 
 
-def merged(ranges: Iterable[AddressRange]) -> tuple[AddressRange, ...]:
-    """The same addresses of one family, sorted, in ranges that neither overlap nor touch."""
+def merge_ranges(ranges: Iterable[AddressRange]) -> tuple[AddressRange, ...]:
+    """The same addresses of one family in sorted ranges that neither overlap nor touch."""
     found: list[AddressRange] = []
     for one in sorted(ranges, key=lambda one: (one.first, one.last)):
         if found and one.first <= found[-1].last + 1:
@@ -29,10 +29,10 @@ def merged(ranges: Iterable[AddressRange]) -> tuple[AddressRange, ...]:
     return tuple(found)
 
 
-def holds(ranges: Sequence[AddressRange], ip: str) -> bool:
-    """Whether a canonical address lies in one of the ranges, which are `merged` and of its family.
+def contains(ranges: Sequence[AddressRange], ip: str) -> bool:
+    """Whether a canonical address is in one of the ranges, which are merged and of its family.
 
-    Each guest asks this of each Service that has ranges, which may be thousands.
+    This is called for each guest and each Service with ranges; there may be thousands.
     """
     number = int(ipaddress.ip_address(ip))
     at = bisect_right(ranges, number, key=lambda one: one.first)
@@ -45,11 +45,11 @@ def family_of(ip: str) -> Family:
 
 
 def canonical_ip(text: str) -> str | None:
-    """The address as a packet filter prints it; None if it is none.
+    """The address as a packet filter prints it; None if the text is no address.
 
-    Objects that were stored before Kubernetes 1.22 may have leading zeros, which are decimal there
-    (k8s.io/utils/net ParseIPSloppy); a packet filter would read them as octal, or refuse a whole
-    table because of one. An IPv4-mapped IPv6 address is the IPv4 one, as Go's net.IP has it.
+    Objects stored before Kubernetes 1.22 may have leading zeros, which Kubernetes reads as decimal
+    (k8s.io/utils/net ParseIPSloppy). A packet filter would read octal, or refuse the whole table. An
+    IPv4-mapped IPv6 address is the IPv4 one, as in Go's net.IP.
     """
     if ":" not in text:
         return _canonical_ipv4(text)
@@ -61,7 +61,7 @@ def canonical_ip(text: str) -> str | None:
         return None
     if ip.ipv4_mapped is not None:
         return str(ip.ipv4_mapped)
-    if 0xFFFF < int(ip) <= 0xFFFFFFFF:  # as inet_ntop(3) has it, and so iptables and nft
+    if 0xFFFF < int(ip) <= 0xFFFFFFFF:  # as inet_ntop(3), iptables and nft print it
         return f"::{ipaddress.IPv4Address(int(ip))}"
     return str(ip)
 
@@ -82,13 +82,13 @@ def _canonical_ipv4(text: str) -> str | None:
 
 
 def canonical_cidr(text: str) -> str | None:
-    """The range with its host bits cleared; None if it is none. Leading zeros as in an address."""
+    """The CIDR with its host bits cleared; None if the text is none. Leading zeros are as in an address."""
     network = _network(text)
     return None if network is None else str(network)
 
 
 def parse_range(text: str) -> AddressRange | None:
-    """A range to compare addresses with; None if it is none."""
+    """The range of a CIDR; None if the text is none."""
     network = _network(text)
     if network is None:
         return None
@@ -102,7 +102,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     if ip is None or not slash or not (length.isascii() and length.isdigit()) or len(length) > 3:
         return None
     if (":" in address) != (":" in ip):
-        # A mapped IPv4 range counts its bits as IPv6: none in use has a meaning that one can tell.
+        # The prefix length of a mapped IPv4 range counts IPv6 bits, which has no clear meaning here.
         return None
     try:
         return ipaddress.ip_network(f"{ip}/{int(length)}", strict=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which endpoints a Service port has, and which of them packets may go to."""
+"""Which endpoints a Service port has, and which of them get packets."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ from kubeproxy_ext.compute.parse import EndpointInfo, PortInfo, SliceInfo
 from ruleset.model import Endpoint, Family, Protocol
 
 PortKey = tuple[str, Protocol]
-"""What joins the ports of slices to those of Services: name and protocol, never the number."""
+"""Ports of slices and Services are joined by name and protocol, never by number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An endpoint of a Service port, and what its slice says of it. Local: on the guest's node."""
+    """An endpoint of a Service port, with its slice's conditions. Local means on the guest's node."""
 
     endpoint: Endpoint
     source: EndpointInfo
     is_local: bool
 
     @property
-    def is_last_resort(self) -> bool:
-        """It goes away and still answers: used when nothing is ready."""
+    def is_serving_terminating(self) -> bool:
+        """Whether it terminates and still serves: used when no endpoint is ready."""
         return self.source.is_serving and self.source.is_terminating
 
 
 @dataclass(frozen=True, slots=True)
 class CategorizedEndpoints:
-    """Endpoints under each policy, sorted by their text; None: the Service has no use for it.
+    """The usable endpoints under each traffic policy, sorted by text; None for an unused policy.
 
-    `has_any`: something usable exists somewhere, if not under this policy.
+    `has_any`: there are usable endpoints, if not under this policy.
     """
 
     cluster: tuple[Endpoint, ...] | None
@@ -40,10 +40,10 @@ class CategorizedEndpoints:
 def join(
     ports: Iterable[PortInfo], slices: Iterable[SliceInfo], family: Family, node: str
 ) -> Mapping[PortKey, tuple[Candidate, ...]]:
-    """The endpoints of each Service port that has some, over all slices of the Service.
+    """The endpoints of each Service port, over all slices of the Service.
 
-    An `ip:port` that several slices name is one endpoint; a copy on this node wins, else that of the
-    slice whose name sorts first (kube-proxy takes any).
+    An `ip:port` in several slices is one endpoint. The copy on this node wins, else that of the slice whose
+    name sorts first (kube-proxy takes any).
     """
     wanted = {(port.name, port.protocol) for port in ports}
     found: dict[PortKey, dict[tuple[str, int], Candidate]] = {}
@@ -64,32 +64,32 @@ def join(
 
 
 def categorize(
-    candidates: Sequence[Candidate], node: str, zone: str, *, uses_cluster: bool, uses_local: bool
+    candidates: Sequence[Candidate], node: str, zone: str, *, needs_cluster: bool, needs_local: bool
 ) -> CategorizedEndpoints:
-    """Who gets packets: the ready ones, else those that serve and terminate, each policy for itself.
+    """The endpoints that get packets under each policy: ready ones, else serving terminating ones.
 
-    Topology hints narrow the Cluster set of ready endpoints alone.
+    Topology hints apply to ready endpoints under policy Cluster only. (kube-proxy: CategorizeEndpoints.)
     """
     ready = [one for one in candidates if one.source.is_ready]
-    last = [one for one in candidates if one.is_last_resort]
+    last = [one for one in candidates if one.is_serving_terminating]
     cluster = local = None
-    if uses_cluster:
+    if needs_cluster:
         cluster = _sorted(_near(ready, node, zone) or last)
-    if uses_local:
+    if needs_local:
         local = _sorted([one for one in ready if one.is_local] or [one for one in last if one.is_local])
     return CategorizedEndpoints(cluster, local, has_any=bool(ready or last))
 
 
 def serving(candidates: Iterable[Candidate]) -> tuple[Endpoint, ...]:
-    """The endpoints that may still answer a flow that goes to them, ready or not."""
+    """The endpoints that still serve established flows, ready or not."""
     return _sorted([one for one in candidates if one.source.is_serving])
 
 
 def _near(ready: Sequence[Candidate], node: str, zone: str) -> Sequence[Candidate]:
-    """The endpoints that hints put near: by node, else by zone, else all.
+    """The endpoints that node hints select, else those that zone hints select, else all.
 
-    A level counts if every ready endpoint has a hint of it and one names us: a slice written before
-    hints were switched on, or for other zones alone, must not leave us without endpoints.
+    Hints count if every ready endpoint has one and at least one names this node or zone. So a slice from
+    before hints were enabled, or with hints for other zones only, leaves no node without endpoints.
     """
     for hints, here in (
         ([one.source.nodes for one in ready], node),

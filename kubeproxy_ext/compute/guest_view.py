@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks for rules, and what the answer is shared by."""
+"""Which rules a guest needs, and which guests share them."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from ruleset.model import Endpoint, Family, GuestRules, Protocol
 from tenancy.keys import DEFAULT_NETWORK
 
 EVERY_NETWORK = ""
-"""The network of a tenant's `default/kubernetes`, which all its guests need; no name is empty."""
+"""The network of a tenant's `default/kubernetes`, which all its guests see. No network has an empty name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,11 @@ class ServiceGroup:
 
 @dataclass(frozen=True, slots=True)
 class GuestView:
-    """What of a guest decides its rules.
+    """The part of a guest that decides its rules.
 
-    No `networks` means the default one, as for a pod or Service without the label: a pod is never
-    in all networks. `zone` None is taken from the Node object, "" says that there is none. Addresses
-    and ranges may be of both families; those of `family` count. Raises ValueError for one that is
-    none.
+    No `networks` means the default one, as for a pod or Service without the label: a pod is never in
+    all networks. `zone` None is taken from the Node object; "" means none. Addresses and CIDRs may be of
+    both families, and those of `family` count. Raises ValueError for a malformed one.
     """
 
     tenant: str | None
@@ -40,7 +39,7 @@ class GuestView:
     def __post_init__(self) -> None:
         networks = tuple(sorted(set(self.networks))) or (DEFAULT_NETWORK,)
         if EVERY_NETWORK in networks:
-            raise ValueError("a network without a name")
+            raise ValueError("a network has an empty name")
         object.__setattr__(self, "networks", networks)
         object.__setattr__(self, "pod_ips", tuple(sorted({_ip(ip) for ip in self.pod_ips})))
         cidrs = {_cidr(cidr) for cidr in self.service_cidrs}
@@ -53,7 +52,7 @@ class GuestView:
 
 
 def groups_of(tenant: str | None, networks: tuple[str, ...]) -> tuple[ServiceGroup, ...]:
-    """What a guest of some networks sees: these, and what is of every network."""
+    """The groups that a guest of these networks sees: theirs, and the one of every network."""
     return tuple(ServiceGroup(tenant, network) for network in (EVERY_NETWORK, *networks))
 
 
@@ -61,7 +60,8 @@ def groups_of(tenant: str | None, networks: tuple[str, ...]) -> tuple[ServiceGro
 class GroupKey:
     """Guests with equal keys have the same rules.
 
-    `admitted` are the Services (`namespace/name`) whose load balancer source ranges let the guest in.
+    `source_range_matches` are the Services (`namespace/name`) whose load balancer source ranges contain
+    the guest.
     """
 
     tenant: str | None
@@ -70,15 +70,15 @@ class GroupKey:
     zone: str
     service_cidrs: tuple[str, ...]
     family: Family
-    admitted: frozenset[str]
+    source_range_matches: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class ServingEndpoints:
-    """Which endpoints of a UDP Service port may still answer: ready or not, all that serve.
+    """The serving endpoints of a UDP Service port, ready or not.
 
-    Traffic policies, hints and termination do not matter (kube-proxy ignores them on purpose): a
-    flow that goes to an endpoint that serves is left alone.
+    Traffic policies, hints and termination do not matter, as in kube-proxy: a flow to a serving endpoint
+    is kept.
     """
 
     service_port: str
@@ -88,7 +88,7 @@ class ServingEndpoints:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class GuestRulesResult:
-    """What guests of one GroupKey get, and what is needed besides to repair their flows."""
+    """What guests of one `GroupKey` get: their rules, and the endpoints that stale flows are judged by."""
 
     rules: GuestRules
     serving: tuple[ServingEndpoints, ...]
@@ -96,7 +96,7 @@ class GuestRulesResult:
 
 @dataclass(frozen=True, slots=True)
 class ObjectProblem:
-    """Something in a tenant's object that was left out. Names are the tenant's own."""
+    """Something that was left out of a tenant's object. Names are the tenant's own."""
 
     tenant: str | None
     namespace: str

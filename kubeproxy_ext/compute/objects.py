@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that are read of Kubernetes objects, as Structs: what a watch decodes into.
+"""The fields that are read of Kubernetes objects, as Structs that a watch decodes into.
 
-Only the fields that decide something stand here; what an API server may leave out or send as null
-has a default. An object whose field has another type does not decode at all, and is unreadable as
-a whole: that is the reader's to report. What is well typed and still wrong (an address that is
-none) is sorted out in `inputs`.
+Fields that the API server may leave out or send as null have a default. An object with a field of another
+type does not decode. Values of the right type that are malformed (an address, a port) are handled by
+`parse`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ LAST_CHANGE_TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 """Annotation of EndpointSlices: when the change happened for which a controller wrote the slice."""
 
 SELECTOR = f"!{PROXY_NAME_LABEL},!{HEADLESS_LABEL}"
-"""The label selector of both watches, as kube-proxy's own: what carries either is another's."""
+"""The label selector of both watches, as in kube-proxy: without headless and other proxies' objects."""
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,7 +84,7 @@ class ServiceObject(_Struct, frozen=True):
 
 
 class SlicePort(_Struct, frozen=True):
-    """Name and number may be null, and say then something else than "" and 0."""
+    """`name` and `port` may be null, which differs from "" and 0."""
 
     name: str | None = None
     protocol: str | None = None
@@ -124,13 +123,13 @@ class EndpointSliceObject(_Struct, frozen=True, rename="camel"):
 
 
 class NamespaceObject(_Struct, frozen=True):
-    """A v1 Namespace: its annotations say whose it is."""
+    """A v1 Namespace: its annotations name the tenant."""
 
     metadata: Meta = Meta()
 
 
 class NodeObject(_Struct, frozen=True):
-    """A v1 Node: a label says its zone."""
+    """A v1 Node: a label names its zone."""
 
     metadata: Meta = Meta()
 
@@ -146,11 +145,11 @@ _KINDS: Mapping[tuple[str, str], type[AnyObject]] = {
 
 
 class UnreadableError(ValueError):
-    """An object is not of the shape that its kind has."""
+    """An object does not decode as its kind."""
 
 
 def read(item: Mapping[str, Any]) -> AnyObject | None:
-    """Read one JSON object by its `apiVersion` and `kind`; None for a kind that decides nothing here.
+    """Decode one JSON object by its `apiVersion` and `kind`; None for a kind that is not used.
 
     Raises UnreadableError, which names the object and the field.
     """

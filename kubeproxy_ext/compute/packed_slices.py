@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An EndpointSlice as it is held: its endpoints as one value of bytes. Pure.
+"""EndpointSlices as they are cached: with their endpoints packed into bytes. Pure.
 
-A slice may have a thousand endpoints and a tenant any number of slices, also such as no Service has.
-As Structs that are 200 bytes an endpoint, and as bytes 40; what decides something is made of them when
-a Service of that name is there (`world`).
+A slice may have a thousand endpoints, and a tenant any number of slices, with or without a Service. An
+endpoint takes 200 bytes as a Struct and 40 packed. `ServiceState` unpacks the slices of Services that exist.
 """
 
 from collections.abc import Sequence
@@ -20,13 +19,13 @@ _DECODER = msgspec.msgpack.Decoder(list[_Packed])
 
 
 class PackedSlice(EndpointSliceObject, frozen=True):
-    """`endpoints` is None, but where it was read from the disk of an older version. `packed` may be empty."""
+    """`packed` has the endpoints. `endpoints` is None, except in saved state of version 1."""
 
     packed: bytes = b""
 
 
 def pack(item: EndpointSliceObject) -> PackedSlice:
-    """The slice with the first address of each endpoint, the only one that counts (service-proxy)."""
+    """The slice with the first address of each endpoint, the only one that is used."""
     if isinstance(item, PackedSlice) and item.endpoints is None:
         return item
     packed = [_packed(each) for each in item.endpoints or ()]

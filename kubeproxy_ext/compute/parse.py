@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes objects as values: parsed once, canonical, and no larger than what decides something.
+"""Kubernetes objects as canonical values, parsed once.
 
-One malformed address never breaks the rest of its object, let alone of the cluster: it is left out,
-and a sentence about it stays with the object. Texts that recur are interned and empty tuples shared,
-as a node holds thousands of these.
+A malformed address is left out with a problem text, and the rest of its object is used. Repeated texts are
+interned and empty tuples shared, as a node has thousands of these values.
 """
 
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kubeproxy_ext.compute import objects
-from kubeproxy_ext.compute.addresses import AddressRange, canonical_ip, family_of, merged, parse_range
+from kubeproxy_ext.compute.addresses import AddressRange, canonical_ip, family_of, merge_ranges, parse_range
 from kubeproxy_ext.compute.packed_slices import endpoints_of
 from ruleset.model import Family, Protocol
 from tenancy import keys
@@ -26,10 +25,10 @@ _ADDRESS_TYPES = {"IPv4": Family.IPV4, "IPv6": Family.IPV6}
 # What the API server fills in (core/v1 defaults, DefaultClientIPServiceAffinitySeconds).
 _AFFINITY_S = 10800
 
-# One of each family; an annotation may hold 256 KiB of them.
+# One of each family is usual; an annotation may have 256 KiB of them.
 _MAX_OWN_IPS = 16
 
-# Of one object; what is wrong with the rest of a list tends to be the same.
+# Problems reported for one object: in a long list they tend to be the same.
 _MAX_PROBLEMS = 8
 _MAX_QUOTED = 64
 
@@ -45,8 +44,8 @@ class PortInfo:
 class Addresses:
     """A Service's addresses of one family.
 
-    `tenants` are the ones that the tenant's own control plane gave it. `balancer_ranges` are the
-    sources that may use the `balancer` addresses, None: all may.
+    `tenants` are the cluster IPs of the tenant's own control plane. `balancer_ranges` are the sources that
+    may use the `balancer` addresses, None for all.
     """
 
     cluster: str
@@ -60,8 +59,8 @@ class Addresses:
 class ServiceInfo:
     """A Service that is proxied. `network` is its label, None without one; `ports` are sorted.
 
-    What the external traffic policy and node ports say does not matter here: a pod that uses an
-    external address reaches all endpoints under either policy, and guests have no node ports.
+    The external traffic policy does not matter, as a pod reaches all endpoints under either. Guests have no
+    node ports.
     """
 
     namespace: str
@@ -80,7 +79,7 @@ class ServiceInfo:
         return f"{self.namespace}/{self.name}"
 
     def addresses(self, family: Family) -> Addresses | None:
-        """None if the Service is not proxied in this family: it has no cluster IP of it."""
+        """None if the Service has no cluster IP of this family, and so is not proxied in it."""
         return self.ipv4 if family is Family.IPV4 else self.ipv6
 
 
@@ -112,17 +111,17 @@ class SliceInfo:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceOwner:
-    """Whose a namespace of the super cluster is, and what the tenant calls it."""
+    """The tenant that owns a super namespace, and the tenant's name for it."""
 
     tenant: str | None
     namespace: str
 
 
 def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
-    """The Service as a value; None for one that is not proxied (kube-proxy's own rules).
+    """The Service as a value; None for one that is not proxied, as in kube-proxy.
 
-    Not proxied are: without a cluster IP, headless, ExternalName even with an address, and what its
-    labels give to another proxy.
+    Not proxied are Services without a cluster IP, headless and ExternalName ones, and those of another
+    proxy.
     """
     spec, labels = item.spec, item.metadata.labels
     if objects.PROXY_NAME_LABEL in labels or objects.HEADLESS_LABEL in labels:
@@ -164,7 +163,7 @@ def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
 
 
 def parse_slice(item: objects.EndpointSliceObject) -> SliceInfo | None:
-    """The slice as a value; None for one that is no Service's, of names, or another proxy's."""
+    """The slice as a value; None for FQDN slices, slices without a Service, and another proxy's."""
     home = service_of(item)
     if home is None:
         return None
@@ -182,7 +181,7 @@ def parse_slice(item: objects.EndpointSliceObject) -> SliceInfo | None:
 
 
 def service_of(item: objects.EndpointSliceObject) -> tuple[str, str] | None:
-    """Namespace and name of the Service whose slice it is; None where it is none that is read."""
+    """Namespace and name of the slice's Service; None for slices that are not used."""
     labels = item.metadata.labels
     name = labels.get(SERVICE_NAME_LABEL)
     is_ours = item.address_type in _ADDRESS_TYPES and not labels.keys() & _NOT_OURS
@@ -190,8 +189,8 @@ def service_of(item: objects.EndpointSliceObject) -> tuple[str, str] | None:
 
 
 def parse_namespace(item: objects.NamespaceObject) -> NamespaceOwner | None:
-    """Whose the namespace is; tenant None: the super cluster's own. None: it cannot be told, as its
-    annotation is empty."""
+    """The owner of a namespace; its tenant is None for the super cluster's own. None: the annotation is
+    empty, so the owner is unknown."""
     annotations = item.metadata.annotations
     tenant = annotations.get(keys.CLUSTER)
     if tenant == "":
@@ -210,21 +209,21 @@ def _service_ports(raw: Iterable[objects.ServicePort], problems: list[str]) -> t
     for port in raw:
         protocol = _PROTOCOLS.get(port.protocol)
         if protocol is None or not 0 < port.port < 65536:
-            problems.append(f"spec.ports: {_quoted(f'{port.protocol}/{port.port}')} is no port")
+            problems.append(f"spec.ports: {_quoted(f'{port.protocol}/{port.port}')} is not a port")
         else:
             found.append(PortInfo(sys.intern(port.name), protocol, port.port))
     return tuple(sorted(found, key=_port_order))
 
 
 def _slice_ports(raw: Iterable[objects.SlicePort], problems: list[str]) -> tuple[PortInfo, ...]:
-    """Ports without a name or number are ignored, as kube-proxy does; an empty name is a name."""
+    """Ports with a null name or number are ignored, as in kube-proxy. An empty name is a name."""
     found = []
     for port in raw:
         if port.name is None or not port.port:
             continue
         protocol = _PROTOCOLS.get(port.protocol or "TCP")
         if protocol is None or not 0 < port.port < 65536:
-            problems.append(f"ports: {_quoted(f'{port.protocol}/{port.port}')} is no port")
+            problems.append(f"ports: {_quoted(f'{port.protocol}/{port.port}')} is not a port")
         else:
             found.append(PortInfo(sys.intern(port.name), protocol, port.port))
     return tuple(found)
@@ -241,11 +240,11 @@ def _slice_endpoints(
     for endpoint in raw:
         if not endpoint.addresses:
             continue
-        # Only the first is used: discovery/v1 has the others be of the same backend, unspecified.
+        # Only the first address is used, as discovery/v1 leaves the meaning of others open.
         text = endpoint.addresses[0]
         ip = canonical_ip(text)
         if ip is None or family_of(ip) is not family:
-            problems.append(f"endpoints: {_quoted(text)} is no {family.value} address")
+            problems.append(f"endpoints: {_quoted(text)} is not an {family.value} address")
             continue
         conditions = endpoint.conditions or objects.Conditions()
         hints = endpoint.hints or objects.Hints()
@@ -268,11 +267,11 @@ def _hinted(hints: Iterable[objects.Hint]) -> tuple[str, ...]:
 
 
 def _cluster_ip(spec: objects.ServiceSpec, family: Family, problems: list[str]) -> str | None:
-    """Address i belongs to family i of `ipFamilies`; without families the one address, if it fits."""
+    """Address i has family i of `ipFamilies`. Without families the one address counts if it fits."""
     if not spec.ip_families:
         ip = canonical_ip(spec.cluster_ip)
         if ip is None and family is Family.IPV4:
-            problems.append(f"spec.clusterIP: {_quoted(spec.cluster_ip)} is no IP address")
+            problems.append(f"spec.clusterIP: {_quoted(spec.cluster_ip)} is not an IP address")
         return sys.intern(ip) if ip is not None and family_of(ip) is family else None
     texts = spec.cluster_ips or (spec.cluster_ip,)
     for text, named in zip(texts, spec.ip_families, strict=False):
@@ -280,7 +279,7 @@ def _cluster_ip(spec: objects.ServiceSpec, family: Family, problems: list[str]) 
             ip = canonical_ip(text)
             if ip is not None and family_of(ip) is family:
                 return sys.intern(ip)
-            problems.append(f"spec.clusterIPs: {_quoted(text)} is no {family.value} address")
+            problems.append(f"spec.clusterIPs: {_quoted(text)} is not an {family.value} address")
     return None
 
 
@@ -290,26 +289,24 @@ def _ips(texts: Iterable[str], where: str, problems: list[str]) -> list[str]:
     for text in texts:
         ip = canonical_ip(text.strip())
         if ip is None:
-            problems.append(f"{where}: {_quoted(text)} is no IP address")
+            problems.append(f"{where}: {_quoted(text)} is not an IP address")
         elif ip not in found:
             found[sys.intern(ip)] = None
     return list(found)
 
 
 def _own_ips(item: objects.ServiceObject, problems: list[str]) -> list[str]:
-    """What the tenant's own control plane gave the Service, as the annotation has it."""
+    """The cluster IPs of the tenant's own control plane, from the annotation."""
     own = item.metadata.annotations.get(keys.CLUSTER_IP, "")
     if own.count(",") >= _MAX_OWN_IPS:
-        problems.append(
-            f"{keys.CLUSTER_IP}: it has more than {_MAX_OWN_IPS} addresses, and none of them counts"
-        )
+        problems.append(f"{keys.CLUSTER_IP}: it has more than {_MAX_OWN_IPS} addresses, so all are ignored")
         return []
     return [ip for ip in own.split(",") if ip.strip() not in ("", "None")]
 
 
 def _ingress(status: objects.ServiceStatus | None) -> list[str]:
-    """The addresses that a packet filter has to capture: not those of mode Proxy, whose load
-    balancer wants to see its traffic. An unset mode means VIP."""
+    """The load balancer addresses, but those of mode Proxy, whose load balancer has to see its traffic. An
+    unset mode means VIP."""
     if status is None or status.load_balancer is None:
         return []
     ingress = status.load_balancer.ingress or ()
@@ -317,19 +314,22 @@ def _ingress(status: objects.ServiceStatus | None) -> list[str]:
 
 
 def _ranges(texts: Iterable[str], problems: list[str]) -> list[AddressRange | None]:
-    """None stands for one that cannot be told."""
+    """The ranges, with None for each malformed one."""
     found = []
     for text in texts:
         found.append(parse_range(text.strip()))
         if found[-1] is None:
-            problems.append(f"spec.loadBalancerSourceRanges: {_quoted(text)} is no address range")
+            problems.append(f"spec.loadBalancerSourceRanges: {_quoted(text)} is not an address range")
     return found
 
 
 def _ranges_of(family: Family, ranges: Sequence[AddressRange | None]) -> tuple[AddressRange, ...] | None:
-    """kube-proxy filters by the ranges of its own family alone, and not at all if there is none. With
-    a range that cannot be told there was a filter to be: then those that are left have to admit."""
-    ours = merged(one for one in ranges if one is not None and one.family is family)
+    """The ranges of one family; None for no filter.
+
+    As in kube-proxy ranges of the other family do not filter. A malformed range does: a filter was wanted,
+    so only the ranges that are left let a guest in.
+    """
+    ours = merge_ranges(one for one in ranges if one is not None and one.family is family)
     return ours if ours or None in ranges else None
 
 

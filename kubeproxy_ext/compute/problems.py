@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant should be told about its objects, in its own names."""
+"""What was left out of tenants' objects, in the tenants' own names."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -12,16 +12,16 @@ from kubeproxy_ext.compute.visible_services import VisibleServices
 
 
 def find_problems(
-    cluster: ServiceIndex, rosters: Iterable[VisibleServices], oversized: Collection[Key] = ()
+    cluster: ServiceIndex, visible: Iterable[VisibleServices], beyond_limit: Collection[Key] = ()
 ) -> tuple[ObjectProblem, ...]:
-    """Malformed values and Services that were left out, and addresses that one does not get; sorted.
+    """Malformed values, Services beyond the rule limit, and address conflicts; sorted.
 
-    Of objects whose owner is not known nobody is told.
+    Objects with an unknown owner are not reported.
     """
     found = set()
     large = f"all of it: with it a guest would have more than {MAX_RULES} rules"
-    too_large = [(namespace, name, large) for namespace, name in oversized]
-    for namespace, name, text in (*_malformed(cluster), *_lost(cluster, rosters), *too_large):
+    too_large = [(namespace, name, large) for namespace, name in beyond_limit]
+    for namespace, name, text in (*_malformed(cluster), *_lost(cluster, visible), *too_large):
         owner = cluster.owner(namespace)
         if owner is not None:
             found.add(ObjectProblem(owner.tenant, owner.namespace, name, text))
@@ -37,11 +37,11 @@ def _malformed(cluster: ServiceIndex) -> Iterator[tuple[str, str, str]]:
             yield one.namespace, one.service, f"EndpointSlice {one.name}: {text}"
 
 
-def _lost(cluster: ServiceIndex, rosters: Iterable[VisibleServices]) -> Iterator[tuple[str, str, str]]:
-    for roster in rosters:
-        for loser, lost in roster.lost.items():
+def _lost(cluster: ServiceIndex, visible: Iterable[VisibleServices]) -> Iterator[tuple[str, str, str]]:
+    for each_visible in visible:
+        for loser, conflicts in each_visible.conflicts.items():
             namespace, _, name = loser.partition("/")
-            for loss in lost:
+            for loss in conflicts:
                 yield namespace, name, _sentence(cluster, loss)
 
 

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The canary: an address in every guest that answers only while a ruleset of ours is in.
+"""The rules probe: an address that answers in a guest only while a ruleset is applied.
 
-An init container that listens on its own loopback and connects to the reserved address reaches
-itself exactly when the guest's packet filter has our rules: a test of them that needs no privilege.
-It is a Service like another, so nothing that renders, traces or repairs knows of it.
+An init container listens on its loopback and connects to the reserved address. It reaches itself exactly
+when the guest's packet filter has a ruleset, and needs no privilege for that. To the renderers, tracers and
+reconcilers the probe is a Service like any other.
 """
 
 from dataclasses import dataclass, replace
 
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 
-# No Kubernetes object is called so: a namespace begins with a letter or a digit.
+# No Kubernetes object has this name: a namespace begins with a letter or a digit.
 NAME = "-/canary"
 _LOOPBACK = {Family.IPV4: "127.0.0.1", Family.IPV6: "::1"}
 
 
 @dataclass(frozen=True, slots=True)
 class RulesProbe:
-    """The reserved addresses, one or none for each family, and the port; it listens on the same one."""
+    """The reserved address of each family, if any, and the port, also that of the listener."""
 
     ipv4: str | None
     ipv6: str | None
@@ -28,7 +28,7 @@ class RulesProbe:
 
 
 def with_rules_probe(rules: GuestRules, canary: RulesProbe | None) -> GuestRules:
-    """The rules with the canary among them, but where a Service has its address."""
+    """The rules with the probe added, unless a Service has its address."""
     ip = None if canary is None else canary.of(rules.family)
     if canary is None or ip is None:
         return rules

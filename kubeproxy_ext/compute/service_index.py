@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is held of the cluster: its objects as values, and which of them belong together.
+"""Parsed objects by Service, Namespace and group. No rules are computed here.
 
-Nothing is computed here. Every change answers which Services it touched, so that one change of one
-endpoint concerns one Service; an object that says the same as before touches none.
+Every change returns the Services that it affects: one for a change of one endpoint, none for an object
+that is equal to the one before.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,13 +21,13 @@ _APISERVER: Key = ("default", "kubernetes")
 
 
 class ServiceIndex:
-    """Services, slices and namespaces. `has_all_namespaces`: what is not held has no tenant."""
+    """Services, slices and namespaces. `has_all_namespaces`: unknown ones belong to the super cluster."""
 
     def __init__(self, *, has_all_namespaces: bool = False) -> None:
         self._has_all_namespaces = has_all_namespaces
         self._services: dict[Key, ServiceInfo] = {}
         self._slices: dict[Key, dict[str, SliceInfo]] = {}
-        self._slice_homes: dict[Key, Key] = {}
+        self._service_of_slice: dict[Key, Key] = {}
         self._owners: dict[str, NamespaceOwner] = {}
         self._in_namespace: dict[str, set[Key]] = {}
         self._members: dict[ServiceGroup, set[Key]] = {}
@@ -57,17 +57,17 @@ class ServiceIndex:
             yield from slices.values()
 
     def owner(self, namespace: str) -> NamespaceOwner | None:
-        """Whose a namespace is; None: not known."""
+        """The owner of a namespace; None if unknown."""
         known = self._owners.get(namespace)
         return NamespaceOwner(None, namespace) if known is None and self._has_all_namespaces else known
 
     def group(self, service: ServiceInfo) -> ServiceGroup | None:
-        """The group of a Service; None as long as its namespace's owner is not known.
+        """The group of a Service; None while the owner of its namespace is unknown.
 
-        A tenant's `default/kubernetes` is its apiserver and every pod's, whatever its network. The
-        syncer of VirtualCluster brings it down like any other, as `kubernetes` in the super
-        namespace of the tenant's `default`: without selector, with the tenant's Endpoints beside it,
-        of which the super cluster makes slices. The super cluster's own is of no tenant.
+        A tenant's `default/kubernetes` is its API server, for pods of all networks. VirtualCluster's
+        syncer copies it as `kubernetes` into the super namespace of the tenant's `default`: without a
+        selector, with the tenant's Endpoints, of which the super cluster makes slices. The super cluster's
+        own `kubernetes` belongs to no tenant.
         """
         owner = self.owner(service.namespace)
         if owner is None:
@@ -77,7 +77,7 @@ class ServiceIndex:
         return ServiceGroup(owner.tenant, service.network or DEFAULT_NETWORK)
 
     def put_service(self, key: Key, service: ServiceInfo | None) -> bool:
-        """Hold a Service, None for one that is not proxied; tells whether it is another than before."""
+        """Store a Service, None for one that is not proxied. Returns whether it differs from before."""
         if service is None:
             return self.remove_service(key)
         old = self._services.get(key)
@@ -100,30 +100,30 @@ class ServiceIndex:
         return True
 
     def put_slice(self, key: Key, one: SliceInfo | None) -> frozenset[Key]:
-        """Hold a slice, None for one that is ignored; the Services whose endpoints that touches."""
-        home = None if one is None else (one.namespace, one.service)
-        touched = self.remove_slice(key) if self._slice_homes.get(key) != home else frozenset()
-        if one is None or home is None:
-            return touched
-        slices = self._slices.setdefault(home, {})
+        """Store a slice, None for one that is ignored. Returns the Services whose endpoints change."""
+        service_key = None if one is None else (one.namespace, one.service)
+        affected = self.remove_slice(key) if self._service_of_slice.get(key) != service_key else frozenset()
+        if one is None or service_key is None:
+            return affected
+        slices = self._slices.setdefault(service_key, {})
         if slices.get(one.name) == one:
-            return touched
+            return affected
         slices[one.name] = one
-        self._slice_homes[key] = home
-        return touched | {home}
+        self._service_of_slice[key] = service_key
+        return affected | {service_key}
 
     def remove_slice(self, key: Key) -> frozenset[Key]:
-        home = self._slice_homes.pop(key, None)
-        if home is None:
+        service_key = self._service_of_slice.pop(key, None)
+        if service_key is None:
             return frozenset()
-        slices = self._slices[home]
+        slices = self._slices[service_key]
         del slices[key[1]]
         if not slices:
-            del self._slices[home]
-        return frozenset({home})
+            del self._slices[service_key]
+        return frozenset({service_key})
 
     def put_namespace(self, name: str, owner: NamespaceOwner | None) -> frozenset[Key]:
-        """Take a namespace to be someone's, None: nobody knows whose; the Services that moves."""
+        """Set the owner of a namespace, None for unknown. Returns the Services that change their group."""
         old = self._owners.get(name)
         if old == owner:
             return frozenset()

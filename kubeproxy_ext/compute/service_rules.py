@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rules of one Service are in a guest.
+"""The rules of one Service in a guest.
 
-A guest is where its packets start, so all that depends on the source is decided here: a pod is
-local, so that external addresses lead to all endpoints whatever the external traffic policy says;
-load balancer source ranges either hold the pod or not; there are no node ports and no masquerade.
+All packets start in the guest, so what depends on their source is decided here. The guest is a pod:
+external addresses lead to all endpoints, whatever the external traffic policy. It is in the load balancer
+source ranges or not. There are no node ports, and no masquerade.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,7 +17,7 @@ from ruleset.model import EndpointSet, Family, Frontend, NoBackendAction, Protoc
 
 @dataclass(frozen=True, slots=True)
 class GuestLocation:
-    """From where a Service is looked at. `zone` "" is none."""
+    """Where the guest is, and the family of its rules. `zone` "" means none."""
 
     node: str
     zone: str
@@ -26,37 +26,37 @@ class GuestLocation:
 
 @dataclass(frozen=True, slots=True)
 class CompiledService:
-    """A Service's rules, and its UDP ports' serving endpoints."""
+    """A Service's rules, and the serving endpoints of its UDP ports."""
 
     rules: ServiceRules
     serving: tuple[ServingEndpoints, ...]
 
 
 def compile_service(
-    service: ServiceInfo, slices: Collection[SliceInfo], place: GuestLocation, *, is_admitted: bool
+    service: ServiceInfo, slices: Collection[SliceInfo], location: GuestLocation, *, is_in_source_ranges: bool
 ) -> CompiledService:
-    """The rules of a Service seen from a place; without captures if it has no address of that family.
+    """The rules of a Service for a location; without frontends if it has no address of that family.
 
-    `is_admitted`: the load balancer source ranges hold the guest, or there are none.
+    `is_in_source_ranges`: the load balancer source ranges contain the guest, or there are none.
     """
-    addresses = service.addresses(place.family)
+    addresses = service.addresses(location.family)
     if addresses is None:
         return CompiledService(ServiceRules(service.reference, ()), ())
-    joined = join(service.ports, slices, place.family, place.node)
-    uses_cluster = not service.is_internal_local or bool(addresses.external or addresses.balancer)
+    joined = join(service.ports, slices, location.family, location.node)
+    needs_cluster = not service.is_internal_local or bool(addresses.external or addresses.balancer)
     frontends: dict[tuple[str, int, Protocol], Frontend] = {}
     servings: dict[tuple[str, Protocol], ServingEndpoints] = {}
     for port in service.ports:
         candidates: tuple[Candidate, ...] = joined.get((port.name, port.protocol), ())
         choice = categorize(
             candidates,
-            place.node,
-            place.zone,
-            uses_cluster=uses_cluster,
-            uses_local=service.is_internal_local,
+            location.node,
+            location.zone,
+            needs_cluster=needs_cluster,
+            needs_local=service.is_internal_local,
         )
-        for frontend in _captures(service, port, addresses, choice, is_admitted=is_admitted):
-            # Two kinds of address can be the same one; as in kube-proxy the first kind has it.
+        for frontend in _frontends(service, port, addresses, choice, is_in_source_ranges=is_in_source_ranges):
+            # One address may be of two kinds; as in kube-proxy the first kind wins.
             frontends.setdefault((frontend.ip, frontend.port, frontend.protocol), frontend)
         if port.protocol is Protocol.UDP:
             text = service_port_text(service, port)
@@ -66,17 +66,17 @@ def compile_service(
 
 
 def service_port_text(service: ServiceInfo, port: PortInfo) -> str:
-    """`namespace/name:port`; an unnamed port has no colon either."""
+    """`namespace/name:port`, without the colon for an unnamed port."""
     return f"{service.reference}:{port.name}" if port.name else service.reference
 
 
-def _captures(
+def _frontends(
     service: ServiceInfo,
     port: PortInfo,
     addresses: Addresses,
     choice: CategorizedEndpoints,
     *,
-    is_admitted: bool,
+    is_in_source_ranges: bool,
 ) -> Iterator[Frontend]:
     text = service_port_text(service, port)
     cluster = local = None
@@ -88,8 +88,8 @@ def _captures(
         choice
     )
     external: EndpointSet | NoBackendAction = cluster or _refusal(choice)
-    # Nothing usable anywhere is told even to whom the ranges keep out, as kube-proxy does.
-    balancer = external if is_admitted or not choice.has_any else NoBackendAction.DROP
+    # Without any usable endpoint even guests outside the ranges get a REJECT, as from kube-proxy.
+    balancer = external if is_in_source_ranges or not choice.has_any else NoBackendAction.DROP
     for ips, to in (
         ((addresses.cluster, *addresses.tenants), internal),
         (addresses.external, external),
@@ -100,5 +100,5 @@ def _captures(
 
 
 def _refusal(choice: CategorizedEndpoints) -> NoBackendAction:
-    """There are endpoints, and none under this policy: silence. There are none at all: an answer."""
+    """DROP if there are endpoints, but none under this policy; REJECT if there are none at all."""
     return NoBackendAction.DROP if choice.has_any else NoBackendAction.REJECT

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which conntrack entries of a guest a change of rules makes stale.
 
-An entry outlives the rule that made it. For UDP, whose entries every datagram keeps alive, that means
-a dead endpoint for ever; so entries go unless their replies come from an endpoint that serves. A
-Service that falls to zero endpoints, one that is deleted and an endpoint that changes its port alone
-are cases of that, none of them special. TCP entries are left alone, as cutting them would end
-graceful termination; but for those of a SYN that left before its rule was there, which were never
-translated and block that connection until it times out. SCTP is treated like TCP.
+An entry outlives the rule that made it.
 
-Guests have no node ports, so no flow here is for one.
+- UDP: every datagram keeps the entry alive, so it would lead to a dead endpoint for ever. Entries are
+  deleted unless their replies come from a serving endpoint. That covers Services without endpoints,
+  deleted Services, and endpoints that change their port.
+- TCP and SCTP: entries stay, so that connections to terminating endpoints can end. The exception are
+  entries of packets that left before their rule was there: they were never translated, and block the
+  connection until it times out.
+
+Guests have no node ports, so no flow here has one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,10 +42,10 @@ class StaleFlow:
 
 
 def stale_flows(old: GuestRulesResult | None, new: GuestRulesResult) -> tuple[StaleFlow, ...]:
-    """What to delete once a guest that had `old` has `new`; both are of one family. Sorted.
+    """The flows to delete after a guest's rules changed from `old` to `new`, of one family; sorted.
 
-    `old` None is a guest of which nothing is known: all its Services' addresses count as new. A guest
-    in which nothing has run yet needs no repair.
+    With `old` None the earlier rules are unknown, and all addresses count as new. A new guest needs no
+    flush.
     """
     before = {rules.service: rules for rules in old.rules.services} if old else {}
     after = {rules.service: rules for rules in new.rules.services}
@@ -56,7 +58,7 @@ def stale_flows(old: GuestRulesResult | None, new: GuestRulesResult) -> tuple[St
         for ip, port, protocol in olds.keys() - news.keys()
         if protocol is Protocol.UDP
     ]
-    # Of a port, not of each address that it is captured at: there may be many of both.
+    # Made once for each Service port, as it may have many addresses and endpoints.
     texts = {key: tuple(map(str, endpoints)) for key, endpoints in have.items()}
     for address, frontend in news.items():
         flows += _repair(olds.get(address), frontend, had, have, texts)
@@ -94,8 +96,8 @@ def _differing(
 
 
 def _captures(rules: Mapping[str, ServiceRules], names: set[str]) -> dict[_Address, Frontend]:
-    """By address. That no address stands twice is GuestRules' own promise; one that passes from one
-    Service to another changes both, so both are among the names."""
+    """Frontends by address. `GuestRules` has each address once. An address that moves from one Service to
+    another changes both, so `names` has both."""
     return {
         (frontend.ip, frontend.port, frontend.protocol): frontend
         for name in names

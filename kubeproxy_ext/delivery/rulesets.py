@@ -27,7 +27,7 @@ class RulesSource(Protocol):
 
     def group_key(self, view: GuestView) -> GroupKey: ...
     def result_for(self, view: GuestView) -> GuestRulesResult: ...
-    def retain(self, groups: Collection[ServiceGroup]) -> None: ...
+    def keep_only(self, groups: Collection[ServiceGroup]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,10 @@ class Rulesets:
         kept = {id(each) for each in live}
         self._made = {key: made for key, made in self._made.items() if id(made) in kept}
 
-    def retain(self, guests: Iterable[GuestSpec]) -> None:
+    def keep_results_of(self, guests: Iterable[GuestSpec]) -> None:
         """Drop what was computed for Services that none of these guests sees."""
         views = [view for each in guests for view in each.views]
-        self._rules.retain(frozenset(group for view in views for group in view.groups))
+        self._rules.keep_only(frozenset(group for view in views for group in view.groups))
 
     def _make(self, key: RulesetKey, each: GuestSpec) -> DesiredRuleset:
         results = tuple(self._rules.result_for(view) for view in each.views)

@@ -85,6 +85,6 @@ def rules_for(data: bytes, guest: RenderedGuest) -> GuestRules:
 def result_for(data: bytes, guest: RenderedGuest) -> GuestRulesResult:
     """The model. Raises SubjectError."""
     try:
-        return render.read_world(data).result_for(guest.view())
+        return render.read_state(data).result_for(guest.view())
     except (render.UnusableInputError, ValueError) as problem:
         raise SubjectError(f"the model: {problem}") from problem

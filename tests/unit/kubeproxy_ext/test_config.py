@@ -110,9 +110,9 @@ def test_a_canary_has_addresses_of_its_families() -> None:
     assert canary.value() == RulesProbe("192.0.2.61", None, 10561)
     for text, why in (
         ("{}", "canary.ipv4Address: give at least one"),
-        ("{ipv4Address: '2001:db8::1'}", "canary.ipv4Address: expected such an address"),
-        ("{ipv6Address: '2001:DB8::1'}", "canary.ipv6Address: expected such an address"),
-        ("{ipv4Address: x}", "canary.ipv4Address: expected such an address"),
+        ("{ipv4Address: '2001:db8::1'}", "canary.ipv4Address: expected a canonical address of this family"),
+        ("{ipv6Address: '2001:DB8::1'}", "canary.ipv6Address: expected a canonical address of this family"),
+        ("{ipv4Address: x}", "canary.ipv4Address: expected a canonical address of this family"),
     ):
         with pytest.raises(ConfigError, match=why):
             read(LEAST + f"canary: {text}\n")

@@ -191,7 +191,7 @@ def _act(it: Node, act: Act) -> None:
         case "slice":
             it.put_slice("b", f"s{number}", f"10.1.9.{other}")
         case "delete":
-            if ("b-default", f"s{number}") in it.engine.state._cluster.services:  # noqa: SLF001 - to know
+            if ("b-default", f"s{number}") in it.engine.state._index.services:  # noqa: SLF001 - to know
                 it.storage.delete(SERVICES, "b-default", f"s{number}")
         case "relist":
             it.storage.bump()

@@ -53,8 +53,8 @@ def test_choice(case: shape.ChoiceCase) -> None:
         [candidate(one) for one in case.endpoints],
         case.me,
         case.zone,
-        uses_cluster=case.itp == "Cluster" or is_external,
-        uses_local=case.itp == "Local" or (case.etp == "Local" and is_external),
+        needs_cluster=case.itp == "Cluster" or is_external,
+        needs_local=case.itp == "Local" or (case.etp == "Local" and is_external),
     )
     assert (names(found.cluster), names(found.local)) == (case.cluster, case.local)
     assert found.has_any == case.has_any
@@ -104,7 +104,7 @@ def test_endpoints_are_sorted_as_text(case: shape.EndpointMap) -> None:
         sources = [source(text.rpartition(":")[0]) for text in reversed(endpoints)]
         service_port = PortInfo("p", Protocol.TCP, port)
         joined = join([service_port], [endpoint_slice("s-1", service_port, *sources)], Family.IPV4, "here")
-        chosen = categorize(joined["p", Protocol.TCP], "here", "", uses_cluster=True, uses_local=False)
+        chosen = categorize(joined["p", Protocol.TCP], "here", "", needs_cluster=True, needs_local=False)
         assert chosen.cluster is not None
         assert tuple(str(endpoint) for endpoint in chosen.cluster) == endpoints
 

@@ -29,7 +29,7 @@ def test_order_and_spelling_do_not_matter() -> None:
     [
         ({"pod_ips": ("10.0.0",)}, "not an IP address: '10.0.0'"),
         ({"cidrs": ("172.30.0.0",)}, "not an address range: '172.30.0.0'"),
-        ({"networks": ("",)}, "a network without a name"),
+        ({"networks": ("",)}, "a network has an empty name"),
     ],
 )
 def test_nonsense_is_refused(given: dict[str, tuple[str, ...]], message: str) -> None:

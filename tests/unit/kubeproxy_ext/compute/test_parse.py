@@ -154,11 +154,11 @@ def test_one_malformed_address_leaves_the_others() -> None:
     assert found.ipv4 == Addresses("172.30.0.41", (), ("192.168.99.11",), (), None)
     assert found.ports == (PortInfo("p", Protocol.TCP, 80),)
     assert found.problems == (
-        "spec.ports: 'TCP/70000' is no port",
-        "spec.ports: 'QUIC/1' is no port",
-        "tenancy.x-k8s.io/clusterIP: 'x' is no IP address",
-        "spec.externalIPs: '1.2.3' is no IP address",
-        "status.loadBalancer.ingress: '1.2.3.4\\n-F' is no IP address",
+        "spec.ports: 'TCP/70000' is not a port",
+        "spec.ports: 'QUIC/1' is not a port",
+        "tenancy.x-k8s.io/clusterIP: 'x' is not an IP address",
+        "spec.externalIPs: '1.2.3' is not an IP address",
+        "status.loadBalancer.ingress: '1.2.3.4\\n-F' is not an IP address",
     )
 
 
@@ -166,13 +166,13 @@ def test_a_malformed_cluster_ip_leaves_the_other_family() -> None:
     found = proxied({"clusterIPs": ["1.2.3", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"]})
     assert found.ipv4 is None
     assert found.ipv6 == Addresses("fd00::1", (), (), (), None)
-    assert found.problems == ("spec.clusterIPs: '1.2.3' is no ipv4 address",)
+    assert found.problems == ("spec.clusterIPs: '1.2.3' is not an ipv4 address",)
 
 
 def test_no_object_says_more_than_a_few_words() -> None:
     found = proxied({"externalIPs": ["x" * 1000] * 100})
     assert len(found.problems) == 9
-    assert found.problems[0] == f"spec.externalIPs: '{'x' * 64}' is no IP address"
+    assert found.problems[0] == f"spec.externalIPs: '{'x' * 64}' is not an IP address"
     assert found.problems[8] == "and 92 more"
 
 
@@ -241,7 +241,7 @@ def test_more_addresses_of_its_own_than_a_service_has_count_for_nothing() -> Non
     found = proxied({}, annotations={annotation: own})
     assert found.ipv4 is not None
     assert found.ipv4.tenants == ()
-    assert found.problems == (f"{annotation}: it has more than 16 addresses, and none of them counts",)
+    assert found.problems == (f"{annotation}: it has more than 16 addresses, so all are ignored",)
 
 
 def test_ranges_of_the_other_family_filter_nothing() -> None:
@@ -255,7 +255,7 @@ def test_a_range_that_cannot_be_told_lets_nobody_in() -> None:
     found = proxied({"loadBalancerSourceRanges": ["everyone"]})
     assert found.ipv4 is not None
     assert found.ipv4.balancer_ranges == ()
-    assert found.problems == ("spec.loadBalancerSourceRanges: 'everyone' is no address range",)
+    assert found.problems == ("spec.loadBalancerSourceRanges: 'everyone' is not an address range",)
 
 
 _PORTS = [{"name": "p", "protocol": "TCP", "port": 80}]
@@ -286,7 +286,7 @@ _SLICE_RULES: dict[str, tuple[SliceInfo | None, SliceInfo | None]] = {
         endpoint_slice({"endpoints": [{"addresses": ["fd00::1"]}, {"addresses": ["10.0.0.1"]}]}),
         SliceInfo(
             *("a", "s-1", "s", Family.IPV4, (), (_ONE,)),
-            ("endpoints: 'fd00::1' is no ipv4 address",),
+            ("endpoints: 'fd00::1' is not an ipv4 address",),
         ),
     ),
     "ready unset": (

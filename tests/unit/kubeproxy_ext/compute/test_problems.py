@@ -16,8 +16,8 @@ def test_problems_are_in_the_tenants_names() -> None:
     world.put_slice(feed.endpoint_slice("t-web/s", "10.0.0.0.1"))
     world.put_service(feed.service("nobody/s", "172.30.0.3", external=["x"]))
     malformed = (
-        ObjectProblem("t", "web", "s", "EndpointSlice s-1: endpoints: '10.0.0.0.1' is no ipv4 address"),
-        ObjectProblem("t", "web", "s", "spec.externalIPs: '1.2.3' is no IP address"),
+        ObjectProblem("t", "web", "s", "EndpointSlice s-1: endpoints: '10.0.0.0.1' is not an ipv4 address"),
+        ObjectProblem("t", "web", "s", "spec.externalIPs: '1.2.3' is not an IP address"),
     )
     assert world.problems() == malformed
     world.rules_for(GuestView("t", (), ("10.1.0.2",), "here", "", (), Family.IPV4))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has to go when there is too much."""
 
-from kubeproxy_ext.compute.rule_limit import left_out
+from kubeproxy_ext.compute.rule_limit import services_beyond_limit
 
 
 def test_within_the_bound_nobody_goes() -> None:
-    assert left_out({}, 10) == frozenset()
-    assert left_out({"a": 4, "b": 6}, 10) == frozenset()
+    assert services_beyond_limit({}, 10) == frozenset()
+    assert services_beyond_limit({"a": 4, "b": 6}, 10) == frozenset()
 
 
 def test_the_largest_go_and_of_equals_the_first_by_name() -> None:
-    assert left_out({"a": 4, "b": 7, "c": 1}, 10) == {"b"}
-    assert left_out({"a": 4, "b": 4, "c": 4}, 10) == {"a"}
-    assert left_out({"a": 11}, 10) == {"a"}
+    assert services_beyond_limit({"a": 4, "b": 7, "c": 1}, 10) == {"b"}
+    assert services_beyond_limit({"a": 4, "b": 4, "c": 4}, 10) == {"a"}
+    assert services_beyond_limit({"a": 11}, 10) == {"a"}

@@ -72,7 +72,7 @@ def test_both_addresses_of_a_service_lead_to_its_endpoints() -> None:
         endpoints=(Endpoint("10.0.0.1", 8080), Endpoint("10.0.0.2", 8080)),
         affinity_s=60,
     )
-    assert compile_service(service(affinity_s=60), BOTH, HERE, is_admitted=True) == CompiledService(
+    assert compile_service(service(affinity_s=60), BOTH, HERE, is_in_source_ranges=True) == CompiledService(
         ServiceRules(
             "a/s",
             (
@@ -86,7 +86,7 @@ def test_both_addresses_of_a_service_lead_to_its_endpoints() -> None:
 
 def test_an_unnamed_port_has_no_colon() -> None:
     found = compile_service(
-        service(port_name=""), endpoints(("10.0.0.1", "here"), name=""), HERE, is_admitted=True
+        service(port_name=""), endpoints(("10.0.0.1", "here"), name=""), HERE, is_in_source_ranges=True
     )
     assert {frontend.service_port for frontend in found.rules.frontends} == {"a/s"}
 
@@ -102,7 +102,7 @@ def meanings(found: CompiledService) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("is_internal_local", "slices", "is_admitted", "internal", "external", "balancer"),
+    ("is_internal_local", "slices", "is_in_source_ranges", "internal", "external", "balancer"),
     [
         (False, BOTH, True, "10.0.0.1,10.0.0.2", "10.0.0.1,10.0.0.2", "10.0.0.1,10.0.0.2"),
         (False, BOTH, False, "10.0.0.1,10.0.0.2", "10.0.0.1,10.0.0.2", "DROP"),
@@ -116,13 +116,13 @@ def meanings(found: CompiledService) -> dict[str, str]:
 def test_each_kind_of_address(
     is_internal_local: bool,
     slices: list[SliceInfo],
-    is_admitted: bool,
+    is_in_source_ranges: bool,
     internal: str,
     external: str,
     balancer: str,
 ) -> None:
     subject = service(external=("192.168.99.11",), balancer=("1.2.3.4",), is_internal_local=is_internal_local)
-    assert meanings(compile_service(subject, slices, HERE, is_admitted=is_admitted)) == {
+    assert meanings(compile_service(subject, slices, HERE, is_in_source_ranges=is_in_source_ranges)) == {
         "172.30.0.41": internal,
         "10.96.0.5": internal,
         "192.168.99.11": external,
@@ -132,23 +132,23 @@ def test_each_kind_of_address(
 
 def test_an_address_of_two_kinds_is_the_first_of_them() -> None:
     subject = service(external=("172.30.0.41", "1.2.3.4"), balancer=("1.2.3.4",), is_internal_local=True)
-    found = compile_service(subject, FAR, HERE, is_admitted=False)
+    found = compile_service(subject, FAR, HERE, is_in_source_ranges=False)
     assert meanings(found) == {"172.30.0.41": "DROP", "10.96.0.5": "DROP", "1.2.3.4": "10.0.0.2"}
 
 
 def test_udp_ports_tell_who_serves() -> None:
     subject = service(protocol=Protocol.UDP)
     found = compile_service(
-        subject, endpoints(("10.0.0.1", "here"), protocol=Protocol.UDP), HERE, is_admitted=True
+        subject, endpoints(("10.0.0.1", "here"), protocol=Protocol.UDP), HERE, is_in_source_ranges=True
     )
     assert found.serving == (ServingEndpoints("a/s:p", Protocol.UDP, (Endpoint("10.0.0.1", 8080),)),)
-    gone = compile_service(subject, [], HERE, is_admitted=True)
+    gone = compile_service(subject, [], HERE, is_in_source_ranges=True)
     assert gone.serving == (ServingEndpoints("a/s:p", Protocol.UDP, ()),)
 
 
 def test_a_family_without_address_has_no_rules() -> None:
     six = GuestLocation("here", "", Family.IPV6)
-    assert compile_service(service(), BOTH, six, is_admitted=True) == CompiledService(
+    assert compile_service(service(), BOTH, six, is_in_source_ranges=True) == CompiledService(
         ServiceRules("a/s", ()), ()
     )
 

@@ -133,7 +133,7 @@ def test_results_that_nobody_holds_are_not_kept() -> None:
     world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.41"))
     rules = id(world.result_for(VIEW))
     gc.collect()
-    assert len(world._outcomes) == 0  # noqa: SLF001 - what is kept cannot be seen from outside
+    assert len(world._results) == 0  # noqa: SLF001 - what is kept cannot be seen from outside
     assert rules
 
 
@@ -146,6 +146,6 @@ def test_what_is_not_retained_is_computed_anew_when_asked() -> None:
     )
     theirs = replace(VIEW, tenant="B")
     before = (world.rules_for(VIEW), world.rules_for(theirs))
-    world.retain(VIEW.groups)
+    world.keep_only(VIEW.groups)
     assert len(world._compiled) == 1  # noqa: SLF001 - what is kept cannot be seen from outside
     assert (world.rules_for(VIEW), world.rules_for(theirs)) == before

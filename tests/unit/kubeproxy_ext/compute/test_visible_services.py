@@ -26,13 +26,13 @@ def test_services_stand_in_the_order_of_their_whole_names() -> None:
 
 
 def test_source_ranges_matter_where_there_is_a_balancer() -> None:
-    ranged = parsed("a/r", "172.30.0.1", ranges=("10.0.0.0/8",), balancer=("1.2.3.4",))
-    services = [ranged, parsed("a/n", "172.30.0.2", ranges=("10.0.0.0/8",))]
-    assert visible_services_of(services, Family.IPV4).ranged == (ranged,)
+    with_source_ranges = parsed("a/r", "172.30.0.1", ranges=("10.0.0.0/8",), balancer=("1.2.3.4",))
+    services = [with_source_ranges, parsed("a/n", "172.30.0.2", ranges=("10.0.0.0/8",))]
+    assert visible_services_of(services, Family.IPV4).with_source_ranges == (with_source_ranges,)
 
 
 @pytest.mark.parametrize(
-    ("pod_ips", "is_admitted"),
+    ("pod_ips", "is_in_source_ranges"),
     [
         (("10.0.0.1",), True),
         (("192.168.0.1",), True),
@@ -43,21 +43,27 @@ def test_source_ranges_matter_where_there_is_a_balancer() -> None:
         ((), False),
     ],
 )
-def test_every_address_of_the_guest_has_to_be_in_a_range(pod_ips: tuple[str, ...], is_admitted: bool) -> None:
-    ranged = parsed("a/r", "172.30.0.1", ranges=("10.0.0.0/8", "192.168.0.0/16"), balancer=("1.2.3.4",))
-    assert in_source_ranges(ranged, pod_ips, Family.IPV4) == is_admitted
-    assert in_source_ranges(ranged, pod_ips, Family.IPV6)
+def test_every_address_of_the_guest_has_to_be_in_a_range(
+    pod_ips: tuple[str, ...], is_in_source_ranges: bool
+) -> None:
+    with_source_ranges = parsed(
+        "a/r", "172.30.0.1", ranges=("10.0.0.0/8", "192.168.0.0/16"), balancer=("1.2.3.4",)
+    )
+    assert in_source_ranges(with_source_ranges, pod_ips, Family.IPV4) == is_in_source_ranges
+    assert in_source_ranges(with_source_ranges, pod_ips, Family.IPV6)
 
 
 def test_lost_addresses_are_trimmed_and_equal_rules_stay_the_same_value() -> None:
     keeper, loser = parsed("a/a", "172.30.0.1"), parsed("a/b", "172.30.0.1")
     roster = visible_services_of([loser, keeper], Family.IPV4)
     kept = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
-    lost = Frontend("172.30.0.1", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
-    rules = ServiceRules("a/b", (lost, kept))
-    assert roster.trim(rules) == ServiceRules("a/b", (kept,))
-    assert roster.trim(rules) is roster.trim(rules)
+    conflicts = Frontend("172.30.0.1", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
+    rules = ServiceRules("a/b", (conflicts, kept))
+    assert roster.without_conflicts(rules) == ServiceRules("a/b", (kept,))
+    assert roster.without_conflicts(rules) is roster.without_conflicts(rules)
     changed = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.DROP)
-    assert roster.trim(ServiceRules("a/b", (lost, changed))) == ServiceRules("a/b", (changed,))
-    other = ServiceRules("a/a", (lost,))
-    assert roster.trim(other) is other
+    assert roster.without_conflicts(ServiceRules("a/b", (conflicts, changed))) == ServiceRules(
+        "a/b", (changed,)
+    )
+    other = ServiceRules("a/a", (conflicts,))
+    assert roster.without_conflicts(other) is other

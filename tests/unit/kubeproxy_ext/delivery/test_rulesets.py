@@ -146,7 +146,7 @@ def test_what_no_guest_has_is_forgotten() -> None:
     cluster = ServiceIndex()
     found = cluster.groups.desired_for({"g1": ask(), "g2": ask(networks=("x",))})
     cluster.groups.keep_only([found["g1"]])
-    cluster.groups.retain([ask()])
+    cluster.groups.keep_results_of([ask()])
     assert len(cluster.groups) == 1
     assert cluster.groups.desired_for({"g1": ask()})["g1"] is found["g1"]
 
