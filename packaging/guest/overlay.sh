@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Puts the agent into a root file system: of a guest image, a container, a User-mode Linux.
+# Copies the agent into a root file system: of a guest image, a container, a User-mode Linux.
 #
 #   packaging/guest/overlay.sh ROOT
 #
-# It is Python's sources alone, for any Python from 3.11 on, and needs nothing but its standard library.
+# It copies Python sources. They run with the standard library of any Python from 3.11 on.
 set -eu
 
 if [ $# -ne 1 ]; then
@@ -18,15 +18,16 @@ tree=$root/usr/lib/vcnode-guest/site-packages
 
 mkdir -p "$tree" "$root/usr/bin" "$root/usr/lib/systemd/system/kata-containers.target.wants"
 
-# What tests/functional/guest_agent/test_closure.py says the agent imports.
+# What the agent imports, as tests/functional/guest_agent/test_closure.py checks.
 for package in daemonkit ruleset bridge_api guest_agent; do
     rm -rf "${tree:?}/$package"
     mkdir -p "$tree/$package"
     (cd "$top/$package" && find . -name '*.py' -print0) |
         (cd "$top/$package" && xargs -0 tar cf - --) | tar xf - -C "$tree/$package"
 done
-# Of daemonkit two modules; what they do not import stays at home.
+# Of daemonkit two modules, and of bridge_api those without grpcio.
 find "$tree/daemonkit" -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name logs.py ! -name protobuf.py -exec rm -rf {} +
+rm "$tree/bridge_api/client.py" "$tree/bridge_api/rpc.py" "$tree/bridge_api/session.py"
 
 cat >"$root/usr/bin/vcnode-guest-agent" <<'LAUNCHER'
 #!/usr/bin/python3 -ISEB

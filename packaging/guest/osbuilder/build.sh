@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A Kata guest image with the agent in it, by Kata's own osbuilder.
+# Builds a Kata guest image with the agent, by Kata's osbuilder.
 #
 #   KATA=/path/to/kata-containers packaging/guest/osbuilder/build.sh
 #
-# Root, and what osbuilder itself needs. Leaves kata-containers.img in $KATA/tools/osbuilder.
+# Needs root and osbuilder's own requirements. Writes kata-containers.img into $KATA/tools/osbuilder.
 set -eu
 
 : "${KATA:?the sources of Kata Containers, of the version that the nodes run}"
@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 osbuilder=$KATA/tools/osbuilder
 rootfs=${ROOTFS_DIR:-$osbuilder/rootfs-vcnode}
 
-# systemd is init: with AGENT_INIT=yes Kata's agent is process 1, and nobody would start ours.
+# systemd is init. With AGENT_INIT=yes Kata's agent is process 1 and would not start ours.
 (
     cd "$osbuilder"
     ROOTFS_DIR=$rootfs AGENT_INIT=no EXTRA_PKGS="python3 iptables libnftables1" \
