@@ -15,7 +15,7 @@ from daemonkit.protobuf import decode, encode
 from devkit.kata.agent_policy import Policy, Verdict, parse
 from devkit.kata.guest_tables import Ended, IptablesTools
 from kata_bridge.channels.stock import kata_messages as m
-from kata_bridge.ttrpc.server import Server
+from kata_bridge.ttrpc.server import TtrpcServer
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 Places = Mapping[str, tuple[str, ...]]
@@ -92,7 +92,7 @@ class FakeAgent:
     pushes: list[Pushed] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     copied: dict[str, bytes] = field(default_factory=dict)  # files by path, in the order they came
-    _server: Server | None = None
+    _server: TtrpcServer | None = None
     _running: int = 0
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -106,7 +106,7 @@ class FakeAgent:
 
     async def __aenter__(self) -> Self:
         self._idle.set()
-        self._server = Server(self._answer)
+        self._server = TtrpcServer(self._answer)
         await self._server.start_unix(self.path)
         return self
 

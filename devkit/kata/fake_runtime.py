@@ -37,9 +37,9 @@ from kata_bridge.nri.messages import (
     ValidateContainerAdjustmentResponse,
 )
 from kata_bridge.nri.mux import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Demultiplexer, multiplexed
-from kata_bridge.ttrpc.client import Calls
+from kata_bridge.ttrpc.client import ClientCalls
 from kata_bridge.ttrpc.frame import Frame
-from kata_bridge.ttrpc.server import Serving
+from kata_bridge.ttrpc.server import ServerCalls
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 A = TypeVar("A")
@@ -66,8 +66,8 @@ class _Connected:
     """One plugin's connection."""
 
     def __init__(self, writer: asyncio.StreamWriter, tasks: Tasks, quirks: Quirks) -> None:
-        self.calls = Calls(lambda frame: self._send(PLUGIN_CONNECTION, frame), writer.drain)
-        self.serving = Serving(self._answer, lambda frame: self._send(RUNTIME_CONNECTION, frame), tasks)
+        self.calls = ClientCalls(lambda frame: self._send(PLUGIN_CONNECTION, frame), writer.drain)
+        self.serving = ServerCalls(self._answer, lambda frame: self._send(RUNTIME_CONNECTION, frame), tasks)
         self.registration: RegisterPluginRequest | None = None
         self.registered = asyncio.Event()
         self.events = 0
@@ -134,7 +134,7 @@ class FakeRuntime:
             await self._changed.wait_for(lambda: self.registrations >= times)
 
     async def run_pod(self, pod: PodSandbox) -> None:
-        """Start a sandbox; raises `StatusError` where that tears it down again."""
+        """Start a sandbox; raises `TtrpcError` where that tears it down again."""
         await self._tell(Event.RUN_POD_SANDBOX, "RunPodSandbox", pod)
         self.pods.append(pod)
 
@@ -146,7 +146,7 @@ class FakeRuntime:
         self.pods = [each for each in self.pods if each.id != pod.id]
 
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | None:
-        """Create a container; raises `StatusError` with what the pod's author would read."""
+        """Create a container; raises `TtrpcError` with what the pod's author would read."""
         async with self._lock:
             adjustment = None
             if (plugin := self.plugin) is not None and plugin.events & mask([Event.CREATE_CONTAINER]):

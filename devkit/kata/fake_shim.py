@@ -17,7 +17,7 @@ from daemonkit.protobuf import decode, encode
 from devkit.kata.listener import Listener
 from kata_bridge.channels.stock import kata_messages as m
 from kata_bridge.channels.stock.shim import SOCKET_NAME
-from kata_bridge.ttrpc.client import Client
+from kata_bridge.ttrpc.client import TtrpcClient
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 _AGENT_TIMEOUT_S = 60.0
@@ -136,7 +136,7 @@ class FakeShim:
         if self.is_booting:
             raise _DroppedError
         reader, writer = await asyncio.open_unix_connection(self.agent_path)
-        async with Client(reader, writer) as client:
+        async with TtrpcClient(reader, writer) as client:
             return await client.call(m.AGENT, method, payload, _AGENT_TIMEOUT_S)
 
 

@@ -20,9 +20,9 @@ from kata_bridge.nri.mux import (
     multiplexed,
 )
 from kata_bridge.nri.session import Session
-from kata_bridge.ttrpc.client import Calls
+from kata_bridge.ttrpc.client import ClientCalls
 from kata_bridge.ttrpc.frame import Frame
-from kata_bridge.ttrpc.server import Serving
+from kata_bridge.ttrpc.server import ServerCalls
 from kata_bridge.ttrpc.status import TtrpcError
 
 SOCKET = Path("/var/run/nri/nri.sock")
@@ -128,8 +128,8 @@ class Plugin:
                 writer.write(multiplexed(connection, frame))
 
         dispatch = Dispatch(self._handler, session, self._tasks, lambda: self._log_registered(session))
-        serving = Serving(dispatch.answer, lambda frame: send(PLUGIN_CONNECTION, frame), self._tasks)
-        calls = Calls(lambda frame: send(RUNTIME_CONNECTION, frame), writer.drain)
+        serving = ServerCalls(dispatch.answer, lambda frame: send(PLUGIN_CONNECTION, frame), self._tasks)
+        calls = ClientCalls(lambda frame: send(RUNTIME_CONNECTION, frame), writer.drain)
         registering = self._tasks.spawn(self._registered(calls, writer), "register")
         trunk = Demultiplexer()
 
@@ -164,7 +164,7 @@ class Plugin:
                 runtime=session.runtime,
             )
 
-    async def _registered(self, calls: Calls, writer: asyncio.StreamWriter) -> str:
+    async def _registered(self, calls: ClientCalls, writer: asyncio.StreamWriter) -> str:
         """Register; return why that failed, after which the connection is useless."""
         try:
             await calls.call(RUNTIME, "RegisterPlugin", encode(self._register), REGISTER_S)
@@ -179,7 +179,7 @@ class Plugin:
         writer.close()
         return reason
 
-    async def _drain(self, receive: Callable[[], Awaitable[bool]], serving: Serving) -> None:
+    async def _drain(self, receive: Callable[[], Awaitable[bool]], serving: ServerCalls) -> None:
         """Serve until no call is in flight and none has come for `QUIET_S`, at most for `DRAIN_S`.
 
         Not with `asyncio.timeout`: in a cancelled task that raises `CancelledError` (until Python 3.12).

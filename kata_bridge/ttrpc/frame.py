@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ttrpc's frames: ten bytes of header, then data. Pure: bytes in, frames out.
+"""ttrpc's frames (docs/spec/kata.md#ttrpc): ten bytes of header, then data. Pure.
 
-Header: length of the data (u32, big endian), stream id (u32), type, flags. There is no handshake,
-no ping and no flow control.
+ttrpc has no handshake, no ping and no flow control.
 """
 
 import struct
 from dataclasses import dataclass
 
-# The limit of the Go and the Rust implementation; a larger frame is discarded by its reader.
+# The limit of the Go and the Rust implementation, which skip a larger frame.
 MAX_DATA_BYTES = 4 << 20
 
 HEADER_BYTES = 10
@@ -33,7 +32,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class OversizedFrame:
-    """A frame whose data was skipped, since there is more of it than any frame may have."""
+    """A frame whose data was skipped, as it exceeds the limit."""
 
     stream_id: int
     type: int
@@ -41,7 +40,7 @@ class OversizedFrame:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; holds at most one unfinished frame."""
+    """Splits a stream of bytes into frames; buffers at most one incomplete frame."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -49,7 +48,7 @@ class FrameReader:
         self._to_skip_bytes = 0
 
     def feed(self, data: bytes) -> list[Frame | OversizedFrame]:
-        """Return what `data` completes. A frame that is too large is told of at once."""
+        """Return the frames that `data` completes, an oversized one as soon as its header is there."""
         self._buffer += data
         done: list[Frame | OversizedFrame] = []
         while True:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two messages that ttrpc wraps every call in. Their payloads are messages of the service."""
+"""ttrpc's request and response, whose payloads are messages of the service. Pure."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`service` has no leading slash; `timeout_nano` 0 is no limit."""
+    """`service` has no leading slash; `timeout_nano` 0 means no deadline."""
 
     service: str = field(1, STRING)
     method: str = field(2, STRING)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The serving end of a ttrpc connection."""
+"""A ttrpc server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,15 +8,15 @@ from pathlib import Path
 from daemonkit.listeners import stop_accepting
 from daemonkit.protobuf import BadMessage
 from daemonkit.tasks import Tasks
-from kata_bridge.ttrpc.connection import IncomingCall, ServerConnection, answer, refusal
+from kata_bridge.ttrpc.connection import IncomingCall, ServerConnection, refusal, response_frame
 from kata_bridge.ttrpc.frame import Frame
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
-# One of these at most is given service, method and payload of a call and returns the answer's
-# payload. It raises `StatusError` to refuse it; UNIMPLEMENTED for a service or method it has not.
+# Gets service, method and payload of a call, and returns the response's payload. Raises `TtrpcError` to
+# refuse it; UNIMPLEMENTED for a service or method that it lacks.
 Handler = Callable[[str, str, bytes], Awaitable[bytes]]
 
-# Calls under way on one connection; each may hold a payload of 4 MiB.
+# Calls in flight on one connection; each may hold a payload of 4 MiB.
 MAX_RUNNING = 64
 MAX_CONNECTIONS = 64
 
@@ -24,26 +24,26 @@ _READ_BYTES = 64 << 10
 _STOP_S = 1.0
 
 
-ENDING = "waiting: this server is ending; ask again"
+ENDING = "waiting: this server is stopping; try again"
 
 
-class Serving:
-    """The calls that one connection brings, for whoever moves its bytes.
+class ServerCalls:
+    """The calls of one connection, without its transport.
 
-    Each is a task of `tasks` and ends after the time that its caller gave it, or after `longest_s`
-    if that is less, with DEADLINE_EXCEEDED. Answers go to `send` as they are ready.
+    Each is a task of `tasks`. It ends with DEADLINE_EXCEEDED at its caller's deadline, or after `longest_s`
+    if that is less. `send` gets each response once it is ready.
     """
 
     def __init__(
         self,
-        answer: Handler,
+        handler: Handler,
         send: Callable[[Frame], None],
         tasks: Tasks,
         *,
         longest_s: float | None = None,
     ) -> None:
         self._connection = ServerConnection()
-        self._answer = answer
+        self._handler = handler
         self._send = send
         self._tasks = tasks
         self._longest_s = longest_s
@@ -51,30 +51,36 @@ class Serving:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every call that came has been answered."""
+        """Whether no call is in flight."""
         return not self._running
 
     def receive(self, data: bytes) -> None:
-        """Take what the peer sent and begin to serve it."""
+        """Take received bytes and start their calls."""
         for each in self._connection.receive(data):
             if isinstance(each, Frame):
                 self._send(each)
             elif self._running >= MAX_RUNNING:
-                self._send(refusal(each.stream_id, Code.RESOURCE_EXHAUSTED, "too many calls at once"))
+                self._send(
+                    refusal(
+                        each.stream_id,
+                        Code.RESOURCE_EXHAUSTED,
+                        f"{MAX_RUNNING} calls are in flight, which is the limit",
+                    )
+                )
             else:
                 self._running += 1
                 self._tasks.spawn(self._serve(each), each.method[:40])
 
     async def _serve(self, call: IncomingCall) -> None:
-        # What an unexpected exception leaves behind; the tasks' owner logs that, with its trace.
-        reply = refusal(call.stream_id, Code.INTERNAL, "failed; the log of the server says why")
+        # For an unexpected exception, which the owner of the tasks logs with its trace.
+        reply = refusal(call.stream_id, Code.INTERNAL, "internal error; see the log of the server")
         limits = [limit for limit in (call.timeout_s, self._longest_s) if limit is not None]
         try:
             async with asyncio.timeout(min(limits, default=None)):
-                payload = await self._answer(call.service, call.method, call.payload)
-            reply = answer(call.stream_id, payload)
+                payload = await self._handler(call.service, call.method, call.payload)
+            reply = response_frame(call.stream_id, payload)
         except asyncio.CancelledError:
-            # Who reads it is the author of a pod whose container is asked about again.
+            # The author of a pod reads it; the runtime asks again.
             reply = refusal(call.stream_id, Code.FAILED_PRECONDITION, ENDING)
             raise
         except TimeoutError:
@@ -88,11 +94,11 @@ class Serving:
             self._send(reply)
 
 
-class Server:
-    """Serves `answer` to all who connect."""
+class TtrpcServer:
+    """Serves `handler` on a unix socket."""
 
-    def __init__(self, answer: Handler, *, longest_s: float | None = None) -> None:
-        self._answer = answer
+    def __init__(self, handler: Handler, *, longest_s: float | None = None) -> None:
+        self._handler = handler
         self._longest_s = longest_s
         self._tasks = Tasks("ttrpc-server")
         self._connections = 0
@@ -111,7 +117,7 @@ class Server:
         await self._tasks.close(_STOP_S)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # What was accepted just before the socket was closed arrives here all the same.
+        # A connection that was accepted just before the socket was closed still arrives.
         if self._is_stopped or self._connections >= MAX_CONNECTIONS:
             writer.close()
             return
@@ -129,11 +135,11 @@ class Server:
                 writer.write(frame.header())
                 writer.write(frame.data)
 
-        serving = Serving(self._answer, send, self._tasks, longest_s=self._longest_s)
+        serving = ServerCalls(self._handler, send, self._tasks, longest_s=self._longest_s)
         try:
             while data := await reader.read(_READ_BYTES):
                 serving.receive(data)
-                # Who does not read the answers is not read from either.
+                # A client that does not read its responses is not read from either.
                 await writer.drain()
         except OSError:
-            pass  # the peer is gone, and there is nobody to tell
+            pass  # the peer is gone

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a ttrpc call ends badly: the codes are those of gRPC."""
+"""Status codes of ttrpc, which are those of gRPC. Pure."""
 
 from daemonkit.protobuf import OpenEnum
 
 
 class Code(OpenEnum):
-    """The codes that ttrpc peers use, and any other number as it comes."""
+    """The codes that ttrpc peers use; other numbers are kept as they are."""
 
     OK = 0
     CANCELLED = 1
@@ -22,7 +22,7 @@ class Code(OpenEnum):
 
 
 class TtrpcError(Exception):
-    """The peer's refusal of a call, or the one that it is to be given."""
+    """A status other than OK: one that the peer returned, or one to return."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(code, message)

@@ -17,9 +17,9 @@ import pytest
 
 from daemonkit.protobuf import BYTES, decode, encode
 from daemonkit.protobuf import field as proto_field
-from kata_bridge.ttrpc.client import Client, ConnectionLost
+from kata_bridge.ttrpc.client import ConnectionLost, TtrpcClient
 from kata_bridge.ttrpc.messages import KeyValue
-from kata_bridge.ttrpc.server import Server
+from kata_bridge.ttrpc.server import TtrpcServer
 from kata_bridge.ttrpc.status import Code, TtrpcError
 from tests.k8s import build
 
@@ -64,13 +64,13 @@ def go_server(peer: str, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[byte
 
 
 @asynccontextmanager
-async def client_at(path: Path) -> AsyncIterator[Client]:
-    async with Client(*await asyncio.open_unix_connection(path)) as client:
+async def client_at(path: Path) -> AsyncIterator[TtrpcClient]:
+    async with TtrpcClient(*await asyncio.open_unix_connection(path)) as client:
         yield client
 
 
 async def ask(
-    client: Client, method: str, value: bytes = b"", timeout_s: float = TIMEOUT_S, *metadata: KeyValue
+    client: TtrpcClient, method: str, value: bytes = b"", timeout_s: float = TIMEOUT_S, *metadata: KeyValue
 ) -> bytes:
     payload = encode(BytesValue(value))
     return decode(BytesValue, await client.call(SERVICE, method, payload, timeout_s, metadata)).value
@@ -185,7 +185,7 @@ class Trial:
 @asynccontextmanager
 async def serving(path: Path) -> AsyncIterator[Trial]:
     trial = Trial()
-    server = Server(trial.answer)
+    server = TtrpcServer(trial.answer)
     await server.start_unix(path)
     try:
         yield trial

@@ -20,7 +20,7 @@ from kata_bridge.channels.guest_text import word
 from kata_bridge.channels.stock import hybrid_vsock
 from kata_bridge.channels.stock import kata_messages as m
 from kata_bridge.channels.stock.faults import CallFailedError, NoAnswerError
-from kata_bridge.ttrpc.client import Client, ConnectionLost
+from kata_bridge.ttrpc.client import ConnectionLost, TtrpcClient
 from kata_bridge.ttrpc.status import Code, TtrpcError
 from ruleset.model import Family
 
@@ -143,9 +143,9 @@ class StockAgentClient:
         return NoAnswerError(text, may_run=True)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Client]:
+    async def _connected(self) -> AsyncIterator[TtrpcClient]:
         reader, writer = await self._connect()
-        async with Client(reader, writer) as client:
+        async with TtrpcClient(reader, writer) as client:
             yield client
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kata_bridge.ttrpc.client import Client, ConnectionLost
+from kata_bridge.ttrpc.client import ConnectionLost, TtrpcClient
 from kata_bridge.ttrpc.connection import ClientConnection
-from kata_bridge.ttrpc.server import Server
+from kata_bridge.ttrpc.server import TtrpcServer
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 TIMEOUT_S = 20.0
@@ -32,8 +32,8 @@ async def answer(service: str, method: str, payload: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def serving(path: Path) -> AsyncIterator[Server]:
-    server = Server(answer)
+async def serving(path: Path) -> AsyncIterator[TtrpcServer]:
+    server = TtrpcServer(answer)
     await server.start_unix(path)
     try:
         yield server
@@ -44,7 +44,7 @@ async def serving(path: Path) -> AsyncIterator[Server]:
 @pytest.mark.asyncio
 async def test_many_calls_at_once_small_and_large(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    async with serving(path), Client(*await asyncio.open_unix_connection(path)) as client:
+    async with serving(path), TtrpcClient(*await asyncio.open_unix_connection(path)) as client:
         payloads = [b"%d" % number for number in range(50)] + [LARGE] * 4
         answers = await asyncio.gather(
             *(client.call("trial", "reversed", payload, TIMEOUT_S) for payload in payloads)
@@ -53,9 +53,9 @@ async def test_many_calls_at_once_small_and_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_refusals_and_deadlines_leave_the_connection_as_it_is(tmp_path: Path) -> None:
+async def test_errors_and_deadlines_keep_the_connection(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    async with serving(path), Client(*await asyncio.open_unix_connection(path)) as client:
+    async with serving(path), TtrpcClient(*await asyncio.open_unix_connection(path)) as client:
         with pytest.raises(TtrpcError, match="UNIMPLEMENTED: trial has no such"):
             await client.call("trial", "such", b"", TIMEOUT_S)
         with pytest.raises((TimeoutError, TtrpcError)):
@@ -66,9 +66,9 @@ async def test_refusals_and_deadlines_leave_the_connection_as_it_is(tmp_path: Pa
 
 
 @pytest.mark.asyncio
-async def test_the_end_of_the_server_is_told_to_all_who_wait(tmp_path: Path) -> None:
+async def test_stop_of_the_server_fails_pending_calls(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    async with serving(path) as server, Client(*await asyncio.open_unix_connection(path)) as client:
+    async with serving(path) as server, TtrpcClient(*await asyncio.open_unix_connection(path)) as client:
         calls = [
             asyncio.ensure_future(client.call("trial", "never", b"", TIMEOUT_S))  # noqa: TID251 - awaited below
             for _ in range(3)
@@ -82,7 +82,7 @@ async def test_the_end_of_the_server_is_told_to_all_who_wait(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_reads_no_answers_is_read_from_no_more(tmp_path: Path) -> None:
+async def test_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     async with serving(path):
         connection = ClientConnection()
@@ -99,15 +99,15 @@ async def test_a_client_that_reads_no_answers_is_read_from_no_more(tmp_path: Pat
                     sent_bytes += len(frame.data)
             assert sent_bytes < 64 << 20
         # Others are served meanwhile and afterwards.
-        async with Client(*await asyncio.open_unix_connection(path)) as client:
+        async with TtrpcClient(*await asyncio.open_unix_connection(path)) as client:
             assert await client.call("trial", "echo", b"served", TIMEOUT_S) == b"served"
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_server_that_stops_closes_what_it_was_just_accepting(tmp_path: Path, turns: int) -> None:
+async def test_stop_closes_connections_being_accepted(tmp_path: Path, turns: int) -> None:
     path = tmp_path / "socket"
-    server = Server(answer)
+    server = TtrpcServer(answer)
     await server.start_unix(path)
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(TIMEOUT_S)

@@ -11,8 +11,8 @@ from kata_bridge.ttrpc.connection import (
     ClientConnection,
     IncomingCall,
     ServerConnection,
-    answer,
     refusal,
+    response_frame,
 )
 from kata_bridge.ttrpc.frame import (
     DATA,
@@ -47,7 +47,7 @@ def outcomes(answers: list[CallResult]) -> list[tuple[int, bytes | str]]:
     ]
 
 
-def test_a_call_by_the_bytes() -> None:
+def test_bytes_of_a_call() -> None:
     client = ClientConnection()
     assert wire(client.call("grpc.AgentService", "SetIPTables", PAYLOAD, 5)) == SET_IPTABLES
     assert outcomes(client.receive(OK)) == [(1, b"")]
@@ -56,39 +56,41 @@ def test_a_call_by_the_bytes() -> None:
     ]
 
 
-def test_a_refusal_by_the_bytes() -> None:
+def test_bytes_of_a_refusal() -> None:
     client = ClientConnection()
     client.call("s", "m", b"", 1)
     assert outcomes(client.receive(BOOM)) == [(1, "INTERNAL: boom")]
     assert wire(refusal(1, Code.INTERNAL, "boom")) == BOOM
 
 
-def test_metadata_goes_with_a_call() -> None:
+def test_metadata_is_sent_with_a_call() -> None:
     frame = ClientConnection().call("s", "m", b"", 1, (KeyValue("containerd-namespace-ttrpc", "k8s.io"),))
     assert decode(Request, frame.data).metadata == (KeyValue("containerd-namespace-ttrpc", "k8s.io"),)
 
 
-def test_a_deadline_never_becomes_none() -> None:
+def test_tiny_deadline_stays_a_deadline() -> None:
     frame = ClientConnection().call("s", "m", b"", 1e-12)
     assert decode(Request, frame.data).timeout_nano == 1
 
 
-def test_ids_are_odd_and_grow_and_answers_come_in_any_order() -> None:
+def test_ids_are_odd_and_responses_come_in_any_order() -> None:
     client = ClientConnection()
     assert [client.call("s", "m", b"", 1).stream_id for _ in range(3)] == [1, 3, 5]
-    stream = wire(answer(5, b"five")) + wire(answer(1, b"one")) + wire(answer(3, b"three"))
+    stream = (
+        wire(response_frame(5, b"five")) + wire(response_frame(1, b"one")) + wire(response_frame(3, b"three"))
+    )
     assert outcomes(client.receive(stream)) == [(5, b"five"), (1, b"one"), (3, b"three")]
 
 
-def test_what_is_late_unknown_or_repeated_is_dropped() -> None:
+def test_late_unknown_and_repeated_responses_are_dropped() -> None:
     client = ClientConnection()
     client.forget(client.call("s", "m", b"", 1).stream_id)
     client.call("s", "m", b"", 1)
-    stream = b"".join(wire(answer(stream_id, b"x")) for stream_id in (1, 2, 7, 3, 3))
+    stream = b"".join(wire(response_frame(stream_id, b"x")) for stream_id in (1, 2, 7, 3, 3))
     assert outcomes(client.receive(stream)) == [(3, b"x")]
 
 
-def test_other_frames_of_a_stream_are_not_its_answer() -> None:
+def test_other_frames_of_a_stream_are_not_its_response() -> None:
     client = ClientConnection()
     client.call("s", "m", b"", 1)
     stream = wire(Frame(1, DATA, b"x")) + wire(Frame(1, REQUEST, b"x")) + wire(Frame(1, 9, b"x"))
@@ -108,27 +110,27 @@ def test_other_frames_of_a_stream_are_not_its_answer() -> None:
         (Response(RpcStatus(Code.UNIMPLEMENTED, "SetIPTables method")), "UNIMPLEMENTED: SetIPTables method"),
     ],
 )
-def test_what_counts_as_success(response: Response, outcome: bytes | str) -> None:
+def test_success_and_error_statuses(response: Response, outcome: bytes | str) -> None:
     client = ClientConnection()
     client.call("s", "m", b"", 1)
     assert outcomes(client.receive(wire(Frame(1, RESPONSE, encode(response))))) == [(1, outcome)]
 
 
-def test_an_answer_that_cannot_be_read_ends_its_call() -> None:
+def test_invalid_response_fails_its_call() -> None:
     client = ClientConnection()
     client.call("s", "m", b"", 1)
     client.call("s", "m", b"", 1)
     size = MAX_DATA_BYTES + 1
     assert outcomes(client.receive(size.to_bytes(4, "big") + bytes.fromhex("000000030200"))) == [
-        (3, f"RESOURCE_EXHAUSTED: the answer has {size} bytes")
+        (3, f"RESOURCE_EXHAUSTED: the response has {size} bytes")
     ]
     assert client.receive(bytes(size)) == []
     assert outcomes(client.receive(wire(Frame(1, RESPONSE, b"\x0a\x05")))) == [
-        (1, "INTERNAL: the answer cannot be read: Response.status: cut short")
+        (1, "INTERNAL: the response cannot be read: Response.status: cut short")
     ]
 
 
-def test_a_call_that_is_too_large_is_not_sent() -> None:
+def test_oversized_call_is_not_sent() -> None:
     client = ClientConnection()
     with pytest.raises(TtrpcError) as raised:
         client.call("s", "m", bytes(MAX_DATA_BYTES), 1)
@@ -136,7 +138,7 @@ def test_a_call_that_is_too_large_is_not_sent() -> None:
     assert client.call("s", "m", b"", 1).stream_id == 1
 
 
-def test_ids_can_run_out() -> None:
+def test_stream_ids_can_run_out() -> None:
     client = ClientConnection()
     client._next_id = (1 << 32) - 1  # noqa: SLF001 - two thousand million calls take too long
     client.call("s", "m", b"", 1)
@@ -155,17 +157,17 @@ def refused(frame: IncomingCall | Frame) -> tuple[int, Code, str]:
     return (frame.stream_id, status.code, status.message)
 
 
-def test_a_server_takes_ids_in_their_order_only() -> None:
+def test_server_demands_rising_ids() -> None:
     first, second, even, lower, same, higher = ServerConnection().receive(
         request(1) + request(5) + request(6) + request(3) + request(5) + request(7)
     )
     assert [first, second, higher] == [IncomingCall(id_, "s", "m", b"p", None) for id_ in (1, 5, 7)]
-    assert refused(even) == (6, Code.INVALID_ARGUMENT, "a client's stream ids are odd")
-    assert refused(lower) == (3, Code.INVALID_ARGUMENT, "stream ids grow and are not used again")
-    assert refused(same) == (5, Code.INVALID_ARGUMENT, "stream ids grow and are not used again")
+    assert refused(even) == (6, Code.INVALID_ARGUMENT, "a client's stream ids must be odd")
+    assert refused(lower) == (3, Code.INVALID_ARGUMENT, "stream ids must rise")
+    assert refused(same) == (5, Code.INVALID_ARGUMENT, "stream ids must rise")
 
 
-def test_what_a_server_refuses() -> None:
+def test_server_refuses_invalid_calls() -> None:
     server = ServerConnection()
     (damaged,) = server.receive(request(1, b"\x0a\x05"))
     assert refused(damaged) == (
@@ -174,7 +176,7 @@ def test_what_a_server_refuses() -> None:
         "the call cannot be read: Request.service: cut short",
     )
     (stream,) = server.receive(request(3, flags=REMOTE_OPEN))
-    assert refused(stream) == (3, Code.UNIMPLEMENTED, "no streams are served here")
+    assert refused(stream) == (3, Code.UNIMPLEMENTED, "streaming calls are not supported")
     size = MAX_DATA_BYTES + 1
     (large,) = server.receive(size.to_bytes(4, "big") + bytes.fromhex("000000050100"))
     assert refused(large) == (5, Code.RESOURCE_EXHAUSTED, f"the call has {size} bytes")
@@ -184,25 +186,25 @@ def test_what_a_server_refuses() -> None:
     ]
 
 
-def test_what_a_server_ignores() -> None:
+def test_server_ignores_other_frames() -> None:
     stream = wire(Frame(1, DATA, b"x")) + wire(Frame(3, RESPONSE, b"")) + wire(Frame(5, 77, b""))
     assert ServerConnection().receive(stream) == []
 
 
 @pytest.mark.parametrize(("nanoseconds", "seconds"), [(0, None), (-5, None), (1_500_000_000, 1.5)])
-def test_deadlines_of_callers(nanoseconds: int, seconds: float | None) -> None:
+def test_deadline_of_a_call(nanoseconds: int, seconds: float | None) -> None:
     (call,) = ServerConnection().receive(request(1, encode(Request("s", "m", timeout_nano=nanoseconds))))
     assert isinstance(call, IncomingCall)
     assert call.timeout_s == seconds
 
 
-def test_large_answers_and_long_words() -> None:
-    assert refused(answer(1, bytes(MAX_DATA_BYTES)))[:2] == (1, Code.RESOURCE_EXHAUSTED)
+def test_oversized_response_and_message() -> None:
+    assert refused(response_frame(1, bytes(MAX_DATA_BYTES)))[:2] == (1, Code.RESOURCE_EXHAUSTED)
     assert len(refusal(1, Code.INTERNAL, "x" * MAX_DATA_BYTES * 2).data) < 1 << 20
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_rubbish_brings_neither_end_down(pieces: list[bytes]) -> None:
+def test_random_bytes_break_neither_end(pieces: list[bytes]) -> None:
     client, server = ClientConnection(), ServerConnection()
     client.call("s", "m", b"", 1)
     for piece in pieces:

@@ -19,26 +19,26 @@ OK = bytes.fromhex("000000020000000102000a00")
 BOOM = bytes.fromhex("0000000a0000000102000a08080d1204626f6f6d")
 
 
-def test_known_frames() -> None:
+def test_known_frames_are_encoded_and_decoded() -> None:
     frames = [Frame(1, RESPONSE, b"\x0a\x00"), Frame(1, RESPONSE, BOOM[10:])]
     assert FrameReader().feed(OK + BOOM) == frames
     assert b"".join(frame.header() + frame.data for frame in frames) == OK + BOOM
 
 
-def test_flags_and_large_ids() -> None:
+def test_frame_with_flags_and_largest_id() -> None:
     frame = Frame((1 << 32) - 1, DATA, b"", 0x05)
     assert frame.header().hex() == "00000000ffffffff0305"
     assert FrameReader().feed(frame.header()) == [frame]
 
 
-def test_the_largest_frame() -> None:
+def test_largest_frame_is_read() -> None:
     frame = Frame(3, REQUEST, bytes(MAX_DATA_BYTES))
     reader = FrameReader()
     assert reader.feed(frame.header() + frame.data[:-1]) == []
     assert reader.feed(b"\x00") == [frame]
 
 
-def test_what_is_too_large_is_told_at_once_and_skipped() -> None:
+def test_oversized_frame_is_reported_at_once_and_skipped() -> None:
     size = MAX_DATA_BYTES + 1
     reader = FrameReader()
     assert reader.feed(size.to_bytes(4, "big") + bytes.fromhex("000000050100")) == [
@@ -62,7 +62,7 @@ def test_what_is_too_large_is_told_at_once_and_skipped() -> None:
     ),
     st.lists(st.integers(1, 30)),
 )
-def test_any_cut_gives_the_same_frames(frames: list[Frame], cuts: list[int]) -> None:
+def test_any_split_gives_the_same_frames(frames: list[Frame], cuts: list[int]) -> None:
     stream = b"".join(frame.header() + frame.data for frame in frames)
     reader = FrameReader()
     seen: list[Frame | OversizedFrame] = []
@@ -73,7 +73,7 @@ def test_any_cut_gives_the_same_frames(frames: list[Frame], cuts: list[int]) -> 
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_rubbish_is_frames_too_and_holds_little(pieces: list[bytes]) -> None:
+def test_random_bytes_are_bounded_frames(pieces: list[bytes]) -> None:
     reader = FrameReader()
     told = 0
     for piece in pieces:

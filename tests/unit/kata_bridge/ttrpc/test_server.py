@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of calls to a server, on virtual time."""
+"""Server calls and how they end, on virtual time."""
 
 import asyncio
 
@@ -10,17 +10,17 @@ from daemonkit.tasks import Tasks
 from kata_bridge.ttrpc import server
 from kata_bridge.ttrpc.frame import REQUEST, Frame
 from kata_bridge.ttrpc.messages import Request, Response
-from kata_bridge.ttrpc.server import Serving
+from kata_bridge.ttrpc.server import ServerCalls
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 
-class World:
+class FakeServerCalls:
     """A server of a few methods, and what it sent."""
 
     def __init__(self, *, longest_s: float | None = None) -> None:
         self.sent: list[Frame] = []
         self.tasks = Tasks("test")
-        self.serving = Serving(self._answer, self.sent.append, self.tasks, longest_s=longest_s)
+        self.serving = ServerCalls(self._answer, self.sent.append, self.tasks, longest_s=longest_s)
 
     async def _answer(self, service: str, method: str, payload: bytes) -> bytes:
         match method:
@@ -37,12 +37,12 @@ class World:
                 raise ValueError("of the server's own")
         raise TtrpcError(Code.UNIMPLEMENTED, f"{service} has no {method}")
 
-    def asks(self, stream_id: int, method: str, payload: bytes = b"", timeout_s: float = 0) -> None:
+    def call(self, stream_id: int, method: str, payload: bytes = b"", timeout_s: float = 0) -> None:
         data = encode(Request("trial", method, payload, int(timeout_s * 1e9)))
         frame = Frame(stream_id, REQUEST, data)
         self.serving.receive(frame.header() + frame.data)
 
-    def got(self) -> list[tuple[int, bytes | str]]:
+    def responses(self) -> list[tuple[int, bytes | str]]:
         return [(frame.stream_id, _read(frame)) for frame in self.sent]
 
 
@@ -56,23 +56,23 @@ def _read(frame: Frame) -> bytes | str:
 
 
 @pytest.mark.asyncio
-async def test_each_call_is_answered_when_it_is_done() -> None:
-    world = World()
-    world.asks(1, "sleep", b"2")
-    world.asks(3, "echo", b"hello")
-    world.asks(5, "sleep", b"1")
+async def test_each_call_is_answered_when_done() -> None:
+    server_calls = FakeServerCalls()
+    server_calls.call(1, "sleep", b"2")
+    server_calls.call(3, "echo", b"hello")
+    server_calls.call(5, "sleep", b"1")
     await asyncio.sleep(3)
-    assert world.got() == [(3, b"hello"), (5, b"slept"), (1, b"slept")]
+    assert server_calls.responses() == [(3, b"hello"), (5, b"slept"), (1, b"slept")]
 
 
 @pytest.mark.asyncio
-async def test_refusals() -> None:
-    world = World()
-    world.asks(1, "refuse", b"not yet")
-    world.asks(3, "misread")
-    world.asks(5, "unheard")
+async def test_errors_of_the_handler_are_returned() -> None:
+    server_calls = FakeServerCalls()
+    server_calls.call(1, "refuse", b"not yet")
+    server_calls.call(3, "misread")
+    server_calls.call(5, "unheard")
     await asyncio.sleep(1)
-    assert world.got() == [
+    assert server_calls.responses() == [
         (1, "FAILED_PRECONDITION: not yet"),
         (3, "INVALID_ARGUMENT: Pod.name: cut short"),
         (5, "UNIMPLEMENTED: trial has no unheard"),
@@ -80,11 +80,11 @@ async def test_refusals() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_fault_of_the_server_is_answered_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    world = World()
-    world.asks(1, "fail")
+async def test_bug_of_the_handler_is_answered_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    server_calls = FakeServerCalls()
+    server_calls.call(1, "fail")
     await asyncio.sleep(1)
-    assert world.got() == [(1, "INTERNAL: failed; the log of the server says why")]
+    assert server_calls.responses() == [(1, "INTERNAL: internal error; see the log of the server")]
     assert "of the server's own" in capsys.readouterr().err
 
 
@@ -93,32 +93,32 @@ async def test_a_fault_of_the_server_is_answered_and_logged(capsys: pytest.Captu
 )
 @pytest.mark.asyncio
 async def test_deadlines(asked_s: float, longest_s: float | None, ends_s: float) -> None:
-    world = World(longest_s=longest_s)
-    world.asks(1, "sleep", b"100", asked_s)
+    server_calls = FakeServerCalls(longest_s=longest_s)
+    server_calls.call(1, "sleep", b"100", asked_s)
     await asyncio.sleep(ends_s - 0.01)
-    assert world.got() == []
+    assert server_calls.responses() == []
     await asyncio.sleep(0.02)
-    assert world.got() == [(1, "DEADLINE_EXCEEDED: timeout")]
+    assert server_calls.responses() == [(1, "DEADLINE_EXCEEDED: timeout")]
 
 
 @pytest.mark.asyncio
-async def test_as_many_run_as_there_may(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_in_flight_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_RUNNING", 2)
-    world = World()
-    world.asks(1, "sleep", b"1")
-    world.asks(3, "sleep", b"1")
-    world.asks(5, "echo")
-    assert world.got() == [(5, "RESOURCE_EXHAUSTED: too many calls at once")]
+    server_calls = FakeServerCalls()
+    server_calls.call(1, "sleep", b"1")
+    server_calls.call(3, "sleep", b"1")
+    server_calls.call(5, "echo")
+    assert server_calls.responses() == [(5, "RESOURCE_EXHAUSTED: 2 calls are in flight, which is the limit")]
     await asyncio.sleep(2)
-    world.asks(7, "echo")
+    server_calls.call(7, "echo")
     await asyncio.sleep(1)
-    assert world.got()[1:] == [(1, b"slept"), (3, b"slept"), (7, b"")]
+    assert server_calls.responses()[1:] == [(1, b"slept"), (3, b"slept"), (7, b"")]
 
 
 @pytest.mark.asyncio
-async def test_what_is_under_way_at_the_end_is_refused() -> None:
-    world = World()
-    world.asks(1, "sleep", b"100")
+async def test_calls_in_flight_at_the_end_are_refused() -> None:
+    server_calls = FakeServerCalls()
+    server_calls.call(1, "sleep", b"100")
     await asyncio.sleep(1)
-    assert await world.tasks.close(1) == ()
-    assert world.got() == [(1, f"FAILED_PRECONDITION: {server.ENDING}")]
+    assert await server_calls.tasks.close(1) == ()
+    assert server_calls.responses() == [(1, f"FAILED_PRECONDITION: {server.ENDING}")]
